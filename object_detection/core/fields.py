@@ -1,0 +1,51 @@
+"""Names of the entries of examples, batches, predictions and detections.
+
+They are part of the interface: the reference system's names, so that users' scripts keep working.
+`docs/conventions.md` gives the shape, dtype and frame of each.
+"""
+
+
+class InputFields:
+    """Entries of a decoded example and, batched, of what a dataset yields."""
+
+    IMAGE = 'image'
+    TRUE_IMAGE_SHAPE = 'true_image_shape'
+    ORIGINAL_IMAGE_SPATIAL_SHAPE = 'original_image_spatial_shape'
+    SOURCE_ID = 'source_id'
+    HASH_FROM_SOURCE_ID = 'hash_from_source_id'
+    FILENAME = 'filename'
+    KEY = 'key'
+    GROUNDTRUTH_BOXES = 'groundtruth_boxes'
+    GROUNDTRUTH_CLASSES = 'groundtruth_classes'
+    GROUNDTRUTH_WEIGHTS = 'groundtruth_weights'
+    GROUNDTRUTH_IS_CROWD = 'groundtruth_is_crowd'
+    GROUNDTRUTH_AREA = 'groundtruth_area'
+    GROUNDTRUTH_DIFFICULT = 'groundtruth_difficult'
+    GROUNDTRUTH_GROUP_OF = 'groundtruth_group_of'
+    GROUNDTRUTH_KEYPOINTS = 'groundtruth_keypoints'
+    GROUNDTRUTH_KEYPOINT_VISIBILITIES = 'groundtruth_keypoint_visibilities'
+    GROUNDTRUTH_INSTANCE_MASKS = 'groundtruth_instance_masks'
+    GROUNDTRUTH_INSTANCE_MASK_CROPS = 'groundtruth_instance_mask_crops'
+    GROUNDTRUTH_ENCODED_MASKS = 'groundtruth_encoded_masks'
+    NUM_GROUNDTRUTH_BOXES = 'num_groundtruth_boxes'
+    # Ground truth as annotated, neither clipped nor resized, for evaluators only.
+    EVALUATION_BOXES = 'evaluation_boxes'
+    EVALUATION_CLASSES = 'evaluation_classes'
+    EVALUATION_IS_CROWD = 'evaluation_is_crowd'
+    EVALUATION_AREA = 'evaluation_area'
+    EVALUATION_MASKS = 'evaluation_masks'
+    NUM_EVALUATION_BOXES = 'num_evaluation_boxes'
+
+
+class DetectionFields:
+    """Entries of what `postprocess` returns and an exported model outputs."""
+
+    BOXES = 'detection_boxes'
+    SCORES = 'detection_scores'
+    CLASSES = 'detection_classes'
+    MASKS = 'detection_masks'
+    MULTICLASS_SCORES = 'detection_multiclass_scores'
+    ANCHOR_INDICES = 'detection_anchor_indices'
+    NUM_DETECTIONS = 'num_detections'
+    RAW_BOXES = 'raw_detection_boxes'
+    RAW_SCORES = 'raw_detection_scores'

@@ -1,0 +1,107 @@
+"""The ground truth of a batch of images, as losses and samplers take it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields
+
+
+class Groundtruth(NamedTuple):
+    """Padded ground truth of B images, M rows each; K classes without background.
+
+    Attributes:
+      boxes: float32 [B, M, 4], [ymin, xmin, ymax, xmax] normalized to the preprocessed (resized
+        and padded) image; padding rows are zero.
+      classes: float32 [B, M, K], one-hot (or k-hot), 0-based, without a background column.
+      weights: float32 [B, M]; 0 marks padding and objects to ignore.
+      masks: None, or float32 in [0, 1]: [B, M, H, W] over the preprocessed image, or, where
+        `masks_are_crops`, [B, M, S, S] over each object's own box, first and last samples on the
+        box's edges.
+      masks_are_crops: which of the two forms `masks` holds.
+      keypoints: None, or float32 [B, M, P, 2], (y, x) normalized as `boxes`; NaN = not labelled.
+      is_crowd: None, or bool [B, M].
+    """
+
+    boxes: tf.Tensor
+    classes: tf.Tensor
+    weights: tf.Tensor
+    masks: tf.Tensor | None = None
+    masks_are_crops: bool = False
+    keypoints: tf.Tensor | None = None
+    is_crowd: tf.Tensor | None = None
+
+    @classmethod
+    def from_lists(
+        cls,
+        boxes: Sequence,
+        classes: Sequence,
+        weights: Sequence | None = None,
+        masks: Sequence | None = None,
+        keypoints: Sequence | None = None,
+    ) -> 'Groundtruth':
+        """Builds the padded batch from one entry an image.
+
+        Args:
+          boxes: arrays float32 [n, 4], normalized to the preprocessed image.
+          classes: arrays float32 [n, K], one-hot.
+          weights: arrays float32 [n]; ones if None.
+          masks: arrays [n, H, W] over the preprocessed image.
+          keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
+
+        Raises:
+          ValueError: if an argument has another number of images or rows than `boxes`.
+        """
+        if weights is None:
+            weights = [np.ones(len(rows), np.float32) for rows in boxes]
+        fields = {
+            'boxes': boxes,
+            'classes': classes,
+            'weights': weights,
+            'masks': masks,
+            'keypoints': keypoints,
+        }
+        counts = [len(rows) for rows in boxes]
+        padded = {}
+        for name, rows in fields.items():
+            if rows is None:
+                continue
+            if [len(row) for row in rows] != counts:
+                raise ValueError(
+                    f'Groundtruth.from_lists: `{name}` has {[len(row) for row in rows]} rows for '
+                    f'the images of the batch; `boxes` has {counts}.'
+                )
+            fill = np.nan if name == 'keypoints' else 0.0
+            padded[name] = _pad_rows(rows, max(counts, default=0), fill)
+        return cls(**padded)
+
+    @classmethod
+    def from_batch(cls, batch: Mapping[str, tf.Tensor]) -> 'Groundtruth':
+        """Takes the ground truth out of a dataset's batch (keys of `InputFields`)."""
+        masks, masks_are_crops = None, False
+        if InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS in batch:
+            # Crops travel as uint8, 255 = 1: a quarter of the memory.
+            crops = batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+            masks, masks_are_crops = tf.cast(crops, tf.float32) / 255.0, True
+        elif InputFields.GROUNDTRUTH_INSTANCE_MASKS in batch:
+            masks = tf.cast(batch[InputFields.GROUNDTRUTH_INSTANCE_MASKS], tf.float32)
+        return cls(
+            boxes=batch[InputFields.GROUNDTRUTH_BOXES],
+            classes=batch[InputFields.GROUNDTRUTH_CLASSES],
+            weights=batch[InputFields.GROUNDTRUTH_WEIGHTS],
+            masks=masks,
+            masks_are_crops=masks_are_crops,
+            keypoints=batch.get(InputFields.GROUNDTRUTH_KEYPOINTS),
+            is_crowd=batch.get(InputFields.GROUNDTRUTH_IS_CROWD),
+        )
+
+
+def _pad_rows(rows: Sequence, size: int, fill: float) -> tf.Tensor:
+    """Stacks arrays [n_i, ...] to float32 [B, size, ...], missing rows set to `fill`."""
+    arrays = [np.asarray(row, np.float32) for row in rows]
+    batch = np.full((len(arrays), size, *arrays[0].shape[1:]), fill, np.float32)
+    for i, array in enumerate(arrays):
+        batch[i, : len(array)] = array
+    return tf.constant(batch)
