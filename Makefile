@@ -1,0 +1,34 @@
+# Two commands are all a newcomer needs:
+#   make demo   sets everything up in .venv, runs the main job on generated data, prints AP and where to look
+#   make test   sets everything up in .venv, runs the whole test suite
+
+VENV := .venv
+DEMO_DIR ?= demo_out
+# The first interpreter that TensorFlow 2.21 has wheels for; PYTHON=... overrides the search.
+PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
+	2>/dev/null && echo "$$p" && break; done)
+
+.PHONY: demo test lint install clean
+
+demo: install
+	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
+
+test: install
+	$(VENV)/bin/python -m pytest
+
+lint: install
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml setup.py $(wildcard object_detection/protos/*.proto)
+	@if [ -z "$(PYTHON)" ]; then \
+		echo 'Python 3.11, 3.12 or 3.13 (with venv) is needed and was not found; name one: make PYTHON=/path/to/python3.12' >&2; exit 1; fi
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info $(DEMO_DIR)

@@ -1,0 +1,73 @@
+"""Anchors of Faster R-CNN on one feature map (https://arxiv.org/abs/1506.01497, sec. 3.1.1)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.anchor_generators import tiling
+
+
+class GridAnchorGenerator:
+    """Boxes of every scale and aspect ratio at each cell of one feature map.
+
+    A box of scale s and aspect ratio r has height s / sqrt(r) * base height and width
+    s * sqrt(r) * base width. The centre of cell i is at i * stride + offset; with the offset 0 of
+    the reference's default it is on the cell's corner, not in its middle. Anchors are in pixels of
+    the preprocessed image, not clipped. Boxes of a cell: aspect ratios in turn, for each of them
+    all scales.
+
+    Args:
+      scales: relative to `base_size`. Without scales or aspect ratios there are no anchors.
+      aspect_ratios: width / height.
+      base_size: (height, width) in pixels.
+      stride: (y, x) distance of neighbouring cells, pixels.
+      offset: (y, x) centre of the first cell, pixels.
+    """
+
+    normalized = False
+
+    def __init__(
+        self,
+        scales: Sequence[float],
+        aspect_ratios: Sequence[float],
+        base_size: tuple[float, float] = (256.0, 256.0),
+        stride: tuple[float, float] = (16.0, 16.0),
+        offset: tuple[float, float] = (0.0, 0.0),
+    ):
+        pairs = [(scale, ratio) for ratio in aspect_ratios for scale in scales]
+        if any(value <= 0 for value in [*scales, *aspect_ratios, *base_size, *stride]):
+            raise ValueError(
+                'GridAnchorGenerator: scales, aspect_ratios, base_size and stride must be '
+                f'positive. Received: {scales}, {aspect_ratios}, {base_size}, {stride}.'
+            )
+        sizes = tiling.box_sizes([scale for scale, _ in pairs], [ratio for _, ratio in pairs])
+        self._sizes = sizes * np.asarray(base_size, np.float32)
+        self._stride = stride
+        self._offset = offset
+
+    def num_anchors_per_location(self) -> list[int]:
+        """Returns the number of anchors at a cell, one entry for the one level."""
+        return [len(self._sizes)]
+
+    def generate(
+        self,
+        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
+        image_height: tiling.Size | None = None,
+        image_width: tiling.Size | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns the anchors of the one feature map.
+
+        Args:
+          feature_map_shapes: one (height, width), ints or int32 scalars.
+          image_height, image_width: not needed, as the anchors are absolute.
+
+        Returns:
+          One float32 [h * w * A, 4], absolute, in the order y, x, box.
+
+        Raises:
+          ValueError: if there is another number of feature maps than one.
+        """
+        del image_height, image_width
+        tiling.check_num_feature_maps('GridAnchorGenerator', feature_map_shapes, 1)
+        return [tiling.tile(self._sizes, feature_map_shapes[0], self._stride, self._offset)]

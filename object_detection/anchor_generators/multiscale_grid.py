@@ -1,0 +1,113 @@
+"""Anchors of RetinaNet and FPN, one grid a level (https://arxiv.org/abs/1708.02002, sec. 4)."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from object_detection.anchor_generators import tiling
+from object_detection.anchor_generators.grid import GridAnchorGenerator
+from object_detection.core import boxes
+
+
+class MultiscaleGridAnchorGenerator:
+    """Grids of levels min_level .. max_level, with stride 2^level and octaves of scales.
+
+    The boxes of a level have the base size anchor_scale * 2^level and the scales 2^(i / n), i =
+    0 .. n - 1; in a cell the aspect ratios come in turn, for each of them all scales.
+
+    The first centre of a level is at half a stride where the image's side is a multiple of the
+    stride, else at 0, each side for itself. That needs the sides as Python ints; of a tensor (an
+    image of dynamic size) the side is taken for a multiple, so static and dynamic sizes give
+    different anchors where it is none. Weights trained with the reference rely on both.
+
+    Args:
+      min_level, max_level: first and last level, strides 2^min_level and 2^max_level pixels.
+      anchor_scale: size of the smallest square box, in strides.
+      aspect_ratios: width / height. Without any there are no anchors.
+      scales_per_octave: n above.
+      normalized: whether anchors are relative to the image, else in pixels.
+    """
+
+    def __init__(
+        self,
+        min_level: int,
+        max_level: int,
+        anchor_scale: float,
+        aspect_ratios: Sequence[float],
+        scales_per_octave: int,
+        normalized: bool = True,
+    ):
+        if not 0 <= min_level <= max_level:
+            raise ValueError(
+                'MultiscaleGridAnchorGenerator: levels must satisfy 0 <= min_level <= max_level. '
+                f'Received: min_level={min_level}, max_level={max_level}.'
+            )
+        if anchor_scale <= 0 or scales_per_octave < 1:
+            raise ValueError(
+                'MultiscaleGridAnchorGenerator: anchor_scale must be positive and '
+                'scales_per_octave at least 1. '
+                f'Received: anchor_scale={anchor_scale}, scales_per_octave={scales_per_octave}.'
+            )
+        self.normalized = normalized
+        self._levels = range(min_level, max_level + 1)
+        self._anchor_scale = anchor_scale
+        self._aspect_ratios = list(aspect_ratios)
+        self._scales = [2.0 ** (i / scales_per_octave) for i in range(scales_per_octave)]
+
+    def num_anchors_per_location(self) -> list[int]:
+        """Returns the number of anchors at a cell of each level."""
+        return [len(self._aspect_ratios) * len(self._scales)] * len(self._levels)
+
+    def generate(
+        self,
+        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
+        image_height: tiling.Size | None = None,
+        image_width: tiling.Size | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns the anchors of every level.
+
+        Args:
+          feature_map_shapes: (height, width) of each level, ints or int32 scalars.
+          image_height, image_width: size of the preprocessed image in pixels, ints or int32
+            scalars; may be None where anchors are absolute, and counts as a multiple of every
+            stride then.
+
+        Returns:
+          float32 [h * w * A, 4] for each level, in the order y, x, box; not clipped.
+
+        Raises:
+          ValueError: if the number of feature maps is not that of the levels, or the image's size
+            is missing where anchors are normalized.
+        """
+        name = type(self).__name__
+        tiling.check_num_feature_maps(name, feature_map_shapes, len(self._levels))
+        if self.normalized:
+            tiling.check_image_size(name, image_height, image_width)
+        anchors = []
+        for level, shape in zip(self._levels, feature_map_shapes, strict=True):
+            grid = self._grid(level, image_height, image_width)
+            anchors += grid.generate([shape])
+        if self.normalized:
+            anchors = [
+                boxes.absolute_to_normalized(level, image_height, image_width) for level in anchors
+            ]
+        return anchors
+
+    def _grid(
+        self, level: int, image_height: tiling.Size | None, image_width: tiling.Size | None
+    ) -> GridAnchorGenerator:
+        stride = 2**level
+        size = float(self._anchor_scale * stride)
+        return GridAnchorGenerator(
+            scales=self._scales,
+            aspect_ratios=self._aspect_ratios,
+            base_size=(size, size),
+            stride=(float(stride), float(stride)),
+            offset=(_first_center(image_height, stride), _first_center(image_width, stride)),
+        )
+
+
+def _first_center(side: tiling.Size | None, stride: int) -> float:
+    """Returns where the first cell's centre is along a side of the image, in pixels."""
+    is_static = side is not None and not tf.is_tensor(side)
+    return 0.0 if is_static and side % stride else stride / 2

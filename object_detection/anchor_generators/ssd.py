@@ -1,0 +1,163 @@
+"""Default boxes of SSD (https://arxiv.org/abs/1512.02325, sec. 2.2), normalized."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from object_detection.anchor_generators import tiling
+
+
+@dataclasses.dataclass(frozen=True)
+class SsdLayout:
+    """Where the boxes of each layer lie, in pixels of the image; one (y, x) pair a layer.
+
+    Attributes:
+      strides: distances of neighbouring cells; empty = the image's size divided by the cells.
+      offsets: centres of the first cells; empty = half a stride.
+    """
+
+    strides: Sequence[tuple[float, float]] = ()
+    offsets: Sequence[tuple[float, float]] = ()
+
+
+class SsdAnchorGenerator:
+    """Boxes of one scale a layer, and of one more between this layer's and the next one's.
+
+    Box sizes are relative to the image's shorter side, so that boxes of aspect ratio 1 are square
+    in pixels. Anchors are normalized and not clipped to the image.
+
+    Args:
+      box_specs: for each layer the (scale, aspect ratio) of every box, in order; see
+        `ssd_box_specs`.
+      base_size: (height, width) with which sizes are multiplied.
+      layout: strides and offsets, where they do not follow from the feature maps.
+    """
+
+    normalized = True
+
+    def __init__(
+        self,
+        box_specs: Sequence[Sequence[tuple[float, float]]],
+        base_size: tuple[float, float] = (1.0, 1.0),
+        layout: SsdLayout | None = None,
+    ):
+        layout = layout or SsdLayout()
+        for name in ('strides', 'offsets'):
+            pairs = getattr(layout, name)
+            if pairs and len(pairs) != len(box_specs):
+                raise ValueError(
+                    f'SsdAnchorGenerator: {name} must be empty or have one pair for each of the '
+                    f'{len(box_specs)} layers. Received: {list(pairs)}.'
+                )
+        self._sizes = [
+            tiling.box_sizes([scale for scale, _ in specs], [ratio for _, ratio in specs])
+            for specs in box_specs
+        ]
+        self._base_size = base_size
+        self._layout = layout
+
+    def num_anchors_per_location(self) -> list[int]:
+        """Returns the number of anchors at a cell of each layer."""
+        return [len(sizes) for sizes in self._sizes]
+
+    def generate(
+        self,
+        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
+        image_height: tiling.Size | None = None,
+        image_width: tiling.Size | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns the anchors of every layer.
+
+        Args:
+          feature_map_shapes: (height, width) of each layer, ints or int32 scalars.
+          image_height, image_width: size of the preprocessed image in pixels, ints or int32
+            scalars; None stands for a square image whose side is the unit of the layout.
+
+        Returns:
+          float32 [h * w * A, 4] for each layer, normalized, in the order y, x, box.
+
+        Raises:
+          ValueError: if the number of feature maps is not that of the layers.
+        """
+        tiling.check_num_feature_maps('SsdAnchorGenerator', feature_map_shapes, len(self._sizes))
+        sides = [
+            tf.cast(1 if side is None else side, tf.float32) for side in (image_height, image_width)
+        ]
+        base = [
+            tf.minimum(*sides) / side * base
+            for side, base in zip(sides, self._base_size, strict=True)
+        ]
+        anchors = []
+        for layer, shape in enumerate(feature_map_shapes):
+            stride, offset = self._place(layer, shape, sides)
+            anchors.append(tiling.tile(self._sizes[layer] * tf.stack(base), shape, stride, offset))
+        return anchors
+
+    def _place(self, layer: int, shape: tuple, sides: list[tf.Tensor]) -> tuple[list, list]:
+        """Returns the normalized (y, x) stride and offset of a layer."""
+        if self._layout.strides:
+            stride = [s / side for s, side in zip(self._layout.strides[layer], sides, strict=True)]
+        else:
+            stride = [1.0 / tf.cast(cells, tf.float32) for cells in shape]
+        if self._layout.offsets:
+            offset = [o / side for o, side in zip(self._layout.offsets[layer], sides, strict=True)]
+        else:
+            offset = [0.5 * step for step in stride]
+        return stride, offset
+
+
+def linear_scales(num_layers: int, min_scale: float, max_scale: float) -> list[float]:
+    """Returns scales of equal distance from `min_scale` to `max_scale`, one a layer.
+
+    Raises:
+      ValueError: for a single layer, whose scale the two bounds do not tell.
+    """
+    if num_layers < 2:
+        raise ValueError(
+            'SsdAnchorGenerator: min_scale and max_scale need at least 2 layers; give one layer '
+            f'its scale with `scales`. Received: num_layers={num_layers}.'
+        )
+    step = (max_scale - min_scale) / (num_layers - 1)
+    return [min_scale + step * layer for layer in range(num_layers)]
+
+
+def ssd_box_specs(
+    num_layers: int,
+    scales: Sequence[float],
+    aspect_ratios: Sequence[float],
+    interpolated_scale_aspect_ratio: float = 1.0,
+    reduce_boxes_in_lowest_layer: bool = True,
+) -> list[list[tuple[float, float]]]:
+    """Returns the (scale, aspect ratio) of every box of every layer.
+
+    A layer has a box of its scale for each aspect ratio and, unless the interpolated box's aspect
+    ratio is 0, one of scale sqrt(this layer's * the next one's). The scale after the last is 1.0.
+
+    Args:
+      num_layers: number of feature maps.
+      scales: one a layer, and at most one more, which is the one after the last layer's.
+      aspect_ratios: width / height.
+      interpolated_scale_aspect_ratio: that of the interpolated box; 0 = no such box.
+      reduce_boxes_in_lowest_layer: whether layer 0 has but three boxes, (0.1, 1), (scale, 2) and
+        (scale, 1/2), whatever the aspect ratios are.
+
+    Raises:
+      ValueError: if there are too few or too many scales.
+    """
+    if not num_layers <= len(scales) <= num_layers + 1:
+        raise ValueError(
+            'SsdAnchorGenerator: scales must have one entry for each layer, and at most one more; '
+            f'expected {num_layers} or {num_layers + 1}. Received: {list(scales)}.'
+        )
+    specs = []
+    following = [*scales[1:], 1.0]
+    for layer, (scale, next_scale) in enumerate(zip(scales, following, strict=True)):
+        boxes = [(scale, ratio) for ratio in aspect_ratios]
+        if interpolated_scale_aspect_ratio > 0:
+            boxes.append((math.sqrt(scale * next_scale), interpolated_scale_aspect_ratio))
+        if layer == 0 and reduce_boxes_in_lowest_layer:
+            boxes = [(0.1, 1.0), (scale, 2.0), (scale, 0.5)]
+        specs.append(boxes)
+    return specs[:num_layers]

@@ -1,0 +1,26 @@
+"""A box coder of plain differences."""
+
+import tensorflow as tf
+
+
+class MeanStddevBoxCoder:
+    """Encodes a box as the difference of its corners from the anchor's, divided by `stddev`.
+
+    Args:
+      stddev: positive, in the frame of the boxes.
+    """
+
+    code_size = 4
+
+    def __init__(self, stddev: float = 0.01):
+        if stddev <= 0:
+            raise ValueError(f'MeanStddevBoxCoder: stddev must be positive. Received: {stddev}.')
+        self._stddev = stddev
+
+    def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the codes, float32 [..., N, 4], of boxes and anchors, both [..., N, 4]."""
+        return (boxes - anchors) / self._stddev
+
+    def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes that `encode` maps to `codes`; shapes as there."""
+        return codes * self._stddev + anchors

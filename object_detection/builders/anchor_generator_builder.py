@@ -1,0 +1,96 @@
+"""Builds the anchor generator that an AnchorGenerator proto describes."""
+
+from typing import Any
+
+from object_detection.anchor_generators.flexible_grid import AnchorGrid, FlexibleGridAnchorGenerator
+from object_detection.anchor_generators.grid import GridAnchorGenerator
+from object_detection.anchor_generators.multiscale_grid import MultiscaleGridAnchorGenerator
+from object_detection.anchor_generators.ssd import (
+    SsdAnchorGenerator,
+    SsdLayout,
+    linear_scales,
+    ssd_box_specs,
+)
+from object_detection.builders.oneof import build_oneof
+from object_detection.protos import anchor_generator_pb2
+
+AnchorGenerator = (
+    GridAnchorGenerator
+    | MultiscaleGridAnchorGenerator
+    | SsdAnchorGenerator
+    | FlexibleGridAnchorGenerator
+)
+
+
+def build(config: anchor_generator_pb2.AnchorGenerator) -> AnchorGenerator:
+    """Returns the generator; raises a ValueError if none is set or its numbers do not fit."""
+    return build_oneof(config, 'anchor_generator_oneof', BUILDERS)
+
+
+def _build_grid(config: Any) -> GridAnchorGenerator:
+    return GridAnchorGenerator(
+        scales=list(config.scales),
+        aspect_ratios=list(config.aspect_ratios),
+        base_size=(config.height, config.width),
+        stride=(config.height_stride, config.width_stride),
+        offset=(config.height_offset, config.width_offset),
+    )
+
+
+def _build_multiscale(config: Any) -> MultiscaleGridAnchorGenerator:
+    return MultiscaleGridAnchorGenerator(
+        min_level=config.min_level,
+        max_level=config.max_level,
+        anchor_scale=config.anchor_scale,
+        aspect_ratios=list(config.aspect_ratios),
+        scales_per_octave=config.scales_per_octave,
+        normalized=config.normalize_coordinates,
+    )
+
+
+def _build_ssd(config: Any) -> SsdAnchorGenerator:
+    scales = list(config.scales) or linear_scales(
+        config.num_layers, config.min_scale, config.max_scale
+    )
+    specs = ssd_box_specs(
+        config.num_layers,
+        scales,
+        list(config.aspect_ratios),
+        config.interpolated_scale_aspect_ratio,
+        config.reduce_boxes_in_lowest_layer,
+    )
+    layout = SsdLayout(_pairs(config, 'stride'), _pairs(config, 'offset'))
+    base_size = (config.base_anchor_height, config.base_anchor_width)
+    return SsdAnchorGenerator(specs, base_size, layout)
+
+
+def _pairs(config: Any, name: str) -> list[tuple[int, int]]:
+    """Returns the (height, width) pairs of a repeated field, e.g. 'stride'."""
+    heights, widths = getattr(config, f'height_{name}'), getattr(config, f'width_{name}')
+    if len(heights) != len(widths):
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: height_{name} and width_{name} must be equally long. '
+            f'Received: {list(heights)} and {list(widths)}.'
+        )
+    return list(zip(heights, widths, strict=True))
+
+
+def _build_flexible(config: Any) -> FlexibleGridAnchorGenerator:
+    grids = [
+        AnchorGrid(
+            base_sizes=list(grid.base_sizes),
+            aspect_ratios=list(grid.aspect_ratios),
+            stride=(grid.height_stride, grid.width_stride),
+            offset=(grid.height_offset, grid.width_offset),
+        )
+        for grid in config.anchor_grid
+    ]
+    return FlexibleGridAnchorGenerator(grids, config.normalize_coordinates)
+
+
+BUILDERS = {
+    'grid_anchor_generator': _build_grid,
+    'multiscale_anchor_generator': _build_multiscale,
+    'ssd_anchor_generator': _build_ssd,
+    'flexible_grid_anchor_generator': _build_flexible,
+}

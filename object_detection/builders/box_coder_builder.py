@@ -1,0 +1,29 @@
+"""Builds the box coder that a BoxCoder proto describes."""
+
+from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
+from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
+from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
+from object_detection.box_coders.square_box_coder import SquareBoxCoder
+from object_detection.builders.oneof import build_oneof
+from object_detection.protos import box_coder_pb2
+
+BoxCoder = FasterRcnnBoxCoder | KeypointBoxCoder | MeanStddevBoxCoder | SquareBoxCoder
+
+BUILDERS = {
+    'faster_rcnn_box_coder': lambda config: FasterRcnnBoxCoder(
+        (config.y_scale, config.x_scale, config.height_scale, config.width_scale)
+    ),
+    'keypoint_box_coder': lambda config: KeypointBoxCoder(
+        config.num_keypoints,
+        (config.y_scale, config.x_scale, config.height_scale, config.width_scale),
+    ),
+    'mean_stddev_box_coder': lambda config: MeanStddevBoxCoder(config.stddev),
+    'square_box_coder': lambda config: SquareBoxCoder(
+        (config.y_scale, config.x_scale, config.length_scale)
+    ),
+}
+
+
+def build(config: box_coder_pb2.BoxCoder) -> BoxCoder:
+    """Returns the box coder; raises a ValueError if none is set or its numbers do not fit."""
+    return build_oneof(config, 'box_coder_oneof', BUILDERS)

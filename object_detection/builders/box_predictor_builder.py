@@ -1,0 +1,65 @@
+"""Builds the heads of the second and third stage that a BoxPredictor proto describes."""
+
+from object_detection.builders import hyperparams_builder
+from object_detection.builders.oneof import build_oneof
+from object_detection.predictors.box_head import BoxHead
+from object_detection.predictors.mask_head import MaskHead
+from object_detection.protos import box_predictor_pb2
+
+
+def build(
+    config: box_predictor_pb2.BoxPredictor, num_classes: int
+) -> tuple[BoxHead, MaskHead | None]:
+    """Builds the heads of Faster R-CNN's second and third stage.
+
+    Args:
+      config: of which `mask_rcnn_box_predictor` is set.
+      num_classes: K, without background.
+
+    Returns:
+      The box head, and the mask head if `predict_instance_masks`.
+
+    Raises:
+      ValueError: if another predictor is set, for `predict_keypoints`, and for masks without
+        `conv_hyperparams`.
+    """
+    return build_oneof(
+        config,
+        'box_predictor_oneof',
+        {'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes)},
+    )
+
+
+def _mask_rcnn(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int
+) -> tuple[BoxHead, MaskHead | None]:
+    if config.predict_keypoints:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.predict_keypoints is not supported; expected false. '
+            'Received: true.'
+        )
+    box_head = BoxHead(
+        num_classes,
+        hyperparams=hyperparams_builder.build(config.fc_hyperparams),
+        code_size=config.box_code_size,
+        share_box_across_classes=config.share_box_across_classes,
+        dropout_rate=1.0 - config.dropout_keep_probability if config.use_dropout else 0.0,
+    )
+    return box_head, _mask_head(config, num_classes) if config.predict_instance_masks else None
+
+
+def _mask_head(config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int) -> MaskHead:
+    if not config.HasField('conv_hyperparams'):
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.predict_instance_masks needs conv_hyperparams. '
+            'Received: none.'
+        )
+    return MaskHead(
+        num_classes,
+        hyperparams=hyperparams_builder.build(config.conv_hyperparams),
+        mask_size=(config.mask_height, config.mask_width),
+        num_conv_layers=config.mask_prediction_num_conv_layers,
+        conv_depth=config.mask_prediction_conv_depth,
+        class_agnostic=config.masks_are_class_agnostic,
+        convolve_then_upsample=config.convolve_then_upsample_masks,
+    )

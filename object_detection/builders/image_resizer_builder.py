@@ -1,0 +1,77 @@
+"""Builds the resizer that an ImageResizer proto describes."""
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.protos import image_resizer_pb2
+from object_detection.resizers import resizer
+from object_detection.resizers.conditional_shape import GREATER, SMALLER, ConditionalShapeResizer
+from object_detection.resizers.fixed_shape import FixedShapeResizer
+from object_detection.resizers.identity import IdentityResizer
+from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
+from object_detection.resizers.pad_to_multiple import PadToMultipleResizer
+from object_detection.resizers.resizer import Resizer
+
+METHODS = {
+    image_resizer_pb2.BILINEAR: resizer.BILINEAR,
+    image_resizer_pb2.NEAREST_NEIGHBOR: resizer.NEAREST_NEIGHBOR,
+    image_resizer_pb2.BICUBIC: resizer.BICUBIC,
+    image_resizer_pb2.AREA: resizer.AREA,
+}
+
+CONDITIONS = {
+    image_resizer_pb2.ConditionalShapeResizer.GREATER: GREATER,
+    image_resizer_pb2.ConditionalShapeResizer.SMALLER: SMALLER,
+}
+
+
+def _keep_aspect_ratio(config: image_resizer_pb2.KeepAspectRatioResizer) -> Resizer:
+    return KeepAspectRatioResizer(
+        min_dimension=config.min_dimension,
+        max_dimension=config.max_dimension,
+        pad_to_max_dimension=config.pad_to_max_dimension,
+        method=METHODS[config.resize_method],
+        convert_to_grayscale=config.convert_to_grayscale,
+        pad_values=tuple(config.per_channel_pad_value),
+    )
+
+
+def _fixed_shape(config: image_resizer_pb2.FixedShapeResizer) -> Resizer:
+    return FixedShapeResizer(
+        height=config.height,
+        width=config.width,
+        method=METHODS[config.resize_method],
+        convert_to_grayscale=config.convert_to_grayscale,
+    )
+
+
+def _conditional_shape(config: image_resizer_pb2.ConditionalShapeResizer) -> Resizer:
+    if config.condition not in CONDITIONS:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.condition must be GREATER or SMALLER. '
+            'Received: INVALID.'
+        )
+    return ConditionalShapeResizer(
+        condition=CONDITIONS[config.condition],
+        size_threshold=config.size_threshold,
+        method=METHODS[config.resize_method],
+        convert_to_grayscale=config.convert_to_grayscale,
+    )
+
+
+def _pad_to_multiple(config: image_resizer_pb2.PadToMultipleResizer) -> Resizer:
+    return PadToMultipleResizer(
+        multiple=config.multiple, convert_to_grayscale=config.convert_to_grayscale
+    )
+
+
+BUILDERS = {
+    'keep_aspect_ratio_resizer': _keep_aspect_ratio,
+    'fixed_shape_resizer': _fixed_shape,
+    'identity_resizer': lambda config: IdentityResizer(),
+    'conditional_shape_resizer': _conditional_shape,
+    'pad_to_multiple_resizer': _pad_to_multiple,
+}
+
+
+def build(config: image_resizer_pb2.ImageResizer) -> Resizer:
+    """Builds the resizer of `config` (an `ImageResizer` message)."""
+    return build_oneof(config, 'image_resizer_oneof', BUILDERS)

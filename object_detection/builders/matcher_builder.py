@@ -1,0 +1,25 @@
+"""Builds the matcher that a Matcher proto describes."""
+
+from typing import Any
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.protos import matcher_pb2
+
+
+def build(config: matcher_pb2.Matcher) -> ArgMaxMatcher:
+    """Returns the matcher; raises a ValueError if none is set, or one that is not supported."""
+    return build_oneof(config, 'matcher_oneof', BUILDERS)
+
+
+def _build_argmax(config: Any) -> ArgMaxMatcher:
+    thresholds = (config.matched_threshold, config.unmatched_threshold)
+    return ArgMaxMatcher(
+        *((None, None) if config.ignore_thresholds else thresholds),
+        negatives_lower_than_unmatched=config.negatives_lower_than_unmatched,
+        force_match_for_each_row=config.force_match_for_each_row,
+        use_matmul_gather=config.use_matmul_gather,
+    )
+
+
+BUILDERS = {'argmax_matcher': _build_argmax}

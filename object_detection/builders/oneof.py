@@ -1,0 +1,41 @@
+"""Builds an object from a proto `oneof`: one table, one look-up, one error text."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+T = TypeVar('T')
+
+
+def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[Any], T]]) -> T:
+    """Builds the option that is set in `config`'s oneof.
+
+    Args:
+      config: the message that holds the oneof, e.g. a `BoxCoder`.
+      oneof: the oneof's name in the .proto file, e.g. 'box_coder_oneof'.
+      builders: field name -> function from that field's message to the object.
+
+    Returns:
+      What the builder of the set field returns.
+
+    Raises:
+      ValueError: if no field of the oneof is set, or the set one has no builder.
+    """
+    field = config.WhichOneof(oneof)
+    name = f'{config.DESCRIPTOR.full_name}.{oneof}'
+    supported = ', '.join(sorted(builders))
+    if field is None:
+        raise ValueError(f'{name} is not set; expected one of: {supported}. Received: nothing.')
+    if field not in builders:
+        raise ValueError(
+            f'{name} is set to an option that is not supported; expected one of: {supported}. '
+            f'Received: {field}.'
+        )
+    return builders[field](getattr(config, field))
+
+
+def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
+    """Returns the options that the .proto names and the table lacks (for tests)."""
+    fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields
+    return {field.name for field in fields} - builders.keys()

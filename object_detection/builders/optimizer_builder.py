@@ -1,0 +1,80 @@
+"""Builds the optimizer and the learning rate schedule that an Optimizer proto describes."""
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.protos import optimizer_pb2
+from object_detection.training import optimizers, schedules
+
+
+def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Schedule:
+    return schedules.manual_steps(
+        boundaries=[entry.step for entry in config.schedule],
+        rates=[
+            config.initial_learning_rate,
+            *(entry.learning_rate for entry in config.schedule),
+        ],
+        warmup=config.warmup,
+    )
+
+
+SCHEDULE_BUILDERS = {
+    'constant_learning_rate': lambda config: schedules.constant(config.learning_rate),
+    'exponential_decay_learning_rate': lambda config: schedules.exponential_decay(
+        initial=config.initial_learning_rate,
+        decay_steps=config.decay_steps,
+        decay_factor=config.decay_factor,
+        staircase=config.staircase,
+        burnin_rate=config.burnin_learning_rate,
+        burnin_steps=config.burnin_steps,
+        minimum=config.min_learning_rate,
+    ),
+    'manual_step_learning_rate': _manual_steps,
+    'cosine_decay_learning_rate': lambda config: schedules.cosine_decay(
+        base=config.learning_rate_base,
+        total_steps=config.total_steps,
+        warmup_rate=config.warmup_learning_rate,
+        warmup_steps=config.warmup_steps,
+        hold_steps=config.hold_base_rate_steps,
+    ),
+}
+
+OPTIMIZER_BUILDERS = {
+    'momentum_optimizer': lambda config: optimizers.Momentum(
+        build_schedule(config.learning_rate), momentum=config.momentum_optimizer_value
+    ),
+    'adam_optimizer': lambda config: optimizers.Adam(
+        build_schedule(config.learning_rate), epsilon=config.epsilon
+    ),
+    # The reference takes `decay` for a decay of the learning rate; it is the average's.
+    'rms_prop_optimizer': lambda config: optimizers.RmsProp(
+        build_schedule(config.learning_rate),
+        rho=config.decay,
+        momentum=config.momentum_optimizer_value,
+        epsilon=config.epsilon,
+    ),
+}
+
+
+def build(config: optimizer_pb2.Optimizer) -> optimizers.Optimizer:
+    """Builds an optimizer.
+
+    Raises:
+      ValueError: if no optimizer or learning rate is set, a schedule contradicts itself, or moving
+        averages are asked for, which are not supported yet.
+    """
+    optimizer = build_oneof(config, 'optimizer', OPTIMIZER_BUILDERS)
+    if config.use_moving_average:
+        raise ValueError(
+            'train_config.optimizer.use_moving_average: moving averages of the weights are not '
+            'supported yet; set use_moving_average: false (the default of the field is true). '
+            f'Received: {"true" if config.HasField("use_moving_average") else "nothing"}.'
+        )
+    return optimizer
+
+
+def build_schedule(config: optimizer_pb2.LearningRate) -> schedules.Schedule:
+    """Builds a learning rate schedule.
+
+    Raises:
+      ValueError: if no learning rate is set or a schedule contradicts itself.
+    """
+    return build_oneof(config, 'learning_rate', SCHEDULE_BUILDERS)

@@ -1,0 +1,133 @@
+"""Builds the suppression and the score converter that a PostProcessing proto describes."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.core.post_processing import (
+    Detections,
+    NmsParams,
+    batch_multiclass_non_max_suppression,
+)
+from object_detection.core.score_conversion import (
+    PerClass,
+    PiecewiseLinear,
+    PlattScaling,
+    ScoreConverter,
+    ScoreFunction,
+)
+from object_detection.protos import calibration_pb2, post_processing_pb2
+
+CONVERTERS: dict[int, ScoreFunction] = {
+    post_processing_pb2.PostProcessing.IDENTITY: tf.identity,
+    post_processing_pb2.PostProcessing.SIGMOID: tf.sigmoid,
+    post_processing_pb2.PostProcessing.SOFTMAX: tf.nn.softmax,
+}
+
+# Functions of scores. Temperature scaling acts on logits and is not among them.
+CALIBRATIONS: dict[str, Callable[..., ScoreFunction]] = {
+    'function_approximation': lambda config: _piecewise_linear(config.x_y_pairs),
+    'class_id_function_approximations': lambda config: _per_class(
+        config.class_id_xy_pairs_map, _piecewise_linear
+    ),
+    'sigmoid_calibration': lambda config: _platt_scaling(config.sigmoid_parameters),
+    'class_id_sigmoid_calibrations': lambda config: _per_class(
+        config.class_id_sigmoid_parameters_map, _platt_scaling
+    ),
+}
+
+
+def build(
+    config: post_processing_pb2.PostProcessing, *, static: bool | None = None
+) -> tuple[Callable[..., Detections], ScoreConverter]:
+    """Builds both steps from raw predictions to detections.
+
+    `use_combined_nms` and `use_partitioned_nms` name algorithms of the reference; here one exact
+    algorithm does for every combination of options.
+
+    Args:
+      config: the message.
+      static: use only what XLA compiles; None = as the message's `use_static_shapes` says.
+
+    Returns:
+      `nms(boxes, scores, ...) -> Detections`, which takes the arguments of
+      `batch_multiclass_non_max_suppression` but for `params` and `static`; and the score converter.
+
+    Raises:
+      ValueError: if a number is out of range.
+    """
+    nms_config = config.batch_non_max_suppression
+    if static is None:
+        static = nms_config.use_static_shapes
+    nms = functools.partial(
+        batch_multiclass_non_max_suppression, params=build_nms_params(nms_config), static=static
+    )
+    return nms, build_score_converter(config)
+
+
+def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression) -> NmsParams:
+    """Builds the numbers of the suppression.
+
+    Raises:
+      ValueError: if a number is out of range.
+    """
+    name = config.DESCRIPTOR.full_name
+    if config.max_classes_per_detection != 1:
+        raise ValueError(
+            f'{name}.max_classes_per_detection must be 1: a detection has one class. '
+            f'Received: {config.max_classes_per_detection}.'
+        )
+    fields = {field.name for field in dataclasses.fields(NmsParams)}
+    try:
+        return NmsParams(**{field: getattr(config, field) for field in fields})
+    except ValueError as error:
+        raise ValueError(f'{name}: {error}') from error
+
+
+def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreConverter:
+    """Builds the function from logits to scores.
+
+    Raises:
+      ValueError: if a number is out of range.
+    """
+    scale = config.logit_scale
+    calibrate = None
+    if config.HasField('calibration_config'):
+        calibration = config.calibration_config
+        if calibration.WhichOneof('calibrator') == 'temperature_scaling_calibration':
+            scale *= _temperature(calibration.temperature_scaling_calibration)
+        else:
+            calibrate = build_oneof(calibration, 'calibrator', CALIBRATIONS)
+    if scale == 0.0:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.logit_scale divides the logits and must not be 0. '
+            f'Received: {config.logit_scale}.'
+        )
+    return ScoreConverter(CONVERTERS[config.score_converter], scale, calibrate)
+
+
+def _temperature(config: calibration_pb2.TemperatureScalingCalibration) -> float:
+    if config.scaler <= 0:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.scaler must be positive. Received: {config.scaler}.'
+        )
+    return config.scaler
+
+
+def _piecewise_linear(config: calibration_pb2.XYPairs) -> PiecewiseLinear:
+    try:
+        return PiecewiseLinear([(pair.x, pair.y) for pair in config.x_y_pair])
+    except ValueError as error:
+        raise ValueError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+
+
+def _platt_scaling(config: calibration_pb2.SigmoidParameters) -> PlattScaling:
+    return PlattScaling(config.a, config.b)
+
+
+def _per_class(configs, build_one: Callable[..., ScoreFunction]) -> PerClass:
+    """A proto map class id -> message, each built by `build_one`."""
+    return PerClass({class_id: build_one(config) for class_id, config in configs.items()})

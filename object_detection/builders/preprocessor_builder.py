@@ -1,0 +1,31 @@
+"""Builds the data augmentation that PreprocessingStep protos describe."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.objects import Example
+from object_detection.protos import preprocessor_pb2
+
+Augmentation = Callable[[Example, tf.Tensor], Example]
+
+
+def _random_horizontal_flip(config: preprocessor_pb2.RandomHorizontalFlip) -> Augmentation:
+    return RandomHorizontalFlip(
+        probability=config.probability,
+        keypoint_permutation=tuple(config.keypoint_flip_permutation),
+    )
+
+
+BUILDERS = {'random_horizontal_flip': _random_horizontal_flip}
+
+
+def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
+    """Builds one step, a function (example, seed int [2]) -> example.
+
+    Raises:
+      ValueError: if no step is set or the one that is set is not supported; the text names it.
+    """
+    return build_oneof(config, 'preprocessing_step', BUILDERS)

@@ -1,0 +1,22 @@
+"""Builds the similarity that a RegionSimilarityCalculator proto describes."""
+
+from object_detection.builders.oneof import build_oneof
+from object_detection.protos import region_similarity_calculator_pb2
+from object_detection.similarities.ioa import IoaSimilarity
+from object_detection.similarities.iou import IouSimilarity
+from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
+from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+
+Similarity = IouSimilarity | IoaSimilarity | NegSqDistSimilarity | ThresholdedIouSimilarity
+
+BUILDERS = {
+    'iou_similarity': lambda config: IouSimilarity(),
+    'ioa_similarity': lambda config: IoaSimilarity(),
+    'neg_sq_dist_similarity': lambda config: NegSqDistSimilarity(),
+    'thresholded_iou_similarity': lambda config: ThresholdedIouSimilarity(config.iou_threshold),
+}
+
+
+def build(config: region_similarity_calculator_pb2.RegionSimilarityCalculator) -> Similarity:
+    """Returns the similarity; raises a ValueError if none is set."""
+    return build_oneof(config, 'region_similarity', BUILDERS)

@@ -1,0 +1,84 @@
+"""`tfod convert`: data sets in other formats to TFRecords."""
+
+import logging
+
+import click
+
+
+@click.group(name='convert')
+def command() -> None:
+    """Converts a data set to sharded TFRecords."""
+
+
+@command.command(
+    name='coco', context_settings={'ignore_unknown_options': True, 'show_default': True}
+)
+@click.option('--images', required=True, help='Folder of the images.')
+@click.option('--annotations', required=True, help='COCO JSON file.')
+@click.option('--output', required=True, help='PREFIX of the files to write.')
+@click.option('--shards', default=10, help='Number of TFRecord files.')
+@click.option('--masks', is_flag=True, help='Write instance masks.')
+@click.option('--keypoints', is_flag=True, help='Write keypoints, those of the annotation file.')
+@click.option(
+    '--keypoint_annotations',
+    default='',
+    help='Write keypoints, those of the same annotations in this JSON file.',
+)
+@click.option('--drop_empty', is_flag=True, help='Leave out images without objects.')
+@click.option('--label_map', default='', help='Label map that numbers the categories by name.')
+@click.option('--strict', is_flag=True, help='Write nothing if there is any problem.')
+@click.option('--workers', default=1, help='Local processes; each writes whole shards.')
+@click.option('--runner', default='', help='Another Beam runner; its options may follow.')
+@click.argument('beam_options', nargs=-1, type=click.UNPROCESSED, metavar='[BEAM_OPTIONS]...')
+def coco(
+    images: str,
+    annotations: str,
+    output: str,
+    shards: int,
+    masks: bool,
+    keypoints: bool,
+    keypoint_annotations: str,
+    drop_empty: bool,
+    label_map: str,
+    strict: bool,
+    workers: int,
+    runner: str,
+    beam_options: tuple[str, ...],
+) -> None:
+    """Converts a data set in COCO format.
+
+    Writes PREFIX-00000-of-0000N ..., PREFIX_label_map.pbtxt and PREFIX.report.json, which lists
+    what could not be converted. Earlier outputs of the same prefix are replaced when the new ones
+    are complete.
+
+    The label map holds all categories under their ids; equal names get their id appended.
+    """
+    if beam_options and not runner:
+        raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
+    # Beam takes a second to import, and warns that clients of Google's services are not installed.
+    logging.disable(logging.WARNING)
+    from object_detection.dataset_tools import coco_conversion
+    from object_detection.dataset_tools.coco_job import CocoSource
+
+    logging.disable(logging.NOTSET)
+    source = CocoSource(
+        image_dir=images,
+        annotations_file=annotations,
+        masks=masks,
+        keypoints_file=keypoint_annotations or (annotations if keypoints else ''),
+        label_map_file=label_map,
+        drop_empty=drop_empty,
+    )
+    try:
+        report = coco_conversion.convert_coco(
+            source,
+            output,
+            shards,
+            strict=strict,
+            workers=workers,
+            runner=runner,
+            beam_options=beam_options,
+        )
+    except (coco_conversion.ConversionError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(coco_conversion.summary(report))

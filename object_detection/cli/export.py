@@ -1,0 +1,63 @@
+"""`tfod export`: a SavedModel from a checkpoint."""
+
+import pathlib
+
+import click
+
+from object_detection.cli.predict import find_images
+
+# As in export/saved_model.py, which takes seconds to import.
+_INPUT_TYPES = ('image_tensor', 'float_image_tensor', 'encoded_image_string_tensor', 'tf_example')
+
+
+@click.command(name='export')
+@click.option(
+    '--config', required=True, help='Pipeline config that the checkpoint was trained with.'
+)
+@click.option(
+    '--checkpoint_dir', required=True, help='Folder of checkpoints (the newest), or a prefix.'
+)
+@click.option('--output', required=True, help='Folder to write; an earlier export is replaced.')
+@click.option(
+    '--input_type', type=click.Choice(_INPUT_TYPES), default=_INPUT_TYPES[0], show_default=True
+)
+@click.option('--config_override', default='', help='Text proto merged into the config.')
+@click.option(
+    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
+)
+@click.option('--verify', default='', help='Image or folder to compare export and model on.')
+@click.option('--verify_limit', default=20, show_default=True, help='Most images to compare on.')
+def command(
+    config: str,
+    checkpoint_dir: str,
+    output: str,
+    input_type: str,
+    config_override: str,
+    settings: tuple[str, ...],
+    verify: str,
+    verify_limit: int,
+) -> None:
+    """Writes saved_model/, checkpoint/ and pipeline.config.
+
+    Frozen batch norms are folded into the convolutions. With --verify the export is loaded back and
+    its detections are compared with those of the model in process.
+    """
+    images = find_images((verify,))[:verify_limit] if verify else []
+    from object_detection.config.reader import read_pipeline
+    from object_detection.config.validation import validate
+
+    pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
+    validate(pipeline, for_what='export')
+    from object_detection.export import exporter
+
+    exporter.export(pipeline, checkpoint_dir, output, input_type=input_type)
+    click.echo(f'exported to {pathlib.Path(output) / "saved_model"} ({input_type})')
+    if images:
+        comparison = exporter.verify(pipeline, checkpoint_dir, output, images)
+        click.echo(
+            f'{len(images)} images: {comparison.detections} detections in process, '
+            f'{comparison.unmatched} without counterpart, largest difference of a box '
+            f'coordinate, score or mask probability {comparison.largest_difference:.1e}'
+        )
+        if not comparison.agrees:
+            raise click.ClickException('the exported model does not give the same detections.')

@@ -1,0 +1,77 @@
+"""The `tfod` command. Sub-commands are imported when they run: TensorFlow takes seconds to load."""
+
+import importlib
+import os
+import sys
+import traceback
+
+import click
+
+# Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
+COMMANDS = {
+    'demo': 'Run the main job on generated data, printing each command.',
+    'convert': 'Convert a data set to sharded TFRecords and a label map.',
+    'config': 'Check a pipeline config, or show it with all defaults.',
+    'train': 'Train the model of a pipeline config.',
+    'eval': 'Evaluate the checkpoints of a training.',
+    'export': 'Export a checkpoint as a SavedModel.',
+    'predict': 'Detect objects in images with an exported model.',
+}
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by the table alone, and turns users' errors into a line."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(f'object_detection.cli.{name}').command
+
+    def format_commands(
+        self, context: click.Context, formatter: click.formatting.HelpFormatter
+    ) -> None:
+        with formatter.section('Commands'):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except (ValueError, OSError) as error:
+            if context.params['debug'] or not is_users_error(error):
+                raise
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=LazyGroup, context_settings={'help_option_names': ['-h', '--help']})
+@click.version_option(package_name='object-detection-toolkit')
+@click.option(
+    '--debug', is_flag=True, envvar='TFOD_DEBUG', help='Show tracebacks; also TFOD_DEBUG=1.'
+)
+def main(debug: bool) -> None:
+    """Object detection and instance segmentation described by a text config.
+
+    `tfod COMMAND --help` tells about one command; `tfod demo` is the place to start.
+    """
+    # TensorFlow's C++ code warns of things that no user can change.
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+
+def is_users_error(error: ValueError | OSError) -> bool:
+    """Whether the message alone tells a user what to change.
+
+    So it is for files that cannot be opened, and for the ValueErrors that this package raises
+    itself; one from a library points to a fault of ours, which takes a traceback to find.
+    """
+    if isinstance(error, OSError):
+        return error.filename is not None
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_PACKAGE + os.sep)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""What has to hold within the `model` part of a config."""
+
+import importlib
+import math
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+_ROOT = 'model.faster_rcnn'
+# Of a feature pyramid where the config has no `fpn` message.
+_DEFAULT_LEVELS = (2, 6)
+
+_AT_LEAST_ONE = (1, math.inf)
+_NOT_NEGATIVE = (0, math.inf)
+_SHARE = (0, 1)
+_RANGES = {
+    'number_of_stages': (1, 3),
+    'num_classes': _AT_LEAST_ONE,
+    'first_stage_atrous_rate': _AT_LEAST_ONE,
+    'first_stage_box_predictor_kernel_size': _AT_LEAST_ONE,
+    'first_stage_box_predictor_depth': _AT_LEAST_ONE,
+    'first_stage_minibatch_size': _AT_LEAST_ONE,
+    'first_stage_positive_balance_fraction': _SHARE,
+    'first_stage_nms_iou_threshold': _SHARE,
+    'first_stage_max_proposals': _AT_LEAST_ONE,
+    'first_stage_localization_loss_weight': _NOT_NEGATIVE,
+    'first_stage_objectness_loss_weight': _NOT_NEGATIVE,
+}
+_SECOND_STAGE_RANGES = {
+    'initial_crop_size': _AT_LEAST_ONE,
+    'maxpool_kernel_size': _AT_LEAST_ONE,
+    'maxpool_stride': _AT_LEAST_ONE,
+    'second_stage_batch_size': _AT_LEAST_ONE,
+    'second_stage_balance_fraction': _SHARE,
+    'second_stage_localization_loss_weight': _NOT_NEGATIVE,
+    'second_stage_classification_loss_weight': _NOT_NEGATIVE,
+    'second_stage_mask_prediction_loss_weight': _NOT_NEGATIVE,
+}
+_NMS_RANGES = {
+    'iou_threshold': _SHARE,
+    'max_detections_per_class': _AT_LEAST_ONE,
+    'max_total_detections': _AT_LEAST_ONE,
+}
+# Without an entry in each there are no anchors.
+_ANCHOR_LISTS = {
+    'grid_anchor_generator': ('scales', 'aspect_ratios'),
+    'multiscale_anchor_generator': ('aspect_ratios',),
+    'flexible_grid_anchor_generator': ('anchor_grid',),
+}
+
+
+def has_masks(model: DetectionModel) -> bool:
+    """Whether the model trains and predicts instance masks."""
+    return model.faster_rcnn.number_of_stages == 3
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields one sentence a problem of `pipeline.model`."""
+    kind = pipeline.model.WhichOneof('model')
+    if kind is None:
+        yield 'model is not set; expected model { faster_rcnn { ... } }.'
+    elif kind == 'faster_rcnn':
+        config = pipeline.model.faster_rcnn
+        yield from _ranges(config, _RANGES, _ROOT)
+        yield from _resizer(config)
+        yield from _feature_extractor(config)
+        yield from _anchors(config)
+        if config.number_of_stages in (2, 3):
+            yield from _second_stage(config)
+            yield from _masks(config)
+
+
+def builds(concept: str, config: Message, path: str) -> Iterator[str]:
+    """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
+    builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
+    try:
+        builder.build(config)
+    except ValueError as error:
+        message = str(error)
+        yield message if message.startswith(path) else f'{path}: {message}'
+
+
+def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
+    for name, (low, high) in ranges.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            expected = f'at least {low}' if high == math.inf else f'{low} to {high}'
+            received = f'{value:g}' if config.HasField(name) else f'{value:g} (not set)'
+            yield f'{path}.{name}: expected {expected}. Received: {received}.'
+
+
+def _resizer(config: FasterRcnn) -> Iterator[str]:
+    path = f'{_ROOT}.image_resizer'
+    kind = config.image_resizer.WhichOneof('image_resizer_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. fixed_shape_resizer.'
+        return
+    yield from builds('image_resizer', config.image_resizer, path)
+    keeps_aspect = config.image_resizer.keep_aspect_ratio_resizer
+    is_static = kind == 'fixed_shape_resizer' or keeps_aspect.pad_to_max_dimension
+    if config.use_static_shapes and not is_static:
+        yield (
+            f'{_ROOT}.use_static_shapes needs images of one size: use fixed_shape_resizer, or '
+            f'keep_aspect_ratio_resizer with pad_to_max_dimension. Received: {path}.{kind}.'
+        )
+
+
+def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
+    path = f'{_ROOT}.feature_extractor.type'
+    name = config.feature_extractor.type
+    if not name:
+        yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
+        return
+    from object_detection.models.feature_extractors import FASTER_RCNN  # loads TensorFlow
+
+    if name not in FASTER_RCNN:
+        yield f'{path}: expected one of {", ".join(sorted(FASTER_RCNN))}. Received: {name}.'
+
+
+def _anchors(config: FasterRcnn) -> Iterator[str]:
+    path = f'{_ROOT}.first_stage_anchor_generator'
+    generator = config.first_stage_anchor_generator
+    kind = generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
+        return
+    yield from builds('anchor_generator', generator, path)
+    path, option = f'{path}.{kind}', getattr(generator, kind)
+    for name in _ANCHOR_LISTS.get(kind, ()):
+        if not getattr(option, name):
+            yield f'{path}.{name} is empty; without any there are no anchors.'
+    if getattr(option, 'normalize_coordinates', False):
+        yield (
+            f'{path}.normalize_coordinates is true; Faster R-CNN needs anchors in pixels, set it '
+            'to false.'
+        )
+    levels = _pyramid_levels(config)
+    if levels is None:
+        return
+    if kind == 'grid_anchor_generator':
+        yield (
+            f'{path} makes anchors for one feature map, but {_ROOT}.feature_extractor.type '
+            f'{config.feature_extractor.type} has a pyramid; use multiscale_anchor_generator.'
+        )
+    elif kind == 'multiscale_anchor_generator' and (option.min_level, option.max_level) != levels:
+        yield (
+            f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
+            f'the feature pyramid ({_ROOT}.feature_extractor.fpn) has levels {levels[0]} to '
+            f'{levels[1]}; set min_level and max_level alike.'
+        )
+
+
+def _pyramid_levels(config: FasterRcnn) -> tuple[int, int] | None:
+    extractor = config.feature_extractor
+    if '_fpn' not in extractor.type:
+        return None
+    if not extractor.HasField('fpn'):
+        return _DEFAULT_LEVELS
+    return extractor.fpn.min_level, extractor.fpn.max_level
+
+
+def _second_stage(config: FasterRcnn) -> Iterator[str]:
+    yield from _ranges(config, _SECOND_STAGE_RANGES, _ROOT)
+    if config.second_stage_batch_size > config.first_stage_max_proposals:
+        yield (
+            f'{_ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
+            f'{_ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
+            'sample of them.'
+        )
+    if config.maxpool_kernel_size > config.initial_crop_size > 0:
+        yield (
+            f'{_ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
+            f'{_ROOT}.initial_crop_size ({config.initial_crop_size}).'
+        )
+    path = f'{_ROOT}.second_stage_post_processing.batch_non_max_suppression'
+    nms = config.second_stage_post_processing.batch_non_max_suppression
+    yield from _ranges(nms, _NMS_RANGES, path)
+    if nms.max_detections_per_class > nms.max_total_detections:
+        yield (
+            f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
+            f'{path}.max_total_detections ({nms.max_total_detections}).'
+        )
+
+
+def _masks(config: FasterRcnn) -> Iterator[str]:
+    path = f'{_ROOT}.second_stage_box_predictor'
+    kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected mask_rcnn_box_predictor.'
+    if kind != 'mask_rcnn_box_predictor':
+        return
+    path = f'{path}.{kind}'
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    is_mask_stage = config.number_of_stages == 3
+    if is_mask_stage != predictor.predict_instance_masks:
+        said = str(predictor.predict_instance_masks).lower()
+        yield (
+            f'{path}.predict_instance_masks is {said}, but {_ROOT}.number_of_stages is '
+            f'{config.number_of_stages}; masks are predicted by stage 3, and by it alone.'
+        )
+    if is_mask_stage:
+        yield from _ranges(
+            predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
+        )

@@ -1,0 +1,64 @@
+"""Prints a config with the defaults of the fields that it leaves out."""
+
+import io
+from collections.abc import Iterator
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from object_detection.config import unsupported, walk
+
+_INDENT = '  '
+
+
+def to_text(message: Message) -> str:
+    """Returns a text proto that reads back as exactly the same config.
+
+    Fields stand in the order of the schema. A field that is not set is added as a comment with its
+    default, `# name: value`, if the schema names a default and the field has an effect. A message
+    that is not set stays out: for most, that is a choice of its own.
+    """
+    return ''.join(f'{line}\n' for line in _lines(message))
+
+
+def _lines(message: Message) -> Iterator[str]:
+    for field in message.DESCRIPTOR.fields:
+        if field.is_repeated:
+            yield from _repeated_lines(message, field)
+        elif message.HasField(field.name):
+            yield from _value_lines(field, getattr(message, field.name))
+        elif field.has_default_value and not _has_no_effect(field):
+            for line in _value_lines(field, field.default_value):
+                yield f'# {line}'
+
+
+def _repeated_lines(message: Message, field: FieldDescriptor) -> Iterator[str]:
+    values = getattr(message, field.name)
+    if walk.is_map(field):
+        for key in sorted(values):
+            entry = type(message)()
+            target = getattr(entry, field.name)
+            if isinstance(values[key], Message):
+                target[key].CopyFrom(values[key])
+            else:
+                target[key] = values[key]
+            yield from text_format.MessageToString(entry, as_utf8=True).splitlines()
+    else:
+        for value in values:
+            yield from _value_lines(field, value)
+
+
+def _value_lines(field: FieldDescriptor, value: object) -> Iterator[str]:
+    if isinstance(value, Message):
+        yield f'{field.name} {{'
+        yield from (_INDENT + line for line in _lines(value))
+        yield '}'
+        return
+    out = io.StringIO()
+    text_format.PrintField(field, value, out, as_utf8=True)
+    yield out.getvalue().rstrip('\n')
+
+
+def _has_no_effect(field: FieldDescriptor) -> bool:
+    return field.GetOptions().deprecated or walk.field_key(field) in unsupported.FIELDS

@@ -1,0 +1,68 @@
+"""The part of an error text that tells what the user probably meant."""
+
+import difflib
+import functools
+from collections.abc import Collection, Iterator
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor
+
+from object_detection.protos import pipeline_pb2, string_int_label_map_pb2
+
+_MOST_NAMES = 12
+
+
+def unknown_field(message: Descriptor, name: str) -> str:
+    """Returns a sentence for a field `name` that `message` does not have."""
+    names = [field.name for field in message.fields]
+    start = f'{message.name} has no field `{name}`'
+    if not names:
+        return f'{start}; it has no fields at all.'
+    nearest = difflib.get_close_matches(name, names, n=1)
+    if nearest:
+        return f'{start}; did you mean `{nearest[0]}`?'
+    owners = _owners().get(name, ())
+    elsewhere = f' (`{name}` is a field of {_join(owners)})' if owners else ''
+    return f'{start}; its fields: {field_list(message)}{elsewhere}.'
+
+
+def unknown_value(enum: EnumDescriptor, name: str) -> str:
+    """Returns a sentence for a value `name` that `enum` does not have."""
+    names = [value.name for value in enum.values]
+    return f'{enum.name} has no value `{name}`; its values: {", ".join(names)}.'
+
+
+def field_list(message: Descriptor) -> str:
+    """Returns the names of a message's fields, the first dozen."""
+    return _join([field.name for field in message.fields])
+
+
+def reachable_messages(root: Descriptor) -> Iterator[Descriptor]:
+    """Yields `root` and every message type that its fields lead to, each once."""
+    seen, waiting = set(), [root]
+    while waiting:
+        message = waiting.pop()
+        if message.full_name in seen:
+            continue
+        seen.add(message.full_name)
+        yield message
+        waiting += [field.message_type for field in message.fields if field.message_type]
+
+
+@functools.cache
+def _owners() -> dict[str, list[str]]:
+    """Field name -> messages that have it, those of label maps (often mixed up) included."""
+    roots = (
+        pipeline_pb2.TrainEvalPipelineConfig.DESCRIPTOR,
+        string_int_label_map_pb2.StringIntLabelMap.DESCRIPTOR,
+    )
+    owners: dict[str, list[str]] = {}
+    for root in roots:
+        for message in reachable_messages(root):
+            for field in message.fields:
+                owners.setdefault(field.name, []).append(message.name)
+    return owners
+
+
+def _join(names: Collection[str]) -> str:
+    shown = ', '.join(list(names)[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'

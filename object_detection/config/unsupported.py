@@ -1,0 +1,279 @@
+"""The fields of the schema that nothing reads, why, and what a user who sets one is told.
+
+One table. A field of a message type stands for the whole message. Building a feature means
+deleting its lines here; a test walks the schema and finds every field that is neither read nor
+listed.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Container
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from object_detection.config import walk
+from object_detection.config.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+ERROR = 'error'
+WARNING = 'warning'
+
+
+class Unsupported(NamedTuple):
+    """What is said about a field that nothing reads.
+
+    Attributes:
+      level: ERROR where what the user asks for would not happen; WARNING where nothing is lost.
+      reason: what is so instead, or what to set instead.
+      harmless: values that may be set without a word; the schema's default if None.
+    """
+
+    level: str
+    reason: str
+    harmless: tuple | None = None
+
+
+def _error(reason: str, *harmless: Any) -> Unsupported:
+    return Unsupported(ERROR, reason, harmless or None)
+
+
+def _warning(reason: str, *harmless: Any) -> Unsupported:
+    return Unsupported(WARNING, reason, harmless or None)
+
+
+_NO_STEP = _error('this augmentation is not built yet; random_horizontal_flip is')
+_ONE_PROCESS = _warning('gradients are always averaged over all replicas, synchronously')
+_TF_DATA = _warning('tf.data replaced the queues that it sized')
+_FINE_TUNING = _warning(
+    'it only says how fine_tune_checkpoint, which is not supported yet, is read'
+)
+_NO_PICTURE_FOLDER = _warning('pictures go to TensorBoard, and into files by `tfod predict`')
+_KEYPOINTS = _error('keypoints are not built yet')
+_ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
+_NO_CONTEXT = _error('Context R-CNN is not built yet')
+
+_MODEL = {
+    'DetectionModel.ssd': _error('SSD is not built yet; faster_rcnn is'),
+    'DetectionModel.center_net': _error('CenterNet is not built yet; faster_rcnn is'),
+    'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
+    'FasterRcnn.context_config': _NO_CONTEXT,
+    'FasterRcnn.hard_example_miner': _error('hard example mining is not built yet'),
+    'FasterRcnn.inplace_batchnorm_update': _error('batch norm statistics are updated by Keras'),
+    'FasterRcnn.output_final_box_features': _error('box features are not an output yet'),
+    'FasterRcnn.output_final_box_rpn_features': _error('box features are not an output yet'),
+    'FasterRcnn.resize_masks': _warning(
+        'mask targets are cropped from the resized ground truth and are never resized twice', False
+    ),
+    'FasterRcnn.return_raw_detections_during_predict': _error(
+        'raw detections are an output of `postprocess`, not of `predict`'
+    ),
+    'FasterRcnn.use_static_balanced_label_sampler': _warning(
+        'samples always have static shapes', True, False
+    ),
+    'FasterRcnn.use_partitioned_nms_in_first_stage': _ONE_NMS,
+    'FasterRcnn.use_combined_nms_in_first_stage': _ONE_NMS,
+    'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
+    'Hyperparams.group_norm': _error('group norm is not built yet; use batch_norm'),
+    'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
+    'BoxPredictor.rfcn_box_predictor': _error(
+        'R-FCN is not built yet; use mask_rcnn_box_predictor'
+    ),
+    'BoxPredictor.convolutional_box_predictor': _error(
+        'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
+    ),
+    'BoxPredictor.weight_shared_convolutional_box_predictor': _error(
+        'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
+    ),
+    'MaskRCNNBoxPredictor.predict_keypoints': _KEYPOINTS,
+    'TrainEvalPipelineConfig.graph_rewriter': _error(
+        'quantization-aware training is not built yet'
+    ),
+}
+
+_TRAINING = {
+    'TrainConfig.sync_replicas': _ONE_PROCESS,
+    'TrainConfig.replicas_to_aggregate': _ONE_PROCESS,
+    'TrainConfig.startup_delay_steps': _ONE_PROCESS,
+    'TrainConfig.keep_checkpoint_every_n_hours': _warning('the newest checkpoints are kept'),
+    'TrainConfig.fine_tune_checkpoint': _error(
+        'fine-tuning is not built yet; leave it empty to train from scratch'
+    ),
+    'TrainConfig.fine_tune_checkpoint_type': _FINE_TUNING,
+    'TrainConfig.fine_tune_checkpoint_version': _FINE_TUNING,
+    'TrainConfig.from_detection_checkpoint': _FINE_TUNING,
+    'TrainConfig.load_all_detection_checkpoint_vars': _FINE_TUNING,
+    'TrainConfig.run_fine_tune_checkpoint_dummy_computation': _FINE_TUNING,
+    'TrainConfig.bias_grad_multiplier': _error('gradients of biases are not scaled', 0.0, 1.0),
+    'TrainConfig.update_trainable_variables': _error('choosing variables is not built yet'),
+    'TrainConfig.freeze_variables': _error('choosing variables is not built yet'),
+    'TrainConfig.batch_queue_capacity': _TF_DATA,
+    'TrainConfig.num_batch_queue_threads': _TF_DATA,
+    'TrainConfig.prefetch_queue_capacity': _TF_DATA,
+    'TrainConfig.use_multiclass_scores': _error('soft labels are not built yet'),
+    'TrainConfig.max_number_of_boxes': _warning('train_input_reader.max_number_of_boxes is read'),
+    'TrainConfig.unpad_groundtruth_tensors': _warning(
+        'ground truth stays padded; padding has weight 0, so that the losses are the same'
+    ),
+    'TrainConfig.retain_original_images': _warning('training needs no original images'),
+    'TrainConfig.summarize_gradients': _warning('gradients are not summarized'),
+    'Optimizer.moving_average_decay': _warning('averages of weights are not built yet'),
+}
+
+_AUGMENTATION = {
+    f'PreprocessingStep.{name}': _NO_STEP
+    for name in (
+        'normalize_image',
+        'random_pixel_value_scale',
+        'random_image_scale',
+        'random_rgb_to_gray',
+        'random_adjust_brightness',
+        'random_adjust_contrast',
+        'random_adjust_hue',
+        'random_adjust_saturation',
+        'random_distort_color',
+        'random_jitter_boxes',
+        'random_crop_image',
+        'random_pad_image',
+        'random_crop_pad_image',
+        'random_crop_to_aspect_ratio',
+        'random_black_patches',
+        'random_resize_method',
+        'scale_boxes_to_pixel_coordinates',
+        'resize_image',
+        'subtract_channel_mean',
+        'ssd_random_crop',
+        'ssd_random_crop_pad',
+        'ssd_random_crop_fixed_aspect_ratio',
+        'ssd_random_crop_pad_fixed_aspect_ratio',
+        'random_vertical_flip',
+        'random_rotation90',
+        'rgb_to_gray',
+        'convert_class_logits_to_softmax',
+        'random_absolute_pad_image',
+        'random_self_concat_image',
+        'autoaugment_image',
+        'drop_label_probabilistically',
+        'remap_labels',
+        'random_jpeg_quality',
+        'random_downscale_to_target_pixels',
+        'random_patch_gaussian',
+        'random_square_crop_by_scale',
+        'random_scale_crop_and_pad_to_square',
+        'adjust_gamma',
+    )
+}
+
+_READING = {
+    'InputReader.queue_capacity': _TF_DATA,
+    'InputReader.min_after_dequeue': _TF_DATA,
+    'InputReader.prefetch_size': _TF_DATA,
+    'InputReader.num_parallel_map_calls': _TF_DATA,
+    'InputReader.num_parallel_batches': _warning('tf.data chooses how much to do in parallel'),
+    'InputReader.num_additional_channels': _error('images have three channels'),
+    'InputReader.keypoint_type_weight': _KEYPOINTS,
+    'InputReader.use_keypoint_label_map': _KEYPOINTS,
+    'InputReader.load_keypoint_depth_features': _KEYPOINTS,
+    'InputReader.load_multiclass_scores': _error('soft labels are not built yet'),
+    'InputReader.load_context_features': _NO_CONTEXT,
+    'InputReader.load_context_image_ids': _NO_CONTEXT,
+    'InputReader.load_dense_pose': _error('DensePose is not built yet'),
+    'InputReader.load_track_id': _error('tracking is not built yet'),
+    'InputReader.use_display_name': _warning('labels are looked up by name and by display name'),
+    'InputReader.include_source_id': _warning('the source id is always there'),
+    'InputReader.frame_index': _error('sequence examples are not built yet'),
+    'InputReader.external_input_reader': _error('only tf_record_input_reader is read'),
+    'InputReader.expand_labels_hierarchy': _error('label hierarchies are not built yet'),
+}
+
+_EVALUATION = {
+    'EvalConfig.num_examples': _warning('all examples are evaluated'),
+    'EvalConfig.eval_interval_secs': _warning('each checkpoint is evaluated as it appears'),
+    'EvalConfig.max_evals': _warning('evaluation ends with the last checkpoint'),
+    'EvalConfig.save_graph': _warning('graphs are not written'),
+    'EvalConfig.visualization_export_dir': _NO_PICTURE_FOLDER,
+    'EvalConfig.keep_image_id_for_visualization_export': _NO_PICTURE_FOLDER,
+    'EvalConfig.eval_master': _warning('evaluation runs in this process'),
+    'EvalConfig.ignore_groundtruth': _error('metrics need ground truth; use `tfod predict`'),
+    'EvalConfig.use_moving_averages': _error('averages of weights are not built yet'),
+    'EvalConfig.eval_instance_masks': _warning('metrics_set says what is evaluated'),
+    'EvalConfig.skip_scores': _warning('scores are always drawn'),
+    'EvalConfig.skip_labels': _warning('labels are always drawn'),
+    'EvalConfig.visualize_groundtruth_boxes': _warning('ground truth is drawn beside detections'),
+    'EvalConfig.groundtruth_box_visualization_color': _warning('colours tell classes apart'),
+    'EvalConfig.retain_original_images': _warning('pictures are drawn on the resized images'),
+    'EvalConfig.retain_original_image_additional_channels': _error('images have three channels'),
+    'EvalConfig.use_dummy_loss_in_eval': _warning('losses of the evaluation are real'),
+    'EvalConfig.export_path': _error('detections are written by `tfod predict`'),
+    'EvalConfig.parameterized_metric': _KEYPOINTS,
+    'EvalConfig.keypoint_edge': _KEYPOINTS,
+    'EvalConfig.recall_lower_bound': _error('precision at recall is not built yet'),
+    'EvalConfig.recall_upper_bound': _error('precision at recall is not built yet'),
+    'EvalConfig.force_no_resize': _error('evaluation uses the resizer of the model'),
+    'EvalConfig.skip_predictions_for_unlabeled_class': _error('image labels are not read yet'),
+    'EvalConfig.image_classes_field_map_empty_to_ones': _error('image labels are not read yet'),
+}
+
+FIELDS: dict[str, Unsupported] = {
+    **_MODEL,
+    **_TRAINING,
+    **_AUGMENTATION,
+    **_READING,
+    **_EVALUATION,
+}
+
+
+class Findings(NamedTuple):
+    """Set fields that nothing reads: errors as sentences, warnings as reason -> paths."""
+
+    errors: list[str]
+    warnings: dict[str, list[str]]
+
+
+def find_unsupported(pipeline: Message, parts: Container[str] | None = None) -> Findings:
+    """Looks up the set fields of a config in the table.
+
+    Args:
+      pipeline: a `TrainEvalPipelineConfig`.
+      parts: names of its fields to look at; all if None.
+    """
+    errors, warnings = [], defaultdict(list)
+    for found in walk.set_fields(pipeline, skip=FIELDS.__contains__):
+        entry = FIELDS.get(found.key)
+        part = found.path.partition('.')[0].partition('[')[0]
+        if entry is None or (parts is not None and part not in parts) or _is_harmless(found, entry):
+            continue
+        if entry.level == ERROR:
+            errors.append(f'{found.path} is not supported: {entry.reason}.')
+        else:
+            warnings[entry.reason].append(found.path)
+    return Findings(errors, dict(warnings))
+
+
+def warn_once(warnings: dict[str, list[str]]) -> None:
+    """Logs the fields that have no effect, one line a reason; each field once a process."""
+    for reason, paths in warnings.items():
+        fresh = [path for path in paths if path not in _warned]
+        if fresh:
+            _logger.warning('no effect: %s (%s).', ', '.join(fresh), reason)
+        _warned.update(fresh)
+
+
+def check_unsupported(pipeline: Message) -> None:
+    """Warns about set fields that have no effect.
+
+    Raises:
+      ConfigError: listing the set fields that ask for what is not there.
+    """
+    findings = find_unsupported(pipeline)
+    warn_once(findings.warnings)
+    if findings.errors:
+        raise ConfigError('\n'.join(findings.errors))
+
+
+def _is_harmless(found: walk.SetField, entry: Unsupported) -> bool:
+    if isinstance(found.value, Message) or found.field.is_repeated:
+        return False
+    return found.value in (entry.harmless or (found.field.default_value,))

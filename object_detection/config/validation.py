@@ -1,0 +1,178 @@
+"""Finds what cannot work in a config before anything slow starts."""
+
+from collections.abc import Callable, Collection, Iterator
+
+from object_detection.config import files, model_rules, unsupported, walk
+from object_detection.config.errors import ConfigError
+from object_detection.data import label_map
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
+MASK_METRICS = 'coco_mask_metrics'
+
+Rule = Callable[[TrainEvalPipelineConfig], Iterator[str]]
+
+
+def validate(pipeline: TrainEvalPipelineConfig, *, for_what: str | Collection[str]) -> None:
+    """Checks the parts of a config that a purpose needs; warns of set fields without effect.
+
+    Args:
+      pipeline: the config, overrides applied.
+      for_what: one or several of `PURPOSES`.
+
+    Raises:
+      ConfigError: listing every problem, each with the path of its field.
+      ValueError: if `for_what` is not a purpose.
+    """
+    purposes = [for_what] if isinstance(for_what, str) else list(for_what)
+    if not purposes or not set(purposes) <= set(PURPOSES):
+        raise ValueError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
+    parts = {part for purpose in purposes for part in _PARTS[purpose]}
+    findings = unsupported.find_unsupported(pipeline, parts)
+    unsupported.warn_once(findings.warnings)
+    problems = findings.errors + list(_placeholders(pipeline, parts))
+    for rule in dict.fromkeys(rule for purpose in purposes for rule in _RULES[purpose]):
+        problems += rule(pipeline)
+    if problems:
+        count = 'one problem' if len(problems) == 1 else f'{len(problems)} problems'
+        listed = ''.join(f'\n  {problem}' for problem in dict.fromkeys(problems))
+        raise ConfigError(f'The config has {count}:{listed}')
+
+
+def _placeholders(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+    for found in walk.set_fields(pipeline):
+        if (
+            isinstance(found.value, str)
+            and PLACEHOLDER in found.value
+            and found.path.replace('[', '.').split('.')[0] in parts
+            and found.key not in unsupported.FIELDS
+        ):
+            yield f'{found.path} still says {found.value!r}; expected a path of yours.'
+
+
+def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.HasField('train_config'):
+        yield 'train_config is not set.'
+        return
+    config = pipeline.train_config
+    if config.batch_size < 1:
+        yield f'train_config.batch_size: expected at least 1. Received: {config.batch_size}.'
+    if config.gradient_clipping_by_norm < 0:
+        yield (
+            'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
+            f'Received: {config.gradient_clipping_by_norm:g}.'
+        )
+    yield from _optimizer(config)
+
+
+def _optimizer(config) -> Iterator[str]:
+    path = 'train_config.optimizer'
+    kind = config.optimizer.WhichOneof('optimizer')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. momentum_optimizer.'
+        return
+    rate = getattr(config.optimizer, kind).learning_rate
+    if rate.WhichOneof('learning_rate') is None:
+        yield (f'{path}.{kind}.learning_rate is not set; expected e.g. cosine_decay_learning_rate.')
+    elif f'Optimizer.{kind}' not in unsupported.FIELDS:
+        yield from model_rules.builds('optimizer', config.optimizer, path)
+
+
+def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.HasField('train_input_reader'):
+        yield 'train_input_reader is not set.'
+        return
+    reader = pipeline.train_input_reader
+    yield from _reader(reader, 'train_input_reader', pipeline)
+    if model_rules.has_masks(pipeline.model) and not reader.load_instance_masks:
+        yield (
+            'train_input_reader.load_instance_masks is false, but the model '
+            '(model.faster_rcnn.number_of_stages: 3) trains on masks; set it to true.'
+        )
+
+
+def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.eval_input_reader:
+        yield 'eval_input_reader is not set.'
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        path = f'eval_input_reader[{index}]'
+        yield from _reader(reader, path, pipeline)
+        if not reader.label_map_path:
+            yield f'{path}.label_map_path is not set; metrics are told by the names in it.'
+        if MASK_METRICS in pipeline.eval_config.metrics_set and not reader.load_instance_masks:
+            yield (
+                f'{path}.load_instance_masks is false, but eval_config.metrics_set has '
+                f'{MASK_METRICS}; set it to true.'
+            )
+
+
+def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    config = pipeline.eval_config
+    if config.batch_size < 1:
+        yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
+    from object_detection.builders.evaluator_builder import IOU_TYPES  # loads the COCO engine
+
+    unknown = [name for name in config.metrics_set if name not in IOU_TYPES]
+    if unknown:
+        yield (
+            f'eval_config.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
+            f'Received: {", ".join(unknown)}.'
+        )
+    if MASK_METRICS in config.metrics_set and not model_rules.has_masks(pipeline.model):
+        yield (
+            f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
+            '(model.faster_rcnn.number_of_stages is not 3).'
+        )
+
+
+def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    patterns = reader.tf_record_input_reader.input_path
+    if not patterns:
+        yield f'{path}.tf_record_input_reader.input_path is not set.'
+    for index, pattern in enumerate(patterns):
+        if PLACEHOLDER not in pattern and not files.has_match(pattern):
+            yield (
+                f'{path}.tf_record_input_reader.input_path[{index}]: no file matches {pattern!r}.'
+            )
+    for name in ('max_number_of_boxes', 'num_readers', 'read_block_length'):
+        if getattr(reader, name) < 1:
+            yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
+    if reader.sample_1_of_n_examples < 1:
+        yield f'{path}.sample_1_of_n_examples: expected at least 1. Received: 0.'
+    yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
+
+
+def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not path or PLACEHOLDER in path:
+        return
+    if not files.exists(path):
+        yield f'{field}: there is no file {path!r}.'
+        return
+    try:
+        max_id = label_map.load(path).max_id
+    except ValueError as error:
+        yield f'{field}: {error}'
+        return
+    model = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    if max_id > num_classes > 0:
+        yield (
+            f'model.{model}.num_classes is {num_classes}, but {field} ({path}) has ids up to '
+            f'{max_id}; expected at least {max_id}.'
+        )
+
+
+_PARTS = {
+    'train': ('model', 'train_config', 'train_input_reader', 'graph_rewriter'),
+    'eval': ('model', 'eval_config', 'eval_input_reader'),
+    'export': ('model',),
+}
+
+_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (model_rules.check, _train_config, _train_input),
+    'eval': (model_rules.check, _eval_config, _eval_input),
+    'export': (model_rules.check,),
+}
+
+PURPOSES = tuple(_RULES)

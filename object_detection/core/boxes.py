@@ -1,0 +1,115 @@
+"""Pure functions on boxes: float32 [..., N, 4], rows [ymin, xmin, ymax, xmax].
+
+Leading dimensions broadcast, so one image and a batch share the code. The frame does not matter
+unless a function says so.
+"""
+
+import tensorflow as tf
+
+
+def area(boxes: tf.Tensor) -> tf.Tensor:
+    """Returns the areas, [...], of boxes [..., 4]."""
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    return (ymax - ymin) * (xmax - xmin)
+
+
+def intersection(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns the areas that each pair of boxes shares.
+
+    Args:
+      boxes: float32 [..., N, 4].
+      others: float32 [..., M, 4], in the same frame.
+
+    Returns:
+      float32 [..., N, M], 0 for boxes that do not overlap.
+    """
+    ymin, xmin, ymax, xmax = tf.unstack(boxes[..., :, tf.newaxis, :], axis=-1)
+    other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(
+        others[..., tf.newaxis, :, :], axis=-1
+    )
+    heights = tf.nn.relu(tf.minimum(ymax, other_ymax) - tf.maximum(ymin, other_ymin))
+    widths = tf.nn.relu(tf.minimum(xmax, other_xmax) - tf.maximum(xmin, other_xmin))
+    return heights * widths
+
+
+def iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns intersection over union of each pair, [..., N, M]; arguments as `intersection`.
+
+    Boxes that do not overlap have 0, also where both are of zero size.
+    """
+    shared = intersection(boxes, others)
+    union = area(boxes)[..., :, tf.newaxis] + area(others)[..., tf.newaxis, :] - shared
+    return tf.math.divide_no_nan(shared, union)
+
+
+def ioa(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns intersection over the area of `others`, [..., N, M]; arguments as `intersection`.
+
+    The column of a box of zero size is 0; the reference divides by zero and gives NaN.
+    """
+    return tf.math.divide_no_nan(intersection(boxes, others), area(others)[..., tf.newaxis, :])
+
+
+def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Moves the edges of boxes [..., N, 4] into `window` [..., 4], of the same frame.
+
+    A box outside the window becomes one of zero size on the window's edge.
+    """
+    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    return tf.clip_by_value(boxes, tf.concat([low, low], -1), tf.concat([high, high], -1))
+
+
+def change_frame(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Expresses boxes in the frame in which `window` is [0, 0, 1, 1].
+
+    Args:
+      boxes: float32 [..., N, 4].
+      window: float32 [..., 4], in the boxes' frame, of non-zero size.
+
+    Returns:
+      float32 [..., N, 4].
+    """
+    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    size = high - low
+    return (boxes - tf.concat([low, low], -1)) / tf.concat([size, size], -1)
+
+
+def normalized_to_absolute(
+    boxes: tf.Tensor, height: int | float | tf.Tensor, width: int | float | tf.Tensor
+) -> tf.Tensor:
+    """Boxes relative to an image -> pixels of that image.
+
+    Args:
+      boxes: float32 [..., N, 4].
+      height, width: the image's size in pixels, scalars or [...] (one a leading index of `boxes`).
+
+    Returns:
+      float32 [..., N, 4].
+    """
+    return boxes * _sides(height, width)
+
+
+def absolute_to_normalized(
+    boxes: tf.Tensor, height: int | float | tf.Tensor, width: int | float | tf.Tensor
+) -> tf.Tensor:
+    """The inverse of `normalized_to_absolute`; the arguments are the same."""
+    return boxes / _sides(height, width)
+
+
+def corners_to_center_size(boxes: tf.Tensor) -> tf.Tensor:
+    """[..., 4] rows [ymin, xmin, ymax, xmax] -> rows [y_center, x_center, height, width]."""
+    low, high = tf.split(boxes, 2, axis=-1)
+    size = high - low
+    return tf.concat([low + size / 2, size], axis=-1)
+
+
+def center_size_to_corners(centers_sizes: tf.Tensor) -> tf.Tensor:
+    """[..., 4] rows [y_center, x_center, height, width] -> rows [ymin, xmin, ymax, xmax]."""
+    center, size = tf.split(centers_sizes, 2, axis=-1)
+    return tf.concat([center - size / 2, center + size / 2], axis=-1)
+
+
+def _sides(height: int | float | tf.Tensor, width: int | float | tf.Tensor) -> tf.Tensor:
+    """Image sizes [...] -> float32 [..., 1, 4], rows [height, width, height, width]."""
+    height, width = tf.cast(height, tf.float32), tf.cast(width, tf.float32)
+    return tf.stack([height, width, height, width], axis=-1)[..., tf.newaxis, :]

@@ -1,0 +1,145 @@
+"""Mask targets of regions, cropped out of the masks of the objects they are matched to.
+
+Targets sample as `tf.image.crop_and_resize` does (see `roi_align`). Each region reads its object's
+mask by index; no mask is copied for a region.
+"""
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.roi_align import sample_coordinates, tent_weights
+
+# Samples this far (in samples of a crop) outside of the object's box count as on its edge: changes
+# of frame round, and the edges of a region equal to the object's box must not fall off.
+_EDGE_TOLERANCE = 1e-3
+
+
+def mask_targets_from_images(
+    masks: tf.Tensor, boxes: tf.Tensor, rows: tf.Tensor, size: tuple[int, int]
+) -> tf.Tensor:
+    """Crops targets out of masks that cover the whole image; XLA compiles it.
+
+    Args:
+      masks: any real type [B, M, H, W].
+      boxes: float32 [B, P, 4], normalized to the image that the masks cover.
+      rows: int32 [B, P] in [0, M): whose mask each region takes.
+      size: height h and width w of a target.
+
+    Returns:
+      float32 [B, P, h, w], 0 outside of the image, and all zero where there are no masks (M = 0);
+      no gradient.
+    """
+    height, width = tf.unstack(tf.shape(masks)[2:])
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    y = sample_coordinates(ymin, ymax, size[0], height)
+    x = sample_coordinates(xmin, xmax, size[1], width)
+    return tf.stop_gradient(_sample_by_index(masks, rows, y, x))
+
+
+def mask_targets_from_crops(
+    crops: tf.Tensor,
+    crop_boxes: tf.Tensor,
+    boxes: tf.Tensor,
+    rows: tf.Tensor,
+    size: tuple[int, int],
+    *,
+    use_matmul: bool = False,
+) -> tf.Tensor:
+    """Crops targets out of masks that each cover their own object's box.
+
+    Sample i of S of a crop lies at y1 + i * (y2 - y1) / (S - 1) of its box; the mask is 0 outside
+    of the box. XLA compiles both executions, and they give the same numbers.
+
+    Args:
+      crops: any real type [B, M, S, S'].
+      crop_boxes: float32 [B, M, 4], the objects' boxes. A box of no size gives zeros.
+      boxes: float32 [B, P, 4], in the same frame.
+      rows: int32 [B, P] in [0, M): whose mask each region takes.
+      size: height h and width w of a target.
+      use_matmul: gather and interpolate by matrix products rather than by index.
+
+    Returns:
+      float32 [B, P, h, w], all zero where there are no masks (M = 0); no gradient.
+    """
+    height, width = tf.unstack(tf.shape(crops)[2:])
+    object_boxes = _gather_rows(crop_boxes, rows, use_matmul)  # [B, P, 4]
+    low, high = tf.split(object_boxes, 2, axis=-1)
+    region_low, region_high = tf.split(boxes, 2, axis=-1)
+    ymin, xmin = tf.unstack(tf.math.divide_no_nan(region_low - low, high - low), axis=-1)
+    ymax, xmax = tf.unstack(tf.math.divide_no_nan(region_high - low, high - low), axis=-1)
+    y = _onto_edges(sample_coordinates(ymin, ymax, size[0], height), height)
+    x = _onto_edges(sample_coordinates(xmin, xmax, size[1], width), width)
+    if use_matmul:
+        own = _gather_rows(tf.cast(crops, tf.float32), rows, use_matmul)  # [B, P, S, S']
+        bands = tf.einsum('bpiy,bpyx->bpix', tent_weights(y, height), own)
+        targets = tf.einsum('bpjx,bpix->bpij', tent_weights(x, width), bands)
+    else:
+        targets = _sample_by_index(crops, rows, y, x)
+    has_size = (box_ops.area(object_boxes) > 0)[..., tf.newaxis, tf.newaxis]
+    return tf.stop_gradient(tf.where(has_size, targets, 0.0))
+
+
+def _sample_by_index(masks: tf.Tensor, rows: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Interpolates masks [B, M, H, W] at y [B, P, h] and x [B, P, w] -> float32 [B, P, h, w]."""
+    height, width = tf.unstack(tf.shape(masks)[2:])
+    y_inside, top, bottom, y_fraction = _around(y, height)
+    x_inside, left, right, x_fraction = _around(x, width)
+    x_fraction = x_fraction[:, :, tf.newaxis, :]
+    y_fraction = y_fraction[:, :, :, tf.newaxis]
+    starts = rows[:, :, tf.newaxis] * height
+    pixels = tf.reshape(masks, [tf.shape(masks)[0], -1])
+
+    def values_along(line: tf.Tensor) -> tf.Tensor:
+        """Interpolates along the pixel rows `line`, int32 [B, P, h]."""
+        first = ((starts + line) * width)[..., tf.newaxis]  # [B, P, h, 1]
+        at_left = _gather_pixels(pixels, first + left[:, :, tf.newaxis, :])
+        at_right = _gather_pixels(pixels, first + right[:, :, tf.newaxis, :])
+        return at_left + (at_right - at_left) * x_fraction
+
+    upper, lower = values_along(top), values_along(bottom)
+    inside = y_inside[:, :, :, tf.newaxis] & x_inside[:, :, tf.newaxis, :]
+    return tf.where(inside, upper + (lower - upper) * y_fraction, 0.0)
+
+
+def _around(
+    coordinates: tf.Tensor, length: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns whether each lies on the axis, the pixels around it, and the upper one's share."""
+    last = tf.cast(length - 1, tf.float32)
+    inside = (coordinates >= 0.0) & (coordinates <= last)
+    # Coordinates outside may be too large for an integer.
+    low = tf.floor(tf.where(inside, coordinates, 0.0))
+    index = tf.cast(low, tf.int32)
+    return inside, index, tf.minimum(index + 1, length - 1), coordinates - low
+
+
+def _onto_edges(coordinates: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Moves coordinates that rounding pushed out of [0, length - 1] back onto its ends."""
+    last = tf.cast(length - 1, tf.float32)
+    near = (coordinates >= -_EDGE_TOLERANCE) & (coordinates <= last + _EDGE_TOLERANCE)
+    return tf.where(near, tf.clip_by_value(coordinates, 0.0, last), coordinates)
+
+
+def _gather_pixels(pixels: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Any real type [B, n], int32 [B, ...] -> float32 [B, ...]; zeros where n = 0."""
+    return _gather_or_zeros(
+        pixels,
+        tf.shape(indices),
+        lambda: tf.cast(tf.gather(pixels, indices, batch_dims=1), tf.float32),
+    )
+
+
+def _gather_rows(params: tf.Tensor, rows: tf.Tensor, use_matmul: bool) -> tf.Tensor:
+    """Gathers rows [B, P] of float32 [B, M, ...] -> [B, P, ...]; zeros where M = 0."""
+    if use_matmul:
+        chosen = tf.one_hot(rows, tf.shape(params)[1])
+        return tf.einsum('bpm,bm...->bp...', chosen, params)
+    shape = tf.concat([tf.shape(rows), tf.shape(params)[2:]], axis=0)
+    return _gather_or_zeros(params, shape, lambda: tf.gather(params, rows, batch_dims=1))
+
+
+def _gather_or_zeros(params: tf.Tensor, shape: tf.Tensor, gather) -> tf.Tensor:
+    """Calls `gather`, or returns zeros of `shape` if `params` has no second axis to index."""
+    if params.shape[1] is not None:
+        return gather() if params.shape[1] else tf.zeros(shape)
+    return tf.cond(tf.shape(params)[1] > 0, gather, lambda: tf.zeros(shape))

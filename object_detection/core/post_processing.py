@@ -1,0 +1,276 @@
+"""From boxes and scores of every anchor or proposal to the final detections of a batch."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.nms import (
+    MulticlassSelection,
+    at_least_one_row,
+    multiclass_non_max_suppression,
+    non_max_suppression,
+    used_first,
+)
+from object_detection.core.soft_nms import soft_non_max_suppression
+
+
+@dataclasses.dataclass(frozen=True)
+class NmsParams:
+    """How detections are chosen; names and defaults of the proto `BatchNonMaxSuppression`.
+
+    Attributes:
+      score_threshold: only scores above it take part.
+      iou_threshold: a box is suppressed by a better one of its class if their IoU is above it.
+      max_detections_per_class: the most an image keeps of a class.
+      max_total_detections: T, the most an image keeps.
+      use_class_agnostic_nms: boxes suppress each other whatever their classes; each box keeps its
+        best class only, and `max_detections_per_class` plays no role.
+      soft_nms_sigma: above 0, overlapping scores decay by exp(-IoU^2 / (2 sigma)) rather than
+        boxes being suppressed; `iou_threshold` plays no role then.
+      use_hard_nms: suppress, whatever `soft_nms_sigma` says.
+      change_coordinate_frame: express boxes relative to the clip window.
+      use_cpu_nms: run on the CPU.
+
+    Raises:
+      ValueError: for numbers out of range.
+    """
+
+    score_threshold: float = 0.0
+    iou_threshold: float = 0.6
+    max_detections_per_class: int = 100
+    max_total_detections: int = 100
+    use_class_agnostic_nms: bool = False
+    soft_nms_sigma: float = 0.0
+    use_hard_nms: bool = False
+    change_coordinate_frame: bool = True
+    use_cpu_nms: bool = False
+
+    def __post_init__(self):
+        self._check('iou_threshold', 0.0 <= self.iou_threshold <= 1.0, 'in [0, 1]')
+        self._check('soft_nms_sigma', self.soft_nms_sigma >= 0.0, '0 or more')
+        self._check('max_detections_per_class', self.max_detections_per_class > 0, 'positive')
+        self._check(
+            'max_total_detections',
+            self.max_total_detections >= self.max_detections_per_class,
+            f'max_detections_per_class ({self.max_detections_per_class}) or more',
+        )
+
+    def _check(self, name: str, is_right: bool, expected: str) -> None:
+        if not is_right:
+            raise ValueError(
+                f'Non-maximum suppression: {name} must be {expected}. '
+                f'Received: {getattr(self, name)}.'
+            )
+
+    @property
+    def is_soft(self) -> bool:
+        """Whether scores decay."""
+        return self.soft_nms_sigma > 0.0 and not self.use_hard_nms
+
+
+class Detections(NamedTuple):
+    """Detections of B images, best first; unused slots are zero.
+
+    Attributes:
+      boxes: float32 [B, T, 4], in the frame of the inputs, or of the clip window.
+      scores: float32 [B, T].
+      classes: float32 [B, T], 0-based.
+      masks: float32 [B, T, mask height, mask width], or None.
+      additional_fields: name -> [B, T, ...].
+      num_detections: int32 [B].
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    classes: tf.Tensor
+    masks: tf.Tensor | None
+    additional_fields: dict[str, tf.Tensor]
+    num_detections: tf.Tensor
+
+
+def batch_multiclass_non_max_suppression(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    params: NmsParams,
+    *,
+    clip_window: tf.Tensor | None = None,
+    change_coordinate_frame: bool | None = None,
+    num_valid_boxes: tf.Tensor | None = None,
+    masks: tf.Tensor | None = None,
+    additional_fields: Mapping[str, tf.Tensor] | None = None,
+    static: bool = False,
+) -> Detections:
+    """Chooses the detections of each image.
+
+    Boxes are clipped after the suppression, as the reference does: what a box suppresses does not
+    depend on the window. Boxes that the window leaves no area of suppress others and count for
+    their class's limit, but are dropped. Scores below 0 are never returned.
+
+    Args:
+      boxes: float32 [B, N, q, 4]; q = K, or 1 where the classes share boxes.
+      scores: float32 [B, N, K], without background.
+      params: the numbers.
+      clip_window: float32 [4] or [B, 4], in the boxes' frame, e.g. the true image; None = no
+        clipping.
+      change_coordinate_frame: in place of that of `params`, if not None.
+      num_valid_boxes: int32 [B], rows in use; None = all.
+      masks: float32 [B, N, q, mask height, mask width], carried along.
+      additional_fields: name -> [B, N, ...], carried along.
+      static: run only what XLA compiles. The numbers are the same.
+
+    Returns:
+      Detections.
+
+    Raises:
+      ValueError: if shapes disagree, or the frame is to change and there is no clip window.
+    """
+    if change_coordinate_frame is None:
+        change_coordinate_frame = params.change_coordinate_frame
+    _check_arguments(boxes, scores, clip_window, change_coordinate_frame)
+    if params.score_threshold < 0:
+        scores = tf.where(scores >= 0, scores, float('-inf'))
+    window = is_counted = None
+    if clip_window is not None:
+        window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
+        clipped = box_ops.clip(boxes, window[:, tf.newaxis])
+        is_counted = box_ops.area(clipped) > 0
+    if params.use_cpu_nms:
+        with tf.device('CPU:0'):
+            selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
+    else:
+        selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
+    chosen_boxes = _take_pairs(boxes, selection)
+    if window is not None:
+        chosen_boxes = box_ops.clip(chosen_boxes, window)
+    if change_coordinate_frame:
+        chosen_boxes = box_ops.change_frame(chosen_boxes, window)
+    return Detections(
+        boxes=_zero_unused(chosen_boxes, selection),
+        scores=selection.scores,
+        classes=tf.cast(selection.classes, tf.float32),
+        masks=None if masks is None else _zero_unused(_take_pairs(masks, selection), selection),
+        additional_fields={
+            name: _zero_unused(_take_rows(rows, selection), selection)
+            for name, rows in (additional_fields or {}).items()
+        },
+        num_detections=tf.reduce_sum(tf.cast(selection.is_valid, tf.int32), axis=1),
+    )
+
+
+def _check_arguments(
+    boxes: tf.Tensor, scores: tf.Tensor, clip_window: tf.Tensor | None, changes_frame: bool
+) -> None:
+    num_classes, boxes_per_row = scores.shape[2], boxes.shape[2]
+    if num_classes is None or boxes_per_row not in (1, num_classes):
+        raise ValueError(
+            'batch_multiclass_non_max_suppression: expected boxes [B, N, q, 4] and scores '
+            '[B, N, K] with q = 1 or q = K, both static. '
+            f'Received: boxes {boxes.shape}, scores {scores.shape}.'
+        )
+    if changes_frame and clip_window is None:
+        raise ValueError(
+            'batch_multiclass_non_max_suppression: change_coordinate_frame makes boxes relative to '
+            'the clip window, so it needs one. Received: clip_window None.'
+        )
+
+
+def _choose(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    params: NmsParams,
+    num_valid: tf.Tensor | None,
+    is_counted: tf.Tensor | None,
+    static: bool,
+) -> MulticlassSelection:
+    """Chooses (row, class) pairs; those not counted (bool [B, N, q]) are not among them."""
+    total = params.max_total_detections
+    if params.use_class_agnostic_nms:
+        best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
+        scores = tf.reduce_max(scores, axis=2, keepdims=True)
+        if boxes.shape[2] > 1:
+            boxes = tf.gather(boxes, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
+            if is_counted is not None:
+                is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
+        params = dataclasses.replace(
+            params, use_class_agnostic_nms=False, max_detections_per_class=total
+        )
+        selection = _choose(boxes, scores, params, num_valid, is_counted, static)
+        classes = _zero_unused(_take_rows(best, selection), selection)
+        return selection._replace(classes=classes)
+    if params.is_soft:
+        return soft_non_max_suppression(
+            boxes,
+            scores,
+            sigma=params.soft_nms_sigma,
+            max_outputs=total,
+            max_outputs_per_class=params.max_detections_per_class,
+            score_threshold=params.score_threshold,
+            num_valid=num_valid,
+            is_counted=is_counted,
+        )
+    if scores.shape[2] == 1:
+        return _choose_of_one_class(boxes, scores, params, num_valid, is_counted, static)
+    return multiclass_non_max_suppression(
+        boxes,
+        scores,
+        max_outputs=total,
+        max_outputs_per_class=params.max_detections_per_class,
+        iou_threshold=params.iou_threshold,
+        score_threshold=params.score_threshold,
+        num_valid=num_valid,
+        is_counted=is_counted,
+    )
+
+
+def _choose_of_one_class(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    params: NmsParams,
+    num_valid: tf.Tensor | None,
+    is_counted: tf.Tensor | None,
+    static: bool,
+) -> MulticlassSelection:
+    """As `_choose`, for K = 1, where kernels of TensorFlow may do the work."""
+    indices, is_valid = non_max_suppression(
+        boxes[:, :, 0],
+        scores[:, :, 0],
+        max_outputs=params.max_total_detections,
+        max_outputs_per_class=params.max_detections_per_class,
+        iou_threshold=params.iou_threshold,
+        score_threshold=params.score_threshold,
+        num_valid=num_valid,
+        native=not static,
+    )
+    if is_counted is not None:
+        flags = at_least_one_row(is_counted[:, :, 0], False)
+        is_valid &= tf.gather(flags, indices, batch_dims=1)
+        is_valid, order = used_first(is_valid, params.max_total_detections)
+        indices = tf.where(is_valid, tf.gather(indices, order, batch_dims=1), 0)
+    chosen = tf.gather(at_least_one_row(scores[:, :, 0]), indices, batch_dims=1)
+    return MulticlassSelection(
+        indices=indices,
+        classes=tf.zeros_like(indices),
+        scores=tf.where(is_valid, chosen, 0.0),
+        is_valid=is_valid,
+    )
+
+
+def _take_rows(rows: tf.Tensor, selection: MulticlassSelection) -> tf.Tensor:
+    """[B, N, ...] -> [B, T, ...]."""
+    return tf.gather(at_least_one_row(rows), selection.indices, batch_dims=1)
+
+
+def _take_pairs(rows: tf.Tensor, selection: MulticlassSelection) -> tf.Tensor:
+    """[B, N, q, ...] -> [B, T, ...]."""
+    rows = at_least_one_row(rows)
+    columns = selection.classes if rows.shape[2] > 1 else tf.zeros_like(selection.classes)
+    return tf.gather_nd(rows, tf.stack([selection.indices, columns], axis=-1), batch_dims=1)
+
+
+def _zero_unused(rows: tf.Tensor, selection: MulticlassSelection) -> tf.Tensor:
+    """Sets unused slots of [B, T, ...] to zero."""
+    shape = tf.concat([tf.shape(selection.is_valid), [1] * (rows.shape.rank - 2)], axis=0)
+    return tf.where(tf.reshape(selection.is_valid, shape), rows, tf.zeros_like(rows))

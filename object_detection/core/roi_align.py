@@ -1,0 +1,307 @@
+"""Crops of feature maps inside boxes, and the choice of the pyramid level for each box.
+
+Every function samples as `tf.image.crop_and_resize` does: sample i of `size` in a box lies at the
+pixel coordinate y1 * (H - 1) + i * (y2 - y1) * (H - 1) / (size - 1), bilinearly interpolated, so
+the first and last samples lie on the box's edges; a single sample lies at the centre. Samples
+outside of the map take the extrapolation value.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
+# https://arxiv.org/abs/1612.03144, eq. 1).
+_UNIT_SIDE = 224.0
+
+
+def crop_and_resize(
+    features: tf.Tensor,
+    boxes: tf.Tensor,
+    crop_size: tuple[int, int],
+    *,
+    use_matmul: bool = False,
+    extrapolation_value: float = 0.0,
+) -> tf.Tensor:
+    """Crops each box out of its image's feature map.
+
+    Gradients flow to `features` only.
+
+    Args:
+      features: float [B, H, W, C].
+      boxes: float32 [B, P, 4], normalized to the map's image.
+      crop_size: height h and width w of a crop.
+      use_matmul: sample by matrix products with interpolation weights, which XLA compiles; else by
+        TensorFlow's kernel. The numbers are the same. (The reference's product form fades samples
+        outside of the map out over one pixel; here both take the extrapolation value there.)
+      extrapolation_value: value of samples outside of the map.
+
+    Returns:
+      [B, P, h, w, C] of the features' dtype.
+    """
+    boxes = tf.stop_gradient(boxes)
+    if not use_matmul:
+        batch, count = _batch_and_rows(boxes)
+        crops = _crop_natively(
+            features,
+            tf.reshape(boxes, [-1, 4]),
+            _image_indices(batch, count),
+            crop_size,
+            extrapolation_value,
+        )
+        return tf.reshape(crops, [batch, count, *crop_size, features.shape[-1]])
+    rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
+    crops = _crop_by_products(features, rows, columns)
+    if extrapolation_value:
+        # The weights of a sample outside of the map are all zero, those inside sum to one.
+        inside = tf.reduce_sum(rows, -1)[..., tf.newaxis] * tf.reduce_sum(columns, -1)[:, :, None]
+        outside = tf.cast(tf.round(1.0 - inside), crops.dtype)[..., tf.newaxis]
+        crops += outside * tf.cast(extrapolation_value, crops.dtype)
+    return crops
+
+
+def fpn_levels(
+    boxes: tf.Tensor,
+    image_height: Any,
+    image_width: Any,
+    num_levels: int,
+    *,
+    unit_level: int | None = None,
+) -> tf.Tensor:
+    """Chooses the pyramid level of each box (https://arxiv.org/abs/1612.03144, eq. 1).
+
+    level = floor(log2(sqrt(box area in pixels) / 224)) + unit_level, limited to the levels there
+    are. Computed by comparison with the powers of two: a box exactly on one belongs to the level
+    above in every execution, and boxes of no size belong to level 0.
+
+    Args:
+      boxes: float32 [..., 4], normalized to the image.
+      image_height, image_width: the image's size in pixels, numbers or scalar tensors.
+      num_levels: L.
+      unit_level: level of boxes of 224 pixels; None = L - 2.
+
+    Returns:
+      int32 [...], 0 = the finest level.
+    """
+    if unit_level is None:
+        unit_level = num_levels - 2
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    pixels = tf.cast(image_height, tf.float32) * tf.cast(image_width, tf.float32)
+    side = tf.sqrt(tf.nn.relu((ymax - ymin) * (xmax - xmin))) * (tf.sqrt(pixels) / _UNIT_SIDE)
+    lower_bounds = [2.0 ** (level - unit_level) for level in range(1, num_levels)]
+    reached = side[..., tf.newaxis] >= tf.constant(lower_bounds, tf.float32, [num_levels - 1])
+    return tf.reduce_sum(tf.cast(reached, tf.int32), axis=-1)
+
+
+def multilevel_crop_and_resize(
+    feature_maps: Sequence[tf.Tensor],
+    boxes: tf.Tensor,
+    levels: tf.Tensor,
+    crop_size: tuple[int, int],
+    *,
+    use_matmul: bool = False,
+) -> tf.Tensor:
+    """Crops each box out of one level of its image's feature pyramid.
+
+    Gradients flow to the feature maps only.
+
+    Args:
+      feature_maps: L maps, float [B, Hl, Wl, C], fine to coarse.
+      boxes: float32 [B, P, 4], normalized to the image.
+      levels: int32 [B, P] in [0, L).
+      crop_size: height h and width w of a crop.
+      use_matmul: sample by matrix products over all levels, which XLA compiles; else each box is
+        cropped from its own level alone, by TensorFlow's kernel.
+
+    Returns:
+      [B, P, h, w, C] of the features' dtype; 0 outside of the image.
+    """
+    boxes = tf.stop_gradient(boxes)
+    if not use_matmul:
+        return _multilevel_natively(feature_maps, boxes, levels, crop_size)
+    crops = []
+    for level, features in enumerate(feature_maps):
+        rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
+        is_here = tf.cast(levels == level, rows.dtype)[:, :, tf.newaxis, tf.newaxis]
+        crops.append(_crop_by_products(features, rows * is_here, columns))
+    return tf.add_n(crops)
+
+
+def sample_coordinates(
+    low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor | int
+) -> tf.Tensor:
+    """Returns where the samples of boxes lie along one axis.
+
+    Args:
+      low, high: float32 [...], edges of the boxes along the axis, normalized.
+      size: number of samples.
+      length: number of pixels along the axis.
+
+    Returns:
+      float32 [..., size], pixel indices; the order of operations is the kernel's, so that both
+      round alike.
+    """
+    last = tf.cast(length - 1, tf.float32)
+    if size == 1:
+        return (0.5 * (low + high) * last)[..., tf.newaxis]
+    step = (high - low) * last / (size - 1)
+    return (low * last)[..., tf.newaxis] + tf.range(size, dtype=tf.float32) * step[..., tf.newaxis]
+
+
+def tent_weights(coordinates: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
+    """Weights of bilinear interpolation along one axis.
+
+    Args:
+      coordinates: float32 [..., S], pixel indices.
+      length: number of pixels along the axis.
+
+    Returns:
+      float32 [..., S, length]; rows sum to 1, or are 0 for coordinates outside [0, length - 1].
+    """
+    last = tf.cast(length - 1, tf.float32)
+    inside = tf.cast((coordinates >= 0.0) & (coordinates <= last), tf.float32)
+    pixels = tf.range(length, dtype=tf.float32)
+    tents = tf.nn.relu(1.0 - tf.abs(coordinates[..., tf.newaxis] - pixels))
+    return tents * inside[..., tf.newaxis]
+
+
+def _multilevel_natively(
+    feature_maps: Sequence[tf.Tensor],
+    boxes: tf.Tensor,
+    levels: tf.Tensor,
+    crop_size: tuple[int, int],
+) -> tf.Tensor:
+    batch, count = _batch_and_rows(boxes)
+    flat_levels = tf.reshape(levels, [-1])
+    num_levels = len(feature_maps)
+
+    def by_level(rows: tf.Tensor) -> list[tf.Tensor]:
+        return tf.dynamic_partition(rows, flat_levels, num_levels)
+
+    crops = [
+        _crop_natively(features, level_boxes, level_images, crop_size, 0.0)
+        for features, level_boxes, level_images in zip(
+            feature_maps,
+            by_level(tf.reshape(boxes, [-1, 4])),
+            by_level(_image_indices(batch, count)),
+            strict=True,
+        )
+    ]
+    positions = by_level(tf.range(batch * count))
+    crops = tf.dynamic_stitch(positions, crops)
+    return tf.reshape(crops, [batch, count, *crop_size, feature_maps[0].shape[-1]])
+
+
+def _crop_natively(
+    features: tf.Tensor,
+    boxes: tf.Tensor,
+    image_indices: tf.Tensor,
+    crop_size: tuple[int, int],
+    extrapolation_value: float,
+) -> tf.Tensor:
+    """Boxes [R, 4] of the images [R] -> [R, h, w, C] of the features' dtype.
+
+    The gradient is our own: the CPU kernel's adds to one pixel from several threads without a
+    lock, and loses some of the sums.
+    """
+
+    @tf.custom_gradient
+    def crop(maps: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        crops = tf.image.crop_and_resize(
+            maps, boxes, image_indices, crop_size, extrapolation_value=extrapolation_value
+        )
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            spread = _spread_crops(upstream, boxes, image_indices, tf.shape(maps))
+            return tf.cast(spread, maps.dtype)
+
+        return tf.cast(crops, maps.dtype), gradient
+
+    return crop(features)
+
+
+def _spread_crops(
+    crops: tf.Tensor, boxes: tf.Tensor, image_indices: tf.Tensor, map_shape: tf.Tensor
+) -> tf.Tensor:
+    """The transpose of cropping: adds each sample to its pixels, by interpolation weight.
+
+    Args:
+      crops: float [R, h, w, C].
+      boxes: float32 [R, 4], normalized.
+      image_indices: int32 [R].
+      map_shape: int32 [4]: (B, H, W, C).
+
+    Returns:
+      float32 [B, H, W, C].
+    """
+    _, height, width, channels = tf.unstack(map_shape)
+    crop_height, crop_width = crops.shape[1:3]
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    rows, row_weights = _neighbours(sample_coordinates(ymin, ymax, crop_height, height), height)
+    columns, column_weights = _neighbours(sample_coordinates(xmin, xmax, crop_width, width), width)
+    first_rows = image_indices[:, tf.newaxis, tf.newaxis] * height
+    # Axes [R, h, w, 2 rows, 2 columns].
+    pixels = (first_rows + rows)[:, :, tf.newaxis, :, tf.newaxis] * width
+    pixels += columns[:, tf.newaxis, :, tf.newaxis, :]
+    weights = row_weights[:, :, tf.newaxis, :, tf.newaxis]
+    weights *= column_weights[:, tf.newaxis, :, tf.newaxis, :]
+    pixels, weights = tf.reshape(pixels, [-1]), tf.reshape(weights, [-1])
+    samples = tf.range(tf.size(pixels)) // 4
+    num_pixels = tf.reduce_prod(map_shape[:3])
+    num_samples = tf.size(pixels) // 4
+    spread = tf.sparse.sparse_dense_matmul(
+        tf.SparseTensor(
+            tf.cast(tf.stack([pixels, samples], axis=-1), tf.int64),
+            weights,
+            tf.cast(tf.stack([num_pixels, num_samples]), tf.int64),
+        ),
+        tf.reshape(tf.cast(crops, tf.float32), [-1, channels]),
+    )
+    return tf.reshape(spread, map_shape)
+
+
+def _neighbours(coordinates: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Coordinates [..., S] -> the two pixels next to each and their weights, [..., S, 2]."""
+    last = length - 1
+    inside = (coordinates >= 0.0) & (coordinates <= tf.cast(last, tf.float32))
+    # Coordinates outside may be too large for an integer.
+    coordinates = tf.where(inside, coordinates, 0.0)
+    low = tf.floor(coordinates)
+    fraction = coordinates - low
+    weights = tf.stack([1.0 - fraction, fraction], axis=-1)
+    low = tf.cast(low, tf.int32)
+    pixels = tf.stack([low, tf.minimum(low + 1, last)], axis=-1)
+    return pixels, weights * tf.cast(inside, tf.float32)[..., tf.newaxis]
+
+
+def _crop_by_products(features: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Maps [B, H, W, C], weights [B, P, h, H] and [B, P, w, W] -> [B, P, h, w, C]."""
+    rows, columns = tf.cast(rows, features.dtype), tf.cast(columns, features.dtype)
+    bands = tf.einsum('bpiy,byxc->bpixc', rows, features)
+    return tf.einsum('bpjx,bpixc->bpijc', columns, bands)
+
+
+def _interpolation_weights(
+    boxes: tf.Tensor, map_size: tf.Tensor, crop_size: tuple[int, int]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Boxes [B, P, 4], sizes (H, W) and (h, w) -> weights [B, P, h, H] and [B, P, w, W]."""
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    rows = sample_coordinates(ymin, ymax, crop_size[0], map_size[0])
+    columns = sample_coordinates(xmin, xmax, crop_size[1], map_size[1])
+    return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
+
+
+def _batch_and_rows(boxes: tf.Tensor) -> tuple[Any, Any]:
+    """B and P of [B, P, 4]: integers where static."""
+    dynamic = tf.shape(boxes)
+    batch, count = boxes.shape[:2]
+    return (
+        dynamic[0] if batch is None else batch,
+        dynamic[1] if count is None else count,
+    )
+
+
+def _image_indices(batch: Any, count: Any) -> tf.Tensor:
+    """int32 [B * P]: which image each box belongs to."""
+    return tf.repeat(tf.range(batch), count)

@@ -1,0 +1,227 @@
+"""Decodes tf.Examples to tensors (the keys of the reference system's records)."""
+
+import tensorflow as tf
+from tf_slim.data import tfexample_decoder as slim
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data.label_map import LabelMap
+from object_detection.data.objects import OBJECT_FIELDS, Example
+
+PNG_MASKS = 'png'
+NUMERICAL_MASKS = 'numerical'
+
+_OBJECT = 'image/object/'
+_BOX_KEYS = ('ymin', 'xmin', 'ymax', 'xmax')
+_STRINGS = {
+    F.SOURCE_ID: 'image/source_id',
+    F.KEY: 'image/key/sha256',
+    F.FILENAME: 'image/filename',
+}
+# Per-object values: (key, stored dtype, dtype of the tensor, value where the record has none).
+_OBJECT_VALUES = {
+    F.GROUNDTRUTH_AREA: ('area', tf.float32, tf.float32, 0.0),
+    F.GROUNDTRUTH_IS_CROWD: ('is_crowd', tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_DIFFICULT: ('difficult', tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_GROUP_OF: ('group_of', tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_WEIGHTS: ('weight', tf.float32, tf.float32, 1.0),
+}
+
+
+class ExampleDecoder:
+    """Decodes one serialized tf.Example.
+
+    Args:
+      label_map: turns image/object/class/text (a name or a display name) into ids. Text wins over
+        image/object/class/label, so that a label map may take a part of a data set's classes and
+        number them anew; the label is used for records without text, or without a label map.
+      mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
+      num_keypoints: keypoints an object; 0 leaves them out.
+
+    Raises:
+      ValueError: for another `mask_type`.
+    """
+
+    def __init__(
+        self,
+        *,
+        label_map: LabelMap | None = None,
+        mask_type: str | None = None,
+        num_keypoints: int = 0,
+    ):
+        if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
+            raise ValueError(
+                f'ExampleDecoder: mask_type must be None, {PNG_MASKS!r} or {NUMERICAL_MASKS!r}. '
+                f'Received: {mask_type!r}.'
+            )
+        self._num_keypoints = num_keypoints
+        self._ids = _lookup_table(label_map) if label_map is not None else None
+        features = {
+            'image/encoded': tf.io.FixedLenFeature([], tf.string, ''),
+            'image/format': tf.io.FixedLenFeature([], tf.string, 'jpeg'),
+            **{key: tf.io.FixedLenFeature([], tf.string, '') for key in _STRINGS.values()},
+            **{f'{_OBJECT}bbox/{key}': tf.io.VarLenFeature(tf.float32) for key in _BOX_KEYS},
+            f'{_OBJECT}class/text': tf.io.VarLenFeature(tf.string),
+            f'{_OBJECT}class/label': tf.io.VarLenFeature(tf.int64),
+        }
+        handlers = {
+            F.IMAGE: ImageHandler(),
+            F.GROUNDTRUTH_BOXES: slim.BoundingBox(_BOX_KEYS, f'{_OBJECT}bbox/'),
+            F.GROUNDTRUTH_CLASSES: slim.ItemHandlerCallback(
+                [f'{_OBJECT}class/text', f'{_OBJECT}class/label'], self._classes
+            ),
+            **{name: slim.Tensor(key) for name, key in _STRINGS.items()},
+        }
+        for name, (key, dtype, *_) in _OBJECT_VALUES.items():
+            features[_OBJECT + key] = tf.io.VarLenFeature(dtype)
+            handlers[name] = slim.Tensor(_OBJECT + key)
+        if mask_type is not None:
+            self._add_masks(features, handlers, mask_type)
+        if num_keypoints:
+            self._add_keypoints(features, handlers)
+        self._decoder = slim.TFExampleDecoder(features, handlers)
+
+    def __call__(self, serialized: tf.Tensor) -> Example:
+        """Decodes a scalar string.
+
+        Returns:
+          image uint8 [H, W, 3]; original_image_spatial_shape int32 [2]; source_id, key and
+          filename, scalar strings; and for n objects groundtruth_boxes float32 [n, 4], normalized
+          to the image, as they stand in the record; groundtruth_classes int64 [n], 1-based, -1
+          for a text that the label map lacks; groundtruth_area float32 [n], square pixels, 0 if
+          not known; groundtruth_weights float32 [n]; groundtruth_is_crowd,
+          groundtruth_difficult, groundtruth_group_of bool [n]; if asked for,
+          groundtruth_encoded_masks string [n] (PNG files) or groundtruth_instance_masks uint8
+          [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where
+          not labelled, and groundtruth_keypoint_visibilities bool [n, P].
+
+        Raises:
+          tf.errors.InvalidArgumentError: when run, if a field has not one value an object.
+        """
+        items = self._decoder.list_items()
+        values = self._decoder.decode(serialized, items)
+        example = dict(zip(items, values, strict=True))
+        count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
+        for name, (_, _, dtype, default) in _OBJECT_VALUES.items():
+            example[name] = _fill_if_absent(tf.cast(example[name], dtype), count, default)
+        example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE] = tf.shape(example[F.IMAGE])[:2]
+        if F.GROUNDTRUTH_KEYPOINTS in example:
+            example.update(_hide_unlabelled(example, count))
+        return _check_counts(example, count)
+
+    def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
+        texts = keys_to_tensors[f'{_OBJECT}class/text'].values
+        labels = keys_to_tensors[f'{_OBJECT}class/label'].values
+        if self._ids is None:
+            return labels
+        return tf.cond(tf.size(texts) > 0, lambda: self._ids.lookup(texts), lambda: labels)
+
+    def _add_masks(self, features: dict, handlers: dict, mask_type: str) -> None:
+        key = f'{_OBJECT}mask'
+        if mask_type == PNG_MASKS:
+            features[key] = tf.io.VarLenFeature(tf.string)
+            handlers[F.GROUNDTRUTH_ENCODED_MASKS] = slim.Tensor(key, default_value='')
+            return
+        features[key] = tf.io.VarLenFeature(tf.float32)
+        size_keys = ['image/height', 'image/width']
+        features.update({k: tf.io.FixedLenFeature([], tf.int64, 1) for k in size_keys})
+        handlers[F.GROUNDTRUTH_INSTANCE_MASKS] = slim.ItemHandlerCallback(
+            [key, *size_keys], _numerical_masks
+        )
+
+    def _add_keypoints(self, features: dict, handlers: dict) -> None:
+        keys = {name: f'{_OBJECT}keypoint/{name}' for name in ('y', 'x', 'visibility')}
+        features[keys['y']] = features[keys['x']] = tf.io.VarLenFeature(tf.float32)
+        features[keys['visibility']] = tf.io.VarLenFeature(tf.int64)
+
+        def keypoints(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
+            points = tf.stack([tensors[keys['y']].values, tensors[keys['x']].values], axis=-1)
+            return tf.reshape(points, [-1, self._num_keypoints, 2])
+
+        def visibilities(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
+            # Records without visibilities: every keypoint that has coordinates is visible.
+            is_visible = tf.cond(
+                tf.size(tensors[keys['visibility']].values) > 0,
+                lambda: tensors[keys['visibility']].values > 0,
+                lambda: ~tf.math.is_nan(tensors[keys['y']].values),
+            )
+            return tf.reshape(is_visible, [-1, self._num_keypoints])
+
+        handlers[F.GROUNDTRUTH_KEYPOINTS] = slim.ItemHandlerCallback(
+            [keys['y'], keys['x']], keypoints
+        )
+        handlers[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] = slim.ItemHandlerCallback(
+            [keys['y'], keys['visibility']], visibilities
+        )
+
+
+class ImageHandler(slim.ItemHandler):
+    """Decodes image/encoded (JPEG, PNG, BMP, first frame of a GIF) to uint8 [H, W, 3]."""
+
+    def __init__(self):
+        super().__init__(['image/encoded'])
+
+    def tensors_to_item(self, keys_to_tensors: dict[str, tf.Tensor]) -> tf.Tensor:
+        return decode_image(keys_to_tensors['image/encoded'])
+
+
+def decode_image(encoded: tf.Tensor) -> tf.Tensor:
+    """Decodes a JPEG, PNG, BMP or GIF file (its first frame) to uint8 [H, W, 3].
+
+    Grey values are repeated, an alpha channel is dropped, 16 bits are cut to 8.
+    """
+    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+    return tf.ensure_shape(image, [None, None, 3])
+
+
+def _lookup_table(label_map: LabelMap) -> tf.lookup.StaticHashTable:
+    texts, ids = zip(*label_map.text_to_id.items(), strict=True)
+    pairs = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(texts, tf.string), tf.constant(ids, tf.int64)
+    )
+    return tf.lookup.StaticHashTable(pairs, default_value=-1)
+
+
+def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:
+    height, width = (
+        tf.cast(keys_to_tensors[key], tf.int32) for key in ('image/height', 'image/width')
+    )
+    values = keys_to_tensors[f'{_OBJECT}mask'].values
+    return tf.cast(tf.reshape(values, [-1, height, width]) > 0, tf.uint8)
+
+
+def _fill_if_absent(values: tf.Tensor, count: tf.Tensor, default: float | bool) -> tf.Tensor:
+    """Values of `count` objects [count, ...]: `values` where the record has any."""
+    num_missing = tf.where(tf.equal(tf.shape(values)[0], 0), count, 0)
+    filling = tf.fill([num_missing, *values.shape[1:]], tf.cast(default, values.dtype))
+    return tf.concat([values, filling], axis=0)
+
+
+def _hide_unlabelled(example: Example, count: tf.Tensor) -> Example:
+    """Sets keypoints that are not visible, or lack a coordinate, to NaN and invisible."""
+    points = _fill_if_absent(example[F.GROUNDTRUTH_KEYPOINTS], count, float('nan'))
+    is_visible = _fill_if_absent(example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], count, False)
+    is_visible &= ~tf.reduce_any(tf.math.is_nan(points), axis=-1)
+    return {
+        F.GROUNDTRUTH_KEYPOINTS: tf.where(is_visible[..., tf.newaxis], points, float('nan')),
+        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: is_visible,
+    }
+
+
+def _check_counts(example: Example, count: tf.Tensor) -> Example:
+    """Raises, when run, if a field has not one row a box."""
+    names = [name for name in OBJECT_FIELDS if name in example]
+    checks = [
+        tf.debugging.Assert(
+            tf.equal(tf.shape(example[name])[0], count),
+            [
+                f'A record holds another number of {name} than of boxes. Image, boxes, rows:',
+                example[F.SOURCE_ID],
+                count,
+                tf.shape(example[name])[0],
+            ],
+        )
+        for name in names
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        boxes = tf.identity(example[F.GROUNDTRUTH_BOXES])
+    return {**example, F.GROUNDTRUTH_BOXES: boxes}

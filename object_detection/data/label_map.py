@@ -1,0 +1,90 @@
+"""Reads label maps: which class has which id on the wire."""
+
+import os
+from typing import NamedTuple
+
+from google.protobuf import message, text_format
+
+from object_detection.protos import string_int_label_map_pb2
+
+_BACKGROUND = 'background'
+
+
+class LabelMap(NamedTuple):
+    """The classes of a data set; ids are 1-based, as in records and exported detections.
+
+    Attributes:
+      categories: one {'id': int, 'name': str} a class, in the file's order, with the name to show
+        (`display_name` where there is one). The background item is left out.
+      name_to_id: `name` -> id; `display_name` -> id for items without a name.
+      text_to_id: `name` and `display_name` -> id: what may stand in image/object/class/text.
+    """
+
+    categories: list[dict]
+    name_to_id: dict[str, int]
+    text_to_id: dict[str, int]
+
+    @property
+    def max_id(self) -> int:
+        """The largest id; a model needs at least so many classes."""
+        return max(self.name_to_id.values())
+
+
+def load(path: str) -> LabelMap:
+    """Reads a StringIntLabelMap, as text or binary proto.
+
+    Raises:
+      ValueError: if `path` is no file or no label map, or an item has no name, no positive id
+        (0 only for 'background'), or the id or a name of another item.
+    """
+    proto = _read(os.fspath(path))
+    if not proto.item:
+        raise ValueError(f'Label map {path}: expected at least one `item`. Received: none.')
+    name_to_id, text_to_id, categories = {}, {}, []
+    for item in proto.item:
+        _check_item(item, path)
+        name = item.name or item.display_name
+        if name in name_to_id or item.id in name_to_id.values():
+            raise ValueError(
+                f'Label map {path}: names and ids must be distinct. '
+                f'Received: {name!r} = {item.id} beside {name_to_id}.'
+            )
+        name_to_id[name] = item.id
+        for text in filter(None, (item.name, item.display_name)):
+            if text_to_id.setdefault(text, item.id) != item.id:
+                raise ValueError(
+                    f'Label map {path}: no two items may share a name or display_name. '
+                    f'Received: {text!r} for the ids {text_to_id[text]} and {item.id}.'
+                )
+        if item.id > 0:
+            categories.append({'id': item.id, 'name': item.display_name or item.name})
+    return LabelMap(categories, name_to_id, text_to_id)
+
+
+def _read(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
+    try:
+        with open(path, 'rb') as file:
+            content = file.read()
+    except OSError as error:
+        raise ValueError(f'Label map {path} cannot be read: {error.strerror}.') from error
+    proto = string_int_label_map_pb2.StringIntLabelMap()
+    try:
+        return text_format.Parse(content.decode(), proto)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        try:
+            return string_int_label_map_pb2.StringIntLabelMap.FromString(content)
+        except message.DecodeError:
+            raise ValueError(
+                f'{path} is not a label map (expected `item {{ name: "cat" id: 1 }}` ...). '
+                f'Received: {error}'
+            ) from error
+
+
+def _check_item(item: string_int_label_map_pb2.StringIntLabelMapItem, path: str) -> None:
+    if not (item.name or item.display_name):
+        raise ValueError(f'Label map {path}: every item needs a name. Received: id {item.id}.')
+    if item.id < 0 or (item.id == 0 and item.name != _BACKGROUND):
+        raise ValueError(
+            f'Label map {path}: ids must be positive; 0 is kept for the item named '
+            f'{_BACKGROUND!r}. Received: {item.name or item.display_name!r} = {item.id}.'
+        )

@@ -1,0 +1,72 @@
+"""The objects of one example: which fields have a row for each of them, and how to drop rows."""
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+
+# Fields of a decoded example with one row an object. Whatever drops or orders objects acts on all
+# of them, so that rows stay together.
+OBJECT_FIELDS = (
+    F.GROUNDTRUTH_BOXES,
+    F.GROUNDTRUTH_CLASSES,
+    F.GROUNDTRUTH_WEIGHTS,
+    F.GROUNDTRUTH_IS_CROWD,
+    F.GROUNDTRUTH_AREA,
+    F.GROUNDTRUTH_DIFFICULT,
+    F.GROUNDTRUTH_GROUP_OF,
+    F.GROUNDTRUTH_KEYPOINTS,
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
+    F.GROUNDTRUTH_INSTANCE_MASKS,
+    F.GROUNDTRUTH_INSTANCE_MASK_CROPS,
+    F.GROUNDTRUTH_ENCODED_MASKS,
+)
+
+Example = dict[str, tf.Tensor]
+
+
+def select(example: Example, rows: tf.Tensor) -> Example:
+    """Keeps some of an example's objects.
+
+    Args:
+      example: fields of one image; those of `OBJECT_FIELDS` are [n, ...].
+      rows: bool [n], which objects to keep; or int [k], their indices, in the order wanted.
+    """
+    if rows.dtype == tf.bool:
+        rows = tf.where(rows)[:, 0]
+    return {
+        name: tf.gather(value, rows) if name in OBJECT_FIELDS else value
+        for name, value in example.items()
+    }
+
+
+def keep_known(example: Example) -> Example:
+    """Drops objects whose class is unknown (id below 1) or whose box is NaN or inverted."""
+    boxes = example[F.GROUNDTRUTH_BOXES]
+    # Comparisons with NaN are false, so they drop NaN boxes too.
+    is_box = tf.reduce_all(boxes[:, 2:] >= boxes[:, :2], axis=1)
+    return select(example, is_box & (example[F.GROUNDTRUTH_CLASSES] >= 1))
+
+
+def clip_boxes(example: Example) -> Example:
+    """Clips boxes to the image and drops the objects of which no area is left.
+
+    A box without area would be encoded as the logarithm of nearly nothing, which makes the loss
+    explode.
+    """
+    boxes = tf.clip_by_value(example[F.GROUNDTRUTH_BOXES], 0.0, 1.0)
+    has_area = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
+    return select({**example, F.GROUNDTRUTH_BOXES: boxes}, has_area)
+
+
+def merge_same_boxes(example: Example) -> Example:
+    """Makes one object of objects with the same box: k-hot classes, the first one's other fields.
+
+    Args:
+      example: with GROUNDTRUTH_CLASSES float32 [n, K], one-hot.
+    """
+    boxes = example[F.GROUNDTRUTH_BOXES]
+    is_same = tf.reduce_all(boxes[:, tf.newaxis] == boxes[tf.newaxis], axis=-1)  # [n, n]
+    classes = tf.cast(is_same, tf.float32) @ example[F.GROUNDTRUTH_CLASSES]
+    first = tf.argmax(is_same, axis=1, output_type=tf.int32)
+    merged = {**example, F.GROUNDTRUTH_CLASSES: tf.minimum(classes, 1.0)}
+    return select(merged, first == tf.range(tf.shape(boxes)[0]))

@@ -1,0 +1,223 @@
+"""From a decoded example to the entries of a batch, as detectors, losses and evaluators take them.
+
+Everything here is a function of tensors, without reading or batching, so that it works alone and
+inside tf.data.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data import instance_masks, objects
+from object_detection.data.objects import Example
+from object_detection.resizers.resizer import Resizer
+
+# Entries beside those of `InputFields`: how many objects an image lost, for a warning.
+NUM_INVALID_OBJECTS = 'num_invalid_objects'
+NUM_EXCESS_OBJECTS = 'num_excess_objects'
+
+# Size of an image as the resizer left it, until `normalize_to_batch` has used it.
+_IMAGE_SIZE = 'image_size'
+
+# What padding rows hold; zeros where nothing is said.
+_PADDING = {F.GROUNDTRUTH_KEYPOINTS: float('nan')}
+_BOX_FIELDS = (F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_KEYPOINTS)
+_PADDED_FIELDS = (
+    F.GROUNDTRUTH_BOXES,
+    F.GROUNDTRUTH_CLASSES,
+    F.GROUNDTRUTH_WEIGHTS,
+    F.GROUNDTRUTH_IS_CROWD,
+    F.GROUNDTRUTH_AREA,
+    F.GROUNDTRUTH_KEYPOINTS,
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
+    F.GROUNDTRUTH_INSTANCE_MASKS,
+    F.GROUNDTRUTH_INSTANCE_MASK_CROPS,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleTransform:
+    """Cleans, augments, resizes and pads one decoded example.
+
+    Attributes:
+      resizer: the model's image resizer.
+      num_classes: K, without background.
+      max_number_of_boxes: M, rows of the padded ground truth; further objects are left out.
+      mask_crop_size: side S of the mask crops; 0 keeps full-size masks. Without effect on
+        examples without masks.
+      augmentations: functions (example, seed) -> example, in order, on the image as decoded.
+      merge_multiple_label_boxes: make one k-hot object of objects with the same box.
+      for_evaluation: add the exact ground truth (`evaluation_*`).
+    """
+
+    resizer: Resizer
+    num_classes: int
+    max_number_of_boxes: int
+    mask_crop_size: int = 112
+    augmentations: tuple[Callable[[Example, tf.Tensor], Example], ...] = ()
+    merge_multiple_label_boxes: bool = False
+    for_evaluation: bool = False
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Transforms what `ExampleDecoder` returns.
+
+        Args:
+          example: one decoded example.
+          seed: integer [2], which tells every random choice.
+
+        Returns:
+          image float32 [H', W', C], 0..255, resized and padded; true_image_shape int32 [3];
+          original_image_spatial_shape int32 [2]; source_id string; hash_from_source_id int32;
+          num_groundtruth_boxes int32; groundtruth_boxes float32 [M, 4], normalized to the padded
+          image; groundtruth_classes float32 [M, K]; groundtruth_weights, groundtruth_area float32
+          [M]; groundtruth_is_crowd bool [M]; the masks uint8, as groundtruth_instance_mask_crops
+          [M, S, S] (255 = 1) or groundtruth_instance_masks [M, H', W']; keypoints [M, P, 2] and
+          their visibilities [M, P]; num_invalid_objects and num_excess_objects int32: objects that
+          were left out for their box or class, and for want of rows; for evaluation, for all G
+          objects of a known class, evaluation_boxes float32 [G, 4], normalized to the original
+          image, not clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
+          evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32.
+
+        Raises:
+          tf.errors.InvalidArgumentError: when run, for a class id above `num_classes`.
+        """
+        outputs = _identity_of_image(example)
+        num_decoded = _count(example)
+        example = objects.keep_known(example)
+        if self.for_evaluation:
+            outputs.update(evaluation_groundtruth(example))
+        example = objects.clip_boxes(example)
+        outputs[NUM_INVALID_OBJECTS] = num_decoded - _count(example)
+        example = self._one_hot(example)
+        if self.merge_multiple_label_boxes:
+            example = objects.merge_same_boxes(example)
+        num_valid = _count(example)
+        example = objects.select(example, tf.range(tf.minimum(num_valid, self.max_number_of_boxes)))
+        outputs[NUM_EXCESS_OBJECTS] = num_valid - _count(example)
+        example = self._load_masks(example)
+        for i, augmentation in enumerate(self.augmentations):
+            example = augmentation(example, tf.random.fold_in(seed, i))
+        example = self._resize(example)
+        outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
+        for name in _PADDED_FIELDS:
+            if name in example:
+                outputs[name] = _pad_rows(name, example[name], self.max_number_of_boxes)
+        for name in (F.IMAGE, F.TRUE_IMAGE_SHAPE, F.ORIGINAL_IMAGE_SPATIAL_SHAPE):
+            outputs[name] = example[name]
+        return outputs
+
+    def _one_hot(self, example: Example) -> Example:
+        classes = example[F.GROUNDTRUTH_CLASSES]
+        check = tf.debugging.Assert(
+            tf.reduce_all(classes <= self.num_classes),
+            [
+                f'A class id is above num_classes ({self.num_classes}) of the model. Image, ids:',
+                example[F.SOURCE_ID],
+                classes,
+            ],
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            one_hot = tf.one_hot(classes - 1, self.num_classes)
+        return {**example, F.GROUNDTRUTH_CLASSES: one_hot}
+
+    def _load_masks(self, example: Example) -> Example:
+        example = dict(example)
+        encoded = example.pop(F.GROUNDTRUTH_ENCODED_MASKS, None)
+        masks = example.pop(F.GROUNDTRUTH_INSTANCE_MASKS, None)
+        boxes, size = example[F.GROUNDTRUTH_BOXES], self.mask_crop_size
+        if encoded is not None and size:
+            example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.crop_encoded(
+                encoded, boxes, size
+            )
+        elif encoded is not None:
+            height, width = tf.unstack(tf.shape(example[F.IMAGE])[:2])
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = instance_masks.decode(encoded, height, width)
+        elif masks is not None and size:
+            example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.crop(masks, boxes, size)
+        elif masks is not None:
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = masks
+        return example
+
+    def _resize(self, example: Example) -> Example:
+        image, true_shape = self.resizer(example[F.IMAGE])
+        example = {**example, F.IMAGE: image, F.TRUE_IMAGE_SHAPE: true_shape}
+        if F.GROUNDTRUTH_INSTANCE_MASKS in example:
+            masks = example[F.GROUNDTRUTH_INSTANCE_MASKS]
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = self.resizer.resize_masks(masks)
+        return _rescale(example, true_shape[:2] / tf.shape(image)[:2])
+
+
+def evaluation_groundtruth(example: Example) -> Example:
+    """The ground truth as annotated: not clipped, not resized, masks as PNG files."""
+    evaluation = {
+        F.EVALUATION_BOXES: example[F.GROUNDTRUTH_BOXES],
+        F.EVALUATION_CLASSES: example[F.GROUNDTRUTH_CLASSES],
+        F.EVALUATION_IS_CROWD: example[F.GROUNDTRUTH_IS_CROWD],
+        F.EVALUATION_AREA: example[F.GROUNDTRUTH_AREA],
+        F.NUM_EVALUATION_BOXES: _count(example),
+    }
+    if F.GROUNDTRUTH_ENCODED_MASKS in example:
+        evaluation[F.EVALUATION_MASKS] = example[F.GROUNDTRUTH_ENCODED_MASKS]
+    elif F.GROUNDTRUTH_INSTANCE_MASKS in example:
+        evaluation[F.EVALUATION_MASKS] = instance_masks.encode(
+            example[F.GROUNDTRUTH_INSTANCE_MASKS]
+        )
+    return evaluation
+
+
+def batch(dataset: tf.data.Dataset, size: int, *, drop_remainder: bool) -> tf.data.Dataset:
+    """Batches what `ExampleTransform` returns.
+
+    Images of different sizes are padded at the bottom and the right to the largest of the batch,
+    and boxes are made relative to that; evaluation ground truth is padded to the largest number
+    of objects.
+    """
+    specs = dataset.element_spec
+    if all(spec.shape.is_fully_defined() for spec in specs.values()):
+        return dataset.batch(size, drop_remainder=drop_remainder)
+    has_size = specs[F.IMAGE].shape.is_fully_defined()
+    if not has_size:
+        dataset = dataset.map(lambda e: {**e, _IMAGE_SIZE: tf.shape(e[F.IMAGE])[:2]})
+    dataset = dataset.padded_batch(size, drop_remainder=drop_remainder)
+    return dataset if has_size else dataset.map(_normalize_to_batch)
+
+
+def _normalize_to_batch(examples: Example) -> Example:
+    """Makes boxes that are normalized to their image [B, M, 4] relative to the batch's size."""
+    examples = dict(examples)
+    sizes = examples.pop(_IMAGE_SIZE)  # [B, 2]
+    return _rescale(examples, (sizes / tf.shape(examples[F.IMAGE])[1:3])[:, tf.newaxis])
+
+
+def _rescale(example: Example, scale: tf.Tensor) -> Example:
+    """Multiplies boxes and keypoints by `scale` (y, x), float64 [..., 2]."""
+    scale = tf.cast(scale, tf.float32)
+    example = dict(example)
+    example[F.GROUNDTRUTH_BOXES] *= tf.concat([scale, scale], axis=-1)
+    if F.GROUNDTRUTH_KEYPOINTS in example:
+        example[F.GROUNDTRUTH_KEYPOINTS] *= scale[..., tf.newaxis, :]
+    return example
+
+
+def _identity_of_image(example: Example) -> Example:
+    """The source id, or else the file name, and its hash."""
+    source_id, filename = example[F.SOURCE_ID], example[F.FILENAME]
+    source_id = tf.where(tf.equal(source_id, ''), filename, source_id)
+    return {
+        F.SOURCE_ID: source_id,
+        F.HASH_FROM_SOURCE_ID: tf.cast(tf.strings.to_hash_bucket_fast(source_id, 2**31), tf.int32),
+    }
+
+
+def _count(example: Example) -> tf.Tensor:
+    return tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
+
+
+def _pad_rows(name: str, rows: tf.Tensor, size: int) -> tf.Tensor:
+    """Pads [n, ...], n <= size, to [size, ...]."""
+    paddings = [[0, size - tf.shape(rows)[0]]] + [[0, 0]] * (rows.shape.rank - 1)
+    fill = tf.cast(_PADDING.get(name, 0), rows.dtype)
+    padded = tf.pad(rows, paddings, constant_values=fill)
+    return tf.ensure_shape(padded, [size, *rows.shape[1:]])

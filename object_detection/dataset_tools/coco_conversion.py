@@ -1,0 +1,186 @@
+"""Converts a data set in COCO format to TFRecords, by one Beam job.
+
+    PREFIX-00000-of-00010 ...    PREFIX_label_map.pbtxt    PREFIX.report.json
+
+What cannot be converted is listed in the report and left out. Earlier outputs of the same prefix
+stay as they are until the new ones are complete, and are then replaced; what a killed job left
+behind is removed.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from object_detection.dataset_tools import (
+    beam_runners,
+    category_labels,
+    coco_examples,
+    coco_job,
+    coco_json,
+    coco_points,
+    sharded_writer,
+)
+from object_detection.dataset_tools.coco_job import CocoSource, Target
+from object_detection.dataset_tools.coco_json import CocoFile
+
+_NUM_EXAMPLES_OF_PROBLEMS = 3
+
+
+class ConversionError(Exception):
+    """The data set was not converted; outputs of earlier runs are as they were."""
+
+
+def convert_coco(
+    source: CocoSource,
+    output_prefix: str,
+    num_shards: int,
+    *,
+    strict: bool = False,
+    workers: int = 1,
+    runner: str = '',
+    beam_options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Converts a data set in COCO format to sharded TFRecords.
+
+    Args:
+      source: what to convert.
+      output_prefix: beginning of the paths of all outputs.
+      num_shards: number of TFRecord files; each is written by one worker.
+      strict: publishes nothing if there is any problem; the report lists them all.
+      workers: local processes.
+      runner: name of a Beam runner; '' is the local one.
+      beam_options: Beam's command line options, e.g. ['--dask_npartitions=8'].
+
+    Returns:
+      The report, as it stands in PREFIX.report.json.
+
+    Raises:
+      FileNotFoundError, ValueError: if an input is missing or broken, before the job starts.
+      ConversionError: if no image can be used, or if there is a problem and `strict` is true.
+    """
+    chosen_runner = beam_runners.create(runner)
+    options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
+    file = _read_inputs(source)
+    contents, label_map = _plan(source, file)
+    target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
+    publish = coco_job.Publish(
+        target,
+        label_map=label_map,
+        facts={'annotations_file': source.annotations_file, 'image_dir': source.image_dir},
+        problems=_problems_of(file),
+        strict=strict,
+    )
+    # The job reads the file itself; two copies would be the most of its memory.
+    del file
+    try:
+        _run(source, target, contents, publish, chosen_runner, options)
+    except BaseException:
+        sharded_writer.remove_temporary_files(target.prefix)
+        raise
+    return _check_report(target)
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Returns what a report says, in a few lines."""
+    lines = [
+        '{examples} examples in {num_shards} shards of {images} images; {objects} objects of '
+        '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
+        'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
+    ]
+    for reason, count in report['num_problems'].items():
+        lines.append(f'{count} x {reason}, for example:')
+        alike = [item for item in report['problems'] if item['reason'] == reason]
+        lines += [_describe(item) for item in alike[:_NUM_EXAMPLES_OF_PROBLEMS]]
+    return '\n'.join(lines)
+
+
+def _run(
+    source: CocoSource,
+    target: Target,
+    contents: coco_examples.Contents,
+    publish: coco_job.Publish,
+    runner: beam.runners.PipelineRunner,
+    options: PipelineOptions,
+) -> None:
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    _ = (
+        pipeline
+        | 'AnnotationFile' >> beam.Create([source.annotations_file])
+        | 'Read' >> beam.ParDo(coco_job.ReadAnnotations(source, target.num_shards))
+        | 'GroupByShard' >> beam.GroupByKey()
+        | 'WriteShard' >> beam.ParDo(coco_job.WriteShard(source, target, contents))
+        | 'GroupShards' >> beam.GroupByKey()
+        | 'Publish' >> beam.ParDo(publish)
+    )
+    pipeline.run().wait_until_finish()
+
+
+def _read_inputs(source: CocoSource) -> CocoFile:
+    if not FileSystems.exists(source.image_dir):
+        raise FileNotFoundError(f'There is no image folder {source.image_dir}.')
+    return coco_json.read(source.annotations_file)
+
+
+def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, str]:
+    """Returns what the examples shall hold, and the label map as text."""
+    # Says now what would be an error in the job.
+    coco_json.check_categories(file, source.only_objects_of, source.only_images_with)
+    files = {source.annotations_file: file}
+    for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
+        files[path] = coco_json.read(path)
+    keypoints = None
+    if source.keypoints_file:
+        keypoints = coco_points.keypoint_layout(files[source.keypoints_file])
+    if source.label_map_file:
+        label_map = category_labels.read_label_map(source.label_map_file)
+        labels = category_labels.from_label_map(file.categories, label_map)
+    else:
+        labels = category_labels.from_categories(file.categories)
+        categories = files[source.keypoints_file or source.annotations_file].categories
+        label_map = category_labels.label_map_of(labels)
+        if keypoints:
+            category_labels.add_keypoints(label_map, labels, categories)
+    contents = coco_examples.Contents(labels, source.masks, keypoints, bool(source.densepose_file))
+    return contents, category_labels.to_text(label_map)
+
+
+def _problems_of(file: CocoFile) -> list[dict[str, Any]]:
+    """Returns the problems that belong to no image: none would meet them in the job."""
+    seen: set[Any] = set()
+    problems = []
+    for image in file.images:
+        if image['id'] in seen:
+            problems.append(coco_job.problem('duplicate_image', 'its id is used before', image))
+        seen.add(image['id'])
+    problems += [
+        coco_job.problem(
+            'unknown_image', f'there is no image {annotation["image_id"]}', None, annotation['id']
+        )
+        for annotation in file.annotations
+        if annotation['image_id'] not in seen
+    ]
+    return problems
+
+
+def _check_report(target: Target) -> dict[str, Any]:
+    with FileSystems.open(
+        target.report_path, compression_type=CompressionTypes.UNCOMPRESSED
+    ) as file:
+        report = json.loads(file.read())
+    if not report['complete']:
+        raise ConversionError(
+            f'Nothing was published, because of what {target.report_path} lists: {summary(report)}'
+        )
+    return report
+
+
+def _describe(item: dict[str, Any]) -> str:
+    place = item['file_name'] or 'no image'
+    if item['annotation_id'] is not None:
+        place += f', annotation {item["annotation_id"]}'
+    return f'  {place}: {item["detail"]}'

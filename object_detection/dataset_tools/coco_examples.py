@@ -1,0 +1,281 @@
+"""Makes a tf.train.Example of an image and its COCO annotations.
+
+Keys and values are those that the reference system's readers expect, plus the integer label
+`image/object/class/label`; `image/format` is the file's true format. The file's bytes stay as they
+are.
+
+An annotation that cannot be used is left out and reported. A box that reaches over the image's
+edge by one pixel at most, as rounding gives, is clipped; one that reaches farther is left out.
+"""
+
+import hashlib
+import io
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, JpegImagePlugin
+
+from object_detection.dataset_tools import coco_masks, coco_points, tf_examples
+from object_detection.dataset_tools.category_labels import CategoryLabel
+from object_detection.dataset_tools.coco_json import CocoImage
+from object_detection.dataset_tools.coco_points import KeypointLayout
+from object_detection.dataset_tools.tf_examples import (
+    bytes_feature,
+    float_feature,
+    int64_feature,
+)
+from object_detection.dataset_tools.unusable import UnusableError
+
+# PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file is a
+# JPEG with more pictures behind the first, as some cameras write.
+FORMATS = {'JPEG': 'jpeg', 'MPO': 'jpeg', 'PNG': 'png', 'GIF': 'gif', 'BMP': 'bmp'}
+
+MAX_OVERHANG = 1.0
+
+
+class Contents(NamedTuple):
+    """What examples shall hold.
+
+    Attributes:
+      labels: category id -> label.
+      masks: whether instance masks are written, as PNG of the image's size.
+      keypoints: which keypoints are written; None writes none.
+      densepose: whether DensePose points are written.
+    """
+
+    labels: dict[Any, CategoryLabel]
+    masks: bool = False
+    keypoints: KeypointLayout | None = None
+    densepose: bool = False
+
+
+class ImageFacts(NamedTuple):
+    """What an image file says of itself: a value of `FORMATS` and its size in pixels."""
+
+    format: str
+    height: int
+    width: int
+
+
+class CocoObject(NamedTuple):
+    """A usable annotation.
+
+    Attributes:
+      label: label of its category.
+      box: (ymin, xmin, ymax, xmax), normalized to the image.
+      is_clipped: whether the box was cut at the image's edge.
+      is_crowd: 1 for a group of objects, 0 for one.
+      area: in square pixels.
+      mask: PNG file, 1 where the object is; b'' if masks are not wanted.
+      keypoints: float64 [K, 3], rows (x, y, visibility), pixels.
+      num_keypoints: how many of them are annotated.
+      densepose: float64 [n, 5], rows (part, x, y, u, v), normalized to the image.
+    """
+
+    label: CategoryLabel
+    box: tuple[float, float, float, float]
+    is_clipped: bool
+    is_crowd: int
+    area: float
+    mask: bytes
+    keypoints: np.ndarray
+    num_keypoints: int
+    densepose: np.ndarray
+
+
+class Converted(NamedTuple):
+    """An example and what it was made of.
+
+    Attributes:
+      example: a serialised tf.train.Example.
+      objects: the annotations in it.
+      problems: (annotation id, error) of those that were left out.
+    """
+
+    example: bytes
+    objects: list[CocoObject]
+    problems: list[tuple[Any, UnusableError]]
+
+
+def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Converted:
+    """Makes the example of one image.
+
+    Args:
+      coco_image: the image's entry and its annotations.
+      encoded: the bytes of the image file.
+      contents: what the example shall hold.
+
+    Raises:
+      UnusableError: if the image cannot be used; annotations that cannot be are in the result.
+    """
+    facts = check_image(coco_image.image, encoded)
+    objects, problems = [], []
+    for annotation in coco_image.annotations:
+        try:
+            objects.append(_read_object(annotation, facts, contents))
+        except UnusableError as error:
+            problems.append((annotation['id'], error))
+    features = _image_features(coco_image.image, encoded, facts) | _object_features(objects)
+    if contents.masks:
+        features['image/object/mask'] = bytes_feature(item.mask for item in objects)
+    if contents.keypoints:
+        features |= _keypoint_features(objects, facts, contents.keypoints.names)
+    if contents.densepose:
+        features |= _densepose_features(objects)
+    return Converted(tf_examples.serialize(features), objects, problems)
+
+
+def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
+    """Decodes an image file and compares its size with the annotation file's.
+
+    Raises:
+      UnusableError: if the file is damaged, of a format that TensorFlow does not decode, or of
+        another size than `entry` says.
+    """
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            name, (width, height) = image.format, image.size
+            image.verify()
+        # What `verify` does depends on the format; a JPEG that breaks off passes it.
+        with Image.open(io.BytesIO(encoded)) as image:
+            if isinstance(image, JpegImagePlugin.JpegImageFile):
+                image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
+            image.load()
+    # PIL's plugins raise nearly anything on a damaged file.
+    except Exception as error:
+        raise UnusableError('bad_image', f'cannot be decoded: {error}') from error
+    if name not in FORMATS:
+        raise UnusableError('bad_image', f'is a {name} file; expected {", ".join(FORMATS)}')
+    stated = entry.get('height', height), entry.get('width', width)
+    if stated != (height, width):
+        raise UnusableError(
+            'bad_image',
+            f'is {height} pixels high and {width} wide; '
+            f'the annotation file says {stated[0]} and {stated[1]}',
+        )
+    return ImageFacts(FORMATS[name], height, width)
+
+
+def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Contents) -> CocoObject:
+    category_id = annotation.get('category_id')
+    label = contents.labels.get(category_id)
+    if label is None:
+        raise UnusableError('unknown_category', f'category_id is {category_id}')
+    bbox = _finite_numbers(annotation.get('bbox'))
+    box = _normalized_box(bbox, facts)
+    size = (facts.height, facts.width)
+    mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
+    if contents.masks:
+        mask = coco_masks.to_png(coco_masks.decode(annotation.get('segmentation'), *size))
+    if contents.keypoints:
+        keypoints = coco_points.read_keypoints(annotation, contents.keypoints)
+    if contents.densepose:
+        densepose = coco_points.read_densepose(annotation, box, size)
+    return CocoObject(
+        label=label,
+        box=box,
+        is_clipped=_overhang(bbox, facts) > 0,
+        is_crowd=int(bool(annotation.get('iscrowd', 0))),
+        area=_area(annotation, bbox),
+        mask=mask,
+        keypoints=keypoints,
+        num_keypoints=int(annotation.get('num_keypoints', np.count_nonzero(keypoints[:, 2]))),
+        densepose=densepose,
+    )
+
+
+def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:
+    try:
+        x, y, width, height = (float(number) for number in bbox)
+    except (TypeError, ValueError) as error:
+        raise UnusableError('bad_box', f'bbox must be four numbers, is {bbox}') from error
+    if not all(map(math.isfinite, (x, y, width, height))):
+        raise UnusableError('bad_box', f'bbox must be finite, is {bbox}')
+    return x, y, width, height
+
+
+def _normalized_box(
+    bbox: tuple[float, float, float, float], facts: ImageFacts
+) -> tuple[float, float, float, float]:
+    """Returns [x, y, width, height] in pixels as (ymin, xmin, ymax, xmax) normalized, clipped."""
+    x, y, width, height = bbox
+    if width <= 0 or height <= 0:
+        raise UnusableError('box_without_area', f'bbox [x, y, width, height] is {list(bbox)}')
+    ymin, xmin = max(y / facts.height, 0.0), max(x / facts.width, 0.0)
+    ymax, xmax = min((y + height) / facts.height, 1.0), min((x + width) / facts.width, 1.0)
+    if _overhang(bbox, facts) > MAX_OVERHANG or ymin >= ymax or xmin >= xmax:
+        raise UnusableError(
+            'box_outside_image',
+            f'bbox [x, y, width, height] is {list(bbox)}; '
+            f'the image is {facts.width} wide and {facts.height} high',
+        )
+    return ymin, xmin, ymax, xmax
+
+
+def _overhang(bbox: tuple[float, float, float, float], facts: ImageFacts) -> float:
+    """Returns by how many pixels a box reaches over the edge, 0 if it does not."""
+    x, y, width, height = bbox
+    return max(-x, -y, x + width - facts.width, y + height - facts.height, 0.0)
+
+
+def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -> float:
+    """Returns the annotated area, or the box's if there is none."""
+    area = annotation.get('area')
+    if area is None:
+        return bbox[2] * bbox[3]
+    try:
+        return float(area)
+    except (TypeError, ValueError) as error:
+        raise UnusableError('bad_area', f'area must be a number, is {area}') from error
+
+
+def _image_features(entry: dict[str, Any], encoded: bytes, facts: ImageFacts) -> dict[str, bytes]:
+    return {
+        'image/height': int64_feature([facts.height]),
+        'image/width': int64_feature([facts.width]),
+        'image/filename': bytes_feature([entry['file_name'].encode()]),
+        'image/source_id': bytes_feature([str(entry['id']).encode()]),
+        'image/key/sha256': bytes_feature([hashlib.sha256(encoded).hexdigest().encode()]),
+        'image/encoded': bytes_feature([encoded]),
+        'image/format': bytes_feature([facts.format.encode()]),
+    }
+
+
+def _object_features(objects: list[CocoObject]) -> dict[str, bytes]:
+    return {
+        'image/object/bbox/ymin': float_feature(item.box[0] for item in objects),
+        'image/object/bbox/xmin': float_feature(item.box[1] for item in objects),
+        'image/object/bbox/ymax': float_feature(item.box[2] for item in objects),
+        'image/object/bbox/xmax': float_feature(item.box[3] for item in objects),
+        'image/object/class/text': bytes_feature(item.label.text.encode() for item in objects),
+        'image/object/class/label': int64_feature(item.label.label for item in objects),
+        'image/object/is_crowd': int64_feature(item.is_crowd for item in objects),
+        'image/object/area': float_feature(item.area for item in objects),
+    }
+
+
+def _keypoint_features(
+    objects: list[CocoObject], facts: ImageFacts, names: tuple[str, ...]
+) -> dict[str, bytes]:
+    rows = np.concatenate([np.zeros((0, 3)), *(item.keypoints for item in objects)])
+    texts = [name.encode() for name in names] * len(objects)
+    return {
+        'image/object/keypoint/x': float_feature(rows[:, 0] / facts.width),
+        'image/object/keypoint/y': float_feature(rows[:, 1] / facts.height),
+        'image/object/keypoint/visibility': int64_feature(rows[:, 2]),
+        'image/object/keypoint/num': int64_feature(item.num_keypoints for item in objects),
+        'image/object/keypoint/text': bytes_feature(texts),
+    }
+
+
+def _densepose_features(objects: list[CocoObject]) -> dict[str, bytes]:
+    rows = np.concatenate([np.zeros((0, 5)), *(item.densepose for item in objects)])
+    return {
+        'image/object/densepose/num': int64_feature(len(item.densepose) for item in objects),
+        'image/object/densepose/part_index': int64_feature(rows[:, 0]),
+        'image/object/densepose/x': float_feature(rows[:, 1]),
+        'image/object/densepose/y': float_feature(rows[:, 2]),
+        'image/object/densepose/u': float_feature(rows[:, 3]),
+        'image/object/densepose/v': float_feature(rows[:, 4]),
+    }

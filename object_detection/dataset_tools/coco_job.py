@@ -1,0 +1,242 @@
+"""The steps of the Beam job that converts a data set in COCO format to TFRecords.
+
+Only the entries of the annotation file are grouped, by shard; images are read where their shard is
+written, one at a time. What happened to them travels as ordinary elements to one last step, which
+publishes the shards together with a label map and a report. The report is written last.
+"""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from object_detection.dataset_tools import coco_examples, coco_json, coco_points, sharded_writer
+from object_detection.dataset_tools.coco_json import CocoImage
+from object_detection.dataset_tools.unusable import UnusableError
+
+_COUNTS = (
+    *('images', 'bad_images', 'images_without_objects', 'examples'),
+    *('annotations', 'objects', 'crowds', 'clipped_boxes'),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CocoSource:
+    """What is converted.
+
+    Attributes:
+      image_dir: folder that the file names in the annotation file are relative to.
+      annotations_file: COCO JSON file.
+      masks: whether instance masks are written.
+      keypoints_file: COCO JSON file with the keypoints of the same annotations, told by their ids;
+        may be the annotation file itself. '' writes no keypoints.
+      densepose_file: the same for DensePose points.
+      label_map_file: label map that gives the categories their integers, by name; '' takes the
+        category ids.
+      drop_empty: leaves out images without a usable object.
+      only_objects_of: name of a category; objects of all others are left out. '' keeps all.
+      only_images_with: name of a category; images without an object of it are left out.
+    """
+
+    image_dir: str
+    annotations_file: str
+    masks: bool = False
+    keypoints_file: str = ''
+    densepose_file: str = ''
+    label_map_file: str = ''
+    drop_empty: bool = False
+    only_objects_of: str = ''
+    only_images_with: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where the outputs go: `PREFIX-00000-of-00010`, ..., the label map and the report."""
+
+    prefix: str
+    num_shards: int
+
+    @property
+    def label_map_path(self) -> str:
+        return f'{self.prefix}_label_map.pbtxt'
+
+    @property
+    def report_path(self) -> str:
+        return f'{self.prefix}.report.json'
+
+
+class ReadAnnotations(beam.DoFn):
+    """Path of the annotation file -> (shard, (index, image and annotations as JSON)).
+
+    The file is read here and not sent along, as it may be larger than a runner takes at once.
+    """
+
+    def __init__(self, source: CocoSource, num_shards: int):
+        self._source = source
+        self._num_shards = num_shards
+
+    def process(self, path: str) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        source = self._source
+        file = coco_json.read(path)
+        for other, keys in (
+            (source.keypoints_file, coco_points.KEYPOINT_KEYS),
+            (source.densepose_file, coco_points.DENSEPOSE_KEYS),
+        ):
+            if other not in ('', path):
+                coco_json.take_over(file, coco_json.read(other), keys)
+        # A shard without images is a file too.
+        for shard in range(self._num_shards):
+            yield shard, (-1, b'')
+        for coco_image in coco_json.group_by_image(
+            file,
+            only_objects_of=source.only_objects_of,
+            only_images_with=source.only_images_with,
+        ):
+            record = json.dumps([coco_image.image, coco_image.annotations]).encode()
+            yield coco_image.index % self._num_shards, (coco_image.index, record)
+
+
+class WriteShard(beam.DoFn):
+    """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard)."""
+
+    def __init__(self, source: CocoSource, target: Target, contents: coco_examples.Contents):
+        self._source = source
+        self._target = target
+        self._contents = contents
+
+    def process(
+        self, element: tuple[int, Iterable[tuple[int, bytes]]]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        shard, records = element
+        path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
+        counts: collections.Counter[str] = collections.Counter()
+        problems: list[dict[str, Any]] = []
+        with sharded_writer.open_for_writing(path) as file:
+            for index, record in sorted(records):
+                if index < 0:
+                    continue
+                example = self._convert(CocoImage(index, *json.loads(record)), counts, problems)
+                if example:
+                    sharded_writer.write_record(file, example)
+        # One key for all shards, so that they meet in one step.
+        yield 0, {'shard': shard, 'path': path, 'counts': dict(counts), 'problems': problems}
+
+    def _convert(
+        self, coco_image: CocoImage, counts: collections.Counter, problems: list[dict[str, Any]]
+    ) -> bytes:
+        """Returns the image's example, or b'' if it has none; adds to counts and problems."""
+        image = coco_image.image
+        counts['images'] += 1
+        counts['annotations'] += len(coco_image.annotations)
+        try:
+            encoded = _read_image(FileSystems.join(self._source.image_dir, image['file_name']))
+            converted = coco_examples.convert(coco_image, encoded, self._contents)
+        except UnusableError as error:
+            counts['bad_images'] += 1
+            problems.append(problem(error.reason, str(error), image))
+            return b''
+        problems += [
+            problem(error.reason, str(error), image, annotation_id)
+            for annotation_id, error in converted.problems
+        ]
+        counts['images_without_objects'] += not converted.objects
+        if self._source.drop_empty and not converted.objects:
+            return b''
+        counts['examples'] += 1
+        counts['objects'] += len(converted.objects)
+        counts['crowds'] += sum(item.is_crowd for item in converted.objects)
+        counts['clipped_boxes'] += sum(item.is_clipped for item in converted.objects)
+        return converted.example
+
+
+class Publish(beam.DoFn):
+    """(0, what is in all shards) -> path of the report, after everything is in its place.
+
+    Nothing but the report is published if no image could be used, or if there is a problem and
+    `strict` is true.
+
+    Args:
+      target: where the outputs go.
+      label_map: the label map, as text.
+      facts: entries of the report that are known already.
+      problems: those that are known already.
+      strict: whether any problem is one too many.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        label_map: str,
+        facts: dict[str, Any],
+        problems: list[dict[str, Any]],
+        strict: bool,
+    ):
+        self._target = target
+        self._label_map = label_map
+        self._facts = facts
+        self._problems = problems
+        self._strict = strict
+
+    def process(self, element: tuple[int, Iterable[dict[str, Any]]]) -> Iterator[str]:
+        shards = sorted(element[1], key=lambda shard: shard['shard'])
+        target = self._target
+        report = self._report(shards)
+        if report['complete']:
+            # No report vouches for the set while it is not whole.
+            sharded_writer.delete_if_exists(target.report_path)
+            paths = {shard['shard']: shard['path'] for shard in shards}
+            sharded_writer.publish(paths, target.prefix, target.num_shards)
+            _write_text(target.label_map_path, self._label_map)
+        else:
+            sharded_writer.remove_temporary_files(target.prefix)
+        _write_text(target.report_path, json.dumps(report, indent=1, ensure_ascii=False))
+        yield target.report_path
+
+    def _report(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
+        counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
+        problems = list(self._problems)
+        for shard in shards:
+            counts.update(shard['counts'])
+            problems += shard['problems']
+        has_nothing = 0 < counts['images'] == counts['bad_images']
+        return {
+            **self._facts,
+            'complete': not has_nothing and not (self._strict and problems),
+            'num_shards': self._target.num_shards,
+            **counts,
+            'num_problems': dict(collections.Counter(item['reason'] for item in problems)),
+            'problems': problems,
+        }
+
+
+def problem(
+    reason: str, detail: str, image: dict[str, Any] | None, annotation_id: Any = None
+) -> dict[str, Any]:
+    """Returns an entry of the report's list; `image` is the image's entry, if there is one."""
+    return {
+        'reason': reason,
+        'file_name': image and image['file_name'],
+        'image_id': image and image['id'],
+        'annotation_id': annotation_id,
+        'detail': detail,
+    }
+
+
+def _read_image(path: str) -> bytes:
+    # Runners' file systems have errors of their own for a missing file.
+    try:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            return file.read()
+    except OSError as error:
+        raise UnusableError('bad_image', f'cannot be read: {error}') from error
+
+
+def _write_text(path: str, text: str) -> None:
+    with sharded_writer.open_for_writing(path) as file:
+        file.write(text.encode())

@@ -1,0 +1,138 @@
+"""Reads annotation files in COCO format (https://cocodataset.org/#format-data)."""
+
+import collections
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+_REQUIRED = {
+    'images': ('id', 'file_name'),
+    'annotations': ('id', 'image_id'),
+    'categories': ('id', 'name'),
+}
+
+
+class CocoFile(NamedTuple):
+    """The lists of an annotation file; entries are as in the file."""
+
+    images: list[dict[str, Any]]
+    annotations: list[dict[str, Any]]
+    categories: list[dict[str, Any]]
+
+
+class CocoImage(NamedTuple):
+    """An image and its annotations.
+
+    Attributes:
+      index: place in the order of the file, without images that were left out.
+      image: the entry of `images`.
+      annotations: the entries of `annotations`, in the order of the file.
+    """
+
+    index: int
+    image: dict[str, Any]
+    annotations: list[dict[str, Any]]
+
+
+def read(path: str) -> CocoFile:
+    """Reads an annotation file.
+
+    `annotations` may be absent, as in the files that describe COCO's test images.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: if it is not JSON, or an entry lacks what nothing can be done without.
+    """
+    if not FileSystems.exists(path):
+        raise FileNotFoundError(f'There is no annotation file {path}.')
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        try:
+            document = json.loads(file.read())
+        except ValueError as error:
+            raise ValueError(f'{path} is not a JSON file: {error}.') from error
+    if not isinstance(document, dict):
+        raise ValueError(
+            f'{path}: expected an object with `images`, `annotations` and `categories`. '
+            f'Received: {type(document).__name__}.'
+        )
+    document.setdefault('annotations', [])
+    for name, keys in _REQUIRED.items():
+        _check_entries(path, document, name, keys)
+    return CocoFile(document['images'], document['annotations'], document['categories'])
+
+
+def group_by_image(
+    file: CocoFile, *, only_objects_of: str = '', only_images_with: str = ''
+) -> Iterator[CocoImage]:
+    """Yields the images with their annotations, in the order of the file.
+
+    Args:
+      file: the annotation file.
+      only_objects_of: name of a category; annotations of all others are left out. '' keeps all.
+      only_images_with: name of a category; images without an annotation of it are left out.
+
+    Raises:
+      ValueError: if the file has no category of a name given.
+    """
+    kept_category, needed_category = check_categories(file, only_objects_of, only_images_with)
+    annotations = collections.defaultdict(list)
+    for annotation in file.annotations:
+        if not only_objects_of or annotation.get('category_id') == kept_category:
+            annotations[annotation['image_id']].append(annotation)
+    index = 0
+    seen: set[Any] = set()
+    for image in file.images:
+        of_image = annotations.get(image['id'], [])
+        is_wanted = not only_images_with or any(
+            annotation.get('category_id') == needed_category for annotation in of_image
+        )
+        # Of several entries with one id the first counts.
+        if is_wanted and image['id'] not in seen:
+            yield CocoImage(index, image, of_image)
+            index += 1
+        seen.add(image['id'])
+
+
+def check_categories(file: CocoFile, *names: str) -> list[Any]:
+    """Returns the ids of the categories of these names, None for ''.
+
+    Raises:
+      ValueError: if the file has no category of a name.
+    """
+    ids = {category['name']: category['id'] for category in reversed(file.categories)} | {'': None}
+    for name in names:
+        if name not in ids:
+            raise ValueError(
+                f'The annotation file has no category {name!r}. Received: '
+                f'{[category["name"] for category in file.categories]}.'
+            )
+    return [ids[name] for name in names]
+
+
+def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
+    """Sets entries of the annotations of `file` to those of the same id in `other`, in place."""
+    others = {annotation['id']: annotation for annotation in other.annotations}
+    for annotation in file.annotations:
+        source = others.get(annotation['id'], {})
+        annotation.update({key: source[key] for key in keys if key in source})
+
+
+def _check_entries(path: str, document: dict[str, Any], name: str, keys: tuple[str, ...]) -> None:
+    entries = document.get(name)
+    if not isinstance(entries, list):
+        raise ValueError(
+            f'{path}: `{name}` must be a list. Received: '
+            f'{"nothing" if entries is None else type(entries).__name__}.'
+        )
+    for index, entry in enumerate(entries):
+        missing = (
+            [key for key in keys if key not in entry] if isinstance(entry, dict) else list(keys)
+        )
+        if missing:
+            raise ValueError(
+                f'{path}: {name}[{index}] must have {", ".join(f"`{key}`" for key in keys)}; '
+                f'missing: {", ".join(missing)}. Received: {json.dumps(entry)[:200]}.'
+            )

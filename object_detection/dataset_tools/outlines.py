@@ -1,0 +1,94 @@
+"""Outlines and run lengths of binary masks, in the forms that COCO JSON files hold."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Outlines(NamedTuple):
+    """The closed outlines of a mask along its pixel edges.
+
+    Attributes:
+      outer: one int64 [n, 2] a part, rows (x, y), corners in order, the last joined to the first.
+      holes: the same for each hole.
+    """
+
+    outer: list[np.ndarray]
+    holes: list[np.ndarray]
+
+
+def trace(mask: np.ndarray) -> Outlines:
+    """Traces the parts of a mask; parts that touch at a corner only are parts of their own.
+
+    Corners lie between pixels, so (0, 0) is the outer corner of the first pixel and the area that
+    the outlines enclose is exactly the number of pixels.
+
+    Args:
+      mask: bool [H, W].
+
+    Returns:
+      Outlines; both lists are empty for an empty mask.
+    """
+    next_corners = _directed_edges(mask)
+    found = Outlines([], [])
+    while next_corners:
+        corners = np.array(_walk(next_corners), np.int64)
+        is_turn = np.any(corners - np.roll(corners, 1, 0) != np.roll(corners, -1, 0) - corners, 1)
+        corners = corners[is_turn]
+        (found.outer if _signed_area(corners) > 0 else found.holes).append(corners)
+    return found
+
+
+def encode_rle(mask: np.ndarray) -> dict[str, Any]:
+    """Returns a mask bool [H, W] as COCO's uncompressed RLE: {'size': [H, W], 'counts': [...]}."""
+    flat = mask.ravel(order='F')
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    counts = np.diff(np.concatenate([[0], changes, [flat.size]])).tolist()
+    # The first count is of zeros.
+    if flat.size and flat[0]:
+        counts.insert(0, 0)
+    return {'size': list(mask.shape), 'counts': counts}
+
+
+def _directed_edges(mask: np.ndarray) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Returns corner (x, y) -> corners that follow it, the mask always to the right."""
+    padded = np.pad(mask.astype(np.int8), 1)
+    # Row y of `across` compares pixel rows y - 1 and y: 1 at a top edge, -1 at a bottom edge.
+    across = padded[1:, 1:-1] - padded[:-1, 1:-1]
+    along = padded[1:-1, 1:] - padded[1:-1, :-1]
+    edges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def add(selected: np.ndarray, start: tuple[int, int], end: tuple[int, int]) -> None:
+        for y, x in np.argwhere(selected).tolist():
+            edges.setdefault((x + start[0], y + start[1]), []).append((x + end[0], y + end[1]))
+
+    add(across == 1, (0, 0), (1, 0))
+    add(across == -1, (1, 0), (0, 0))
+    add(along == -1, (0, 0), (0, 1))
+    add(along == 1, (0, 1), (0, 0))
+    return edges
+
+
+def _walk(edges: dict[tuple[int, int], list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Takes one closed outline out of `edges` and returns its corners."""
+    start = next(iter(edges))
+    corners = [start]
+    step = (0, 0)
+    while True:
+        x, y = corners[-1]
+        # Where two pixels touch at a corner, turning right stays with the same pixel.
+        right = (x - step[1], y + step[0])
+        followers = edges[x, y]
+        corner = right if right in followers else followers[0]
+        followers.remove(corner)
+        if not followers:
+            del edges[x, y]
+        if corner == start:
+            return corners
+        step = (corner[0] - x, corner[1] - y)
+        corners.append(corner)
+
+
+def _signed_area(corners: np.ndarray) -> float:
+    x, y = corners[:, 0], corners[:, 1]
+    return float(np.sum(x * np.roll(y, -1) - np.roll(x, -1) * y)) / 2

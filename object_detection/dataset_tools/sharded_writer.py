@@ -1,0 +1,135 @@
+"""Sets of TFRecord files, `PREFIX-00000-of-00010` to `PREFIX-00009-of-00010`.
+
+A shard is written under a temporary name beside its final one, and a set appears when all of its
+shards are complete. Paths may be of any file system that Beam knows.
+"""
+
+import os
+import re
+import struct
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import BinaryIO
+
+import google_crc32c
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
+from apache_beam.io.filesystems import FileSystems
+
+_SHARD = re.compile(r'-\d{5}-of-\d{5}')
+_TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
+_WILDCARDS = frozenset('*?[]')
+_MAX_SHARDS = 99_999
+
+
+def shard_path(prefix: str, shard: int, num_shards: int) -> str:
+    """Returns the final path of a shard, `PREFIX-SSSSS-of-NNNNN`."""
+    return f'{prefix}-{shard:05d}-of-{num_shards:05d}'
+
+
+def temporary_path(prefix: str, shard: int, num_shards: int) -> str:
+    """Returns a path that no other attempt to write the shard uses, in the same folder."""
+    return f'{shard_path(prefix, shard, num_shards)}.tmp-{uuid.uuid4().hex}'
+
+
+def prepare_output(prefix: str, num_shards: int) -> str:
+    """Makes the folder and removes what a killed job left there; earlier sets stay.
+
+    Returns:
+      The prefix as an absolute path, if it is a local one.
+
+    Raises:
+      ValueError: if the number of shards or the prefix cannot be used.
+    """
+    if not 1 <= num_shards <= _MAX_SHARDS:
+        raise ValueError(
+            f'The number of shards must be between 1 and {_MAX_SHARDS}. Received: {num_shards}.'
+        )
+    folder, name = os.path.split(prefix)
+    if not name or _WILDCARDS & set(prefix):
+        raise ValueError(
+            'The output prefix must be a folder and the beginning of a file name, without any of '
+            f'* ? [ ]. Received: {prefix!r}.'
+        )
+    if '://' not in prefix:
+        folder = os.path.abspath(folder)
+    if not FileSystems.exists(folder):
+        FileSystems.mkdirs(folder)
+    prefix = FileSystems.join(folder, name)
+    remove_temporary_files(prefix)
+    return prefix
+
+
+def open_for_writing(path: str) -> BinaryIO:
+    """Opens a file that is written as it is, whatever its suffix."""
+    return FileSystems.create(
+        path, 'application/octet-stream', compression_type=CompressionTypes.UNCOMPRESSED
+    )
+
+
+def write_record(file: BinaryIO, record: bytes) -> None:
+    """Appends one record in TFRecord framing: length, its checksum, the record, its checksum."""
+    length = struct.pack('<Q', len(record))
+    file.write(length + _masked_checksum(length))
+    file.write(record)
+    file.write(_masked_checksum(record))
+
+
+def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) -> None:
+    """Replaces the set of this prefix by complete shards; a second call changes nothing.
+
+    Shards of an earlier set, of any number, and all temporary files of the prefix are removed.
+
+    Args:
+      temporary_paths: shard -> path of the file that holds it; one for each of `num_shards`.
+      prefix: as of `shard_path`.
+      num_shards: as of `shard_path`.
+    """
+    final_paths = {shard_path(prefix, shard, num_shards) for shard in temporary_paths}
+    _delete(path for path in _matching(prefix, _SHARD) if path not in final_paths)
+    for shard, source in sorted(temporary_paths.items()):
+        destination = shard_path(prefix, shard, num_shards)
+        # A runner may repeat a step that was done already.
+        if not FileSystems.exists(source) and FileSystems.exists(destination):
+            continue
+        delete_if_exists(destination)
+        FileSystems.rename([source], [destination])
+    remove_temporary_files(prefix)
+
+
+def remove_temporary_files(prefix: str) -> None:
+    """Removes what a job that did not finish has left behind."""
+    _delete(_matching(prefix, _TEMPORARY_SHARD))
+
+
+def delete_if_exists(path: str) -> None:
+    if FileSystems.exists(path):
+        FileSystems.delete([path])
+
+
+def _matching(prefix: str, rest: re.Pattern) -> list[str]:
+    """Returns the paths of existing files that are `prefix` and something that `rest` matches."""
+    folder, name = FileSystems.split(prefix)
+    found = [FileSystems.split(match.path) for match in _files_that_begin_with(prefix)]
+    return [
+        FileSystems.join(folder, found_name)
+        for found_folder, found_name in found
+        if found_folder == folder
+        and found_name.startswith(name)
+        and rest.fullmatch(found_name[len(name) :])
+    ]
+
+
+def _files_that_begin_with(prefix: str) -> list[FileMetadata]:
+    return FileSystems.match([f'{prefix}-*'])[0].metadata_list
+
+
+def _delete(paths: Iterable[str]) -> None:
+    paths = list(paths)
+    if paths:
+        FileSystems.delete(paths)
+
+
+def _masked_checksum(data: bytes) -> bytes:
+    checksum = google_crc32c.value(data)
+    masked = ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.pack('<I', masked)

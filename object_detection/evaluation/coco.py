@@ -1,0 +1,397 @@
+"""COCO's metrics of boxes and of instance masks (https://cocodataset.org/#detection-eval)."""
+
+import io
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from faster_coco_eval import COCO, COCOeval_faster
+from pycocotools import mask as mask_api
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.evaluation import detections as image_detections
+
+_PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
+_AGNOSTIC_CATEGORIES = ({'id': 1, 'name': 'object'},)
+_UNDEFINED = -1.0
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Metric(NamedTuple):
+    """A mean over one slice of the engine's table; `iou` None takes all ten thresholds."""
+
+    table: Literal['precision', 'recall']
+    iou: float | None = None
+    area: str = 'all'
+    max_detections: int = 100
+
+
+_METRICS = {
+    'Precision/mAP': _Metric('precision'),
+    'Precision/mAP@.50IOU': _Metric('precision', iou=0.5),
+    'Precision/mAP@.75IOU': _Metric('precision', iou=0.75),
+    'Precision/mAP (small)': _Metric('precision', area='small'),
+    'Precision/mAP (medium)': _Metric('precision', area='medium'),
+    'Precision/mAP (large)': _Metric('precision', area='large'),
+    'Recall/AR@1': _Metric('recall', max_detections=1),
+    'Recall/AR@10': _Metric('recall', max_detections=10),
+    'Recall/AR@100': _Metric('recall'),
+    'Recall/AR@100 (small)': _Metric('recall', area='small'),
+    'Recall/AR@100 (medium)': _Metric('recall', area='medium'),
+    'Recall/AR@100 (large)': _Metric('recall', area='large'),
+}
+
+
+class _Instances(NamedTuple):
+    """Objects of one image, annotated or detected.
+
+    Attributes:
+      boxes: float64 [n, 4], pixels of the original image.
+      classes: int64 [n], 1-based.
+      areas: float64 [n], pixels.
+      masks: n encoded masks, or None.
+      scores: float [n] of detections, or None.
+      is_crowd: bool [n] of annotations, or None.
+    """
+
+    boxes: np.ndarray
+    classes: np.ndarray
+    areas: np.ndarray
+    masks: list[bytes] | None = None
+    scores: np.ndarray | None = None
+    is_crowd: np.ndarray | None = None
+
+
+class _Image(NamedTuple):
+    source_id: str
+    height: int
+    width: int
+    annotated: _Instances
+    detected: _Instances
+
+
+class CocoEvaluator:
+    """Collects the detections of a data set and computes COCO's metrics.
+
+    What it keeps of an image are numbers and run-length encoded masks, so memory does not grow
+    with the images' sizes. Differs from the reference implementation: the areas of objects without
+    a recorded one are those of their masks where masks are scored; an image without a source id
+    counts; metrics per category need no patched engine.
+
+    Args:
+      categories: the label map's entries, {'id': 1-based, 'name': ...}.
+      iou_type: 'bbox' scores boxes, 'segm' masks.
+      per_category: whether to add `PerformanceByCategory/mAP/<name>`.
+      all_per_category: whether to add all twelve metrics by category; implies `per_category`.
+      super_categories: name -> names of its categories; adds the plain mean over them, in which,
+        as in the reference, a category without annotations counts as -1.
+
+    Raises:
+      ValueError: if `iou_type` is unknown, an id or a name occurs twice in `categories`, or a super
+        category names a category that does not exist.
+    """
+
+    def __init__(
+        self,
+        categories: Sequence[Mapping[str, Any]],
+        *,
+        iou_type: Literal['bbox', 'segm'] = 'bbox',
+        per_category: bool = False,
+        all_per_category: bool = False,
+        super_categories: Mapping[str, Sequence[str]] | None = None,
+    ):
+        if iou_type not in _PREFIXES:
+            raise ValueError(
+                f"CocoEvaluator: `iou_type` must be 'bbox' or 'segm'. Received: {iou_type!r}."
+            )
+        self._categories = [{'id': int(c['id']), 'name': str(c['name'])} for c in categories]
+        self._super_categories = {name: list(c) for name, c in (super_categories or {}).items()}
+        _check_categories(self._categories, self._super_categories)
+        self._iou_type = iou_type
+        self._per_category = per_category or all_per_category
+        self._all_per_category = all_per_category
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all images."""
+        self._images: list[_Image] = []
+        self._source_ids: set[str] = set()
+        self._class_agnostic: bool | None = None
+        self._reported: set[str] = set()
+
+    def add_batch(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        """Adds the images of a batch; those that were added before are named in the log and left.
+
+        Args:
+          batch: numpy arrays under `InputFields`: source_id [B], original_image_spatial_shape
+            [B, 2] and the evaluation_* entries of an evaluation data set: boxes [B, G, 4]
+            normalized to the original image, classes [B, G] 1-based, is_crowd [B, G], area [B, G]
+            (0 = not recorded), masks [B, G] encoded PNG of the original size ('segm' only),
+            num_evaluation_boxes [B].
+          detections: what the detector's `postprocess` returns, as numpy: classes 0-based, boxes
+            normalized to the true image. Without detection_classes (a detector of one stage) all
+            objects count as one category.
+
+        Raises:
+          ValueError: if masks are scored and one side has none, or a mask has another size than its
+            image.
+        """
+        self._check_entries(batch, detections)
+        shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
+        found = image_detections.unbatch(detections, shapes)
+        for i, source_id in enumerate(_texts(batch[InputFields.SOURCE_ID])):
+            if self._is_new(source_id):
+                height, width = int(shapes[i][0]), int(shapes[i][1])
+                annotated = self._annotated(batch, i, source_id)
+                detected = self._detected(found[i])
+                self._images.append(_Image(source_id, height, width, annotated, detected))
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of all images so far; -1 where there is nothing to measure."""
+        engine = self._run_engine() if self._images else None
+        prefix = _PREFIXES[self._iou_type]
+        metrics = {f'{prefix}_{name}': _mean(engine, metric) for name, metric in _METRICS.items()}
+        if self._class_agnostic:
+            return metrics
+        ordered = sorted(self._categories, key=lambda category: category['id'])
+        by_category = {
+            category['name']: {name: _mean(engine, m, k) for name, m in _METRICS.items()}
+            for k, category in enumerate(ordered)
+        }
+        if self._per_category:
+            for name in by_category:
+                metrics |= self._of_group(
+                    f'PerformanceByCategory/mAP/{name}', f'ByCategory/{name}', by_category[name]
+                )
+        for name, members in self._super_categories.items():
+            means = {
+                metric: float(np.mean([by_category[member][metric] for member in members]))
+                for metric in _METRICS
+            }
+            metrics |= self._of_group(
+                f'PerformanceBySuperCategory/{name}', f'BySuperCategory/{name}', means
+            )
+        return metrics
+
+    def coco_results(self) -> list[dict[str, Any]]:
+        """Returns the detections as entries of a COCO results file.
+
+        `image_id` is the source id, as a number if it is one. Entries have `bbox` or
+        `segmentation`, whichever is scored, so that pycocotools finds the same areas.
+        """
+        results = []
+        for image in self._images:
+            image_id = image_detections.coco_image_id(image.source_id)
+            for entry in _entries(image.detected, image.height, image.width, self._iou_type):
+                del entry['area']
+                results.append({'image_id': image_id} | entry)
+        return results
+
+    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        class_agnostic = detections.get(DetectionFields.CLASSES) is None
+        if self._class_agnostic not in (None, class_agnostic):
+            raise ValueError(
+                f'CocoEvaluator: some batches have `{DetectionFields.CLASSES}` and some do not. '
+                f'Received now: {sorted(detections)}.'
+            )
+        if class_agnostic and (self._per_category or self._super_categories):
+            self._report('agnostic', 'Detections have no classes: no metrics by category.')
+        self._class_agnostic = class_agnostic
+        if self._iou_type != 'segm':
+            return
+        if detections.get(DetectionFields.MASKS) is None:
+            raise ValueError(
+                f'CocoEvaluator: masks are to be scored, but the detections have no '
+                f'`{DetectionFields.MASKS}`; they need a model with a mask head '
+                f'(number_of_stages: 3). Received: {sorted(detections)}.'
+            )
+        if batch.get(InputFields.EVALUATION_MASKS) is None:
+            raise ValueError(
+                f'CocoEvaluator: masks are to be scored, but the batch has no '
+                f'`{InputFields.EVALUATION_MASKS}`; set `load_instance_masks: true` in '
+                f'eval_input_reader. Received: {sorted(batch)}.'
+            )
+
+    def _is_new(self, source_id: str) -> bool:
+        if not source_id:
+            self._report('nameless', 'An image has no source id; all such images are counted.')
+            return True
+        if source_id in self._source_ids:
+            _LOG.warning(
+                'Image with source id %r was evaluated before; this one is ignored. Source ids '
+                'must be unique.',
+                source_id,
+            )
+            return False
+        self._source_ids.add(source_id)
+        return True
+
+    def _annotated(self, batch: Mapping[str, Any], row: int, source_id: str) -> _Instances:
+        shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
+        count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
+        boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
+        boxes = image_detections.boxes_to_absolute(boxes, *shape)
+        classes = np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64)
+        masks, own_areas = None, _box_areas(boxes)
+        if self._iou_type == 'segm':
+            encoded = batch[InputFields.EVALUATION_MASKS][row][:count]
+            masks = [_encode_png(png, *shape, source_id) for png in encoded]
+            own_areas = _mask_areas(masks, *shape)
+        areas = np.asarray(batch[InputFields.EVALUATION_AREA][row][:count], np.float64)
+        is_crowd = np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool)
+        areas = np.where(areas > 0, areas, own_areas)
+        instances = _Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
+        return self._in_categories(instances, 'annotated')
+
+    def _detected(self, found: image_detections.ImageDetections) -> _Instances:
+        classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
+        masks, areas = None, _box_areas(found.boxes)
+        if self._iou_type == 'segm':
+            masks = image_detections.encode_masks(found)
+            areas = _mask_areas(masks, found.height, found.width)
+        instances = _Instances(found.boxes, classes, areas, masks, scores=found.scores)
+        return self._in_categories(instances, 'detected')
+
+    def _in_categories(self, instances: _Instances, what: str) -> _Instances:
+        """Keeps the objects of known categories; without classes, all are of the same one."""
+        if self._class_agnostic:
+            return instances._replace(classes=np.ones_like(instances.classes))
+        known = np.isin(instances.classes, [category['id'] for category in self._categories])
+        if known.all():
+            return instances
+        unknown = sorted(set(instances.classes[~known].tolist()))
+        self._report(
+            f'{what} classes',
+            f'Objects are {what} whose classes the label map lacks; they do not count. First: '
+            f'{unknown}.',
+        )
+        return _Instances(*(_rows(values, known) for values in instances))
+
+    def _report(self, key: str, text: str) -> None:
+        """Logs a warning the first time that its cause comes up."""
+        if key not in self._reported:
+            self._reported.add(key)
+            _LOG.warning(text)
+
+    def _of_group(self, key: str, suffix: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Names the metrics of a category or a super category."""
+        prefix = _PREFIXES[self._iou_type]
+        metrics = {f'{prefix}_{key}': values['Precision/mAP']}
+        if self._all_per_category:
+            metrics |= {f'{prefix}_{name} {suffix}': value for name, value in values.items()}
+        return metrics
+
+    def _run_engine(self) -> COCOeval_faster:
+        annotated = COCO(self._dataset(image.annotated for image in self._images))
+        detected = COCO(self._dataset(image.detected for image in self._images))
+        engine = COCOeval_faster(annotated, detected, iouType=self._iou_type)
+        engine.evaluate()
+        engine.accumulate()
+        return engine
+
+    def _dataset(self, instances: Iterable[_Instances]) -> dict[str, Any]:
+        """Returns one side in COCO's JSON form; images and annotations are numbered from 1."""
+        images, annotations = [], []
+        for image_id, (image, rows) in enumerate(zip(self._images, instances, strict=True), 1):
+            images.append({'id': image_id, 'height': image.height, 'width': image.width})
+            for entry in _entries(rows, image.height, image.width, self._iou_type):
+                annotations.append({'id': len(annotations) + 1, 'image_id': image_id} | entry)
+        categories = _AGNOSTIC_CATEGORIES if self._class_agnostic else self._categories
+        return {'images': images, 'annotations': annotations, 'categories': list(categories)}
+
+
+def _mean(engine: COCOeval_faster | None, metric: _Metric, category: int | None = None) -> float:
+    """Averages one slice of the engine's table, of one category (by its rank) or of all."""
+    if engine is None:
+        return _UNDEFINED
+    area = engine.params.areaRngLbl.index(metric.area)
+    maximum = engine.params.maxDets.index(metric.max_detections)
+    # [thresholds, recalls, K] of precision, [thresholds, K] of recall.
+    values = engine.eval[metric.table][..., area, maximum]
+    if metric.iou is not None:
+        values = values[np.isclose(engine.params.iouThrs, metric.iou)]
+    if category is not None:
+        values = values[..., category]
+    values = values[values > _UNDEFINED]
+    return float(values.mean()) if values.size else _UNDEFINED
+
+
+def _entries(
+    instances: _Instances, height: int, width: int, iou_type: str
+) -> Iterator[dict[str, Any]]:
+    """Yields objects in COCO's JSON form, with what `iou_type` needs."""
+    for i, class_id in enumerate(instances.classes.tolist()):
+        entry = {'category_id': class_id, 'area': float(instances.areas[i])}
+        if iou_type == 'segm':
+            counts = instances.masks[i].decode('ascii')
+            entry['segmentation'] = {'size': [height, width], 'counts': counts}
+        else:
+            entry['bbox'] = image_detections.box_to_coco(instances.boxes[i])
+        if instances.is_crowd is not None:
+            entry['iscrowd'] = int(instances.is_crowd[i])
+        if instances.scores is not None:
+            entry['score'] = float(instances.scores[i])
+        yield entry
+
+
+def _check_categories(
+    categories: Sequence[Mapping[str, Any]], super_categories: Mapping[str, Sequence[str]]
+) -> None:
+    for key in ('id', 'name'):
+        values = [category[key] for category in categories]
+        repeated = sorted({value for value in values if values.count(value) > 1})
+        if repeated:
+            raise ValueError(
+                f'CocoEvaluator: every category must have its own {key}. Received more than '
+                f'once: {repeated}.'
+            )
+    names = {category['name'] for category in categories}
+    for super_category, members in super_categories.items():
+        if not members or not names.issuperset(members):
+            raise ValueError(
+                f'CocoEvaluator: super category {super_category!r} must list names of '
+                f'categories: {sorted(names)}. Received: {list(members)}.'
+            )
+
+
+def _encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
+    """Turns a mask stored as PNG, 0 = background, into an encoded mask."""
+    # Pillow is needed where masks are scored only.
+    from PIL import Image
+
+    if not png:
+        raise ValueError(
+            f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
+        )
+    image = Image.open(io.BytesIO(png))
+    mask = np.asarray(image) > 0
+    if mask.ndim == 3:
+        mask = mask[..., [band != 'A' for band in image.getbands()]].any(axis=-1)
+    if mask.shape != (height, width):
+        raise ValueError(
+            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
+            f'({height}, {width}). Received: {mask.shape}.'
+        )
+    return image_detections.encode_window(mask, 0, 0, height, width)
+
+
+def _mask_areas(masks: Sequence[bytes], height: int, width: int) -> np.ndarray:
+    encoded = [{'size': [height, width], 'counts': counts} for counts in masks]
+    return np.asarray(mask_api.area(encoded), np.float64)
+
+
+def _box_areas(boxes: np.ndarray) -> np.ndarray:
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def _rows(values: np.ndarray | list | None, keep: np.ndarray) -> np.ndarray | list | None:
+    if isinstance(values, list):
+        return [value for value, kept in zip(values, keep, strict=True) if kept]
+    return None if values is None else values[keep]
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    """Turns the strings of a batch, which may be bytes, into text."""
+    return [value.decode('utf-8') if isinstance(value, bytes) else str(value) for value in values]

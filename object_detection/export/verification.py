@@ -1,0 +1,93 @@
+"""Checks that an exported model gives the detections of the model in process."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields
+from object_detection.export.inference import SavedDetector
+from object_detection.meta_architectures.detection_model import DetectionModel
+
+# Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
+_TOLERANCE = 1e-3
+
+
+class Comparison(NamedTuple):
+    """How two models' detections differ.
+
+    Attributes:
+      detections: number of detections in process, over all images.
+      unmatched: detections of either side without a counterpart of the same class whose box, score
+        and mask differ by at most 1e-3.
+      largest_difference: of a box coordinate, score or mask probability, over the matched ones.
+    """
+
+    detections: int
+    unmatched: int
+    largest_difference: float
+
+    @property
+    def agrees(self) -> bool:
+        """At most one in a hundred differs: two nearly equal scores may swap at the cut-off."""
+        return self.detections > 0 and self.unmatched <= 0.01 * self.detections
+
+
+def compare(
+    exported: SavedDetector, detector: DetectionModel, images: Iterable[np.ndarray]
+) -> Comparison:
+    """Runs both models on images, uint8 [H, W, 3], one by one."""
+    total = Comparison(0, 0, 0.0)
+    run = tf.function(
+        lambda batch: _detect(detector, batch),
+        input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
+    )
+    for image in images:
+        outputs = run(tf.constant(image[np.newaxis]))
+        ours = _rows({key: value.numpy()[0] for key, value in outputs.items()}, id_offset=1)
+        theirs = _rows(exported.run(image), id_offset=0)
+        one = _compare_rows(ours, theirs)
+        total = Comparison(
+            total.detections + one.detections,
+            total.unmatched + one.unmatched,
+            max(total.largest_difference, one.largest_difference),
+        )
+    return total
+
+
+def _detect(detector: DetectionModel, batch: tf.Tensor) -> dict[str, tf.Tensor]:
+    images, true_shapes = detector.preprocess(batch)
+    return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
+
+
+def _rows(detections: dict[str, np.ndarray], id_offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """Classes int [n], and the values that must agree, float32 [n, ...], flattened by row."""
+    count = int(detections[DetectionFields.NUM_DETECTIONS])
+    keys = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.MASKS)
+    values = [detections[key][:count].reshape(count, -1) for key in keys if key in detections]
+    classes = np.zeros(count, int)
+    if DetectionFields.CLASSES in detections:
+        classes = detections[DetectionFields.CLASSES][:count].astype(int) + id_offset
+    return classes, np.concatenate(values, axis=1) if count else np.zeros((0, 5))
+
+
+def _compare_rows(
+    ours: tuple[np.ndarray, np.ndarray], theirs: tuple[np.ndarray, np.ndarray]
+) -> Comparison:
+    our_classes, our_values = ours
+    their_classes, their_values = theirs
+    is_free = np.ones(len(their_classes), bool)
+    matched, largest = 0, 0.0
+    for label, values in zip(our_classes, our_values, strict=True):
+        candidates = np.flatnonzero(is_free & (their_classes == label))
+        if not len(candidates):
+            continue
+        differences = np.abs(their_values[candidates] - values).max(axis=1)
+        best = differences.argmin()
+        if differences[best] <= _TOLERANCE:
+            is_free[candidates[best]] = False
+            matched += 1
+            largest = max(largest, float(differences[best]))
+    unmatched = len(our_classes) + len(their_classes) - 2 * matched
+    return Comparison(len(our_classes), unmatched, largest)

@@ -1,0 +1,86 @@
+"""Exports a checkpoint as a SavedModel.
+
+  python -m object_detection.exporter_main_v2 --input_type=image_tensor \
+      --pipeline_config_path=FILE --trained_checkpoint_dir=DIR --output_directory=DIR
+
+writes output_directory/{saved_model/, checkpoint/, pipeline.config}.
+"""
+
+import os
+import sys
+
+from absl import app, flags
+
+from object_detection.cli.main import is_users_error
+
+# As in export/saved_model.py, which takes seconds to import.
+_INPUT_TYPES = ['image_tensor', 'float_image_tensor', 'encoded_image_string_tensor', 'tf_example']
+
+
+def define_flags() -> None:
+    """Defines the flags; in a function, because other programs have flags of the same names."""
+    flags.DEFINE_enum(
+        'input_type', 'image_tensor', [*_INPUT_TYPES, 'image_and_boxes_tensor'], 'What it takes.'
+    )
+    flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
+    flags.DEFINE_string('trained_checkpoint_dir', None, 'Checkpoints; the newest is exported.')
+    flags.DEFINE_string('output_directory', None, 'Where to write; an earlier export is replaced.')
+    flags.DEFINE_string('config_override', '', 'A text proto, or a file of one, merged over it.')
+    flags.DEFINE_multi_string(
+        'set', [], 'A field to change, e.g. model.faster_rcnn.num_classes=3; repeatable.'
+    )
+    flags.DEFINE_bool('use_side_inputs', False, 'Not supported: no model takes side inputs yet.')
+    for name in ('side_input_shapes', 'side_input_types', 'side_input_names'):
+        flags.DEFINE_string(name, '', 'Not supported.')
+    flags.mark_flags_as_required(
+        ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Exports what the flags name."""
+    values = flags.FLAGS
+    if len(argv) > 1:
+        raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    side_inputs = (values.side_input_shapes, values.side_input_types, values.side_input_names)
+    if values.use_side_inputs or any(side_inputs):
+        raise app.UsageError('--use_side_inputs, --side_input_*: no model takes side inputs yet.')
+    if values.input_type not in _INPUT_TYPES:
+        raise app.UsageError(
+            f'--input_type={values.input_type}: no model takes boxes yet; expected one of '
+            f'{", ".join(_INPUT_TYPES)}.'
+        )
+    from object_detection.config.reader import read_pipeline
+    from object_detection.config.validation import validate
+
+    pipeline = read_pipeline(
+        values.pipeline_config_path,
+        overrides_text=values.config_override,
+        settings=values['set'].value,
+    )
+    validate(pipeline, for_what='export')
+    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    from object_detection.export import exporter
+
+    exporter.export(
+        pipeline,
+        values.trained_checkpoint_dir,
+        values.output_directory,
+        input_type=values.input_type,
+    )
+
+
+def run() -> None:
+    """Parses the command line and runs; users' errors become one line."""
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+    define_flags()
+    try:
+        app.run(main)
+    except (ValueError, OSError) as error:
+        if not is_users_error(error):
+            raise
+        sys.exit(f'Error: {error}')
+
+
+if __name__ == '__main__':
+    run()

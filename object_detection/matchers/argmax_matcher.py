@@ -1,0 +1,120 @@
+"""Matching of columns (anchors) to rows (ground truth) by the largest similarity."""
+
+import numpy as np
+import tensorflow as tf
+
+# What a column that is matched to no row has in place of the row's index.
+UNMATCHED = -1
+IGNORED = -2
+
+
+class ArgMaxMatcher:
+    """Matches each column to the row most similar to it, if similar enough.
+
+    A column is matched from `matched_threshold` on, unmatched (a negative) below
+    `unmatched_threshold` and ignored in between. Of equally similar rows the first is taken.
+
+    Args:
+      matched_threshold: None matches every column, however small its similarity.
+      unmatched_threshold: at most `matched_threshold`; None = the same.
+      negatives_lower_than_unmatched: False exchanges the roles: unmatched in between, ignored
+        below.
+      force_match_for_each_row: whether each valid row also gets the column most similar to it,
+        whatever the thresholds say; of equally similar columns the first, of several rows that
+        claim a column the first.
+      use_matmul_gather: how what belongs to the matched rows is to be gathered, see
+        `core.sampling.gather_rows`; the numbers are the same.
+
+    Raises:
+      ValueError: for thresholds in the wrong order, one without the other, or
+        `negatives_lower_than_unmatched=False` where nothing is in between.
+    """
+
+    def __init__(
+        self,
+        matched_threshold: float | None,
+        unmatched_threshold: float | None = None,
+        *,
+        negatives_lower_than_unmatched: bool = True,
+        force_match_for_each_row: bool = False,
+        use_matmul_gather: bool = False,
+    ):
+        if unmatched_threshold is None:
+            unmatched_threshold = matched_threshold
+        received = (
+            f'Received: matched_threshold={matched_threshold}, '
+            f'unmatched_threshold={unmatched_threshold}.'
+        )
+        if matched_threshold is None and unmatched_threshold is not None:
+            raise ValueError(
+                'ArgMaxMatcher: unmatched_threshold needs a matched_threshold. ' + received
+            )
+        if matched_threshold is not None and unmatched_threshold > matched_threshold:
+            raise ValueError(
+                'ArgMaxMatcher: unmatched_threshold must not be above matched_threshold. '
+                + received
+            )
+        if not negatives_lower_than_unmatched and matched_threshold == unmatched_threshold:
+            raise ValueError(
+                'ArgMaxMatcher: negatives_lower_than_unmatched=False makes negatives of what is '
+                'between the thresholds, so unmatched_threshold must be below matched_threshold. '
+                + received
+            )
+        self._matched_threshold = matched_threshold
+        self._unmatched_threshold = unmatched_threshold
+        codes = (UNMATCHED, IGNORED)
+        self._below, self._between = codes if negatives_lower_than_unmatched else codes[::-1]
+        self._force_match = force_match_for_each_row
+        self.use_matmul_gather = use_matmul_gather
+
+    def match(self, similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
+        """Returns the row that each column is matched to.
+
+        Args:
+          similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched.
+          valid_rows: bool [B, M], rows that may be forced. The others are matched by similarity
+            as well; it is for the caller to give them no weight.
+
+        Returns:
+          int32 [B, N]: a row's index, -1 for unmatched, -2 for ignored columns.
+        """
+        shape = tf.shape(similarity)
+        unmatched = tf.fill([shape[0], shape[2]], UNMATCHED)
+        if similarity.shape[1] == 0:
+            return unmatched
+        if similarity.shape[1] is None:
+            # There is no arg max without a row. Not a tf.cond: XLA compiles both branches.
+            missing = [[0, 0], [0, tf.maximum(1 - shape[1], 0)]]
+            similarity = tf.pad(similarity, [*missing, [0, 0]], constant_values=-np.inf)
+            valid_rows = tf.pad(valid_rows, missing)
+        return tf.where(shape[1] > 0, self._match(similarity, valid_rows), unmatched)
+
+    def _match(self, similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
+        rows = tf.argmax(similarity, axis=1, output_type=tf.int32)  # [B, N]
+        if self._matched_threshold is not None:
+            best = tf.reduce_max(similarity, axis=1)
+            missed = tf.where(best >= self._unmatched_threshold, self._between, self._below)
+            rows = tf.where(best >= self._matched_threshold, rows, missed)
+        if self._force_match:
+            forced = _forced_rows(similarity, valid_rows)
+            rows = tf.where(forced >= 0, forced, rows)
+        return rows
+
+
+def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
+    """Returns the first valid row whose largest similarity is in a column, int32 [B, N]; else -1.
+
+    It scatters the M claims of an image rather than compare all M x N pairs.
+    """
+    shape = tf.shape(similarity)
+    num_images, num_rows, num_columns = shape[0], shape[1], shape[2]
+    claimed = tf.argmax(similarity, axis=2, output_type=tf.int32)  # [B, M]
+    images = tf.broadcast_to(tf.range(num_images)[:, tf.newaxis], [num_images, num_rows])
+    # Float32 as TensorFlow scatters int32 on the host; row numbers are exact. Rows that are not
+    # valid claim with the number that stands for no row.
+    none = tf.cast(num_rows, tf.float32)
+    claims = tf.where(valid_rows, tf.range(num_rows, dtype=tf.float32), none)
+    first = tf.tensor_scatter_nd_min(
+        tf.fill([num_images, num_columns], none), tf.stack([images, claimed], axis=-1), claims
+    )
+    return tf.where(first < none, tf.cast(first, tf.int32), UNMATCHED)

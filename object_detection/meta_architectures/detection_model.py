@@ -1,0 +1,115 @@
+"""What every detector has in common: preprocessing, named variables, regularisation."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.core.groundtruth import Groundtruth
+
+# Large enough that the coarsest pyramid level (stride 128) keeps a cell.
+_PROBE_SIZE = 128
+
+
+class DetectionModel(keras.layers.Layer, abc.ABC):
+    """A detector in four stages: preprocess, predict, postprocess, loss.
+
+    Attributes:
+      num_classes: K, without background.
+      resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
+    """
+
+    def __init__(self, *, num_classes: int, resizer: Callable, name: str):
+        super().__init__(name=name)
+        self.num_classes = num_classes
+        self.resizer = resizer
+
+    def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Resizes, pads and normalises images.
+
+        Args:
+          batch: uint8 or float [B, H, W, 3], RGB in 0..255.
+
+        Returns:
+          float32 [B, H', W', 3], and the shapes before padding, int32 [B, 3] (height, width,
+          channels).
+        """
+        resized, true_shape = self.resizer(batch)
+        true_shapes = tf.tile(true_shape[tf.newaxis], [tf.shape(batch)[0], 1])
+        return self.normalize(resized), true_shapes
+
+    @abc.abstractmethod
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        """Normalises the channels of resized images, float32 [B, H, W, 3] in 0..255."""
+
+    @abc.abstractmethod
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs the network on preprocessed images.
+
+        Args:
+          images: float32 [B, H, W, 3], as `preprocess` gives them.
+          true_shapes: int32 [B, 3], shapes before padding.
+          training: whether dropout, batch norm updates and sampling of proposals are on.
+          groundtruth: needed where `training` and proposals are sampled.
+          seeds: int32 [B, 2], one an image, of all sampling noise; None draws from the global
+            generator.
+
+        Returns:
+          The raw predictions under the reference's names.
+        """
+
+    @abc.abstractmethod
+    def postprocess(
+        self, predictions: dict[str, Any], true_shapes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Turns predictions into detections (keys of `DetectionFields`).
+
+        Boxes are normalized to the true image, classes are 0-based floats, unused slots are zero.
+        """
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        predictions: dict[str, Any],
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the weighted losses, scalars, under the reference's names."""
+
+    @abc.abstractmethod
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        """The layers that hold the variables, by the first part of the variables' names."""
+
+    def regularization_losses(self) -> list[tf.Tensor]:
+        """Returns the penalty of each regularised variable, scalars."""
+        return list(self.losses)
+
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Returns all variables by names that do not depend on the order of construction.
+
+        Raises:
+          ValueError: if two variables share a name.
+        """
+        named: dict[str, tf.Variable] = {}
+        for part, layer in self.parts().items():
+            for variable in layer.variables:
+                name = f'{part}/{variable.path.removeprefix(layer.name + "/")}'
+                if name in named:
+                    raise ValueError(f'{self.name}: two variables are named {name!r}.')
+                named[name] = variable.value
+        return named
+
+    def build_variables(self) -> None:
+        """Creates all variables by one pass over a small empty image."""
+        images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
+        true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
+        self.postprocess(self.predict(images, true_shapes), true_shapes)

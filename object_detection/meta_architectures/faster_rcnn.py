@@ -1,0 +1,263 @@
+"""Faster R-CNN (https://arxiv.org/abs/1506.01497) and Mask R-CNN (https://arxiv.org/abs/1703.06870)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.region_proposals import Proposals, RegionProposalNetwork
+from object_detection.meta_architectures.roi_stages import (
+    BoxStage,
+    MaskStage,
+    RoiCropper,
+    positive_rows,
+    take_rows,
+)
+
+# Told apart in the seeds, so that the samples of the two stages do not depend on each other.
+_ANCHOR_SAMPLE, _PROPOSAL_SAMPLE = 0, 1
+
+
+class FasterRcnn(DetectionModel):
+    """A two-stage detector of parts; one, two or three stages are run.
+
+    Stage 1 proposes boxes, stage 2 classifies and refines them, stage 3 predicts a mask in each.
+    All rows of proposals and detections are padded to fixed sizes.
+
+    Differs from the reference: masks are predicted from the frame that the features have (the
+    padded image), and in training only for as many regions as can be positive.
+
+    Args:
+      num_classes: K, without background.
+      resizer: the image resizer.
+      feature_extractor: backbone and neck; also the layers between a crop and the box head.
+      rpn: the first stage.
+      cropper: crops the features of regions; None with one stage.
+      box_stage: the second stage, or None.
+      mask_stage: the third stage, or None.
+      maxpool_size, maxpool_stride: pooling of the crops before the box head.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: Any,
+        rpn: RegionProposalNetwork,
+        cropper: RoiCropper | None = None,
+        box_stage: BoxStage | None = None,
+        mask_stage: MaskStage | None = None,
+        maxpool_size: int = 1,
+        maxpool_stride: int = 1,
+        name: str = 'faster_rcnn',
+    ):
+        super().__init__(num_classes=num_classes, resizer=resizer, name=name)
+        self.feature_extractor = feature_extractor
+        self.rpn = rpn
+        self.box_stage = box_stage
+        self.mask_stage = mask_stage
+        self._cropper = cropper
+        self._pool = keras.layers.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
+        self._pools = maxpool_size > 1 or maxpool_stride > 1
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        layers = {**self.feature_extractor.parts(), 'rpn': self.rpn.head}
+        if self.box_stage is not None:
+            layers['box_head'] = self.box_stage.head
+        if self.mask_stage is not None:
+            layers['mask_head'] = self.mask_stage.head
+        return layers
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        return self.feature_extractor.normalize(images)
+
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """Runs the stages that do not need final detections; see the base class.
+
+        With `training` and ground truth the second stage sees a sample of the proposals. With
+        ground truth the third stage predicts masks (`mask_predictions`) of the proposals
+        `mask_rows`, so that the mask loss can be had; without, masks are the business of
+        `postprocess`.
+        """
+        if training and groundtruth is None and self.box_stage is not None:
+            raise ValueError(
+                'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
+            )
+        height, width = self._feature_frame(images)
+        features = self.feature_extractor.proposal_features(images, training)
+        predictions = {
+            'image_shape': tf.shape(images),
+            'rpn_features_to_crop': features,
+            'feature_maps': features,
+            **self.rpn.predict(features, *_spatial_shape(images), training),
+        }
+        predictions['final_anchors'] = predictions['anchors']
+        proposals = self.rpn.propose(predictions, true_shapes)
+        if self.box_stage is not None and training:
+            proposals = self.box_stage.sample(
+                proposals,
+                _absolute(groundtruth.boxes, images),
+                groundtruth,
+                _fold_in(seeds, _PROPOSAL_SAMPLE),
+            )
+        image_height, image_width = _spatial_shape(images)
+        predictions |= {
+            'proposal_boxes': proposals.boxes,
+            'proposal_scores': proposals.scores,
+            'num_proposals': proposals.count,
+            'proposal_boxes_normalized': box_ops.absolute_to_normalized(
+                proposals.boxes, image_height, image_width
+            ),
+        }
+        if self.box_stage is None:
+            return predictions
+        crops = self._cropper(features, proposals.boxes, height, width)
+        box_features = self._box_features(crops, training)
+        codes, logits = self.box_stage.head(box_features, training=training)
+        predictions |= {
+            'box_classifier_features': box_features,
+            'refined_box_encodings': tf.cast(codes, tf.float32),
+            'class_predictions_with_background': tf.cast(logits, tf.float32),
+        }
+        if self.mask_stage is not None and groundtruth is not None:
+            predictions |= self._predict_training_masks(
+                proposals, crops, box_features, _absolute(groundtruth.boxes, images), groundtruth
+            )
+        return predictions
+
+    def postprocess(
+        self, predictions: dict[str, Any], true_shapes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        proposals = _proposals(predictions)
+        if self.box_stage is None:
+            return _proposals_as_detections(proposals, true_shapes)
+        detections = self.box_stage.detect(predictions, proposals, true_shapes)
+        if self.mask_stage is not None:
+            detections['detection_masks'] = self._predict_masks(
+                predictions, detections, true_shapes
+            )
+        return detections
+
+    def loss(
+        self,
+        predictions: dict[str, Any],
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        image_shape = predictions['image_shape']
+        boxes = box_ops.normalized_to_absolute(groundtruth.boxes, image_shape[1], image_shape[2])
+        losses = self.rpn.loss(predictions, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE))
+        if self.box_stage is None:
+            return losses
+        proposals = _proposals(predictions)
+        targets = self.box_stage.assign(proposals.boxes, boxes, groundtruth)
+        losses |= self.box_stage.loss(predictions, proposals, targets)
+        if 'mask_predictions' in predictions:
+            rows = predictions['mask_rows']
+            is_valid = tf.cast(proposals.is_valid(), tf.float32)
+            targets = targets._replace(box_weights=targets.box_weights * is_valid)
+            losses |= self.mask_stage.loss(
+                predictions['mask_predictions'],
+                tf.gather(predictions['proposal_boxes_normalized'], rows, batch_dims=1),
+                take_rows(targets, rows, self.box_stage.params.use_matmul_gather),
+                groundtruth,
+            )
+        return losses
+
+    def _feature_frame(self, images: tf.Tensor) -> tuple[Any, Any]:
+        """Size of the area that the feature maps cover: the extractor pads its input."""
+        multiple = self.feature_extractor.pad_to_multiple
+        return tuple(-(-size // multiple) * multiple for size in _spatial_shape(images))
+
+    def _box_features(self, crops: tf.Tensor, training: bool) -> tf.Tensor:
+        pooled = self._pool(crops) if self._pools else crops
+        return self.feature_extractor.box_classifier_features(pooled, training)
+
+    def _predict_training_masks(
+        self,
+        proposals: Proposals,
+        crops: tf.Tensor,
+        box_features: tf.Tensor,
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+    ) -> dict[str, tf.Tensor]:
+        """Predicts masks of the regions that can be positive, at most S an image."""
+        targets = self.box_stage.assign(proposals.boxes, groundtruth_boxes, groundtruth)
+        batch, count = proposals.boxes.shape[0], proposals.boxes.shape[1]
+        batch = tf.shape(proposals.boxes)[0] if batch is None else batch
+        size = min(self.box_stage.params.max_positives, count)
+        rows = positive_rows(targets, proposals.is_valid(), size)
+        features = crops if self.feature_extractor.masks_use_roi_features else box_features
+        if size < count:
+            shape = features.shape[1:]
+            features = tf.reshape(features, [batch, count, *shape])
+            features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
+        logits = self.mask_stage.head(features, training=True)
+        return {'mask_predictions': tf.cast(logits, tf.float32), 'mask_rows': rows}
+
+    def _predict_masks(
+        self,
+        predictions: dict[str, Any],
+        detections: dict[str, tf.Tensor],
+        true_shapes: tf.Tensor,
+    ) -> tf.Tensor:
+        """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
+        boxes = detections['detection_boxes']
+        sizes = tf.cast(true_shapes[:, :2], tf.float32)
+        absolute = boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+        multiple = self.feature_extractor.pad_to_multiple
+        image_shape = predictions['image_shape']
+        height, width = (-(-image_shape[axis] // multiple) * multiple for axis in (1, 2))
+        crops = self._cropper(predictions['rpn_features_to_crop'], absolute, height, width)
+        if not self.feature_extractor.masks_use_roi_features:
+            crops = self._box_features(crops, training=False)
+        logits = tf.cast(self.mask_stage.head(crops, training=False), tf.float32)
+        classes = tf.cast(detections['detection_classes'], tf.int32)
+        masks = tf.sigmoid(self.mask_stage.select_class(logits, classes))
+        masks = tf.reshape(masks, tf.concat([tf.shape(boxes)[:2], tf.shape(masks)[1:]], axis=0))
+        slots = tf.range(tf.shape(boxes)[1])
+        is_valid = tf.cast(slots, tf.float32) < detections['num_detections'][:, tf.newaxis]
+        return masks * tf.cast(is_valid, tf.float32)[..., tf.newaxis, tf.newaxis]
+
+
+def _proposals(predictions: dict[str, Any]) -> Proposals:
+    return Proposals(
+        predictions['proposal_boxes'], predictions['proposal_scores'], predictions['num_proposals']
+    )
+
+
+def _proposals_as_detections(proposals: Proposals, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
+    sizes = tf.cast(true_shapes[:, :2], tf.float32)
+    return {
+        'detection_boxes': proposals.boxes / tf.concat([sizes, sizes], axis=1)[:, tf.newaxis],
+        'detection_scores': proposals.scores,
+        'num_detections': tf.cast(proposals.count, tf.float32),
+    }
+
+
+def _absolute(boxes: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
+    return box_ops.normalized_to_absolute(boxes, *_spatial_shape(images))
+
+
+def _spatial_shape(images: tf.Tensor) -> tuple[Any, Any]:
+    """(height, width) of [B, H, W, 3]: integers where static, else scalar tensors."""
+    dynamic = tf.shape(images)
+    height, width = images.shape[1:3]
+    return (dynamic[1] if height is None else height, dynamic[2] if width is None else width)
+
+
+def _fold_in(seeds: tf.Tensor | None, stage: int) -> tf.Tensor | None:
+    """Derives the seeds of one stage from an image's seeds, int32 [B, 2]."""
+    return None if seeds is None else seeds * 2 + tf.constant([0, stage])

@@ -1,0 +1,205 @@
+"""The region proposal network (Faster R-CNN, https://arxiv.org/abs/1506.01497, sec. 3.1)."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core import sampling
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.post_processing import (
+    NmsParams,
+    batch_multiclass_non_max_suppression,
+)
+from object_detection.target_assigners.target_assigner import TargetAssigner
+
+
+@dataclasses.dataclass(frozen=True)
+class ProposalParams:
+    """Numbers of the first stage.
+
+    Attributes:
+      nms: how proposals are chosen; `max_total_detections` is their number.
+      minibatch_size: anchors an image that the losses see.
+      positive_fraction: at most this share of them is positive.
+      clip_anchors: clip anchors to the image in training; else those that cross its border do not
+        train. Inference always clips.
+      localization_weight, objectness_weight: factors of the losses.
+      static_shapes: only operations that XLA compiles.
+    """
+
+    nms: NmsParams
+    minibatch_size: int
+    positive_fraction: float
+    clip_anchors: bool
+    localization_weight: float
+    objectness_weight: float
+    static_shapes: bool
+
+
+class Proposals(NamedTuple):
+    """Proposals of a batch, padded to P rows.
+
+    Attributes:
+      boxes: float32 [B, P, 4], absolute; padding rows are zero.
+      scores: float32 [B, P], objectness.
+      count: int32 [B], the rows that hold a proposal.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    count: tf.Tensor
+
+    def is_valid(self) -> tf.Tensor:
+        """bool [B, P]."""
+        return tf.range(tf.shape(self.boxes)[1]) < self.count[:, tf.newaxis]
+
+
+class RegionProposalNetwork(keras.layers.Layer):
+    """Anchors, the head that scores and moves them, the choice of proposals, the losses.
+
+    Args:
+      head: `(features: list) -> (codes [B, N, 4], logits [B, N, 2], head features: list)`.
+      anchor_generator: gives absolute anchors for a list of feature map shapes.
+      target_assigner: matches anchors to ground truth; its coder decodes the codes too.
+      localization_loss: `(codes, targets, weights [B, N]) -> [B, N]`.
+      params: the numbers.
+    """
+
+    def __init__(
+        self,
+        *,
+        head: keras.layers.Layer,
+        anchor_generator: Any,
+        target_assigner: TargetAssigner,
+        localization_loss: Any,
+        params: ProposalParams,
+        name: str = 'rpn',
+    ):
+        super().__init__(name=name)
+        self.head = head
+        self.anchor_generator = anchor_generator
+        self.target_assigner = target_assigner
+        self.localization_loss = localization_loss
+        self.params = params
+
+    def predict(
+        self, features: list[tf.Tensor], height: Any, width: Any, training: bool
+    ) -> dict[str, Any]:
+        """Runs the head on the pyramid of images of size (height, width), padding included.
+
+        Returns:
+          The entries `anchors` (float32 [N, 4], absolute), `rpn_box_encodings` (float32
+          [B, N, 4]), `rpn_objectness_predictions_with_background` (float32 [B, N, 2]) and
+          `rpn_box_predictor_features` (a list).
+        """
+        codes, logits, head_features = self.head(features, training=training)
+        codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
+        shapes = [_spatial_shape(level) for level in features]
+        anchors = tf.concat(self.anchor_generator.generate(shapes, height, width), axis=0)
+        window = tf.stack([0.0, 0.0, tf.cast(height, tf.float32), tf.cast(width, tf.float32)])
+        if self.params.clip_anchors or not training:
+            anchors = box_ops.clip(anchors, window)
+        else:
+            inside = _is_inside(anchors, window)
+            anchors = tf.boolean_mask(anchors, inside)
+            codes = tf.boolean_mask(codes, inside, axis=1)
+            logits = tf.boolean_mask(logits, inside, axis=1)
+        return {
+            'rpn_box_predictor_features': head_features,
+            'rpn_box_encodings': codes,
+            'rpn_objectness_predictions_with_background': logits,
+            'anchors': anchors,
+        }
+
+    def propose(self, predictions: dict[str, Any], true_shapes: tf.Tensor) -> Proposals:
+        """Chooses the best boxes, clipped to the true images; gradients stop here."""
+        boxes = self.target_assigner.box_coder.decode(
+            predictions['rpn_box_encodings'], predictions['anchors']
+        )
+        logits = predictions['rpn_objectness_predictions_with_background']
+        detections = batch_multiclass_non_max_suppression(
+            tf.stop_gradient(boxes)[:, :, tf.newaxis],
+            tf.stop_gradient(tf.nn.softmax(logits)[..., 1:]),
+            self.params.nms,
+            clip_window=true_image_windows(true_shapes),
+            static=self.params.static_shapes,
+        )
+        return Proposals(detections.boxes, detections.scores, detections.num_detections)
+
+    def loss(
+        self,
+        predictions: dict[str, Any],
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the localization and objectness losses over a balanced sample of the anchors.
+
+        Args:
+          predictions: entries of `predict`.
+          groundtruth_boxes: float32 [B, M, 4], absolute.
+          groundtruth: gives the weights.
+          seeds: int32 [B, 2] of the sample, or None.
+        """
+        anchors = predictions['anchors']
+        codes = predictions['rpn_box_encodings']
+        targets = self.target_assigner.assign(
+            anchors,
+            groundtruth_boxes,
+            tf.ones_like(groundtruth.weights)[..., tf.newaxis],
+            groundtruth.weights,
+            tf.zeros([1]),
+        )
+        is_object = targets.class_targets[..., 0] > 0
+        sampled = sampling.sample_balanced(
+            targets.class_weights > 0,
+            is_object,
+            self.params.minibatch_size,
+            self.params.positive_fraction,
+            sampling.sampling_noise(seeds, tf.shape(codes)[1], tf.shape(codes)[0]),
+        )
+        sampled = tf.cast(sampled, tf.float32)
+        localization = self.localization_loss(
+            codes, targets.box_targets, sampled * targets.box_weights
+        )
+        objectness = sampled * tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.cast(is_object, tf.int32),
+            logits=predictions['rpn_objectness_predictions_with_background'],
+        )
+        normalizer = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
+
+        def mean_over_images(losses: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_mean(tf.reduce_sum(losses / normalizer, axis=1))
+
+        return {
+            'Loss/RPNLoss/localization_loss': self.params.localization_weight
+            * mean_over_images(localization),
+            'Loss/RPNLoss/objectness_loss': self.params.objectness_weight
+            * mean_over_images(objectness),
+        }
+
+
+def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:
+    """int32 [B, 3] true shapes -> float32 [B, 4] windows [0, 0, height, width]."""
+    sizes = tf.cast(true_shapes[:, :2], tf.float32)
+    return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
+
+
+def _spatial_shape(feature_map: tf.Tensor) -> tuple[Any, Any]:
+    """(height, width) of [B, H, W, C]: integers where static, else scalar tensors."""
+    dynamic = tf.shape(feature_map)
+    height, width = feature_map.shape[1:3]
+    return (
+        dynamic[1] if height is None else height,
+        dynamic[2] if width is None else width,
+    )
+
+
+def _is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """bool [N]: which of the boxes [N, 4] do not cross the border of the window [4]."""
+    return tf.reduce_all(
+        tf.concat([boxes[:, :2] >= window[:2], boxes[:, 2:] <= window[2:]], axis=1), axis=1
+    )

@@ -1,0 +1,182 @@
+"""ResNet v1 (https://arxiv.org/abs/1512.03385) as functional Keras models.
+
+Layers are named as in `keras.applications`. As there, a stage's stride sits on the first
+convolution of its first block. As in the reference implementation, convolutions with a stride are
+padded alike on both sides (fixed padding), whatever the size of their input, the pooling is not,
+and convolutions that a norm follows have no bias.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+
+from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+
+FIRST_LEVEL, LAST_LEVEL = 2, 5
+
+_STAGE_FILTERS = {2: 64, 3: 128, 4: 256, 5: 512}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variant:
+    """Blocks of the stages 2-5, and whether they are bottlenecks (of four times the filters)."""
+
+    blocks: tuple[int, int, int, int]
+    bottleneck: bool
+
+
+_VARIANTS = {
+    18: _Variant((2, 2, 2, 2), bottleneck=False),
+    34: _Variant((3, 4, 6, 3), bottleneck=False),
+    50: _Variant((3, 4, 6, 3), bottleneck=True),
+    101: _Variant((3, 4, 23, 3), bottleneck=True),
+    152: _Variant((3, 8, 36, 3), bottleneck=True),
+}
+
+
+def default_hyperparams(weight_decay: float) -> LayerHyperparams:
+    """The set-up of a backbone whose hyperparameters the config does not override.
+
+    Args:
+      weight_decay: factor of the kernels' sum of squares.
+    """
+    return LayerHyperparams(
+        initializer=keras.initializers.HeNormal(),
+        regularizer=keras.regularizers.L2(weight_decay) if weight_decay else None,
+        activation='relu',
+        batch_norm=BatchNormParams(momentum=0.997, epsilon=1e-5, scale=True),
+    )
+
+
+def stage_channels(depth: int, level: int) -> int:
+    """Returns the number of channels of the last feature map of stride 2**level."""
+    return _STAGE_FILTERS[level] * (4 if _variant(depth).bottleneck else 1)
+
+
+def trunk(
+    depth: int,
+    *,
+    levels: Sequence[int],
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+) -> keras.Model:
+    """Builds the network from the image up to the last of `levels`.
+
+    Args:
+      depth: 18, 34, 50, 101 or 152.
+      levels: ascending, within 2..5: the feature maps to return, of stride 2**level.
+      hyperparams: set-up of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      name: of the model.
+
+    Returns:
+      A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
+
+    Raises:
+      ValueError: if there is no such depth, or no such level.
+    """
+    if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(_STAGE_FILTERS):
+        raise ValueError(
+            f'ResNet v1: expected ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}. '
+            f'Received: {list(levels)}.'
+        )
+    layers = _Layers(hyperparams, batch_norm_trainable)
+    images = keras.Input((None, None, 3), name='images')
+    x = layers.conv_norm(images, 64, 7, strides=2, name='conv1')
+    x = layers.activate(x, name='conv1_relu')
+    x = keras.layers.MaxPooling2D(3, strides=2, padding='same', name='pool1_pool')(x)
+    outputs = []
+    for level in range(FIRST_LEVEL, levels[-1] + 1):
+        x = _stage(layers, x, depth, level)
+        if level in levels:
+            outputs.append(x)
+    return keras.Model(images, outputs, name=name)
+
+
+def stage(
+    depth: int,
+    level: int,
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+) -> keras.Model:
+    """Builds one stage as a model of its own: [N, h, w, C] of level - 1 -> [N, h', w', C']."""
+    layers = _Layers(hyperparams, batch_norm_trainable)
+    features = keras.Input((None, None, stage_channels(depth, level - 1)), name='features')
+    return keras.Model(features, _stage(layers, features, depth, level), name=name)
+
+
+class _Layers:
+    """Makes the layers of one network by its set-up."""
+
+    def __init__(self, hyperparams: LayerHyperparams, batch_norm_trainable: bool):
+        self._hyperparams = hyperparams
+        self._batch_norm_trainable = batch_norm_trainable
+
+    def conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1):
+        """Convolution and norm, with fixed padding where the kernel overlaps and strides."""
+        padding = 'same'
+        if kernel_size > 1 and strides > 1:
+            before = (kernel_size - 1) // 2
+            after = kernel_size - 1 - before
+            pads = ((before, after), (before, after))
+            x = keras.layers.ZeroPadding2D(pads, name=f'{name}_pad')(x)
+            padding = 'valid'
+        x = self._hyperparams.conv(
+            filters, kernel_size, strides=strides, padding=padding, name=f'{name}_conv'
+        )(x)
+        return self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')(x)
+
+    def activate(self, x, *, name: str):
+        return self._hyperparams.activation_layer(name=name)(x)
+
+
+def _variant(depth: int) -> _Variant:
+    if depth not in _VARIANTS:
+        raise ValueError(f'ResNet v1: expected a depth of {list(_VARIANTS)}. Received: {depth}.')
+    return _VARIANTS[depth]
+
+
+def _stage(layers: _Layers, x, depth: int, level: int):
+    """Appends the blocks of the stage whose output has stride 2**level."""
+    variant = _variant(depth)
+    block = _bottleneck_block if variant.bottleneck else _basic_block
+    filters = _STAGE_FILTERS[level]
+    for i in range(1, variant.blocks[level - FIRST_LEVEL] + 1):
+        # The pooling has brought the input of stage 2 to its stride already.
+        strides = 2 if i == 1 and level > FIRST_LEVEL else 1
+        x = block(layers, x, filters, strides, f'conv{level}_block{i}')
+    return x
+
+
+def _bottleneck_block(layers: _Layers, x, filters: int, strides: int, name: str):
+    shortcut = _shortcut(layers, x, 4 * filters, strides, name)
+    x = layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_1')
+    x = layers.activate(x, name=f'{name}_1_relu')
+    x = layers.conv_norm(x, filters, 3, name=f'{name}_2')
+    x = layers.activate(x, name=f'{name}_2_relu')
+    x = layers.conv_norm(x, 4 * filters, 1, name=f'{name}_3')
+    return _add(layers, shortcut, x, name)
+
+
+def _basic_block(layers: _Layers, x, filters: int, strides: int, name: str):
+    shortcut = _shortcut(layers, x, filters, strides, name)
+    x = layers.conv_norm(x, filters, 3, strides=strides, name=f'{name}_1')
+    x = layers.activate(x, name=f'{name}_1_relu')
+    x = layers.conv_norm(x, filters, 3, name=f'{name}_2')
+    return _add(layers, shortcut, x, name)
+
+
+def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
+    """The block's input, projected where the block changes its shape."""
+    if strides == 1 and x.shape[-1] == filters:
+        return x
+    return layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_0')
+
+
+def _add(layers: _Layers, shortcut, x, name: str):
+    x = keras.layers.Add(name=f'{name}_add')([shortcut, x])
+    return layers.activate(x, name=f'{name}_out')

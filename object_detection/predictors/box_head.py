@@ -1,0 +1,79 @@
+"""The second stage's head: classes and refined boxes of proposals."""
+
+import keras
+import tensorflow as tf
+
+from object_detection.models.hyperparams import LayerHyperparams
+
+
+class BoxHead(keras.layers.Layer):
+    """Predicts classes and box codes from features of proposals.
+
+    Mean over the crop, dropout (if configured), one dense layer for each output, norm (if
+    configured). It computes in float32 under any dtype policy. Unlike in the reference
+    implementation, the hyperparameters' initializer and regularizer are used.
+
+    Args:
+      num_classes: K, without background.
+      hyperparams: set-up of the dense layers; the activation is not used, as outputs are unbounded.
+      code_size: D, of the box coder.
+      share_box_across_classes: whether there is one box for all classes.
+      dropout_rate: share of features to drop in training; 0 means no dropout.
+      batch_norm_trainable: False freezes the norms.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        hyperparams: LayerHyperparams,
+        code_size: int = 4,
+        share_box_across_classes: bool = False,
+        dropout_rate: float = 0.0,
+        batch_norm_trainable: bool = True,
+        name: str = 'box_head',
+    ):
+        super().__init__(name=name, dtype='float32')
+        self._num_boxes = 1 if share_box_across_classes else num_classes
+        self._code_size = code_size
+        self._dropout = keras.layers.Dropout(dropout_rate, name='dropout', dtype='float32')
+
+        def branch(units: int, kind: str) -> tuple[keras.layers.Layer, keras.layers.Layer]:
+            options = hyperparams.kernel_options()
+            dense = keras.layers.Dense(units, name=kind, dtype='float32', **options)
+            norm = hyperparams.norm(
+                frozen=not batch_norm_trainable, name=f'{kind}_bn', dtype='float32'
+            )
+            return dense, norm
+
+        self._box_dense, self._box_norm = branch(self._num_boxes * code_size, 'box_codes')
+        self._class_dense, self._class_norm = branch(num_classes + 1, 'classes')
+
+    def build(self, features_shape):
+        channels = features_shape[-1]
+        for dense, norm in (
+            (self._box_dense, self._box_norm),
+            (self._class_dense, self._class_norm),
+        ):
+            dense.build((None, channels))
+            norm.build((None, dense.units))
+
+    def call(self, features, training=False):
+        """Predicts from features of proposals.
+
+        Args:
+          features: [N, h, w, C].
+          training: whether dropout and norms act as in training.
+
+        Returns:
+          Box codes float32 [N, K or 1, D] and class logits float32 [N, K + 1], background first.
+        """
+        pooled = tf.reduce_mean(features, axis=[1, 2])  # [N, C]
+
+        def branch(dense: keras.layers.Layer, norm: keras.layers.Layer) -> tf.Tensor:
+            x = self._dropout(pooled, training=training)
+            return norm(dense(x), training=training)
+
+        box_codes = branch(self._box_dense, self._box_norm)
+        box_codes = tf.reshape(box_codes, [-1, self._num_boxes, self._code_size])
+        return box_codes, branch(self._class_dense, self._class_norm)

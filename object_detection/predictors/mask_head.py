@@ -1,0 +1,118 @@
+"""The third stage's head: masks of detections."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from object_detection.models.hyperparams import LayerHyperparams
+
+
+class MaskHead(keras.layers.Layer):
+    """Predicts masks from features of boxes (https://arxiv.org/abs/1703.06870).
+
+    Without `convolve_then_upsample`: features are resized to the mask's size (bilinear, corners
+    aligned), then convolved. With it: convolved, enlarged by nearest neighbour, then convolved to
+    the masks. There is no transposed convolution.
+
+    Args:
+      num_classes: K, without background.
+      hyperparams: set-up of the convolutions.
+      mask_size: (height, width) of the masks.
+      num_conv_layers: of 3x3 convolutions, the one to the masks included; at least 1.
+      conv_depth: their channels; 0 chooses it between those of the features and of the masks.
+      class_agnostic: whether there is one mask for all classes.
+      convolve_then_upsample: see above; needs a mask size that is a multiple of the features'.
+      batch_norm_trainable: False freezes the norms.
+
+    Raises:
+      ValueError: if `num_conv_layers` is below 1 or a size is not positive.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        hyperparams: LayerHyperparams,
+        mask_size: tuple[int, int] = (15, 15),
+        num_conv_layers: int = 2,
+        conv_depth: int = 256,
+        class_agnostic: bool = False,
+        convolve_then_upsample: bool = False,
+        batch_norm_trainable: bool = True,
+        name: str = 'mask_head',
+    ):
+        super().__init__(name=name)
+        if num_conv_layers < 1 or conv_depth < 0 or min(mask_size) < 1:
+            raise ValueError(
+                f'{name}: expected at least one layer, a depth of 0 (automatic) or more and a '
+                f'positive mask size. Received: num_conv_layers {num_conv_layers}, '
+                f'conv_depth {conv_depth}, mask_size {tuple(mask_size)}.'
+            )
+        self._num_masks = 1 if class_agnostic else num_classes
+        self._hyperparams = hyperparams
+        self._mask_size = tuple(mask_size)
+        self._num_hidden = num_conv_layers - 1
+        self._conv_depth = conv_depth
+        self._convolve_then_upsample = convolve_then_upsample
+        self._batch_norm_trainable = batch_norm_trainable
+
+    def build(self, features_shape):
+        if self._convolve_then_upsample:
+            self._check_upsampling(features_shape)
+        channels = features_shape[-1]
+        depth = self._conv_depth or automatic_depth(channels, self._num_masks)
+        # Made here, as the automatic depth is only known with the features.
+        self._convs, self._norms = [], []
+        for i in range(1, self._num_hidden + 1):
+            conv = self._hyperparams.conv(depth, 3, name=f'conv_{i}')
+            norm = self._hyperparams.norm(
+                frozen=not self._batch_norm_trainable, name=f'conv_{i}_bn'
+            )
+            conv.build((None, None, None, channels))
+            norm.build((None, None, None, depth))
+            self._convs.append(conv)
+            self._norms.append(norm)
+            channels = depth
+        self._activation = self._hyperparams.activation_layer(name='activation')
+        self._last = self._hyperparams.conv(self._num_masks, 3, use_bias=True, name='masks')
+        self._last.build((None, None, None, channels))
+
+    def call(self, features, training=False):
+        """Predicts masks, relative to their boxes.
+
+        Args:
+          features: [N, h, w, C].
+          training: whether the norms act as in training.
+
+        Returns:
+          Logits, float32 [N, K or 1, mask height, mask width].
+        """
+        x = features
+        if not self._convolve_then_upsample:
+            x = tf.compat.v1.image.resize(x, self._mask_size, align_corners=True)
+            x = tf.cast(x, self.compute_dtype)
+        for conv, norm in zip(self._convs, self._norms, strict=True):
+            x = self._activation(norm(conv(x), training=training))
+        if self._convolve_then_upsample:
+            for axis in (1, 2):
+                x = tf.repeat(x, self._mask_size[axis - 1] // features.shape[axis], axis=axis)
+        logits = tf.cast(self._last(x), tf.float32)  # [N, mask height, mask width, K or 1]
+        return tf.transpose(logits, [0, 3, 1, 2])
+
+    def _check_upsampling(self, features_shape) -> None:
+        sizes = tuple(features_shape[1:3])
+        if None in sizes or any(m % s for m, s in zip(self._mask_size, sizes, strict=True)):
+            raise ValueError(
+                f'{self.name}: convolve_then_upsample_masks needs a mask size that is a multiple '
+                f'of the size of the features, {sizes}. Received: {self._mask_size}.'
+            )
+
+
+def automatic_depth(feature_channels: int, num_masks: int) -> int:
+    """Returns a power of two between the numbers of input and output channels.
+
+    It is their geometric mean with weights 2 (features) and 3 (masks), rounded on a log scale.
+    """
+    mean = (2 * math.log2(feature_channels) + 3 * math.log2(num_masks)) / 5
+    return 2 ** round(mean)

@@ -1,0 +1,111 @@
+"""The head of the region proposal network."""
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from object_detection.models.hyperparams import LayerHyperparams
+
+_CODE_SIZE = 4
+_NUM_CLASSES = 2  # background, object
+
+
+class RpnPredictions(NamedTuple):
+    """What the region proposal network says about each anchor.
+
+    Anchors are concatenated over levels, in the order level, y, x, anchor of the cell.
+
+    Attributes:
+      box_codes: float32 [B, N, 4].
+      objectness_logits: float32 [B, N, 2], (background, object).
+      features: one map [B, H, W, depth] a level, which both are predicted from.
+    """
+
+    box_codes: tf.Tensor
+    objectness_logits: tf.Tensor
+    features: list[tf.Tensor]
+
+
+class RpnHead(keras.layers.Layer):
+    """Predicts box codes and objectness of anchors (https://arxiv.org/abs/1506.01497, sec. 3.1).
+
+    A convolution that all levels share, norm (if configured) and ReLU6, whatever activation the
+    hyperparameters name; then 1x1 convolutions, each level's own.
+
+    Args:
+      anchors_per_location: number of anchors of a cell, one entry a level.
+      hyperparams: set-up of all layers.
+      depth: channels of the shared convolution.
+      kernel_size: of the shared convolution.
+      atrous_rate: its dilation.
+      batch_norm_trainable: False freezes the norm.
+    """
+
+    def __init__(
+        self,
+        anchors_per_location: list[int],
+        *,
+        hyperparams: LayerHyperparams,
+        depth: int = 512,
+        kernel_size: int = 3,
+        atrous_rate: int = 1,
+        batch_norm_trainable: bool = True,
+        name: str = 'rpn_head',
+    ):
+        super().__init__(name=name)
+        self._depth = depth
+        self._conv = hyperparams.conv(depth, kernel_size, dilation_rate=atrous_rate, name='conv')
+        self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='conv_bn')
+
+        def heads(size: int, kind: str) -> list[keras.layers.Layer]:
+            return [
+                hyperparams.conv(anchors * size, 1, use_bias=True, name=f'{kind}_{i}')
+                for i, anchors in enumerate(anchors_per_location)
+            ]
+
+        self._box_heads = heads(_CODE_SIZE, 'box_codes')
+        self._class_heads = heads(_NUM_CLASSES, 'objectness')
+
+    def build(self, features_shape):
+        if len(features_shape) != len(self._box_heads):
+            raise ValueError(
+                f'{self.name}: expected one feature map for each of the {len(self._box_heads)} '
+                f'entries of anchors_per_location. Received: {len(features_shape)} maps.'
+            )
+        channels = {shape[-1] for shape in features_shape}
+        if len(channels) != 1:
+            raise ValueError(
+                f'{self.name}: expected feature maps of one depth. Received: {sorted(channels)}.'
+            )
+        self._conv.build((None, None, None, channels.pop()))
+        for layer in [self._norm, *self._box_heads, *self._class_heads]:
+            layer.build((None, None, None, self._depth))
+
+    def call(self, features, training=False):
+        """Maps a list of [B, H, W, C], one a level, to RpnPredictions."""
+        features = [
+            tf.nn.relu6(self._norm(self._conv(level), training=training)) for level in features
+        ]
+        return RpnPredictions(
+            _predict(self._box_heads, features, _CODE_SIZE),
+            _predict(self._class_heads, features, _NUM_CLASSES),
+            features,
+        )
+
+
+def _predict(heads: list[keras.layers.Layer], features: list[tf.Tensor], size: int) -> tf.Tensor:
+    """Applies each level's head; returns float32 [B, N, size]."""
+    rows = []
+    for head, level in zip(heads, features, strict=True):
+        x = tf.cast(head(level), tf.float32)  # [B, H, W, anchors * size]
+        rows.append(tf.reshape(x, [tf.shape(x)[0], _num_rows(x, size), size]))
+    return tf.concat(rows, axis=1)
+
+
+def _num_rows(x: tf.Tensor, size: int) -> int:
+    """Number of anchors of a map [B, H, W, anchors * size]; static where it can be, else -1."""
+    _, height, width, channels = x.shape
+    if None in (height, width):
+        return -1
+    return height * width * channels // size

@@ -1,0 +1,57 @@
+"""Resizes only images that are too large, or too small."""
+
+import tensorflow as tf
+
+from object_detection.resizers.resizer import BILINEAR, Resizer, Size
+
+GREATER = 'greater'
+SMALLER = 'smaller'
+
+
+class ConditionalShapeResizer(Resizer):
+    """Brings images beyond a threshold to it and keeps their aspect ratio.
+
+    Args:
+      condition: GREATER: where the longer side is above `size_threshold`, it is made equal to it;
+        SMALLER: where the shorter side is below `size_threshold`, it is made equal to it.
+      size_threshold: pixels.
+      method, convert_to_grayscale: see `Resizer`. Corner pixels are aligned here.
+
+    Raises:
+      ValueError: for another condition, or a threshold that is not positive.
+    """
+
+    def __init__(
+        self,
+        *,
+        condition: str,
+        size_threshold: int,
+        method: str = BILINEAR,
+        convert_to_grayscale: bool = False,
+    ):
+        super().__init__(
+            method=method, align_corners=True, convert_to_grayscale=convert_to_grayscale
+        )
+        if condition not in (GREATER, SMALLER):
+            raise ValueError(
+                f'ConditionalShapeResizer: condition must be {GREATER!r} or {SMALLER!r}. '
+                f'Received: {condition!r}.'
+            )
+        if size_threshold < 1:
+            raise ValueError(
+                'ConditionalShapeResizer: size_threshold must be positive. '
+                f'Received: {size_threshold}.'
+            )
+        self._condition = condition
+        self._size_threshold = size_threshold
+
+    def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
+        if self._condition == GREATER:
+            side = tf.maximum(height, width)
+            target = tf.minimum(side, self._size_threshold)
+        else:
+            side = tf.minimum(height, width)
+            target = tf.maximum(side, self._size_threshold)
+        # In integers, so that the side in question is the threshold exactly; fractions of a pixel
+        # are cut off, not rounded, as in the reference.
+        return tuple(tf.maximum(length * target // side, 1) for length in (height, width))

@@ -1,0 +1,161 @@
+"""What all image resizers share: legacy sampling, padding, conversion to grey."""
+
+import abc
+
+import tensorflow as tf
+
+BILINEAR = 'bilinear'
+NEAREST_NEIGHBOR = 'nearest_neighbor'
+BICUBIC = 'bicubic'
+AREA = 'area'
+
+Size = int | tf.Tensor
+
+
+class Resizer(abc.ABC):
+    """Resizes images, pads them at the bottom and the right, and tells the unpadded shape.
+
+    Sampling is the reference system's: no half-pixel centres (a pixel's coordinate is its top
+    left corner), on which the published weights were trained.
+
+    Args:
+      method: BILINEAR, NEAREST_NEIGHBOR, BICUBIC or AREA, for images; masks are always nearest.
+      align_corners: whether the corner pixels of input and output coincide.
+      convert_to_grayscale: make RGB images one-channel, after resizing and padding.
+      pad_values: one value a channel of the input for padded pixels; () = zeros.
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = BILINEAR,
+        align_corners: bool = False,
+        convert_to_grayscale: bool = False,
+        pad_values: tuple[float, ...] = (),
+    ):
+        if method not in _METHODS:
+            raise ValueError(
+                f'{type(self).__name__}: method must be one of {sorted(_METHODS)}. '
+                f'Received: {method!r}.'
+            )
+        self._method = method
+        self._align_corners = align_corners
+        self._convert_to_grayscale = convert_to_grayscale
+        self._pad_values = tuple(pad_values)
+
+    @abc.abstractmethod
+    def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
+        """Returns the size (height, width) to which an image of the given size is resized."""
+
+    def padded_size(self, height: Size, width: Size) -> tuple[Size, Size]:
+        """Returns the size to which an already resized image is padded."""
+        return height, width
+
+    @property
+    def static_shape(self) -> tuple[int, int, int] | None:
+        """(height, width, channels) of every output, or None if it depends on the image."""
+        return None
+
+    def __call__(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Resizes an image, or a batch of images of one size.
+
+        Args:
+          image: uint8 or float32 [H, W, C] or [B, H, W, C], 0..255.
+
+        Returns:
+          The resized and padded image, float32, of the input's rank, 0..255; and its shape without
+          padding, int32 [3], (height, width, channels).
+        """
+        image = tf.convert_to_tensor(image)
+        is_single = image.shape.rank == 3
+        images = image[tf.newaxis] if is_single else image
+        images = tf.cast(self._resize(images, self._method), tf.float32)
+        height, width = _spatial_size(images)
+        images = self._pad(images, self._pad_values)
+        if self._convert_to_grayscale:
+            images = tf.image.rgb_to_grayscale(images)
+        images = self._with_static_shape(images)
+        true_shape = tf.stack([height, width, images.shape[-1] or tf.shape(images)[-1]])
+        return (images[0] if is_single else images), true_shape
+
+    def resize_masks(self, masks: tf.Tensor) -> tf.Tensor:
+        """Resizes masks as their image, by nearest neighbour, and pads them with zeros.
+
+        Args:
+          masks: any dtype [n, H, W], n >= 0.
+
+        Returns:
+          The same dtype [n, H', W'].
+        """
+        masks = self._resize(masks[..., tf.newaxis], NEAREST_NEIGHBOR)
+        masks = self._pad(masks, ())
+        return self._with_static_shape(masks)[..., 0]
+
+    def _resize(self, images: tf.Tensor, method: str) -> tf.Tensor:
+        size = _spatial_size(images)
+        resized = self.resized_size(*size)
+        if _is_same(size, resized):
+            return images
+        return _METHODS[method](
+            images=images, size=tf.stack(resized), align_corners=self._align_corners
+        )
+
+    def _pad(self, images: tf.Tensor, pad_values: tuple[float, ...]) -> tf.Tensor:
+        height, width = _spatial_size(images)
+        padded_height, padded_width = self.padded_size(height, width)
+        if _is_same((height, width), (padded_height, padded_width)):
+            return images
+        paddings = [[0, 0], [0, padded_height - height], [0, padded_width - width], [0, 0]]
+        images = tf.pad(images, paddings)
+        if not any(pad_values):
+            return images
+        is_row, is_column = tf.range(padded_height) < height, tf.range(padded_width) < width
+        is_image = is_row[:, tf.newaxis, tf.newaxis] & is_column[tf.newaxis, :, tf.newaxis]
+        return tf.where(is_image, images, tf.constant(pad_values, images.dtype))
+
+    def _with_static_shape(self, images: tf.Tensor) -> tf.Tensor:
+        if self.static_shape is None:
+            return images
+        return tf.ensure_shape(images, [None, *self.static_shape[:2], None])
+
+    def _output_channels(self) -> int:
+        return 1 if self._convert_to_grayscale else 3
+
+
+def _resize_nearest(**arguments) -> tf.Tensor:
+    return tf.raw_ops.ResizeNearestNeighbor(half_pixel_centers=False, **arguments)
+
+
+def _resize_bilinear(**arguments) -> tf.Tensor:
+    return tf.raw_ops.ResizeBilinear(half_pixel_centers=False, **arguments)
+
+
+def _resize_bicubic(**arguments) -> tf.Tensor:
+    return tf.raw_ops.ResizeBicubic(half_pixel_centers=False, **arguments)
+
+
+def _resize_area(**arguments) -> tf.Tensor:
+    return tf.raw_ops.ResizeArea(**arguments)
+
+
+# All but nearest read uint8 and write float32, which saves a conversion of the whole image.
+_METHODS = {
+    BILINEAR: _resize_bilinear,
+    NEAREST_NEIGHBOR: _resize_nearest,
+    BICUBIC: _resize_bicubic,
+    AREA: _resize_area,
+}
+
+
+def _spatial_size(images: tf.Tensor) -> tuple[Size, Size]:
+    """Height and width of [B, H, W, C], as integers where they are known."""
+    static, dynamic = images.shape, tf.shape(images)
+    return tuple(dynamic[i] if static[i] is None else static[i] for i in (1, 2))
+
+
+def _is_same(size: tuple[Size, Size], other: tuple[Size, Size]) -> bool:
+    """Whether two sizes are known to be the same: equal integers or the same tensors."""
+    return all(
+        a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+        for a, b in zip(size, other, strict=True)
+    )

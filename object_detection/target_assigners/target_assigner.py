@@ -1,0 +1,115 @@
+"""Training targets of anchors (or proposals) from their matches to ground truth."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from object_detection.core import sampling
+from object_detection.matchers.argmax_matcher import UNMATCHED, ArgMaxMatcher
+
+
+class Targets(NamedTuple):
+    """What a detector should have predicted for each of N anchors.
+
+    Attributes:
+      class_targets: float32 [B, N, K']; the matched row's label, or the unmatched label.
+      class_weights: float32 [B, N]; the row's weight where matched, the negative class weight
+        where unmatched, 0 where ignored.
+      box_targets: float32 [B, N, D], codes relative to the anchors; 0 where not matched.
+      box_weights: float32 [B, N]; the row's weight where matched, else 0.
+      matches: int32 [B, N]: the matched row, -1 unmatched, -2 ignored.
+    """
+
+    class_targets: tf.Tensor
+    class_weights: tf.Tensor
+    box_targets: tf.Tensor
+    box_weights: tf.Tensor
+    matches: tf.Tensor
+
+
+class TargetAssigner:
+    """Matches anchors to ground truth (Faster R-CNN, https://arxiv.org/abs/1506.01497, sec. 3.1.2).
+
+    Args:
+      similarity: one of `object_detection.similarities`.
+      matcher: its rows are ground truth, its columns anchors.
+      box_coder: one of `object_detection.box_coders`.
+      negative_class_weight: class weight of unmatched anchors.
+    """
+
+    def __init__(
+        self,
+        similarity: Any,
+        matcher: ArgMaxMatcher,
+        box_coder: Any,
+        negative_class_weight: float = 1.0,
+    ):
+        self._similarity = similarity
+        self._matcher = matcher
+        self.box_coder = box_coder
+        self._negative_class_weight = negative_class_weight
+
+    def assign(
+        self,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        unmatched_label: tf.Tensor,
+        keypoints: tf.Tensor | None = None,
+    ) -> Targets:
+        """Returns the targets of a batch; no gradient flows through them.
+
+        Ground truth of weight 0 takes part in the matching (but is never forced), so anchors on
+        it are no negatives; they have no weight. Padding rows have zero boxes and weight 0.
+
+        Args:
+          anchors: float32 [N, 4] or [B, N, 4].
+          boxes: float32 [B, M, 4], in the anchors' frame; M may be 0.
+          labels: float32 [B, M, K'] (or [B, M, ...], e.g. masks), with the background column if
+            the classes have one. A similarity that uses scores gets 1 - labels[..., 0].
+          weights: float32 [B, M].
+          unmatched_label: float32 [K'] (or [...]), class target of anchors that are not matched.
+          keypoints: float32 [B, M, P, 2], (y, x) in the anchors' frame, for a box coder that
+            encodes keypoints, else None.
+        """
+        anchors, boxes = tf.stop_gradient(anchors), tf.stop_gradient(boxes)
+        scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
+        similarity = self._similarity.compare(boxes, anchors, scores)  # [B, M, N]
+        matches = self._matcher.match(similarity, valid_rows=weights > 0)
+        box_weights = self._gather(weights, matches, 0.0)
+        class_weights = tf.where(matches == UNMATCHED, self._negative_class_weight, box_weights)
+        return Targets(
+            class_targets=self._gather(labels, matches, unmatched_label),
+            class_weights=class_weights,
+            box_targets=self._box_targets(anchors, boxes, keypoints, matches),
+            box_weights=box_weights,
+            matches=matches,
+        )
+
+    def _box_targets(
+        self,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        keypoints: tf.Tensor | None,
+        matches: tf.Tensor,
+    ) -> tf.Tensor:
+        matched = [self._gather(boxes, matches, tf.zeros([4]))]
+        if keypoints is not None:
+            points = tf.stop_gradient(keypoints)
+            matched.append(self._gather(points, matches, tf.zeros(tf.shape(points)[2:])))
+        codes = self.box_coder.encode(matched[0], anchors, *matched[1:])
+        return tf.where(matches[..., tf.newaxis] >= 0, codes, 0.0)
+
+    def _gather(self, rows: tf.Tensor, matches: tf.Tensor, default: tf.Tensor | float) -> tf.Tensor:
+        """Returns [B, N, ...]: the matched of `rows` [B, M, ...], or `default` [...]."""
+        # The default goes before the rows, so there is something to gather without ground truth.
+        shape = tf.shape(rows)
+        default = tf.broadcast_to(
+            tf.cast(default, rows.dtype), tf.concat([shape[:1], [1], shape[2:]], axis=0)
+        )
+        default = tf.ensure_shape(default, [rows.shape[0], 1, *rows.shape[2:]])
+        indices = tf.maximum(matches, UNMATCHED) + 1
+        return sampling.gather_rows(
+            tf.concat([default, rows], axis=1), indices, self._matcher.use_matmul_gather
+        )

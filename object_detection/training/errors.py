@@ -1,0 +1,9 @@
+"""What can stop a training or an evaluation."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is absent or does not fit the model."""
+
+
+class DivergenceError(ValueError):
+    """A loss or a weight that is NaN or infinite."""

@@ -1,0 +1,183 @@
+"""Optimizers over named variables.
+
+They hold their state under the names of the variables they update, so that checkpoints do not
+depend on the names inside any library, and run in the replica context of any tf.distribute
+strategy: `apply_gradients` takes gradients that are already summed over the replicas.
+"""
+
+import abc
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from object_detection.training.schedules import Schedule
+
+
+class Optimizer(abc.ABC):
+    """Updates named variables by their gradients.
+
+    Args:
+      learning_rate: the rate as a function of the step.
+
+    Attributes:
+      slot_names: names of the tensors that are kept for each variable, initially zero.
+    """
+
+    slot_names: tuple[str, ...] = ()
+
+    def __init__(self, learning_rate: Schedule):
+        self.learning_rate = learning_rate
+        self._variables: dict[str, tf.Variable] = {}
+        self._slots: dict[str, dict[str, tf.Variable]] = {name: {} for name in self.slot_names}
+
+    def build(self, variables: Mapping[str, tf.Variable]) -> None:
+        """Creates the state of `variables`, which `apply_gradients` will update.
+
+        Called in the scope of the strategy that the variables were created in.
+        """
+        self._variables = dict(variables)
+        for slots in self._slots.values():
+            for name, variable in variables.items():
+                slots[name] = tf.Variable(
+                    tf.zeros(variable.shape, variable.dtype), trainable=False, name='slot'
+                )
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """The variables that are updated, by name."""
+        return dict(self._variables)
+
+    def state(self) -> dict[str, dict[str, tf.Variable]]:
+        """Returns slot name -> variable name -> what the optimizer keeps for that variable."""
+        return {slot: dict(variables) for slot, variables in self._slots.items()}
+
+    def apply_gradients(self, gradients: Mapping[str, tf.Tensor], step: tf.Tensor) -> None:
+        """Updates each variable once.
+
+        Args:
+          gradients: by variable name, float32, summed over all replicas.
+          step: int64 scalar, the number of updates done before.
+
+        Raises:
+          ValueError: if the names are not those of `build`.
+        """
+        if gradients.keys() != self._variables.keys():
+            differing = sorted(gradients.keys() ^ self._variables.keys())
+            raise ValueError(
+                f'{type(self).__name__}.apply_gradients: expected one gradient for each variable '
+                f'given to build(). Received gradients that differ by: {differing[:5]}.'
+            )
+        step = tf.convert_to_tensor(step)
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._update_all, args=(dict(gradients), self.learning_rate(step), step))
+
+    def _update_all(
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: dict[str, tf.Tensor],
+        learning_rate: tf.Tensor,
+        step: tf.Tensor,
+    ) -> None:
+        """Runs `_update` for every variable on each device that holds a copy of it."""
+        for name, variable in self._variables.items():
+            slots = [self._slots[slot][name] for slot in self.slot_names]
+            strategy.extended.update(
+                variable,
+                self._update,
+                args=(gradients[name], learning_rate, step, *slots),
+                group=False,
+            )
+
+    @abc.abstractmethod
+    def _update(
+        self,
+        variable: tf.Variable,
+        gradient: tf.Tensor,
+        learning_rate: tf.Tensor,
+        step: tf.Tensor,
+        *slots: tf.Variable,
+    ) -> tf.Operation:
+        """Updates one variable and its slots, given in the order of `slot_names`."""
+
+
+class Momentum(Optimizer):
+    """Gradient descent with momentum: m = momentum * m - rate * g; variable += m."""
+
+    slot_names = ('momentum',)
+
+    def __init__(self, learning_rate: Schedule, *, momentum: float):
+        super().__init__(learning_rate)
+        self._momentum = momentum
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        return tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=slots[0].handle,
+            lr=learning_rate,
+            grad=gradient,
+            momentum=self._momentum,
+        )
+
+
+class Adam(Optimizer):
+    """Adam (https://arxiv.org/abs/1412.6980, the form at the end of section 2).
+
+    rate_t = rate * sqrt(1 - beta2^t) / (1 - beta1^t); variable -= rate_t * m / (sqrt(v) + epsilon)
+    """
+
+    slot_names = ('m', 'v')
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+    ):
+        super().__init__(learning_rate)
+        self._beta1 = beta1
+        self._beta2 = beta2
+        self._epsilon = epsilon
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        updates = tf.cast(step + 1, tf.float32)
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=slots[0].handle,
+            v=slots[1].handle,
+            beta1_power=tf.pow(self._beta1, updates),
+            beta2_power=tf.pow(self._beta2, updates),
+            lr=learning_rate,
+            beta1=self._beta1,
+            beta2=self._beta2,
+            epsilon=self._epsilon,
+            grad=gradient,
+        )
+
+
+class RmsProp(Optimizer):
+    """RMSProp with momentum (https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf).
+
+    r = rho * r + (1 - rho) * g^2; m = momentum * m + rate * g / sqrt(r + epsilon); variable -= m
+    """
+
+    slot_names = ('rms', 'momentum')
+
+    def __init__(self, learning_rate: Schedule, *, rho: float, momentum: float, epsilon: float):
+        super().__init__(learning_rate)
+        self._rho = rho
+        self._momentum = momentum
+        self._epsilon = epsilon
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        return tf.raw_ops.ResourceApplyRMSProp(
+            var=variable.handle,
+            ms=slots[0].handle,
+            mom=slots[1].handle,
+            lr=learning_rate,
+            rho=self._rho,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            grad=gradient,
+        )

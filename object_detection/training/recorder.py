@@ -1,0 +1,115 @@
+"""Where a training's numbers go: progress line, history file, TensorBoard."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.training import summaries
+from object_detection.training.history import FILE_NAME, History
+from object_detection.training.progress import Progress, Record
+
+
+class Meter:
+    """Means of the losses, and the speed, since the last `reset`."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self) -> None:
+        self._sums: dict[str, tf.Tensor] = {}
+        self._steps = 0
+        self._timed_steps = 0
+        self._seconds = 0.0
+
+    def add(
+        self, losses: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+    ) -> None:
+        """Adds the mean losses of `steps` steps; the first call's time is not the steps' own."""
+        # Sums stay on the device, so that nothing waits for it here.
+        self._sums = {
+            name: loss * steps + self._sums.get(name, 0.0) for name, loss in losses.items()
+        }
+        self._steps += steps
+        if timed:
+            self._timed_steps += steps
+            self._seconds += seconds
+
+    def add_seconds(self, seconds: float) -> None:
+        """Adds time that was spent waiting for the device to finish the steps."""
+        if self._timed_steps:
+            self._seconds += seconds
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._steps
+
+    def losses(self) -> dict[str, float]:
+        return {name: float(value) / self._steps for name, value in self._sums.items()}
+
+    def steps_per_second(self) -> float | None:
+        return self._timed_steps / self._seconds if self._timed_steps and self._seconds else None
+
+
+class Recorder:
+    """Hands records on to a progress display, the history file and TensorBoard.
+
+    Args:
+      directory: of the model; files go to its folder `train`.
+      step: number of steps done at the start.
+      progress: the display.
+      record_summaries: whether to write TensorBoard events.
+      names: 1-based class id -> name, for pictures.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        step: int,
+        *,
+        progress: Progress,
+        record_summaries: bool = True,
+        names: Mapping[int, str] | None = None,
+    ):
+        folder = os.path.join(directory, 'train')
+        self._progress = progress
+        self._history = History(pathlib.Path(folder) / FILE_NAME, step)
+        self._draws = record_summaries
+        self._events = summaries.EventWriter(folder if record_summaries else None)
+        self._names = names
+
+    def start(self, step: int, num_steps: int, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self._progress.start(step, num_steps, batch_size)
+
+    def inputs(self, batch: Mapping[str, tf.Tensor], step: int) -> None:
+        """Draws the first images of a batch, as the model sees them."""
+        if self._draws:
+            arrays = {name: _first_replica(tensor) for name, tensor in batch.items()}
+            pictures = summaries.input_pictures(arrays, self._names)
+            self._events.pictures('train_input_images', pictures, step)
+
+    def update(self, record: Record) -> None:
+        """Shows a record for the moment."""
+        self._progress.update(record)
+
+    def log(self, record: Record) -> None:
+        """Writes a record for good."""
+        self._progress.log(record)
+        self._history.add(record)
+        scalars = {**record.losses, 'learning_rate': record.learning_rate}
+        if record.images_per_second is not None:
+            scalars['images_per_sec'] = record.images_per_second
+            scalars['steps_per_sec'] = record.images_per_second / self._batch_size
+        self._events.scalars(scalars, record.step)
+
+    def close(self) -> None:
+        self._progress.close()
+        self._events.close()
+
+
+def _first_replica(tensor: tf.Tensor) -> np.ndarray:
+    """One replica's part of what a distributed data set yields."""
+    return tf.distribute.get_strategy().experimental_local_results(tensor)[0].numpy()

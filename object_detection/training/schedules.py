@@ -1,0 +1,156 @@
+"""Learning rate schedules: functions from the step, counted from 0, to the learning rate.
+
+All work inside a `tf.function` with the step as a tensor, and give a float32 scalar.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+Schedule = Callable[[tf.Tensor], tf.Tensor]
+
+
+def constant(learning_rate: float) -> Schedule:
+    """The same rate at every step."""
+    _check_not_negative('constant learning rate', learning_rate)
+
+    def schedule(step: tf.Tensor) -> tf.Tensor:
+        del step
+        return tf.constant(learning_rate, tf.float32)
+
+    return schedule
+
+
+def exponential_decay(
+    *,
+    initial: float,
+    decay_steps: int,
+    decay_factor: float,
+    staircase: bool = True,
+    burnin_rate: float = 0.0,
+    burnin_steps: int = 0,
+    minimum: float = 0.0,
+) -> Schedule:
+    """Multiplies the rate by `decay_factor` every `decay_steps` steps, after a burn-in.
+
+    Args:
+      initial: rate at the end of the burn-in.
+      decay_steps: steps that one factor takes.
+      decay_factor: what the rate is multiplied by.
+      staircase: decay at once at the end of `decay_steps` rather than a little at each step.
+      burnin_rate: constant rate of the burn-in; 0 means `initial`.
+      burnin_steps: length of the burn-in.
+      minimum: the rate never falls below it.
+
+    Raises:
+      ValueError: if a rate is negative or `decay_steps` is not positive.
+    """
+    _check_not_negative('exponential decay, initial learning rate', initial)
+    if decay_steps <= 0:
+        raise ValueError(
+            f'exponential decay: decay_steps must be positive. Received: {decay_steps}.'
+        )
+
+    def schedule(step: tf.Tensor) -> tf.Tensor:
+        exponent = (tf.cast(step, tf.float32) - burnin_steps) / decay_steps
+        if staircase:
+            exponent = tf.floor(exponent)
+        rate = initial * tf.pow(tf.constant(decay_factor, tf.float32), exponent)
+        rate = tf.where(step < burnin_steps, burnin_rate or initial, rate)
+        return tf.maximum(rate, minimum)
+
+    return schedule
+
+
+def manual_steps(
+    *, boundaries: Sequence[int], rates: Sequence[float], warmup: bool = False
+) -> Schedule:
+    """Holds each of `rates` from one boundary to the next.
+
+    Args:
+      boundaries: first step of `rates[1]`, `rates[2]`, ..., increasing.
+      rates: one more than `boundaries`.
+      warmup: go linearly from `rates[0]` to `rates[1]` before the first boundary.
+
+    Raises:
+      ValueError: if the boundaries are not positive and increasing, or the counts do not fit.
+    """
+    if not boundaries or list(boundaries) != sorted(set(boundaries)) or boundaries[0] <= 0:
+        raise ValueError(
+            'manual steps: the steps of the schedule must be positive and increasing, and at least '
+            f'one. Received: {list(boundaries)}.'
+        )
+    if len(rates) != len(boundaries) + 1:
+        raise ValueError(
+            f'manual steps: expected {len(boundaries) + 1} learning rates for {len(boundaries)} '
+            f'boundaries. Received: {list(rates)}.'
+        )
+    for rate in rates:
+        _check_not_negative('manual steps, learning rate', rate)
+
+    def schedule(step: tf.Tensor) -> tf.Tensor:
+        step = tf.convert_to_tensor(step)
+        passed = tf.reduce_sum(tf.cast(step >= tf.constant(boundaries, step.dtype), tf.int32))
+        rate = tf.gather(tf.constant(rates, tf.float32), passed)
+        if warmup:
+            slope = (rates[1] - rates[0]) / boundaries[0]
+            rising = rates[0] + slope * tf.cast(step, tf.float32)
+            rate = tf.where(step < boundaries[0], rising, rate)
+        return rate
+
+    return schedule
+
+
+def cosine_decay(
+    *,
+    base: float,
+    total_steps: int,
+    warmup_rate: float = 0.0,
+    warmup_steps: int = 0,
+    hold_steps: int = 0,
+) -> Schedule:
+    """Falls along half a cosine to zero (SGDR, https://arxiv.org/abs/1608.03983), after a warm-up.
+
+    Args:
+      base: the highest rate.
+      total_steps: step at which the rate is zero; it stays so afterwards.
+      warmup_rate: rate of step 0, where there is a warm-up; it rises linearly.
+      warmup_steps: length of the warm-up.
+      hold_steps: steps at the highest rate between warm-up and decay.
+
+    Raises:
+      ValueError: if `base` is negative or below `warmup_rate`, or the warm-up is longer than the
+        whole schedule.
+    """
+    _check_not_negative('cosine decay, learning_rate_base', base)
+    if total_steps < warmup_steps:
+        raise ValueError(
+            'cosine decay: total_steps must be at least warmup_steps '
+            f'({warmup_steps}). Received: {total_steps}.'
+        )
+    if warmup_steps > 0 and base < warmup_rate:
+        raise ValueError(
+            'cosine decay: learning_rate_base must be at least warmup_learning_rate '
+            f'({warmup_rate}). Received: {base}.'
+        )
+    decay_start = warmup_steps + hold_steps
+    # A schedule without decay steps holds the base rate to its end.
+    decay_steps = max(total_steps - decay_start, 1)
+
+    def schedule(step: tf.Tensor) -> tf.Tensor:
+        position = tf.cast(step, tf.float32)
+        angle = math.pi * (position - decay_start) / decay_steps
+        rate = 0.5 * base * (1 + tf.cos(angle))
+        rate = tf.where(step <= decay_start, base, rate)
+        if warmup_steps > 0:
+            rising = warmup_rate + position * ((base - warmup_rate) / warmup_steps)
+            rate = tf.where(step < warmup_steps, rising, rate)
+        return tf.where(step > total_steps, 0.0, rate)
+
+    return schedule
+
+
+def _check_not_negative(what: str, rate: float) -> None:
+    if rate < 0:
+        raise ValueError(f'{what}: expected a rate of at least 0. Received: {rate}.')

@@ -1,0 +1,165 @@
+"""One training step, and many in one call."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training.optimizers import Optimizer
+
+TOTAL_LOSS = 'Loss/total_loss'
+REGULARIZATION_LOSS = 'Loss/regularization_loss'
+
+
+class TrainStep:
+    """Forward, backward and update of a detector, in the current tf.distribute strategy.
+
+    The gradients are of the mean of the replicas' losses, summed over the replicas and only then
+    clipped (the reference clips before the sum). To be made and called in the strategy's scope.
+
+    Args:
+      detector: with all variables built.
+      optimizer: not yet built; it gets the trainable variables.
+      element_spec: of the batches, e.g. `iterator.element_spec`.
+      seed: of the sampling noise.
+      clip_norm: largest global norm of the gradients; 0 does not clip.
+      add_regularization_loss: whether the regularisers' penalties belong to the total loss.
+
+    Attributes:
+      step: int64 variable, the number of steps done.
+    """
+
+    def __init__(
+        self,
+        detector: DetectionModel,
+        optimizer: Optimizer,
+        *,
+        element_spec: Any,
+        seed: int = 0,
+        clip_norm: float = 0.0,
+        add_regularization_loss: bool = True,
+    ):
+        self.detector = detector
+        self.optimizer = optimizer
+        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name='step')
+        optimizer.build(trainable_variables(detector))
+        self._seed = seed
+        self._clip_norm = clip_norm
+        self._add_regularization_loss = add_regularization_loss
+        self._strategy = tf.distribute.get_strategy()
+        # A signature, because images of many sizes would otherwise be traced one by one.
+        self._one = tf.function(self._run_one, input_signature=[element_spec])
+        self._many = tf.function(self._run_many)
+
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Trains one step on `batch`, keys of `InputFields`; returns the losses, scalars."""
+        return self._one(batch)
+
+    def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
+        """Trains `count` steps on the next batches; returns the means of the losses."""
+        if count == 1:
+            return self._one(next(iterator))
+        return self._many(iterator, tf.constant(count))
+
+    def losses(
+        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
+    ) -> dict[str, tf.Tensor]:
+        """Returns every loss and their sum, float32 scalars, under the reference's names."""
+        groundtruth = Groundtruth.from_batch(batch)
+        images = self.detector.normalize(batch[InputFields.IMAGE])
+        predictions = self.detector.predict(
+            images,
+            batch[InputFields.TRUE_IMAGE_SHAPE],
+            training=True,
+            groundtruth=groundtruth,
+            seeds=seeds,
+        )
+        penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
+        return with_total(self.detector.loss(predictions, groundtruth, seeds=seeds), penalties)
+
+    def _run_one(self, batch: Any) -> dict[str, tf.Tensor]:
+        per_replica = self._strategy.run(self._replica_step, args=(batch,))
+        self.step.assign_add(1)
+        return {
+            name: self._strategy.reduce(tf.distribute.ReduceOp.MEAN, value, axis=None)
+            for name, value in per_replica.items()
+        }
+
+    def _run_many(self, iterator: Iterator, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        names = self._one.get_concrete_function().structured_outputs
+        totals = {name: tf.zeros([]) for name in names}
+        for _ in tf.range(count):
+            losses = self._one(next(iterator))
+            totals = {name: totals[name] + losses[name] for name in totals}
+        return {name: total / tf.cast(count, tf.float32) for name, total in totals.items()}
+
+    def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        context = tf.distribute.get_replica_context()
+        seeds = sampling_seeds(
+            self._seed,
+            self.step,
+            tf.shape(batch[InputFields.IMAGE])[0],
+            context.replica_id_in_sync_group,
+        )
+        with tf.GradientTape() as tape:
+            losses = self.losses(batch, seeds)
+            objective = losses[TOTAL_LOSS] / context.num_replicas_in_sync
+        # A variable that no loss depends on gets zeros: it keeps its value.
+        gradients = tape.gradient(
+            objective,
+            self.optimizer.variables,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        names = list(gradients)
+        values = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[n] for n in names])
+        if self._clip_norm > 0:
+            values, _ = tf.clip_by_global_norm(values, self._clip_norm)
+        self.optimizer.apply_gradients(dict(zip(names, values, strict=True)), self.step)
+        return losses
+
+
+def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:
+    """Returns the variables that training changes, by their stable names."""
+    trainable = {id(variable.value) for variable in detector.trainable_variables}
+    return {
+        name: variable
+        for name, variable in detector.named_variables().items()
+        if id(variable) in trainable
+    }
+
+
+def with_total(
+    losses: Mapping[str, tf.Tensor], penalties: Sequence[tf.Tensor] = ()
+) -> dict[str, tf.Tensor]:
+    """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
+    named = dict(losses)
+    if penalties:
+        named[REGULARIZATION_LOSS] = tf.add_n(penalties)
+    named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
+    return {**named, TOTAL_LOSS: tf.add_n(list(named.values()))}
+
+
+def sampling_seeds(
+    seed: int, step: tf.Tensor, batch_size: tf.Tensor, replica: tf.Tensor | int = 0
+) -> tf.Tensor:
+    """Makes the seeds of one replica's images: no two images or steps share one.
+
+    Depends on the image's index in the global batch, not on the number of replicas.
+
+    Args:
+      seed: of the run.
+      step: scalar, the number of steps done before.
+      batch_size: B, of each replica.
+      replica: which of them.
+
+    Returns:
+      int32 [B, 2].
+    """
+    step = tf.cast(step, tf.int32)
+    key = tf.stack([tf.constant(seed & 0x7FFFFFFF, tf.int32), step])
+    start = tf.random.stateless_uniform([], key, minval=None, maxval=None, dtype=tf.int32)
+    indices = tf.cast(replica, tf.int32) * batch_size + tf.range(batch_size)
+    return tf.stack([start + indices, tf.fill([batch_size], step)], axis=1)

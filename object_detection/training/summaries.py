@@ -1,0 +1,141 @@
+"""What TensorBoard shows: scalars, and pictures of inputs and detections."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.visualization import drawing
+
+# Smaller pictures are enlarged, so that labels can be read.
+_READABLE_SIZE = 320
+
+
+class EventWriter:
+    """Writes TensorBoard events.
+
+    Args:
+      directory: where the event file goes; None writes nothing.
+    """
+
+    def __init__(self, directory: str | None):
+        self._writer = (
+            tf.summary.create_noop_writer()
+            if directory is None
+            else tf.summary.create_file_writer(directory)
+        )
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        with self._writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+    def pictures(self, name: str, pictures: Sequence[np.ndarray], step: int) -> None:
+        """Writes each of `pictures`, uint8 [H, W, 3] of any size, as `name_<index>`."""
+        with self._writer.as_default(step=step):
+            for index, picture in enumerate(pictures):
+                tf.summary.image(f'{name}_{index}', picture[np.newaxis])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def input_pictures(
+    batch: Mapping[str, np.ndarray], names: Mapping[int, str] | None = None, limit: int = 3
+) -> list[np.ndarray]:
+    """Draws the images of a batch as the model sees them, with their ground truth.
+
+    Args:
+      batch: as a dataset yields it, as numpy.
+      names: 1-based class id -> name.
+      limit: how many images to draw at most.
+
+    Returns:
+      uint8 [height, width, 3] a picture, padding cut off.
+    """
+    count = min(limit, len(batch[InputFields.IMAGE]))
+    return [_draw_groundtruth(batch, index, names) for index in range(count)]
+
+
+def detection_pictures(
+    batch: Mapping[str, np.ndarray],
+    detections: Mapping[str, np.ndarray],
+    names: Mapping[int, str] | None = None,
+    *,
+    limit: int,
+    min_score: float = 0.5,
+    max_boxes: int = 20,
+) -> list[np.ndarray]:
+    """Draws ground truth and detections side by side; arguments as `input_pictures`.
+
+    Args:
+      detections: as `postprocess` returns them, as numpy.
+      min_score, max_boxes: which detections are drawn.
+    """
+    pictures = []
+    for index in range(min(limit, len(batch[InputFields.IMAGE]))):
+        image = true_image(batch, index)
+        count = int(detections[DetectionFields.NUM_DETECTIONS][index])
+        masks = detections.get(DetectionFields.MASKS)
+        classes = detections.get(DetectionFields.CLASSES)
+        found = drawing.draw_instances(
+            image,
+            detections[DetectionFields.BOXES][index, :count] * _box_scale(image.shape),
+            np.ones(count, int) if classes is None else classes[index, :count].astype(int) + 1,
+            scores=detections[DetectionFields.SCORES][index, :count],
+            masks=None if masks is None else masks[index, :count],
+            names=names,
+            min_score=min_score,
+            max_boxes=max_boxes,
+            scale=_enlargement(image.shape),
+        )
+        pictures.append(drawing.side_by_side(_draw_groundtruth(batch, index, names), found))
+    return pictures
+
+
+def true_image(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
+    """Cuts the padding off one image of a batch; uint8 [height, width, 3]."""
+    height, width = batch[InputFields.TRUE_IMAGE_SHAPE][index][:2]
+    image = batch[InputFields.IMAGE][index][:height, :width]
+    return np.clip(np.round(image), 0, 255).astype(np.uint8)
+
+
+def _draw_groundtruth(
+    batch: Mapping[str, np.ndarray], index: int, names: Mapping[int, str] | None
+) -> np.ndarray:
+    image = true_image(batch, index)
+    count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
+    classes = batch[InputFields.GROUNDTRUTH_CLASSES][index, :count].argmax(axis=-1) + 1
+    return drawing.draw_instances(
+        image,
+        batch[InputFields.GROUNDTRUTH_BOXES][index, :count]
+        * _box_scale(batch[InputFields.IMAGE].shape[1:]),
+        classes,
+        masks=_masks(batch, index, count, image.shape),
+        names=names,
+        max_boxes=count,
+        scale=_enlargement(image.shape),
+    )
+
+
+def _masks(
+    batch: Mapping[str, np.ndarray], index: int, count: int, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Masks of one image: probabilities over their boxes, or whole ones without the padding."""
+    crops = batch.get(InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS)
+    if crops is not None:
+        return crops[index, :count].astype(np.float32) / 255.0
+    masks = batch.get(InputFields.GROUNDTRUTH_INSTANCE_MASKS)
+    return None if masks is None else masks[index, :count, : shape[0], : shape[1]]
+
+
+def _box_scale(shape: tuple[int, ...]) -> np.ndarray:
+    height, width = shape[:2]
+    return np.array([height, width, height, width], np.float32)
+
+
+def _enlargement(shape: tuple[int, ...]) -> int:
+    return max(1, round(_READABLE_SIZE / max(shape[:2])))

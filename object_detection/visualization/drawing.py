@@ -1,0 +1,267 @@
+"""Draws boxes, masks and labels on images."""
+
+import colorsys
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from object_detection.evaluation.detections import MASK_THRESHOLD, mask_window
+
+_MASK_OPACITY = 0.45
+_OUTLINE_OPACITY = 0.9
+# The step that keeps any number of hues apart: the golden ratio's fraction.
+_HUE_STEP = 0.618034
+# (saturation, value): neighbours in hue differ in these too.
+_TONES = ((0.85, 1.0), (0.95, 0.75), (0.55, 1.0))
+_CAPTION_COLOR = (32, 33, 36)
+
+
+class _Instance(NamedTuple):
+    box: tuple[float, float, float, float]
+    color: tuple[int, int, int]
+    label: str
+    mask: np.ndarray | None
+
+
+class _Rectangle(NamedTuple):
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+def draw_instances(
+    image: np.ndarray,
+    boxes_absolute: np.ndarray,
+    classes: Sequence[int] | Sequence[str] | np.ndarray | None,
+    *,
+    scores: np.ndarray | None = None,
+    masks: Sequence[np.ndarray] | np.ndarray | None = None,
+    names: Mapping[int, str] | None = None,
+    min_score: float = 0.5,
+    max_boxes: int = 20,
+    line_thickness: int | None = None,
+    scale: int = 1,
+) -> np.ndarray:
+    """Draws instances on a copy of an image: masks below, then boxes, then labels.
+
+    Args:
+      image: uint8 [H, W, 3], RGB.
+      boxes_absolute: float [n, 4], [ymin, xmin, ymax, xmax] in pixels of `image`.
+      classes: n ids, 1-based, or n names; a class always has the same colour. None where classes
+        are not told apart.
+      scores: float [n]; None draws all instances, as they are annotated.
+      masks: n arrays, each either the pasted mask, uint8 or bool [H, W], or probabilities relative
+        to the box, float [mask height, mask width]; or None.
+      names: class id -> name; an id that it lacks is written as a number.
+      min_score: instances that score lower are left out.
+      max_boxes: how many instances to draw at most, those of the best scores.
+      line_thickness: of boxes, in pixels; None chooses by the picture's size.
+      scale: how many times to enlarge the picture, so that labels on a small image are readable.
+
+    Returns:
+      uint8 [H * scale, W * scale, 3].
+
+    Raises:
+      ValueError: if `image` is not uint8 [H, W, 3], or arguments differ in their number of rows.
+    """
+    image = np.asarray(image)
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+        raise ValueError(
+            f'draw_instances: `image` must be uint8 [H, W, 3]. Received: {image.dtype} '
+            f'{image.shape}.'
+        )
+    instances = _choose(boxes_absolute, classes, scores, masks, names, min_score, max_boxes)
+    if scale != 1:
+        image = _enlarge(image, scale)
+        instances = [_enlarge_instance(instance, scale) for instance in instances]
+    canvas = image.copy()
+    for instance in instances:
+        if instance.mask is not None:
+            _blend_mask(canvas, instance)
+    picture = Image.fromarray(canvas)
+    draw = ImageDraw.Draw(picture)
+    size = min(picture.size)
+    thickness = line_thickness or max(1, round(size / 250))
+    for instance in instances:
+        _draw_box(draw, instance, thickness)
+    font, taken = _font(size), []
+    for instance in reversed(instances):
+        _draw_label(draw, instance, font, taken, picture.size)
+    return np.asarray(picture).copy()
+
+
+def side_by_side(
+    left: np.ndarray,
+    right: np.ndarray,
+    captions: tuple[str, str] = ('ground truth', 'detections'),
+) -> np.ndarray:
+    """Puts two pictures of the same height beside each other, each under its caption.
+
+    Args:
+      left, right: uint8 [H, W, 3] and [H, W2, 3].
+      captions: of the two.
+
+    Returns:
+      uint8 [H + caption height, W + gap + W2, 3].
+
+    Raises:
+      ValueError: if the heights differ.
+    """
+    if left.shape[0] != right.shape[0]:
+        raise ValueError(
+            f'side_by_side: pictures must be of one height. Received: {left.shape} and '
+            f'{right.shape}.'
+        )
+    height, left_width = left.shape[:2]
+    font = _font(min(left.shape[:2]))
+    bar = round(font.size * 1.6)
+    gap = max(2, round(left_width / 100))
+    canvas = Image.new('RGB', (left_width + gap + right.shape[1], height + bar), 'white')
+    draw = ImageDraw.Draw(canvas)
+    for picture, caption, x in zip((left, right), captions, (0, left_width + gap), strict=True):
+        canvas.paste(Image.fromarray(picture), (x, bar))
+        middle = (x + picture.shape[1] / 2, bar / 2)
+        draw.text(middle, caption, fill=_CAPTION_COLOR, font=font, anchor='mm')
+    return np.asarray(canvas).copy()
+
+
+def class_color(class_id: int | str) -> tuple[int, int, int]:
+    """Returns the colour of a class, RGB in 0..255: the same in every run."""
+    number = zlib.crc32(class_id.encode('utf-8')) if isinstance(class_id, str) else int(class_id)
+    saturation, value = _TONES[number % len(_TONES)]
+    red, green, blue = colorsys.hsv_to_rgb(number * _HUE_STEP % 1.0, saturation, value)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def _choose(boxes, classes, scores, masks, names, min_score, max_boxes) -> list[_Instance]:
+    """Returns the instances to draw, the largest first, so that small ones end up on top."""
+    boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
+    classes = ['object'] * len(boxes) if classes is None else classes
+    given = {'classes': classes, 'scores': scores, 'masks': masks}
+    for name, rows in given.items():
+        if rows is not None and len(rows) != len(boxes):
+            raise ValueError(
+                f'draw_instances: `{name}` must have one row a box, {len(boxes)}. Received: '
+                f'{len(rows)}.'
+            )
+    # A diverged model's boxes cannot be drawn.
+    order = np.flatnonzero(np.isfinite(boxes).all(axis=1))
+    if scores is not None:
+        scores = np.asarray(scores)
+        order = order[scores[order] >= min_score]
+        order = order[np.argsort(-scores[order], kind='stable')]
+    instances = []
+    chosen = order[:max_boxes]
+    areas = (boxes[chosen, 2] - boxes[chosen, 0]) * (boxes[chosen, 3] - boxes[chosen, 1])
+    for i in chosen[np.argsort(-areas, kind='stable')]:
+        class_id = classes[i] if isinstance(classes[i], str) else int(classes[i])
+        label = str((names or {}).get(class_id, class_id))
+        if scores is not None:
+            label = f'{label} {scores[i]:.0%}'
+        mask = None if masks is None else masks[i]
+        instances.append(_Instance(tuple(boxes[i]), class_color(class_id), label, mask))
+    return instances
+
+
+def _enlarge(image: np.ndarray, scale: int) -> np.ndarray:
+    size = (image.shape[1] * scale, image.shape[0] * scale)
+    return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
+
+
+def _enlarge_instance(instance: _Instance, scale: int) -> _Instance:
+    mask = instance.mask
+    # Probabilities are relative to the box and scale with it.
+    if mask is not None and not np.issubdtype(np.asarray(mask).dtype, np.floating):
+        mask = np.repeat(np.repeat(mask, scale, axis=0), scale, axis=1)
+    return instance._replace(box=tuple(scale * value for value in instance.box), mask=mask)
+
+
+def _blend_mask(canvas: np.ndarray, instance: _Instance) -> None:
+    """Tints the pixels of a mask in place, and more so its outline."""
+    height, width = canvas.shape[:2]
+    mask, top, left = np.asarray(instance.mask), 0, 0
+    if np.issubdtype(mask.dtype, np.floating):
+        mask, top, left = mask_window(mask, np.array(instance.box), height, width)
+        mask = mask > MASK_THRESHOLD
+    elif mask.shape == (height, width):
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        if not rows.size:
+            return
+        top, left = rows[0], columns[0]
+        mask = mask[top : rows[-1] + 1, left : columns[-1] + 1] > 0
+    else:
+        raise ValueError(
+            f'draw_instances: a mask of whole numbers must have the size of the image, '
+            f'{(height, width)}. Received: {mask.shape}.'
+        )
+    opacity = np.where(_outline(mask), _OUTLINE_OPACITY, _MASK_OPACITY) * mask
+    opacity = opacity[..., np.newaxis].astype(np.float32)
+    window = canvas[top : top + mask.shape[0], left : left + mask.shape[1]]
+    color = np.array(instance.color, np.float32)
+    window[...] = np.rint(window * (1 - opacity) + color * opacity).astype(np.uint8)
+
+
+def _outline(mask: np.ndarray) -> np.ndarray:
+    """Returns which pixels of a mask have a neighbour outside it."""
+    padded = np.pad(mask, 1)
+    inner = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return mask & ~inner
+
+
+def _draw_box(draw: ImageDraw.ImageDraw, instance: _Instance, thickness: int) -> None:
+    ymin, xmin, ymax, xmax = (round(value) for value in instance.box)
+    # The box covers the pixels from its minimum up to, not including, its maximum.
+    corners = [(xmin, ymin), (max(xmin, xmax - 1), max(ymin, ymax - 1))]
+    draw.rectangle(corners, outline=instance.color, width=thickness)
+
+
+def _draw_label(
+    draw: ImageDraw.ImageDraw,
+    instance: _Instance,
+    font: ImageFont.FreeTypeFont,
+    taken: list[_Rectangle],
+    image_size: tuple[int, int],
+) -> None:
+    """Writes the label at the box, where it covers other labels least, and notes its place."""
+    padding = max(1, round(font.size / 6))
+    _, _, right, bottom = draw.textbbox((0, 0), instance.label, font=font, anchor='la')
+    width, height = round(right) + 2 * padding, round(bottom) + 2 * padding
+    ymin, xmin, ymax, xmax = (round(value) for value in instance.box)
+    places = [
+        _inside(x, y, width, height, image_size)
+        for x in (xmin, xmax - width)
+        for y in (ymin - height, ymin, ymax)
+    ]
+    place = min(places, key=lambda place: sum(_overlap(place, other) for other in taken))
+    taken.append(place)
+    draw.rectangle([(place.left, place.top), (place.right - 1, place.bottom - 1)], instance.color)
+    corner = (place.left + padding, place.top + padding)
+    draw.text(corner, instance.label, fill=_ink(instance.color), font=font, anchor='la')
+
+
+def _inside(left: int, top: int, width: int, height: int, size: tuple[int, int]) -> _Rectangle:
+    """Moves a rectangle into an image of the given (width, height)."""
+    left = max(0, min(left, size[0] - width))
+    top = max(0, min(top, size[1] - height))
+    return _Rectangle(left, top, left + width, top + height)
+
+
+def _overlap(a: _Rectangle, b: _Rectangle) -> int:
+    """Returns the common area."""
+    height = min(a.bottom, b.bottom) - max(a.top, b.top)
+    width = min(a.right, b.right) - max(a.left, b.left)
+    return max(0, height) * max(0, width)
+
+
+def _ink(background: tuple[int, int, int]) -> str:
+    """Black or white, whichever stands out more."""
+    red, green, blue = background
+    return 'black' if 0.299 * red + 0.587 * green + 0.114 * blue > 125 else 'white'
+
+
+def _font(image_size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.load_default(size=max(10, min(32, round(image_size / 32))))

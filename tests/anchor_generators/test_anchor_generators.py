@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.anchor_generators.flexible_grid import AnchorGrid, FlexibleGridAnchorGenerator
+from object_detection.anchor_generators.grid import GridAnchorGenerator
+from object_detection.anchor_generators.multiscale_grid import MultiscaleGridAnchorGenerator
+from object_detection.anchor_generators.ssd import SsdAnchorGenerator, linear_scales, ssd_box_specs
+from object_detection.builders import anchor_generator_builder
+from object_detection.protos import anchor_generator_pb2
+from tests import goldens
+
+
+def _build(config):
+    return anchor_generator_builder.build(
+        text_format.Parse(config, anchor_generator_pb2.AnchorGenerator())
+    )
+
+
+# Where the reference raises another error than the ValueError of this project.
+ERROR_OF_THE_REFERENCE = {'ssd_one_layer_div0': 'ZeroDivisionError'}
+
+
+@goldens.parametrize('anchors')
+def test_golden_anchors(case_name):
+    case = goldens.load('anchors', case_name)
+    shapes = [tuple(shape) for shape in case.params['feature_map_shape_list']]
+    sides = case.params['im_height'], case.params['im_width']
+    if case.raises:
+        assert case.raises == ERROR_OF_THE_REFERENCE.get(case_name, 'ValueError')
+        with pytest.raises(ValueError, match=r'Received'):
+            _build(case.config).generate(shapes, *sides)
+        return
+    if case.params['dynamic']:
+        sides = [tf.constant(side) for side in sides]
+    generator = _build(case.config)
+    np.testing.assert_array_equal(
+        generator.num_anchors_per_location(), case.outputs['num_anchors_per_location']
+    )
+    levels = generator.generate(shapes, *sides)
+    np.testing.assert_array_equal([len(level) for level in levels], case.outputs['level_counts'])
+    np.testing.assert_allclose(
+        tf.concat(levels, axis=0), case.outputs['boxes'], rtol=1e-5, atol=1e-6
+    )
+
+
+GENERATORS = {
+    'grid': (GridAnchorGenerator([0.5, 1], [1, 2], (32, 32)), [(3, 4)]),
+    'multiscale': (MultiscaleGridAnchorGenerator(3, 4, 4, [1, 2], 2), [(4, 8), (2, 4)]),
+    'ssd': (SsdAnchorGenerator(ssd_box_specs(2, [0.2, 0.9], [1, 2])), [(4, 8), (2, 4)]),
+    'flexible': (
+        FlexibleGridAnchorGenerator(
+            [AnchorGrid([8, 16], [1, 2], (8, 8), (4, 4)), AnchorGrid([32], [1], (16, 16))]
+        ),
+        [(4, 8), (2, 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', GENERATORS)
+@pytest.mark.parametrize('jit_compile', [False, True])
+def test_sizes_that_are_tensors(name, jit_compile):
+    generator, shapes = GENERATORS[name]
+
+    @tf.function(jit_compile=jit_compile)
+    def generate(image, features):
+        sizes = [(tf.shape(feature)[0], tf.shape(feature)[1]) for feature in features]
+        return generator.generate(sizes, tf.shape(image)[0], tf.shape(image)[1])
+
+    # 32 x 64 is a multiple of every stride here, so static and dynamic sizes agree.
+    static = generator.generate(shapes, 32, 64)
+    dynamic = generate(tf.zeros([32, 64]), [tf.zeros(shape) for shape in shapes])
+    for level, (actual, expected) in enumerate(zip(dynamic, static, strict=True)):
+        assert expected.dtype == tf.float32
+        cells = np.prod(shapes[level])
+        assert expected.shape == [cells * generator.num_anchors_per_location()[level], 4]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('name', GENERATORS)
+def test_number_of_feature_maps_must_fit(name):
+    generator, shapes = GENERATORS[name]
+    with pytest.raises(ValueError, match='number of feature maps'):
+        generator.generate([*shapes, (1, 1)], 32, 64)
+
+
+def test_frames():
+    frames = {name: generator.normalized for name, (generator, _) in GENERATORS.items()}
+    assert frames == {'grid': False, 'multiscale': True, 'ssd': True, 'flexible': True}
+
+
+def test_grid_by_hand():
+    generator = GridAnchorGenerator([1, 2], [1, 4], (8, 8), (16, 32), (1, 2))
+    (anchors,) = generator.generate([(2, 2)])
+    sizes = [(8, 8), (16, 16), (4, 16), (8, 32)]  # Height and width, the scale varies fastest.
+    centers = [(1, 2), (1, 34), (17, 2), (17, 34)]
+    expected = [
+        [y - height / 2, x - width / 2, y + height / 2, x + width / 2]
+        for y, x in centers
+        for height, width in sizes
+    ]
+    np.testing.assert_allclose(anchors, expected, rtol=1e-6)
+
+
+def test_multiscale_offsets_of_static_and_dynamic_sides():
+    generator = MultiscaleGridAnchorGenerator(5, 5, 4, [1.0], 1, normalized=False)
+
+    def first_center(height, width):
+        anchor = generator.generate([(1, 1)], height, width)[0][0].numpy()
+        return [(anchor[0] + anchor[2]) / 2, (anchor[1] + anchor[3]) / 2]
+
+    assert first_center(64, 65) == [16, 0]
+    assert first_center(np.int64(65), 64) == [0, 16]
+    assert first_center(tf.constant(65), tf.constant(65)) == [16, 16]
+
+
+def test_linear_scales():
+    np.testing.assert_allclose(linear_scales(4, 0.2, 0.95), [0.2, 0.45, 0.7, 0.95])
+
+
+@pytest.mark.parametrize(
+    ('config', 'message'),
+    [
+        ('ssd_anchor_generator { num_layers: 2 scales: 0.1 }', 'scales'),
+        ('ssd_anchor_generator { num_layers: 1 scales: [0.1, 0.2, 0.3] }', 'scales'),
+        ('ssd_anchor_generator { height_stride: 8 }', 'width_stride'),
+        ('ssd_anchor_generator { num_layers: 2 height_offset: 8 width_offset: 8 }', 'offsets'),
+        ('grid_anchor_generator { scales: -1 aspect_ratios: 1 }', 'positive'),
+        ('grid_anchor_generator { height_stride: 0 }', 'positive'),
+        ('multiscale_anchor_generator { min_level: 5 max_level: 4 }', 'min_level=5'),
+        ('multiscale_anchor_generator { scales_per_octave: 0 }', 'scales_per_octave'),
+        ('flexible_grid_anchor_generator { anchor_grid { base_sizes: 4 } }', 'base_sizes'),
+        (
+            'flexible_grid_anchor_generator { anchor_grid { base_sizes: 4 aspect_ratios: 1 } }',
+            'stride',
+        ),
+    ],
+)
+def test_numbers_that_do_not_fit_are_rejected(config, message):
+    with pytest.raises(ValueError, match=message):
+        _build(config)

@@ -1,0 +1,68 @@
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import box_predictor_builder
+from object_detection.protos import box_predictor_pb2
+
+
+def build(text: str, num_classes: int = 3):
+    config = text_format.Parse(text, box_predictor_pb2.BoxPredictor())
+    return box_predictor_builder.build(config, num_classes)
+
+
+def test_box_head():
+    box_head, mask_head = build(
+        'mask_rcnn_box_predictor { box_code_size: 5 share_box_across_classes: true '
+        'fc_hyperparams { regularizer { l2_regularizer { weight: 2.0 } } } '
+        'use_dropout: true dropout_keep_probability: 0.75 }'
+    )
+    codes, logits = box_head(tf.zeros([2, 1, 1, 4]))
+    assert codes.shape == (2, 1, 5)
+    assert logits.shape == (2, 4)
+    assert len(box_head.losses) == 2
+    assert box_head._dropout.rate == 0.25
+    assert mask_head is None
+
+
+def test_no_dropout_by_default():
+    box_head, _ = build('mask_rcnn_box_predictor { dropout_keep_probability: 0.5 }')
+    assert box_head._dropout.rate == 0
+
+
+@pytest.mark.parametrize(
+    ('text', 'shape', 'layers'),
+    [
+        ('', (2, 3, 15, 15), 2),
+        ('mask_height: 6 mask_width: 4 masks_are_class_agnostic: true', (2, 1, 6, 4), 2),
+        (
+            'mask_height: 6 mask_width: 4 convolve_then_upsample_masks: true '
+            'mask_prediction_num_conv_layers: 3 mask_prediction_conv_depth: 2',
+            (2, 3, 6, 4),
+            3,
+        ),
+    ],
+)
+def test_mask_head(text, shape, layers):
+    _, mask_head = build(
+        f'mask_rcnn_box_predictor {{ predict_instance_masks: true conv_hyperparams {{}} {text} }}'
+    )
+    assert mask_head(tf.zeros([2, 2, 2, 4])).shape == shape
+    assert len(mask_head.variables) == 2 * layers
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'is not set'),
+        ('rfcn_box_predictor {}', 'Received: rfcn_box_predictor'),
+        (
+            'mask_rcnn_box_predictor { predict_keypoints: true }',
+            'predict_keypoints is not supported',
+        ),
+        ('mask_rcnn_box_predictor { predict_instance_masks: true }', 'needs conv_hyperparams'),
+    ],
+)
+def test_errors(text, message):
+    with pytest.raises(ValueError, match=message):
+        build(text)

@@ -1,0 +1,252 @@
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import dataset_builder
+from object_detection.core.fields import InputFields as F
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.protos import pipeline_pb2
+from tests.data import examples
+
+CONFIG = """
+model {{ faster_rcnn {{
+  num_classes: 2 groundtruth_mask_crop_size: 8
+  image_resizer {{ {resizer} }}
+}} }}
+train_config {{ batch_size: 4 data_augmentation_options {{ random_horizontal_flip {{ }} }} }}
+train_input_reader {{
+  max_number_of_boxes: 3 tf_record_input_reader {{ input_path: '{path}' }}
+}}
+eval_config {{ batch_size: 4 }}
+eval_input_reader {{
+  max_number_of_boxes: 3 tf_record_input_reader {{ input_path: '{path}' }}
+}}
+"""
+FIXED = 'fixed_shape_resizer { height: 16 width: 24 }'
+KEEP = 'keep_aspect_ratio_resizer { min_dimension: 16 max_dimension: 24 }'
+
+
+def config(path, *, resizer=FIXED, reader=''):
+    """A pipeline config; `reader` is merged into both readers."""
+    text = CONFIG.format(path=path, resizer=resizer)
+    pipeline = text_format.Parse(text, pipeline_pb2.TrainEvalPipelineConfig())
+    for message in (pipeline.train_input_reader, pipeline.eval_input_reader[0]):
+        text_format.Merge(reader, message)
+    return pipeline
+
+
+@pytest.fixture
+def records(tmp_path):
+    """Ten images in three files: images 0-9 of different sizes, image i with i % 3 objects."""
+    serialized = []
+    for i in range(10):
+        size = (20 + i, 30 + 2 * i)
+        serialized.append(
+            examples.example(
+                [[0.1, 0.1, 0.5, 0.2 + j / 10] for j in range(i % 3)],
+                [1 + j % 2 for j in range(i % 3)],
+                source_id=str(i),
+                image=examples.png(examples.noise(*size, seed=i)),
+                masks=[np.ones(size)] * (i % 3),
+            )
+        )
+    for shard in range(3):
+        path = tmp_path / f'train.record-{shard:05d}-of-00003'
+        examples.write_records(path, serialized[shard::3])
+    return str(tmp_path / 'train.record-?????-of-00003')
+
+
+def ids(batches):
+    return [int(source_id) for batch in batches for source_id in batch[F.SOURCE_ID].numpy()]
+
+
+@pytest.mark.parametrize('resizer', [FIXED, KEEP])
+def test_training_batches(records, resizer):
+    masks = 'load_instance_masks: true mask_type: PNG_MASKS'
+    dataset = dataset_builder.build_train(config(records, resizer=resizer, reader=masks), seed=1)
+    if resizer == FIXED:
+        assert all(spec.shape.is_fully_defined() for spec in dataset.element_spec.values())
+    for batch in dataset.take(6):
+        assert batch[F.IMAGE].dtype == tf.float32
+        assert batch[F.IMAGE].shape[0] == 4
+        assert resizer == KEEP or batch[F.IMAGE].shape == (4, 16, 24, 3)
+        assert batch[F.TRUE_IMAGE_SHAPE].shape == (4, 3)
+        assert batch[F.GROUNDTRUTH_BOXES].shape == (4, 3, 4)
+        assert batch[F.GROUNDTRUTH_CLASSES].shape == (4, 3, 2)
+        counts = batch[F.NUM_GROUNDTRUTH_BOXES].numpy()
+        np.testing.assert_array_equal(counts, [int(i) % 3 for i in batch[F.SOURCE_ID].numpy()])
+        np.testing.assert_array_equal(tf.reduce_sum(batch[F.GROUNDTRUTH_WEIGHTS], 1), counts)
+        crops = batch[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+        assert crops.shape == (4, 3, 8, 8)
+        np.testing.assert_array_equal(
+            tf.reduce_max(crops, [2, 3]) > 0, np.arange(3) < counts[:, None]
+        )
+        groundtruth = Groundtruth.from_batch(batch)
+        assert groundtruth.masks_are_crops
+
+
+def test_every_image_once_an_epoch_in_another_order(records):
+    dataset = dataset_builder.build_train(config(records), seed=1, batch_size=1)
+    epochs = np.reshape(ids(dataset.take(30)), [3, 10])
+    np.testing.assert_array_equal(np.sort(epochs), np.tile(np.arange(10), [3, 1]))
+    assert (epochs[0] != epochs[1]).any()
+    assert (epochs[1] != epochs[2]).any()
+
+
+def test_a_seed_makes_training_data_reproducible(records):
+    def take(seed):
+        return list(dataset_builder.build_train(config(records), seed=seed).take(6))
+
+    first, again, other = take(1), take(1), take(2)
+    for batch, same in zip(first, again, strict=True):
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], same[name], err_msg=name)
+    assert ids(first) != ids(other)
+
+
+def test_flips_do_not_depend_on_the_number_of_threads(records):
+    def boxes(threads):
+        dataset = dataset_builder.build_train(config(records), seed=1)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = threads
+        options.autotune.enabled = threads > 1
+        return [batch[F.GROUNDTRUTH_BOXES] for batch in dataset.with_options(options).take(6)]
+
+    np.testing.assert_array_equal(boxes(1), boxes(8))
+
+
+def test_unshuffled_finite_training_data(records):
+    reader = 'shuffle: false num_epochs: 2 drop_remainder: false num_readers: 1'
+    dataset = dataset_builder.build_train(config(records, reader=reader))
+    order = [0, 3, 6, 9, 1, 4, 7, 2, 5, 8]
+    assert ids(dataset) == order * 2
+
+
+@pytest.mark.parametrize('resizer', [FIXED, KEEP])
+def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
+    masks = 'load_instance_masks: true mask_type: PNG_MASKS read_block_length: 1'
+    pipeline = config(records, resizer=resizer, reader=masks)
+    batches = list(dataset_builder.build_eval(pipeline))
+    assert [len(batch[F.SOURCE_ID]) for batch in batches] == [4, 4, 2]
+    assert ids(batches) == list(range(10))
+    assert ids(dataset_builder.build_eval(pipeline, batch_size=3)) == list(range(10))
+    for batch in batches:
+        counts = batch[F.NUM_EVALUATION_BOXES].numpy()
+        size = max(counts)
+        assert batch[F.EVALUATION_BOXES].shape[1:] == (size, 4)
+        assert batch[F.EVALUATION_CLASSES].dtype == tf.int64
+        np.testing.assert_array_equal(
+            batch[F.EVALUATION_CLASSES] > 0, np.arange(size) < counts[:, None]
+        )
+        np.testing.assert_array_equal(
+            batch[F.EVALUATION_MASKS] != '', np.arange(size) < counts[:, None]
+        )
+    first = batches[0]
+    np.testing.assert_allclose(first[F.EVALUATION_BOXES][1, 0], [0.1, 0.1, 0.5, 0.2])
+    mask = tf.io.decode_png(first[F.EVALUATION_MASKS][1, 0])
+    np.testing.assert_array_equal(mask.shape[:2], first[F.ORIGINAL_IMAGE_SPATIAL_SHAPE][1])
+
+
+def test_evaluation_is_shuffled_only_on_request(records):
+    shuffled = ids(dataset_builder.build_eval(config(records, reader='shuffle: true')))
+    assert shuffled != list(range(10))
+    assert sorted(shuffled) == list(range(10))
+
+
+def test_evaluation_says_that_it_keeps_the_last_batch(records, caplog):
+    with caplog.at_level(logging.WARNING):
+        batches = dataset_builder.build_eval(config(records, reader='drop_remainder: true'))
+    assert len(ids(batches)) == 10
+    assert 'eval_input_reader[0].drop_remainder' in caplog.text
+
+
+def test_one_of_n_examples_is_the_same_subset_in_every_epoch(records):
+    reader = 'sample_1_of_n_examples: 3 read_block_length: 1'
+    for seed in (1, 2):
+        dataset = dataset_builder.build_train(config(records, reader=reader), seed=seed)
+        assert set(ids(dataset.take(8))) == {0, 3, 6, 9}
+    assert ids(dataset_builder.build_eval(config(records, reader=reader))) == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize('pipelines', [2, 5])
+def test_input_pipelines_share_the_data(records, pipelines):
+    """By files, or by records where there are fewer files than pipelines."""
+    seen = []
+    for i in range(pipelines):
+        context = tf.distribute.InputContext(pipelines, i, num_replicas_in_sync=4)
+        dataset = dataset_builder.build_train(
+            config(records, reader='num_epochs: 1'), input_context=context, seed=1
+        )
+        batches = list(dataset)
+        assert all(batch[F.IMAGE].shape[0] == 1 for batch in batches)
+        seen += ids(batches)
+    assert sorted(seen) == list(range(10))
+
+
+def test_weights_of_data_sets(tmp_path):
+    for name, source_id in (('a', '1'), ('b', '2')):
+        examples.write_records(tmp_path / name, [examples.example(source_id=source_id)])
+    reader = f"""
+      tf_record_input_reader {{ input_path: '{tmp_path / 'b'}' }}
+      sample_from_datasets_weights: 0.9 sample_from_datasets_weights: 0.1
+    """
+    pipeline = config(tmp_path / 'a', reader=reader)
+    drawn = ids(dataset_builder.build_train(pipeline, seed=3).take(50))
+    assert 150 < drawn.count(1) < 198
+    del pipeline.train_input_reader.sample_from_datasets_weights[1]
+    with pytest.raises(ValueError, match=r'sample_from_datasets_weights.*the 2 entries'):
+        dataset_builder.build_train(pipeline)
+
+
+def test_text_classes_go_through_the_label_map(tmp_path):
+    path = examples.write_records(
+        tmp_path / 'a', [examples.example([[0, 0, 1, 1]] * 3, [1, 1, 1], ['Hund', 'cat', 'bird'])]
+    )
+    reader = f"label_map_path: '{examples.write_label_map(tmp_path)}'"
+    batch = next(iter(dataset_builder.build_eval(config(path, reader=reader))))
+    np.testing.assert_array_equal(batch[F.EVALUATION_CLASSES], [[2, 1]])
+    np.testing.assert_array_equal(batch[F.GROUNDTRUTH_CLASSES][0], [[0, 1], [1, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    ('reader', 'message'),
+    [
+        ('load_multiclass_scores: true', 'train_input_reader.load_multiclass_scores'),
+        ('num_additional_channels: 1', 'train_input_reader.num_additional_channels'),
+        ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
+        ('input_type: TF_SEQUENCE_EXAMPLE', 'train_input_reader.input_type'),
+        ('external_input_reader { }', 'train_input_reader.external_input_reader'),
+        ('max_number_of_boxes: 0', 'max_number_of_boxes must be positive'),
+        ("label_map_path: '/nowhere'", 'Label map /nowhere cannot be read'),
+    ],
+)
+def test_what_is_not_supported_is_rejected_by_name(records, reader, message):
+    with pytest.raises(ValueError, match=message):
+        dataset_builder.build_train(config(records, reader=reader))
+
+
+def test_fields_at_their_defaults_are_accepted(records):
+    reader = 'load_multiclass_scores: false num_additional_channels: 0'
+    dataset_builder.build_eval(config(records, reader=reader))
+
+
+def test_other_errors_name_the_field(records, tmp_path):
+    with pytest.raises(ValueError, match=r'eval_input_reader\[0\].*matches no file.*none-\*'):
+        dataset_builder.build_eval(config(tmp_path / 'none-*'))
+    with pytest.raises(ValueError, match=r'1 eval_input_reader entries.*reader_index=1'):
+        dataset_builder.build_eval(config(records), 1)
+    pipeline = config(records)
+    pipeline.train_config.use_multiclass_scores = True
+    with pytest.raises(ValueError, match='use_multiclass_scores'):
+        dataset_builder.build_train(pipeline)
+    pipeline = config(records)
+    pipeline.train_input_reader.ClearField('tf_record_input_reader')
+    with pytest.raises(ValueError, match='input_path is not set'):
+        dataset_builder.build_train(pipeline)
+    pipeline = config(records)
+    pipeline.ClearField('model')
+    with pytest.raises(ValueError, match='model is not set'):
+        dataset_builder.build_train(pipeline)

@@ -1,0 +1,95 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import hyperparams_builder
+from object_detection.builders.oneof import missing_options
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.protos import hyperparams_pb2
+from tests import goldens
+
+# The reference drops it without a word; here it is an error.
+REFUSED = 'group_norm'
+
+
+def build(text: str = '') -> LayerHyperparams:
+    return hyperparams_builder.build(text_format.Parse(text, hyperparams_pb2.Hyperparams()))
+
+
+@goldens.parametrize(
+    'hyperparams',
+    prefix=('l1', 'l2', 'noreg', 'empty', 'act', 'varscale', 'keras', 'bn', 'sync', 'force'),
+)
+def test_equals_the_reference(case_name):
+    case = goldens.load('hyperparams', case_name)
+    hyperparams = build(case.config)
+    outputs, params = case.outputs, case.params
+
+    activation = hyperparams.activation_layer(name='activation')
+    np.testing.assert_allclose(activation(case.inputs['act_in']), outputs['act_out'], atol=1e-6)
+    assert hyperparams.use_bias == params['use_bias']
+    assert hyperparams.force_use_bias == params['force_use_bias']
+    assert (hyperparams.batch_norm is not None) == params['use_batch_norm']
+    for name, value in params['batch_norm'].items():
+        assert getattr(hyperparams.batch_norm, name) == pytest.approx(value)
+    if params['use_batch_norm']:
+        assert hyperparams.batch_norm.synchronized == params['use_sync_batch_norm']
+    if 'reg' in outputs:
+        penalty = hyperparams.regularizer(tf.constant(case.inputs['w']))
+        np.testing.assert_allclose(penalty, outputs['reg'], rtol=1e-5)
+    else:
+        assert hyperparams.regularizer is None
+    _check_initializer(hyperparams, params.get('initializer'))
+    if 'initializer_stats' in outputs:
+        _check_statistics(hyperparams, outputs['initializer_stats'])
+
+
+def _check_initializer(hyperparams: LayerHyperparams, expected: list | str | None) -> None:
+    initializer = hyperparams.initializer
+    if expected is None or isinstance(expected, str):
+        assert isinstance(initializer, keras.initializers.GlorotUniform)
+        return
+    name, options = expected
+    assert type(initializer).__name__ == name
+    for key, value in options.items():
+        assert initializer.get_config()[key] == (
+            pytest.approx(value) if isinstance(value, float) else value
+        )
+
+
+def _check_statistics(hyperparams: LayerHyperparams, expected: np.ndarray) -> None:
+    """Mean, standard deviation, minimum and maximum of some 100,000 draws, as recorded."""
+    name = type(hyperparams.initializer).__name__
+    # The recorded fans are those of a [100, 2000] kernel.
+    draws = hyperparams.initializer.clone()([100, 2000], dtype='float32').numpy()
+    deviation = expected[1]
+    np.testing.assert_allclose(draws.mean(), expected[0], atol=0.02 * deviation)
+    np.testing.assert_allclose(draws.std(), deviation, rtol=0.02)
+    if name != 'RandomNormal':
+        bounds = [draws.min(), draws.max()]
+        np.testing.assert_allclose(bounds, expected[2:], atol=0.02 * deviation)
+
+
+def test_frozen_batch_norm():
+    assert build('batch_norm { train: false }').batch_norm.train is False
+    assert build('batch_norm {}').batch_norm.train is True
+
+
+def test_every_option_has_a_builder():
+    proto = hyperparams_pb2
+    for message, oneof, table, missing in (
+        (proto.Regularizer, 'regularizer_oneof', hyperparams_builder.REGULARIZERS, set()),
+        (proto.Initializer, 'initializer_oneof', hyperparams_builder.INITIALIZERS, set()),
+        (proto.Hyperparams, 'normalizer_oneof', hyperparams_builder.NORMALIZERS, {REFUSED}),
+    ):
+        assert missing_options(message, oneof, table) == missing
+    assert set(hyperparams_builder.ACTIVATIONS) == set(proto.Hyperparams.Activation.values())
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r'not supported.*Received: group_norm'):
+        build('group_norm {}')
+    with pytest.raises(ValueError, match=r"keras_initializer_by_name: .*Received: 'glorot'"):
+        build('initializer { keras_initializer_by_name: "glorot" }')

@@ -1,0 +1,48 @@
+import pytest
+from google.protobuf import text_format
+
+from object_detection.builders import image_resizer_builder
+from object_detection.builders.oneof import missing_options
+from object_detection.protos import image_resizer_pb2
+
+
+def build(text):
+    return image_resizer_builder.build(text_format.Parse(text, image_resizer_pb2.ImageResizer()))
+
+
+def test_every_option_has_a_builder():
+    builders = image_resizer_builder.BUILDERS
+    assert not missing_options(image_resizer_pb2.ImageResizer, 'image_resizer_oneof', builders)
+
+
+@pytest.mark.parametrize(
+    ('text', 'static_shape'),
+    [
+        ('fixed_shape_resizer { height: 30 width: 40 }', (30, 40, 3)),
+        ('fixed_shape_resizer { height: 30 width: 40 convert_to_grayscale: true }', (30, 40, 1)),
+        ('keep_aspect_ratio_resizer { }', None),
+        ('keep_aspect_ratio_resizer { pad_to_max_dimension: true }', (1024, 1024, 3)),
+        ('identity_resizer { }', None),
+        ('conditional_shape_resizer { }', None),
+        ('pad_to_multiple_resizer { multiple: 8 }', None),
+    ],
+)
+def test_static_shapes(text, static_shape):
+    assert build(text).static_shape == static_shape
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'image_resizer_oneof is not set'),
+        ('conditional_shape_resizer { condition: INVALID }', 'Received: INVALID'),
+        ('conditional_shape_resizer { size_threshold: 0 }', 'Received: 0'),
+        ('fixed_shape_resizer { height: 0 }', 'Received: height=0, width=300'),
+        ('keep_aspect_ratio_resizer { min_dimension: 0 }', 'Received: min_dimension=0'),
+        ('keep_aspect_ratio_resizer { per_channel_pad_value: 1 }', r'Received: \(1.0,\)'),
+        ('pad_to_multiple_resizer { multiple: 0 }', 'Received: 0'),
+    ],
+)
+def test_contradictions_are_errors(text, message):
+    with pytest.raises(ValueError, match=message):
+        build(text)

@@ -1,0 +1,49 @@
+import re
+
+from click.testing import CliRunner
+from google.protobuf import text_format
+
+from object_detection.cli.config import command
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests.config.pipelines import write_files
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def test_check_tells_that_a_config_is_ready(tmp_path):
+    result = invoke('check', write_files(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert result.output.endswith('ready to train, eval, export.\n')
+
+
+def test_check_applies_overrides_and_settings(tmp_path):
+    path = write_files(tmp_path)
+    result = invoke('check', path, '--set', 'train_config.batch_size=0')
+    assert 'train_config.batch_size: expected at least 1' in str(result.exception)
+    override = 'train_config { batch_size: 0 }'
+    result = invoke('check', path, '--config_override', override)
+    assert 'train_config.batch_size: expected at least 1' in str(result.exception)
+    result = invoke('check', path, '--config_override', override, '--for', 'eval')
+    assert result.exit_code == 0
+    assert result.output.endswith('ready to eval.\n')
+
+
+def test_show_prints_the_config_that_results(tmp_path):
+    path = write_files(tmp_path)
+    result = invoke(
+        'show', path, '--set', 'train_config.batch_size=3', '--set', 'train_config.num_steps=9'
+    )
+    assert result.exit_code == 0
+    shown = text_format.Parse(result.output, TrainEvalPipelineConfig())
+    assert (shown.train_config.batch_size, shown.train_config.num_steps) == (3, 9)
+    assert re.search(r'^ +# first_stage_minibatch_size: 256$', result.output, re.MULTILINE)
+
+
+def test_help_of_both_commands():
+    for name in ('check', 'show'):
+        result = invoke(name, '--help')
+        assert result.exit_code == 0
+        assert '--config_override' in result.output
+        assert '--set' in result.output

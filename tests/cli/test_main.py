@@ -1,0 +1,117 @@
+import importlib
+import os
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from object_detection.cli import main as cli
+from object_detection.config.errors import ConfigError
+
+HEAVY = ('tensorflow', 'apache_beam', 'numpy', 'google.protobuf')
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, '-m', 'object_detection.cli.main', *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        check=False,
+    )
+
+
+def test_help_is_quick_and_lists_every_command():
+    started = time.monotonic()
+    result = run('--help')
+    assert time.monotonic() - started < 1.0
+    assert result.returncode == 0
+    for name, line in cli.COMMANDS.items():
+        assert f'  {name} ' in result.stdout
+        assert line in result.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = f"""
+import sys
+from object_detection.cli.main import main
+main(['--help'], standalone_mode=False)
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True
+    )
+    assert result.stderr.strip() == '[]'
+
+
+def test_unknown_commands_are_told_in_a_line():
+    result = run('trian')
+    assert result.returncode == 2
+    assert "No such command 'trian'" in result.stderr
+
+
+def test_errors_of_users_are_one_message_without_traceback():
+    result = run('config', 'check', 'no/such.config')
+    assert result.returncode == 1
+    assert result.stderr.strip() == 'Error: no/such.config: there is no such file.'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'environment'), [(['--debug'], {}), ([], {'TFOD_DEBUG': '1'})]
+)
+def test_tracebacks_on_request(arguments, environment):
+    result = run(*arguments, 'config', 'check', 'no/such.config', **environment)
+    assert result.returncode == 1
+    assert 'Traceback' in result.stderr
+
+
+def group_of(error: Exception) -> click.Group:
+    @click.command()
+    def command():
+        raise error
+
+    class Group(cli.LazyGroup):
+        def get_command(self, context, name):
+            return command
+
+    return Group('tfod', params=[click.Option(['--debug'], is_flag=True)])
+
+
+def test_errors_of_others_keep_their_traceback():
+    # Raised outside of the package: a fault of ours, that a message would hide.
+    with pytest.raises(ValueError, match='not ours'):
+        CliRunner().invoke(group_of(ValueError('not ours')), ['x'], catch_exceptions=False)
+
+
+def test_missing_files_are_told_in_a_line():
+    def fails():
+        with open('no/such/file') as file:
+            return file.read()
+
+    try:
+        fails()
+    except OSError as error:
+        result = CliRunner().invoke(group_of(error), ['x'])
+    assert result.exit_code == 1
+    assert 'no/such/file' in result.output
+
+
+def test_whose_error_it_is_depends_on_where_it_was_raised():
+    from object_detection.config.reader import parse_pipeline
+
+    with pytest.raises(ConfigError) as ours:
+        parse_pipeline('x: 1', 'p')
+    with pytest.raises(ValueError, match='invalid literal') as theirs:
+        int('x')
+    assert cli.is_users_error(ours.value)
+    assert not cli.is_users_error(theirs.value)
+    assert not cli.is_users_error(OSError('a message alone'))
+
+
+@pytest.mark.parametrize('name', cli.COMMANDS)
+def test_every_command_of_the_table_exists(name):
+    command = importlib.import_module(f'object_detection.cli.{name}').command
+    assert isinstance(command, click.Command)

@@ -1,0 +1,81 @@
+"""No field of the schema is ignored in silence: it is read somewhere, or listed as unsupported."""
+
+import ast
+import pathlib
+
+import pytest
+
+import object_detection
+from object_detection.config import suggestions, unsupported, walk
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+PACKAGE = pathlib.Path(object_detection.__file__).parent
+# The parts that see protos. Not `config`: it checks fields, and nothing happens by that alone.
+READERS = ('builders', 'cli', 'data/label_map.py', 'export', 'training', '*.py')
+
+
+def names_in_code() -> set[str]:
+    """Attribute names, and the parts of dotted strings, in the code that may read fields."""
+    names = set()
+    for pattern in READERS:
+        for path in PACKAGE.glob(pattern if pattern.endswith('.py') else f'{pattern}/**/*.py'):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute):
+                    names.add(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    names.add(node.value)
+    return names
+
+
+def schema_fields(skip=frozenset()):
+    """The fields of all messages that a config leads to, but for those below a field of `skip`."""
+    seen, waiting = set(), [TrainEvalPipelineConfig.DESCRIPTOR]
+    while waiting:
+        message = waiting.pop()
+        if message.full_name in seen or message.GetOptions().map_entry:
+            continue
+        seen.add(message.full_name)
+        for field in message.fields:
+            yield field
+            if field.message_type and walk.field_key(field) not in skip:
+                waiting.append(field.message_type)
+
+
+def test_every_field_is_read_or_listed():
+    read = names_in_code()
+    forgotten = [
+        walk.field_key(field)
+        for field in schema_fields(skip=unsupported.FIELDS)
+        if field.name not in read and walk.field_key(field) not in unsupported.FIELDS
+    ]
+    assert not forgotten, (
+        'Nothing reads these fields; read them, or give the reason in '
+        f'object_detection/config/unsupported.py: {sorted(forgotten)}'
+    )
+
+
+def test_the_table_names_fields_that_exist():
+    existing = {walk.field_key(field) for field in schema_fields()}
+    assert unsupported.FIELDS.keys() - existing == set()
+
+
+def test_no_line_of_the_table_is_covered_by_another():
+    reachable = {walk.field_key(field) for field in schema_fields(skip=unsupported.FIELDS)}
+    assert unsupported.FIELDS.keys() - reachable == set()
+
+
+@pytest.mark.parametrize('key', unsupported.FIELDS)
+def test_lines_of_the_table_are_complete(key):
+    entry = unsupported.FIELDS[key]
+    assert entry.level in (unsupported.ERROR, unsupported.WARNING)
+    assert len(entry.reason.split()) > 2
+    assert not entry.reason.endswith('.')  # The sentence around it ends it.
+
+
+def test_all_messages_are_walked():
+    root = TrainEvalPipelineConfig.DESCRIPTOR
+    entries = {m.full_name for m in suggestions.reachable_messages(root)}
+    owners = {field.containing_type.full_name for field in schema_fields()}
+    fieldless = {m.full_name for m in suggestions.reachable_messages(root) if not m.fields}
+    maps = {m.full_name for m in suggestions.reachable_messages(root) if m.GetOptions().map_entry}
+    assert owners == entries - fieldless - maps

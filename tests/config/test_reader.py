@@ -1,0 +1,125 @@
+import pytest
+from google.protobuf import text_format
+
+from object_detection.config.reader import ConfigError, parse_pipeline, read_pipeline
+from object_detection.config.writer import write_pipeline
+from tests.config.pipelines import sound_pipeline, write_files
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        (
+            'model {\n  faster_rcnn {\n    num_clases: 3\n  }\n}',
+            'p:3:5: FasterRcnn has no field `num_clases`; did you mean `num_classes`?',
+        ),
+        (
+            'train_config { fine_tune_checkpoint_version: V3 }',
+            'p:1:46: CheckpointVersion has no value `V3`; its values: UNKNOWN, V1, V2.',
+        ),
+        (
+            'train_config {\n batch_size: 1\n batch_size: 2\n}',
+            'p:3:15: TrainConfig.batch_size is written twice; it takes one value.',
+        ),
+        (
+            'model { faster_rcnn {} ssd {} }',
+            'p:1:24: only one of `faster_rcnn` and `ssd` may be set (oneof model).',
+        ),
+        ('train_config { batch_size: -1 }', 'p:1:28: Value out of range: -1.'),
+        ('model { faster_rcnn {', 'p:1:21: Expected "}".'),
+        ('{"model": {}}', 'p:1:1: expected the name of a field here.'),
+        ('train_config { batch_size: two }', "p:1:28: Couldn't parse integer: two."),
+    ],
+)
+def test_errors_tell_the_place_and_the_remedy(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_pipeline(text, 'p')
+    assert str(caught.value) == message
+
+
+def test_names_of_other_messages_are_recognised():
+    with pytest.raises(ConfigError, match=r'its fields: model, .*`batch_size` is a field of'):
+        parse_pipeline('batch_size: 3', 'p')
+    with pytest.raises(ConfigError, match=r'`item` is a field of StringIntLabelMap'):
+        parse_pipeline('item { id: 1 }', 'p')
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'there is no such file'),
+        ('folder', 'is a folder'),
+        (b'\xff\xd8\xff\xe0', 'is not a text file'),
+    ],
+)
+def test_wrong_kinds_of_files_get_one_sentence(tmp_path, content, message):
+    path = tmp_path / 'x'
+    if content == 'folder':
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_pipeline(str(path))
+    assert str(path) in str(caught.value)
+    assert '\n' not in str(caught.value)
+
+
+def test_overrides_merge_as_a_second_text_proto(tmp_path):
+    path = write_files(tmp_path)
+    override = 'train_config { batch_size: 7 } eval_config { metrics_set: "more" }'
+    pipeline = read_pipeline(str(path), overrides_text=override)
+    expected = sound_pipeline(tmp_path)
+    text_format.Merge(override, expected)
+    assert pipeline == expected
+    assert pipeline.eval_config.metrics_set[-1] == 'more'
+    assert len(pipeline.eval_config.metrics_set) == 3
+
+
+def test_overrides_may_stand_in_a_file(tmp_path):
+    path = write_files(tmp_path)
+    override = tmp_path / 'override.config'
+    override.write_text('train_config { batch_size: 7 }')
+    pipeline = read_pipeline(str(path), overrides_text=str(override))
+    assert pipeline.train_config.batch_size == 7
+
+
+def test_errors_of_overrides_name_where_they_stand(tmp_path):
+    path = str(write_files(tmp_path))
+    with pytest.raises(ConfigError, match=r'^--config_override:1:16: TrainConfig has no field'):
+        read_pipeline(path, overrides_text='train_config { batch: 7 }')
+    with pytest.raises(ConfigError, match=r'expected a text proto.*Received: no_such_file'):
+        read_pipeline(path, overrides_text='no_such_file')
+
+
+def test_settings_come_last_and_in_order(tmp_path):
+    pipeline = read_pipeline(
+        str(write_files(tmp_path)),
+        overrides_text='train_config { batch_size: 7 }',
+        settings=['train_config.batch_size=8', 'train_config.batch_size=9'],
+    )
+    assert pipeline.train_config.batch_size == 9
+
+
+def test_what_is_written_reads_back(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    path = tmp_path / 'new' / 'pipeline.config'
+    write_pipeline(pipeline, str(path))
+    assert read_pipeline(str(path)) == pipeline
+    assert [entry.name for entry in path.parent.iterdir()] == ['pipeline.config']
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    pipeline = sound_pipeline(tmp_path)
+    path = tmp_path / 'out' / 'pipeline.config'
+    write_pipeline(pipeline, str(path))
+    before = path.read_text()
+
+    def fail(*_):
+        raise OSError('disk full')
+
+    monkeypatch.setattr('os.replace', fail)
+    pipeline.train_config.batch_size = 5
+    with pytest.raises(OSError, match='disk full'):
+        write_pipeline(pipeline, str(path))
+    assert path.read_text() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ['pipeline.config']

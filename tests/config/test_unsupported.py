@@ -1,0 +1,69 @@
+import logging
+
+import pytest
+from google.protobuf import text_format
+
+from object_detection.config import unsupported
+from object_detection.config.errors import ConfigError
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+
+def parse(text: str) -> TrainEvalPipelineConfig:
+    return text_format.Parse(text, TrainEvalPipelineConfig())
+
+
+def test_what_would_not_happen_is_an_error_that_names_the_path():
+    pipeline = parse("""
+        model { ssd { num_classes: 3 feature_extractor { type: 'x' } } }
+        train_config {
+          data_augmentation_options { random_horizontal_flip {} }
+          data_augmentation_options { random_crop_image {} }
+        }""")
+    with pytest.raises(ConfigError) as caught:
+        unsupported.check_unsupported(pipeline)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith('model.ssd is not supported: ')
+    assert second.startswith('train_config.data_augmentation_options[1].random_crop_image is not')
+
+
+def test_what_is_not_lost_is_a_warning_given_once(caplog):
+    pipeline = parse("""
+        train_config { sync_replicas: true replicas_to_aggregate: 8 summarize_gradients: true }""")
+    unsupported._warned.clear()
+    with caplog.at_level(logging.WARNING, 'object_detection'):
+        unsupported.check_unsupported(pipeline)
+        unsupported.check_unsupported(pipeline)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert 'train_config.sync_replicas, train_config.replicas_to_aggregate' in lines[0]
+    assert 'train_config.summarize_gradients' in lines[1]
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '',
+        'train_config { bias_grad_multiplier: 1.0 sync_replicas: false }',
+        'eval_config { recall_upper_bound: 1.0 use_moving_averages: false }',
+        'model { faster_rcnn { inplace_batchnorm_update: false resize_masks: false } }',
+    ],
+)
+def test_values_that_ask_for_nothing_pass_without_a_word(text):
+    findings = unsupported.find_unsupported(parse(text))
+    assert findings == ([], {})
+
+
+def test_only_the_asked_parts_are_looked_at():
+    pipeline = parse('train_config { freeze_variables: "x" } eval_config { export_path: "y" }')
+    assert len(unsupported.find_unsupported(pipeline).errors) == 2
+    (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors
+    assert error.startswith('eval_config.export_path')
+
+
+def test_repeated_values_are_named_by_their_index():
+    pipeline = parse('train_config { freeze_variables: "x" freeze_variables: "y" }')
+    errors = unsupported.find_unsupported(pipeline).errors
+    assert [error.split()[0] for error in errors] == [
+        'train_config.freeze_variables[0]',
+        'train_config.freeze_variables[1]',
+    ]

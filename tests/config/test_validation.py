@@ -1,0 +1,196 @@
+import pytest
+
+from object_detection.config.errors import ConfigError
+from object_detection.config.overrides import apply_setting
+from object_detection.config.validation import PURPOSES, validate
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests.config.pipelines import sound_pipeline
+
+MODEL = 'model.faster_rcnn'
+NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
+ANCHORS = f'{MODEL}.first_stage_anchor_generator'
+PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
+RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
+
+
+def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
+    try:
+        validate(pipeline, for_what=for_what)
+    except ConfigError as error:
+        return [line.strip() for line in str(error).splitlines()[1:]]
+    return []
+
+
+def test_a_sound_config_passes(tmp_path):
+    assert problems(sound_pipeline(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ('setting', 'purpose', 'field', 'message'),
+    [
+        (f'{MODEL}.number_of_stages=4', 'export', f'{MODEL}.number_of_stages', '1 to 3'),
+        (f'{MODEL}.num_classes=0', 'export', f'{MODEL}.num_classes', 'at least 1'),
+        (
+            f'{MODEL}.number_of_stages=2',
+            'export',
+            f'{PREDICTOR}.predict_instance_masks',
+            'is true, but model.faster_rcnn.number_of_stages is 2',
+        ),
+        (
+            f'{PREDICTOR}.predict_instance_masks=false',
+            'export',
+            f'{PREDICTOR}.predict_instance_masks',
+            'is false, but model.faster_rcnn.number_of_stages is 3',
+        ),
+        (f'{MODEL}.second_stage_batch_size=21', 'export', f'{MODEL}.second_stage_batch_size', '20'),
+        (f'{MODEL}.initial_crop_size=0', 'export', f'{MODEL}.initial_crop_size', 'at least 1'),
+        (f'{MODEL}.maxpool_kernel_size=15', 'export', f'{MODEL}.maxpool_kernel_size', '14'),
+        (f'{MODEL}.first_stage_nms_iou_threshold=7', 'export', f'{MODEL}.first_', '0 to 1'),
+        (f'{NMS}.max_detections_per_class=101', 'export', f'{NMS}.max_detections', '100'),
+        (f'{PREDICTOR}.mask_height=0', 'export', f'{PREDICTOR}.mask_height', 'at least 1'),
+        (f'{MODEL}.image_resizer={{}}', 'export', f'{MODEL}.image_resizer', 'is not set'),
+        (f'{MODEL}.feature_extractor.type=', 'export', f'{MODEL}.feature_ext', 'is not set'),
+        (f'{MODEL}.feature_extractor.type=resnet50', 'export', f'{MODEL}.feature_ext', 'resnet18'),
+        (f'{ANCHORS}={{}}', 'export', ANCHORS, 'is not set'),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=',
+            'export',
+            ANCHORS,
+            'aspect_ratios',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.max_level=6',
+            'export',
+            f'{ANCHORS}.multiscale_anchor_generator',
+            'levels 2 to 5',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.normalize_coordinates=true',
+            'export',
+            f'{ANCHORS}.multiscale_anchor_generator.normalize_coordinates',
+            'false',
+        ),
+        (
+            f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+            'export',
+            f'{ANCHORS}.grid_anchor_generator',
+            'use multiscale_anchor_generator',
+        ),
+        ('train_config.batch_size=0', 'train', 'train_config.batch_size', 'at least 1'),
+        ('train_config.optimizer={}', 'train', 'train_config.optimizer', 'is not set'),
+        (f'{RATE}={{}}', 'train', RATE, 'is not set'),
+        (
+            'train_config.optimizer.use_moving_average=true',
+            'train',
+            'train_config.optimizer.use_moving_average',
+            'false',
+        ),
+        (
+            f'{RATE}={{cosine_decay_learning_rate {{total_steps: 5}}}}',
+            'train',
+            'train_config.optimizer',
+            'total_steps',
+        ),
+        (
+            'train_config.fine_tune_checkpoint=a/ckpt-1',
+            'train',
+            'train_config.fine_tune_checkpoint',
+            'is not supported',
+        ),
+        (
+            'train_input_reader.load_instance_masks=false',
+            'train',
+            'train_input_reader.load_instance_masks',
+            'set it to true',
+        ),
+        (
+            'train_input_reader.tf_record_input_reader.input_path[0]=no/such-*',
+            'train',
+            'train_input_reader.tf_record_input_reader.input_path[0]',
+            'no file matches',
+        ),
+        (
+            'train_input_reader.label_map_path=no/such',
+            'train',
+            'train_input_reader.label_map_path',
+            'there is no file',
+        ),
+        (f'{MODEL}.num_classes=1', 'train', f'{MODEL}.num_classes', 'ids up to 2'),
+        ('eval_config.metrics_set=coco', 'eval', 'eval_config.metrics_set', 'Received: coco'),
+        ('eval_config.batch_size=0', 'eval', 'eval_config.batch_size', 'at least 1'),
+        (
+            'eval_input_reader[0].load_instance_masks=false',
+            'eval',
+            'eval_input_reader[0].load_instance_masks',
+            'set it to true',
+        ),
+        (
+            'eval_input_reader[0].label_map_path=',
+            'eval',
+            'eval_input_reader[0].label_map_path',
+            'is not set',
+        ),
+        ('eval_input_reader=', 'eval', 'eval_input_reader', 'is not set'),
+        (
+            'train_input_reader.label_map_path=PATH_TO_BE_CONFIGURED/map.pbtxt',
+            'train',
+            'train_input_reader.label_map_path',
+            'expected a path of yours',
+        ),
+    ],
+)
+def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, setting)
+    found = problems(pipeline, purpose)
+    assert len(found) == 1, found
+    assert found[0].startswith(field)
+    assert message in found[0]
+
+
+def test_mask_metrics_need_a_mask_model(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.model.faster_rcnn.number_of_stages = 2
+    predictor = pipeline.model.faster_rcnn.second_stage_box_predictor
+    predictor.mask_rcnn_box_predictor.predict_instance_masks = False
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('eval_config.metrics_set has coco_mask_metrics')
+
+
+def test_static_shapes_need_images_of_one_size(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{MODEL}.use_static_shapes=true')
+    assert problems(pipeline) == []
+    apply_setting(pipeline, f'{MODEL}.image_resizer={{keep_aspect_ratio_resizer {{}}}}')
+    (found,) = problems(pipeline, 'export')
+    assert found.startswith(f'{MODEL}.use_static_shapes')
+
+
+def test_all_problems_are_listed_in_one_error(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.batch_size = 0
+    pipeline.model.faster_rcnn.num_classes = 0
+    pipeline.eval_input_reader[0].label_map_path = 'no/such'
+    with pytest.raises(ConfigError, match=r'^The config has 3 problems:') as caught:
+        validate(pipeline, for_what=PURPOSES)
+    for field in (f'{MODEL}.num_classes', 'train_config.batch', 'eval_input_reader[0].label'):
+        assert f'\n  {field}' in str(caught.value)
+
+
+def test_an_empty_config_is_told_what_it_lacks():
+    found = problems(TrainEvalPipelineConfig())
+    for start in ('model', 'train_config', 'train_input_reader', 'eval_input_reader'):
+        assert any(line.startswith(f'{start} is not set') for line in found)
+
+
+def test_only_the_parts_of_the_purpose_are_checked(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.batch_size = 0
+    pipeline.train_input_reader.label_map_path = 'PATH_TO_BE_CONFIGURED'
+    assert problems(pipeline, 'eval') == []
+    assert len(problems(pipeline, 'train')) == 2
+
+
+def test_an_unknown_purpose_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match='for_what'):
+        validate(sound_pipeline(tmp_path), for_what='fun')

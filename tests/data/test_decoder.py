@@ -1,0 +1,184 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data import label_map
+from object_detection.data.decoder import ExampleDecoder, decode_image
+from tests import goldens
+from tests.data import examples
+
+BOXES = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 1.0, 0.75]]
+MASK_TYPES = {None: None, 1: 'numerical', 2: 'png'}
+# Where the reference leaves a field empty that the record lacks, all objects have a default here,
+# so that rows stay together.
+FILLED = (
+    F.GROUNDTRUTH_AREA,
+    F.GROUNDTRUTH_IS_CROWD,
+    F.GROUNDTRUTH_DIFFICULT,
+    F.GROUNDTRUTH_GROUP_OF,
+)
+# Records that lack what is asked for: the reference returns no rows, to be padded with zeros.
+LACKING = {'coco_plain_nolabelmap': F.GROUNDTRUTH_CLASSES, 'minimal_all': 'groundtruth_encoded'}
+COMPARED = (
+    F.SOURCE_ID,
+    F.KEY,
+    F.FILENAME,
+    F.IMAGE,
+    F.ORIGINAL_IMAGE_SPATIAL_SHAPE,
+    F.GROUNDTRUTH_BOXES,
+    F.GROUNDTRUTH_CLASSES,
+    F.GROUNDTRUTH_WEIGHTS,
+    F.GROUNDTRUTH_KEYPOINTS,
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
+    *FILLED,
+)
+
+
+@pytest.fixture
+def labels(tmp_path):
+    return label_map.load(examples.write_label_map(tmp_path))
+
+
+def golden_decoder(kwargs, folder):
+    path = kwargs.get('label_map_proto_file')
+    masks = kwargs.get('instance_mask_type') if kwargs.get('load_instance_masks') else None
+    return ExampleDecoder(
+        label_map=label_map.load(folder / path) if path else None,
+        mask_type=MASK_TYPES[masks],
+        num_keypoints=kwargs.get('num_keypoints', 0),
+    )
+
+
+# Left out: options that are not supported (keypoint names, depths, hierarchy, dense pose).
+@goldens.parametrize(
+    'tf_example_decoder',
+    prefix=(
+        'coco_plain',
+        'coco_masks',
+        'coco_keypoints17',
+        'pascal',
+        'synthetic_plain',
+        'synthetic_nolabelmap',
+        'synthetic_all',
+        'minimal',
+    ),
+)
+def test_matches_the_reference(case_name):
+    case = goldens.load('tf_example_decoder', case_name)
+    folder = goldens.COMPONENTS / 'examples'
+    decoder = golden_decoder(case.params['decoder_kwargs'], folder)
+    for i, record in enumerate(tf.data.TFRecordDataset(str(folder / case.params['record'][0]))):
+        if case_name in LACKING and len(case.outputs[f'ex{i}/groundtruth_boxes']):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=LACKING[case_name]):
+                decoder(record)
+            continue
+        example = {name: value.numpy() for name, value in decoder(record).items()}
+        for name in COMPARED:
+            expected = case.outputs.get(f'ex{i}/{name}')
+            if expected is None:
+                continue
+            if name in FILLED and not len(expected):
+                expected = np.zeros(len(example[F.GROUNDTRUTH_BOXES]))
+            np.testing.assert_array_equal(example[name], expected, err_msg=name)
+        masks = case.outputs.get(f'ex{i}/groundtruth_instance_masks')
+        if masks is not None and F.GROUNDTRUTH_INSTANCE_MASKS in example:
+            np.testing.assert_array_equal(example[F.GROUNDTRUTH_INSTANCE_MASKS], masks)
+        elif masks is not None:
+            encoded = example[F.GROUNDTRUTH_ENCODED_MASKS]
+            decoded = [tf.io.decode_png(mask, channels=1)[..., 0] > 0 for mask in encoded]
+            np.testing.assert_array_equal(np.reshape(decoded, masks.shape), masks)
+
+
+def test_text_wins_over_label_and_label_is_the_backup(labels):
+    decoder = ExampleDecoder(label_map=labels)
+    both = decoder(examples.example(BOXES, [1, 1], ['Hund', 'bird']))
+    np.testing.assert_array_equal(both[F.GROUNDTRUTH_CLASSES], [2, -1])
+    label_only = decoder(examples.example(BOXES, [1, 2]))
+    np.testing.assert_array_equal(label_only[F.GROUNDTRUTH_CLASSES], [1, 2])
+    without_map = ExampleDecoder()(examples.example(BOXES, [1, 9], ['dog', 'dog']))
+    np.testing.assert_array_equal(without_map[F.GROUNDTRUTH_CLASSES], [1, 9])
+
+
+def test_defaults_of_absent_fields():
+    example = ExampleDecoder()(examples.example(BOXES, [1, 2]))
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_WEIGHTS], [1, 1])
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_AREA], [0, 0])
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_IS_CROWD], [False, False])
+
+
+def test_an_image_without_objects():
+    decoder = ExampleDecoder(mask_type='png', num_keypoints=3)
+    example = decoder(examples.example())
+    assert example[F.GROUNDTRUTH_BOXES].shape == (0, 4)
+    assert example[F.GROUNDTRUTH_CLASSES].shape == (0,)
+    assert example[F.GROUNDTRUTH_ENCODED_MASKS].shape == (0,)
+    assert example[F.GROUNDTRUTH_KEYPOINTS].shape == (0, 3, 2)
+
+
+def test_numerical_masks_need_the_image_size():
+    masks = np.zeros((2, 20, 30))
+    masks[0, 3:5] = 1
+    record = examples.example(
+        BOXES,
+        [1, 2],
+        image__height=[20],
+        image__width=[30],
+        image__object__mask=masks.ravel().tolist(),
+    )
+    example = ExampleDecoder(mask_type='numerical')(record)
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_INSTANCE_MASKS], masks)
+
+
+def test_invisible_keypoints_are_nan():
+    record = examples.example(
+        BOXES[:1],
+        [1],
+        image__object__keypoint__x=[0.1, 0.2],
+        image__object__keypoint__y=[0.3, 0.4],
+        image__object__keypoint__visibility=[0, 2],
+    )
+    example = ExampleDecoder(num_keypoints=2)(record)
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_KEYPOINTS], [[[np.nan] * 2, [0.4, 0.2]]])
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[False, True]])
+
+
+def test_a_field_with_too_few_values_names_the_image():
+    record = examples.example(BOXES, [1, 2], source_id='img 42', image__object__area=[3.0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)groundtruth_area.*img 42'):
+        ExampleDecoder()(record)
+    dataset = tf.data.Dataset.from_tensors(record).map(ExampleDecoder())
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)groundtruth_area.*img 42'):
+        next(iter(dataset))
+
+
+def test_inside_tf_data_as_alone():
+    record = examples.example(BOXES, [1, 2], masks=np.ones((2, 20, 30)))
+    decoder = ExampleDecoder(mask_type='png')
+    mapped = next(iter(tf.data.Dataset.from_tensors(record).map(decoder)))
+    for name, value in decoder(record).items():
+        np.testing.assert_array_equal(value, mapped[name])
+
+
+@pytest.mark.parametrize(
+    ('image', 'format', 'exact'),
+    [
+        (examples.noise(9, 7), 'PNG', True),
+        (examples.noise(9, 7), 'BMP', True),
+        (examples.noise(9, 7)[..., 0], 'PNG', True),
+        (np.dstack([examples.noise(9, 7), np.full((9, 7), 9, np.uint8)]), 'PNG', True),
+        (np.full((9, 7), 77, np.uint8), 'JPEG', False),
+        (np.full((9, 7, 3), 77, np.uint8), 'JPEG', False),
+    ],
+    ids=['rgb png', 'bmp', 'grey png', 'rgba png', 'grey jpeg', 'rgb jpeg'],
+)
+def test_images_always_have_three_channels(image, format, exact):
+    decoded = decode_image(examples.png(image, format)).numpy()
+    expected = np.dstack([image] * 3) if image.ndim == 2 else image[..., :3]
+    assert decoded.shape == (9, 7, 3)
+    np.testing.assert_allclose(decoded.astype(int), expected, atol=0 if exact else 1)
+
+
+def test_mask_type_is_checked():
+    with pytest.raises(ValueError, match="Received: 'rle'"):
+        ExampleDecoder(mask_type='rle')

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.data import instance_masks
+from tests.data import examples
+
+
+def blobs(count=4, height=37, width=53, seed=0):
+    """Filled ellipses uint8 [n, H, W] and their tight boxes, normalized [n, 4]."""
+    generator = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width]
+    masks, boxes = [], []
+    for _ in range(count):
+        center_y, center_x = generator.uniform(0, height), generator.uniform(0, width)
+        radius_y, radius_x = generator.uniform(5, 20, 2)
+        mask = ((y - center_y) / radius_y) ** 2 + ((x - center_x) / radius_x) ** 2 <= 1
+        rows, columns = np.where(mask.any(1))[0], np.where(mask.any(0))[0]
+        boxes.append(
+            [
+                rows[0] / height,
+                columns[0] / width,
+                (rows[-1] + 1) / height,
+                (columns[-1] + 1) / width,
+            ]
+        )
+        masks.append(mask)
+    return np.array(masks, np.uint8), np.array(boxes, np.float32)
+
+
+def numpy_crop(mask, box, size):
+    """Bilinear samples of one mask at `size` points from edge to edge of the box."""
+    height, width = mask.shape
+    y = np.linspace(box[0] * (height - 1), box[2] * (height - 1), size)
+    x = np.linspace(box[1] * (width - 1), box[3] * (width - 1), size)
+
+    def weights(points, length):
+        matrix = np.zeros((size, length))
+        low = np.clip(np.floor(points).astype(int), 0, length - 1)
+        high = np.minimum(low + 1, length - 1)
+        matrix[np.arange(size), low] += 1 - (points - low)
+        matrix[np.arange(size), high] += points - low
+        return matrix
+
+    return weights(y, height) @ mask @ weights(x, width).T
+
+
+@pytest.mark.parametrize('size', [1, 14, 56])
+def test_crops_match_numpy(size):
+    masks, boxes = blobs()
+    crops = instance_masks.crop(tf.constant(masks), tf.constant(boxes), size)
+    assert crops.dtype == tf.uint8
+    if size > 1:
+        expected = [numpy_crop(mask, box, size) for mask, box in zip(masks, boxes, strict=True)]
+        np.testing.assert_allclose(crops / 255, expected, atol=0.003)
+    encoded = tf.constant([examples.png(mask * 255) for mask in masks])
+    np.testing.assert_array_equal(instance_masks.crop_encoded(encoded, boxes, size), crops)
+
+
+def test_a_box_that_ends_at_the_image_has_no_empty_last_row():
+    # Boxes for which rounding puts the last sample beyond the image's last pixel.
+    for height in range(30, 200):
+        box = tf.constant([[1 / 3, 1 / 7, 1.0, 1.0]])
+        crops = instance_masks.crop(tf.ones([1, height, height + 3], tf.uint8), box, 112)
+        assert tf.reduce_min(crops) == 255
+
+
+def test_no_objects():
+    none = tf.zeros([0], tf.string)
+    assert instance_masks.crop_encoded(none, tf.zeros([0, 4]), 28).shape == (0, 28, 28)
+    assert instance_masks.decode(none, 5, 6).shape == (0, 5, 6)
+    assert instance_masks.crop(tf.zeros([0, 5, 6], tf.uint8), tf.zeros([0, 4]), 28).shape[0] == 0
+    assert instance_masks.encode(tf.zeros([0, 5, 6], tf.uint8)).shape == (0,)
+
+
+def test_functions_of_unknown_sizes_as_eager():
+    masks, boxes = blobs()
+    encoded = tf.constant([examples.png(mask) for mask in masks])
+    signature = [tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 4])]
+    crop = tf.function(
+        lambda encoded, boxes: instance_masks.crop_encoded(encoded, boxes, 28),
+        input_signature=signature,
+    )
+    np.testing.assert_array_equal(
+        crop(encoded, boxes), instance_masks.crop_encoded(encoded, boxes, 28)
+    )
+    decode = tf.function(
+        lambda encoded, size: instance_masks.decode(encoded, size[0], size[1]),
+        input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([2], tf.int32)],
+    )
+    np.testing.assert_array_equal(decode(encoded, tf.constant(masks.shape[1:])), masks)
+
+
+def test_decode_inverts_encode():
+    masks, _ = blobs()
+    np.testing.assert_array_equal(
+        instance_masks.decode(instance_masks.encode(tf.constant(masks)), 37, 53), masks
+    )
+
+
+def test_a_mask_of_another_size_is_an_error():
+    with pytest.raises(tf.errors.InvalidArgumentError, match='another size than its image'):
+        instance_masks.decode(tf.constant([examples.png(np.ones((4, 5)))]), 4, 6)
+
+
+def test_crops_keep_what_full_masks_hold():
+    """Pasting a crop of 112 back into its box gives the mask, but for pixels at its outline."""
+    masks, boxes = blobs(count=12, height=240, width=320, seed=3)
+    crops = instance_masks.crop(tf.constant(masks), tf.constant(boxes), 112).numpy() / 255
+    for mask, box, crop in zip(masks, boxes, crops, strict=True):
+        height, width = mask.shape
+        rows = np.arange(height)[:, None] / (height - 1)
+        columns = np.arange(width)[None] / (width - 1)
+        y = (rows - box[0]) / (box[2] - box[0]) * 111
+        x = (columns - box[1]) / (box[3] - box[1]) * 111
+        inside = (y >= 0) & (y <= 111) & (x >= 0) & (x <= 111)
+        pasted = crop[
+            np.clip(np.rint(y), 0, 111).astype(int), np.clip(np.rint(x), 0, 111).astype(int)
+        ]
+        pasted = (pasted > 0.5) & inside
+        union = np.sum(pasted | (mask > 0))
+        assert np.sum(pasted & (mask > 0)) / union > 0.93

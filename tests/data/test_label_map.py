@@ -1,0 +1,79 @@
+import pytest
+from google.protobuf import text_format
+
+from object_detection.data import label_map
+from object_detection.protos import string_int_label_map_pb2
+from tests import goldens
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_content(content):
+        path = tmp_path / 'label_map.pbtxt'
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return label_map.load(path)
+
+    return load_content
+
+
+def test_names_ids_and_display_names(load):
+    labels = load("item { name: 'b' id: 5 display_name: 'B' } item { name: 'a' id: 2 }")
+    assert labels.categories == [{'id': 5, 'name': 'B'}, {'id': 2, 'name': 'a'}]
+    assert labels.name_to_id == {'b': 5, 'a': 2}
+    assert labels.text_to_id == {'b': 5, 'B': 5, 'a': 2}
+    assert labels.max_id == 5
+
+
+def test_background_may_have_id_zero_and_is_no_category(load):
+    labels = load("item { name: 'background' id: 0 } item { name: 'a' id: 1 }")
+    assert labels.categories == [{'id': 1, 'name': 'a'}]
+    assert labels.name_to_id == {'background': 0, 'a': 1}
+
+
+def test_binary_label_maps_are_read(load):
+    proto = text_format.Parse(
+        "item { name: 'a' id: 1 }", string_int_label_map_pb2.StringIntLabelMap()
+    )
+    assert load(proto.SerializeToString()).name_to_id == {'a': 1}
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ("item { name: 'bg' id: 0 }", "'bg' = 0"),
+        ("item { name: 'a' id: -1 }", "'a' = -1"),
+        ("item { name: 'a' id: 1 } item { name: 'b' id: 1 }", 'must be distinct'),
+        ("item { name: 'a' id: 1 } item { name: 'a' id: 2 }", 'must be distinct'),
+        ("item { name: 'a' id: 1 } item { name: 'b' id: 2 display_name: 'a' }", 'share a name'),
+        ('item { id: 1 }', 'needs a name'),
+        ('', 'at least one `item`'),
+        ('not a label map', 'is not a label map'),
+    ],
+)
+def test_unusable_label_maps_are_errors(load, text, message):
+    with pytest.raises(ValueError, match=message):
+        load(text)
+
+
+def test_a_missing_file_is_an_error():
+    with pytest.raises(ValueError, match=r'nowhere\.pbtxt cannot be read'):
+        label_map.load('nowhere.pbtxt')
+
+
+# The reference takes the first (last) of two items with the same id (name), and items without any
+# name; these are errors here.
+STRICTER = {'duplicate_id', 'duplicate_name', 'no_name'}
+
+
+@goldens.parametrize('label_maps')
+def test_matches_the_reference(load, case_name):
+    params = goldens.load('label_maps', case_name).params
+    expected = params.get('dict', params.get('get_label_map_dict'))
+    if case_name in STRICTER or 'raises' in expected:
+        with pytest.raises(ValueError, match='abel map'):
+            load(params['text'])
+        return
+    labels = load(params['text'])
+    assert labels.name_to_id == expected
+    categories = params.get('categories5', params.get('categories_max10'))
+    assert labels.categories == [{'id': c['id'], 'name': c['name']} for c in categories]

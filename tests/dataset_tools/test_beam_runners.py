@@ -1,0 +1,46 @@
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from object_detection.dataset_tools import beam_runners
+
+
+def test_local_runner_is_named():
+    assert type(beam_runners.create('')) is FnApiRunner
+    options = beam_runners.options(workers=1, runner='', beam_options=())
+    assert options.view_as(DirectOptions).direct_running_mode == 'in_memory'
+
+
+def test_workers_are_processes():
+    options = beam_runners.options(workers=3, runner='', beam_options=()).view_as(DirectOptions)
+    assert (options.direct_num_workers, options.direct_running_mode) == (3, 'multi_processing')
+
+
+def test_other_runner_and_its_options():
+    assert isinstance(beam_runners.create('FnApiRunner'), FnApiRunner)
+    flags = ('--direct_num_workers', '2', '--direct_running_mode=multi_threading')
+    options = beam_runners.options(workers=1, runner='x', beam_options=flags)
+    assert options.view_as(DirectOptions).direct_num_workers == 2
+
+
+@pytest.mark.parametrize('name', ['nonsense', 'some.module.Runner', 'json.Runner'])
+def test_unknown_runner(name):
+    with pytest.raises(ValueError, match=f"'{name}' cannot be used"):
+        beam_runners.create(name)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'match'),
+    [
+        ({'workers': 0}, 'at least 1. Received: 0'),
+        ({'workers': 2, 'runner': 'x'}, '2 workers and runner x'),
+        ({'beam_options': ['--direct_num_worker=2']}, 'Did you mean --direct_num_workers?'),
+        ({'beam_options': ['--zzzzzz', '2']}, 'no option --zzzzzz'),
+        ({'beam_options': ['--direct_num_workers=many']}, 'invalid int value'),
+        ({'beam_options': ['stray']}, 'begin with --'),
+    ],
+)
+def test_options_that_would_be_passed_over(arguments, match):
+    arguments = {'workers': 1, 'runner': '', 'beam_options': ()} | arguments
+    with pytest.raises(ValueError, match=match):
+        beam_runners.options(**arguments)

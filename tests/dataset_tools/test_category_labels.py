@@ -1,0 +1,80 @@
+import pytest
+from google.protobuf import text_format
+
+from object_detection.dataset_tools import category_labels
+from object_detection.protos import string_int_label_map_pb2
+
+
+def _categories(*names: str) -> list[dict]:
+    return [{'id': index, 'name': name} for index, name in enumerate(names, start=1)]
+
+
+def _label_map(text: str) -> string_int_label_map_pb2.StringIntLabelMap:
+    return text_format.Parse(text, string_int_label_map_pb2.StringIntLabelMap())
+
+
+def test_names_are_made_fit_to_look_up():
+    categories = _categories(' cat ', 'dog', 'dog', '', 'a\nb', 'it\'s "x"', 'ü', 'dog_3')
+    labels = category_labels.from_categories(categories)
+    assert [label.text for label in labels.values()] == [
+        *('cat', 'dog', 'dog_3', 'category_4', 'a b', 'it\'s "x"', 'ü', 'dog_3_8')
+    ]
+    assert list(labels) == [label.label for label in labels.values()] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_label_map_text_reads_back(tmp_path):
+    labels = category_labels.from_categories(_categories('a', 'it\'s "x"', 'ü'))
+    label_map = category_labels.label_map_of(labels)
+    text = category_labels.to_text(label_map)
+    assert 'ü' in text
+    path = tmp_path / 'map.pbtxt'
+    path.write_text(text)
+    assert category_labels.read_label_map(str(path)) == label_map
+    assert [(item.id, item.name) for item in label_map.item] == [
+        *((1, 'a'), (2, 'it\'s "x"'), (3, 'ü'))
+    ]
+
+
+def test_keypoints_join_the_label_map():
+    categories = [{'id': 4, 'name': 'cat', 'keypoints': ['nose', 'tail']}, {'id': 9, 'name': 'x'}]
+    labels = category_labels.from_categories(categories)
+    label_map = category_labels.label_map_of(labels)
+    category_labels.add_keypoints(label_map, labels, categories)
+    assert label_map == _label_map(
+        'item { id: 4 name: "cat" keypoints { id: 0 label: "nose" } '
+        'keypoints { id: 1 label: "tail" } } item { id: 9 name: "x" }'
+    )
+
+
+@pytest.mark.parametrize('ids', [(0, 1), (-1, 1), (1, 1), ('a', 1), (None, 1)])
+def test_ids_that_cannot_be_labels(ids):
+    with pytest.raises(ValueError, match='different integers >= 1'):
+        category_labels.from_categories([{'id': key, 'name': str(key)} for key in ids])
+
+
+def test_label_map_numbers_categories_by_name():
+    label_map = _label_map(
+        'item { id: 3 name: "cat" } item { id: 1 name: "/m/dog" display_name: "dog" }'
+    )
+    labels = category_labels.from_label_map(_categories('dog', 'cow', 'cat'), label_map)
+    assert labels == {1: (1, '/m/dog'), 3: (3, 'cat')}
+
+
+@pytest.mark.parametrize(
+    ('text', 'match'),
+    [
+        ('item { nam: "a" }', 'is not a label map'),
+        ('item { id: 1 }', 'needs a `name`'),
+        ('item { name: "a" }', 'an `id` >= 1'),
+    ],
+)
+def test_broken_label_map(tmp_path, text, match):
+    path = tmp_path / 'map.pbtxt'
+    path.write_text(text)
+    with pytest.raises(ValueError, match=match):
+        category_labels.read_label_map(str(path))
+
+
+def test_missing_label_map(tmp_path):
+    with pytest.raises(FileNotFoundError, match='There is no label map'):
+        category_labels.read_label_map(str(tmp_path / 'absent'))

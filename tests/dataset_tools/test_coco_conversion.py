@@ -1,0 +1,314 @@
+import dataclasses
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from PIL import Image
+
+from object_detection.dataset_tools import coco_conversion, shapes
+from object_detection.dataset_tools.coco_conversion import ConversionError, convert_coco
+from object_detection.dataset_tools.coco_job import CocoSource
+from object_detection.protos import string_int_label_map_pb2
+from tests import goldens
+from tests.dataset_tools import records
+
+CATEGORIES = [{'id': 1, 'name': 'cat'}, {'id': 3, 'name': 'dog'}]
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _annotation(key: int, image_id: int, **others) -> dict:
+    box = {'bbox': [4, 6, 10, 12], 'area': 120, 'iscrowd': 0}
+    return {'id': key, 'image_id': image_id, 'category_id': 3} | box | others
+
+
+def _write(folder: pathlib.Path, images: list[dict], annotations: list[dict]) -> CocoSource:
+    """Writes an annotation file and, for the entries with a size, images; returns the source."""
+    (folder / 'images').mkdir()
+    for image in images:
+        if 'height' in image:
+            pixels = Image.new('RGB', (image['width'], image['height']), 'teal')
+            pixels.save(folder / 'images' / image['file_name'])
+    document = {'images': images, 'annotations': annotations, 'categories': CATEGORIES}
+    (folder / 'a.json').write_text(json.dumps(document))
+    return CocoSource(str(folder / 'images'), str(folder / 'a.json'))
+
+
+def _image(key: int, **others) -> dict:
+    return {'id': key, 'file_name': f'{key}.jpg', 'height': 30, 'width': 40} | others
+
+
+@pytest.fixture
+def faulty(tmp_path) -> CocoSource:
+    """Two good images, one of them without objects, and one of each kind of fault."""
+    images = [_image(1), _image(2), {'id': 3, 'file_name': 'absent.jpg'}, _image(1), _image(4)]
+    annotations = [
+        _annotation(10, 1),
+        _annotation(11, 1, category_id=2),
+        _annotation(12, 1, bbox=[1, 1, 0, 5]),
+        _annotation(13, 1, bbox=[1, 1, 100, 5]),
+        _annotation(14, 1, bbox=[-1, 1, 5, 5], iscrowd=1),
+        _annotation(15, 77),
+        _annotation(16, 4, bbox=[1, 1, 100, 5]),
+    ]
+    return _write(tmp_path, images, annotations)
+
+
+def test_shards_and_their_order_are_the_reference_s(tmp_path):
+    case = goldens.load('tf_examples', 'coco_sharding')
+    folder = goldens.COMPONENTS / 'examples'
+    source = CocoSource(str(folder / 'images'), str(folder / 'instances.json'))
+    convert_coco(source, str(tmp_path / 'new' / 'coco_sharded.record'), case.params['num_shards'])
+    ids = [
+        [features['image/source_id'][0].decode() for features in records.read(path)]
+        for path in (tmp_path / 'new' / name for name in case.params['files'])
+    ]
+    assert ids == case.params['source_ids']
+    others = ['coco_sharded.record.report.json', 'coco_sharded.record_label_map.pbtxt']
+    assert _names(tmp_path / 'new') == sorted(case.params['files'] + others)
+    label_map = text_format.Parse(
+        (tmp_path / 'new' / others[1]).read_text(), string_int_label_map_pb2.StringIntLabelMap()
+    )
+    assert [(item.id, item.name) for item in label_map.item] == [
+        *((1, 'person'), (3, 'car'), (18, 'dog'))
+    ]
+
+
+def test_faults_are_counted_and_listed(faulty, tmp_path):
+    report = convert_coco(faulty, str(tmp_path / 'out'), 2)
+    assert json.loads((tmp_path / 'out.report.json').read_text()) == report
+    facts = {key: value for key, value in report.items() if key != 'problems'}
+    assert facts == {
+        'annotations_file': faulty.annotations_file,
+        'image_dir': faulty.image_dir,
+        'complete': True,
+        'num_shards': 2,
+        'images': 4,
+        'bad_images': 1,
+        'images_without_objects': 2,
+        'examples': 3,
+        'annotations': 6,
+        'objects': 2,
+        'crowds': 1,
+        'clipped_boxes': 1,
+        'num_problems': {
+            'duplicate_image': 1,
+            'unknown_image': 1,
+            'unknown_category': 1,
+            'box_without_area': 1,
+            'box_outside_image': 2,
+            'bad_image': 1,
+        },
+    }
+    found = {
+        (item['reason'], item['file_name'], item['image_id'], item['annotation_id'])
+        for item in report['problems']
+    }
+    assert found == {
+        ('duplicate_image', '1.jpg', 1, None),
+        ('unknown_image', None, None, 15),
+        ('unknown_category', '1.jpg', 1, 11),
+        ('box_without_area', '1.jpg', 1, 12),
+        ('box_outside_image', '1.jpg', 1, 13),
+        ('box_outside_image', '4.jpg', 4, 16),
+        ('bad_image', 'absent.jpg', 3, None),
+    }
+    assert all(item['detail'] for item in report['problems'])
+    text = coco_conversion.summary(report)
+    assert '2 x box_outside_image' in text
+    assert '4.jpg, annotation 16: bbox' in text
+    features = records.read_set(tmp_path / 'out', 2)
+    assert sorted(item['image/filename'][0] for item in features) == [b'1.jpg', b'2.jpg', b'4.jpg']
+
+
+def test_strict_keeps_the_earlier_set(faulty, tmp_path):
+    prefix = tmp_path / 'out'
+    (tmp_path / 'out-00000-of-00001').write_text('earlier')
+    with pytest.raises(ConversionError, match=r'out\.report\.json lists'):
+        convert_coco(faulty, str(prefix), 2, strict=True)
+    assert [name for name in _names(tmp_path) if name.startswith('out')] == [
+        *('out-00000-of-00001', 'out.report.json')
+    ]
+    report = json.loads((tmp_path / 'out.report.json').read_text())
+    assert not report['complete']
+    assert len(report['problems']) == 7
+
+
+def test_drop_empty_and_label_map(faulty, tmp_path):
+    (tmp_path / 'map.pbtxt').write_text('item { id: 8 name: "DOG" display_name: "dog" }')
+    source = dataclasses.replace(
+        faulty, drop_empty=True, label_map_file=str(tmp_path / 'map.pbtxt')
+    )
+    report = convert_coco(source, str(tmp_path / 'out'), 3)
+    assert (report['examples'], report['images_without_objects']) == (1, 2)
+    (features,) = records.read_set(tmp_path / 'out', 3)
+    assert features['image/object/class/label'] == [8, 8]
+    assert features['image/object/class/text'] == [b'DOG', b'DOG']
+    assert 'id: 8' in (tmp_path / 'out_label_map.pbtxt').read_text()
+
+
+def test_no_usable_image_is_an_error(tmp_path):
+    source = _write(tmp_path, [{'id': 1, 'file_name': 'a.jpg'}], [])
+    with pytest.raises(ConversionError, match='a.jpg: cannot be read'):
+        convert_coco(source, str(tmp_path / 'out'), 1)
+    assert _names(tmp_path) == ['a.json', 'images', 'out.report.json']
+
+
+@pytest.mark.parametrize(
+    ('changes', 'error', 'match'),
+    [
+        ({'image_dir': 'absent'}, FileNotFoundError, 'no image folder absent'),
+        ({'annotations_file': 'absent'}, FileNotFoundError, 'no annotation file absent'),
+        ({'keypoints_file': 'absent'}, FileNotFoundError, 'no annotation file absent'),
+        ({'label_map_file': 'absent'}, FileNotFoundError, 'no label map absent'),
+        ({'annotations_file': __file__}, ValueError, 'not a JSON file'),
+        ({'only_objects_of': 'cow'}, ValueError, "no category 'cow'"),
+    ],
+)
+def test_missing_or_broken_inputs_are_errors_at_once(tmp_path, monkeypatch, changes, error, match):
+    monkeypatch.setattr(coco_conversion, '_run', lambda *args: pytest.fail('the job was started'))
+    source = dataclasses.replace(_write(tmp_path, [_image(1)], []), **changes)
+    with pytest.raises(error, match=match):
+        convert_coco(source, str(tmp_path / 'new' / 'out'), 1)
+    assert not (tmp_path / 'new').exists()
+
+
+def test_real_photos_with_masks_and_separate_keypoints(shared, tmp_path):
+    folder = shared / 'data/coco_permissive'
+    document = json.loads((folder / 'annotations/instances_val.json').read_text())
+    crowd = next(item['image_id'] for item in document['annotations'] if item['iscrowd'])
+    chosen = {image['id'] for image in document['images'][:5]} | {crowd}
+    document['images'] = [image for image in document['images'] if image['id'] in chosen]
+    document['annotations'] = [
+        item for item in document['annotations'] if item['image_id'] in chosen
+    ]
+    (tmp_path / 'few.json').write_text(json.dumps(document))
+    source = CocoSource(
+        str(folder / 'images'),
+        str(tmp_path / 'few.json'),
+        masks=True,
+        keypoints_file=str(folder / 'annotations/person_keypoints_val.json'),
+    )
+    report = convert_coco(source, str(tmp_path / 'out'), 2)
+    assert not report['problems']
+    assert report['examples'] == len(chosen)
+    assert report['objects'] == len(document['annotations'])
+    assert report['crowds'] > 0
+    areas = {item['area']: item for item in document['annotations'] if not item['iscrowd']}
+    for features in records.read_set(tmp_path / 'out', 2):
+        file = folder / 'images' / features['image/filename'][0].decode()
+        assert features['image/encoded'] == [file.read_bytes()]
+        objects = len(features['image/object/area'])
+        assert len(features['image/object/keypoint/x']) == 17 * objects
+        for mask, area in zip(records.masks(features), features['image/object/area'], strict=True):
+            assert mask.shape == (features['image/height'][0], features['image/width'][0])
+            if area in areas and area > 2000:
+                assert mask.sum() == pytest.approx(area, rel=0.05)
+    assert 'label: "left_ankle"' in (tmp_path / 'out_label_map.pbtxt').read_text()
+
+
+def test_workers_write_the_same(tmp_path):
+    shapes.write_shapes(tmp_path, num_train=7, num_val=0, image_size=48)
+    source = CocoSource(str(tmp_path / 'train'), str(tmp_path / 'instances_train.json'), masks=True)
+    convert_coco(source, str(tmp_path / 'one'), 3)
+    convert_coco(source, str(tmp_path / 'two'), 3, workers=2)
+    for shard in range(3):
+        name = f'-{shard:05d}-of-00003'
+        assert (tmp_path / f'one{name}').read_bytes() == (tmp_path / f'two{name}').read_bytes()
+    assert records.read(tmp_path / 'one-00000-of-00003')
+
+
+_KILLED = """
+import sys
+from object_detection.dataset_tools.coco_conversion import convert_coco
+from object_detection.dataset_tools.coco_job import CocoSource
+convert_coco(CocoSource(sys.argv[1], sys.argv[2], masks=True), sys.argv[3], 20)
+"""
+
+
+def test_killed_job_leaves_no_incomplete_shard(tmp_path):
+    shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
+    path = tmp_path / 'instances_train.json'
+    document = json.loads(path.read_text())
+    # The same few files again and again keep the job busy for seconds.
+    document['images'] = [
+        image | {'id': 1000 * repeat + image['id']}
+        for repeat in range(800)
+        for image in document['images']
+    ]
+    document['annotations'] = [
+        item | {'image_id': 1000 * repeat + item['image_id']}
+        for repeat in range(800)
+        for item in document['annotations']
+    ]
+    path.write_text(json.dumps(document))
+    out = tmp_path / 'out'
+    out.mkdir()
+    (out / 'set-00000-of-00003').write_text('of an earlier run')
+    arguments = [str(tmp_path / 'train'), str(path), str(out / 'set')]
+    job = subprocess.Popen([sys.executable, '-c', _KILLED, *arguments], stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        # The third shard is being written.
+        while len(_names(out)) < 4:
+            assert job.poll() is None, 'the job ended before it could be killed'
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        job.kill()
+    assert job.wait() == -signal.SIGKILL
+    left = [name for name in _names(out) if '.tmp-' not in name]
+    assert left == ['set-00000-of-00003']
+    assert len(_names(out)) > len(left)
+
+    document['images'] = document['images'][:7]
+    path.write_text(json.dumps(document))
+    convert_coco(CocoSource(*arguments[:2]), arguments[2], 2)
+    assert _names(out) == [
+        *('set-00000-of-00002', 'set-00001-of-00002', 'set.report.json', 'set_label_map.pbtxt')
+    ]
+    assert len(records.read_set(out / 'set', 2)) == 7
+
+
+def test_failing_job_removes_its_temporary_files(tmp_path, monkeypatch):
+    source = _write(tmp_path, [_image(1)], [])
+
+    def fail(*args):
+        (tmp_path / f'out-00000-of-00001.tmp-{"0" * 32}').touch()
+        raise RuntimeError('no space left')
+
+    monkeypatch.setattr(coco_conversion, '_run', fail)
+    with pytest.raises(RuntimeError, match='no space left'):
+        convert_coco(source, str(tmp_path / 'out'), 1)
+    assert _names(tmp_path) == ['a.json', 'images']
+
+
+def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
+    """What the grouping step holds is far smaller than an image."""
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    source = _write(tmp_path, [{'id': 1, 'file_name': '1.jpg'}], [_annotation(1, 1)])
+    Image.fromarray(noise).save(tmp_path / 'images' / '1.jpg')
+    from object_detection.dataset_tools import coco_job
+
+    sizes = []
+    process = coco_job.WriteShard.process
+
+    def measure(self, element):
+        shard, values = element[0], list(element[1])
+        sizes.extend(len(value) for _, value in values)
+        for result in process(self, (shard, values)):
+            sizes.append(len(json.dumps(result)))
+            yield result
+
+    monkeypatch.setattr(coco_job.WriteShard, 'process', measure)
+    convert_coco(source, str(tmp_path / 'out'), 1)
+    assert len(sizes) == 3
+    assert max(sizes) < 1000 < (tmp_path / 'images' / '1.jpg').stat().st_size

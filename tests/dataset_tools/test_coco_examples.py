@@ -1,0 +1,240 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from object_detection.dataset_tools import coco_examples, coco_json, coco_points
+from object_detection.dataset_tools.category_labels import CategoryLabel, from_categories
+from object_detection.dataset_tools.coco_examples import Contents
+from object_detection.dataset_tools.coco_json import CocoFile, CocoImage
+from object_detection.dataset_tools.unusable import UnusableError
+from tests import goldens
+from tests.dataset_tools import records
+
+# What the reference writes otherwise: it has the text of a class only. That its `image/format` is
+# 'jpeg' for every file does not show here, as these are JPEG.
+_NOT_IN_REFERENCE = {'image/object/class/label'}
+
+LABELS = {1: CategoryLabel(1, 'cat'), 7: CategoryLabel(7, 'dog')}
+
+
+def _image(image_format='JPEG', mode='RGB', size=(40, 30)) -> bytes:
+    """Encodes noise of `size` (width, height)."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    Image.fromarray(pixels).convert(mode).save(file, image_format)
+    return file.getvalue()
+
+
+def _entry(**others) -> dict:
+    return {'id': 5, 'file_name': 'a.jpg', 'height': 30, 'width': 40} | others
+
+
+def _annotation(**others) -> dict:
+    return {'id': 9, 'image_id': 5, 'category_id': 7, 'bbox': [4, 6, 10, 12], 'area': 100} | others
+
+
+def _convert(*annotations: dict, contents=None, encoded=None, entry=None):
+    image = CocoImage(0, entry or _entry(), list(annotations))
+    return coco_examples.convert(image, encoded or _image(), contents or Contents(LABELS))
+
+
+def _features(*annotations: dict, **others) -> records.Features:
+    converted = _convert(*annotations, **others)
+    assert not converted.problems
+    return records.parse(converted.example)
+
+
+@goldens.parametrize('tf_examples', prefix='coco_')
+def test_reference_examples(case_name):
+    case = goldens.load('tf_examples', case_name)
+    if case_name == 'coco_sharding':
+        pytest.skip('tested with the Beam job')
+    folder = goldens.COMPONENTS / 'examples'
+    file = coco_json.read(str(folder / 'instances.json'))
+    layout = None
+    if 'keypoint_annotations_file' in case.params:
+        keypoints = coco_json.read(str(folder / case.params['keypoint_annotations_file']))
+        coco_json.take_over(file, keypoints, coco_points.KEYPOINT_KEYS)
+        layout = coco_points.keypoint_layout(keypoints)
+    if densepose := case.params.get('densepose_annotations_file'):
+        points = coco_json.read(str(folder / densepose))
+        coco_json.take_over(file, points, coco_points.DENSEPOSE_KEYS)
+    contents = Contents(
+        from_categories(file.categories), case.params['include_masks'], layout, bool(densepose)
+    )
+    grouped = coco_json.group_by_image(
+        file,
+        only_objects_of='person' if case.params.get('remove_non_person_annotations') else '',
+        only_images_with='person' if case.params.get('remove_non_person_images') else '',
+    )
+    ours = {}
+    for image in grouped:
+        encoded = (folder / 'images' / image.image['file_name']).read_bytes()
+        features = records.parse(coco_examples.convert(image, encoded, contents).example)
+        ours |= {f'ex{image.index}/{key}': value for key, value in records.as_golden(features)}
+    assert {key for key in ours if key.split('/', 1)[1] not in _NOT_IN_REFERENCE} == set(
+        case.outputs
+    )
+    for key, expected in case.outputs.items():
+        if expected.dtype.kind == 'f':
+            np.testing.assert_allclose(ours[key], expected, rtol=1e-6, atol=0, err_msg=key)
+        else:
+            np.testing.assert_array_equal(ours[key], expected, err_msg=key)
+
+
+def test_values_by_hand():
+    encoded = _image()
+    features = _features(
+        _annotation(), _annotation(category_id=1, bbox=[0, 0, 40, 30], iscrowd=1), encoded=encoded
+    )
+    assert features['image/encoded'] == [encoded]
+    assert features['image/height'] == [30]
+    assert features['image/width'] == [40]
+    assert features['image/source_id'] == [b'5']
+    assert features['image/filename'] == [b'a.jpg']
+    np.testing.assert_allclose(features['image/object/bbox/xmin'], [0.1, 0])
+    np.testing.assert_allclose(features['image/object/bbox/ymin'], [0.2, 0])
+    np.testing.assert_allclose(features['image/object/bbox/xmax'], [0.35, 1])
+    np.testing.assert_allclose(features['image/object/bbox/ymax'], [0.6, 1])
+    assert features['image/object/class/text'] == [b'dog', b'cat']
+    assert features['image/object/class/label'] == [7, 1]
+    assert features['image/object/is_crowd'] == [0, 1]
+
+
+def test_image_without_objects_has_empty_lists():
+    features = _features(contents=Contents(LABELS, True, coco_points.KeypointLayout(('a',), {})))
+    lists = {key: value for key, value in features.items() if key.startswith('image/object/')}
+    assert len(lists) == 14
+    assert set(map(len, lists.values())) == {0}
+
+
+def test_area_is_the_box_s_if_there_is_none():
+    annotation = _annotation()
+    del annotation['area']
+    assert _features(annotation)['image/object/area'] == [120]
+
+
+@pytest.mark.parametrize(
+    ('image_format', 'mode', 'name'),
+    [
+        ('JPEG', 'RGB', b'jpeg'),
+        ('JPEG', 'L', b'jpeg'),
+        ('JPEG', 'CMYK', b'jpeg'),
+        ('MPO', 'RGB', b'jpeg'),
+        ('PNG', 'RGBA', b'png'),
+        ('PNG', 'P', b'png'),
+        ('GIF', 'P', b'gif'),
+        ('BMP', 'RGB', b'bmp'),
+    ],
+)
+def test_true_format_and_untouched_bytes(image_format, mode, name):
+    encoded = _image(image_format, mode)
+    features = _features(encoded=encoded)
+    assert features['image/format'] == [name]
+    assert features['image/encoded'] == [encoded]
+
+
+def _broken_off() -> bytes:
+    encoded = _image(size=(400, 300))
+    return encoded[: len(encoded) // 2]
+
+
+@pytest.mark.parametrize(
+    ('encoded', 'entry', 'match'),
+    [
+        (b'', _entry(), 'cannot be decoded'),
+        (b'no image', _entry(), 'cannot be decoded'),
+        (_broken_off(), _entry(height=300, width=400), 'cannot be decoded'),
+        (_image('PNG')[:-200], _entry(), 'cannot be decoded'),
+        (_image('TIFF'), _entry(), 'is a TIFF file; expected JPEG'),
+        (_image(), _entry(height=40, width=30), 'is 30 pixels high and 40 wide'),
+    ],
+    ids=['empty', 'text', 'broken JPEG', 'broken PNG', 'TIFF', 'turned'],
+)
+def test_unusable_image(encoded, entry, match):
+    with pytest.raises(UnusableError, match=match) as caught:
+        coco_examples.check_image(entry, encoded)
+    assert caught.value.reason == 'bad_image'
+
+
+def test_size_may_be_left_to_the_image():
+    entry = {'id': 5, 'file_name': 'a.jpg'}
+    assert _features(entry=entry)['image/height'] == [30]
+
+
+@pytest.mark.parametrize(
+    ('bbox', 'expected'),
+    [
+        ([-0.5, 0, 10, 10], [0, 0, 9.5, 10]),
+        ([0, -1, 10, 10], [0, 0, 10, 9]),
+        ([30, 20, 10.75, 11], [30, 20, 40, 30]),
+    ],
+)
+def test_box_slightly_over_the_edge_is_clipped(bbox, expected):
+    converted = _convert(_annotation(bbox=bbox))
+    assert [item.is_clipped for item in converted.objects] == [True]
+    features = records.parse(converted.example)
+    sides = ('xmin', 'ymin', 'xmax', 'ymax')
+    box = [features[f'image/object/bbox/{side}'][0] for side in sides]
+    np.testing.assert_allclose(box, np.array(expected) / [40, 30, 40, 30], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('others', 'reason'),
+    [
+        ({'category_id': 2}, 'unknown_category'),
+        ({'bbox': [4, 6, 0, 12]}, 'box_without_area'),
+        ({'bbox': [4, 6, 10, -1]}, 'box_without_area'),
+        ({'bbox': [-1.5, 6, 10, 12]}, 'box_outside_image'),
+        ({'bbox': [30, 6, 11.5, 12]}, 'box_outside_image'),
+        ({'bbox': [-0.5, 6, 0.25, 12]}, 'box_outside_image'),
+        ({'bbox': [40, 6, 0.5, 12]}, 'box_outside_image'),
+        ({'bbox': None}, 'bad_box'),
+        ({'bbox': [1, 2, 3]}, 'bad_box'),
+        ({'bbox': [1, 2, 3, 'a']}, 'bad_box'),
+        ({'bbox': [1, 2, 3, float('nan')]}, 'bad_box'),
+        ({'area': 'large'}, 'bad_area'),
+        ({'segmentation': [[1, 2]]}, 'bad_mask'),
+        ({'keypoints': [1, 2, 2]}, 'bad_keypoints'),
+        ({'keypoints': ['a', 2, 2] * 2}, 'bad_keypoints'),
+        ({'dp_I': [1, 2], 'dp_x': [1]}, 'bad_densepose'),
+    ],
+)
+def test_unusable_annotation_is_left_out(others, reason):
+    segmentation = [[4, 6, 14, 6, 14, 18]]
+    layout = coco_points.KeypointLayout(('a', 'b'), {})
+    contents = Contents(LABELS, masks=True, keypoints=layout, densepose=True)
+    good = _annotation(id=1, segmentation=segmentation)
+    bad = _annotation(**{'id': 2, 'segmentation': segmentation} | others)
+    converted = _convert(good, bad, good, contents=contents)
+    assert [(key, error.reason) for key, error in converted.problems] == [(2, reason)]
+    features = records.parse(converted.example)
+    assert len(features['image/object/mask']) == 2
+    assert len(features['image/object/area']) == 2
+    assert len(features['image/object/keypoint/x']) == 4
+
+
+def test_keypoints_of_several_categories_have_their_own_places():
+    categories = [
+        {'id': 1, 'name': 'cat', 'keypoints': ['nose', 'tail']},
+        {'id': 7, 'name': 'dog', 'keypoints': ['ear', 'nose']},
+    ]
+    layout = coco_points.keypoint_layout(CocoFile([], [], categories))
+    assert layout.names == ('nose', 'tail', 'ear')
+    features = _features(
+        _annotation(category_id=1, keypoints=[4, 3, 2, 8, 6, 1]),
+        _annotation(category_id=7, keypoints=[12, 9, 1, 0, 0, 0]),
+        contents=Contents(LABELS, keypoints=layout),
+    )
+    np.testing.assert_allclose(
+        features['image/object/keypoint/x'], [0.1, 0.2, 0, 0, 0, 0.3], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        features['image/object/keypoint/y'], [0.1, 0.2, 0, 0, 0, 0.3], rtol=1e-6
+    )
+    assert features['image/object/keypoint/visibility'] == [2, 1, 0, 0, 0, 1]
+    # Counted, as these annotations do not say it.
+    assert features['image/object/keypoint/num'] == [2, 1]
+    assert features['image/object/keypoint/text'] == [b'nose', b'tail', b'ear'] * 2

@@ -1,0 +1,79 @@
+import json
+
+import pytest
+
+from object_detection.dataset_tools import coco_json
+
+CATEGORIES = [{'id': 1, 'name': 'person'}, {'id': 2, 'name': 'car'}]
+IMAGES = [{'id': key, 'file_name': f'{key}.jpg'} for key in ('a', 'b', 'c')]
+
+
+def _annotation(key: int, image_id: str, category_id: int = 1, **others) -> dict:
+    return {'id': key, 'image_id': image_id, 'category_id': category_id} | others
+
+
+FILE = coco_json.CocoFile(
+    IMAGES, [_annotation(1, 'b'), _annotation(2, 'a', 2), _annotation(3, 'b', 2)], CATEGORIES
+)
+
+
+def _grouped(**options) -> list[tuple[int, str, list[int]]]:
+    return [
+        (index, image['id'], [annotation['id'] for annotation in annotations])
+        for index, image, annotations in coco_json.group_by_image(FILE, **options)
+    ]
+
+
+def test_groups_keep_the_order_of_the_file():
+    assert _grouped() == [(0, 'a', [2]), (1, 'b', [1, 3]), (2, 'c', [])]
+
+
+def test_filters_by_category():
+    assert _grouped(only_objects_of='person') == [(0, 'a', []), (1, 'b', [1]), (2, 'c', [])]
+    assert _grouped(only_images_with='person') == [(0, 'b', [1, 3])]
+    with pytest.raises(ValueError, match=r"no category 'dog'.*'person', 'car'"):
+        _grouped(only_images_with='dog')
+
+
+def test_first_image_of_an_id_counts():
+    file = FILE._replace(images=[*IMAGES[:2], {'id': 'a', 'file_name': 'other.jpg'}])
+    grouped = list(coco_json.group_by_image(file))
+    assert [image.image['file_name'] for image in grouped] == ['a.jpg', 'b.jpg']
+
+
+def test_take_over_sets_named_entries():
+    file = coco_json.CocoFile([], [_annotation(1, 'a', area=1), _annotation(2, 'a')], [])
+    other = coco_json.CocoFile([], [_annotation(1, 'a', area=5, keypoints=[3])], [])
+    coco_json.take_over(file, other, ['keypoints', 'num_keypoints'])
+    assert file.annotations == [_annotation(1, 'a', area=1, keypoints=[3]), _annotation(2, 'a')]
+
+
+def test_annotations_may_be_absent(tmp_path):
+    path = tmp_path / 'test.json'
+    path.write_text(json.dumps({'images': IMAGES, 'categories': CATEGORIES}))
+    assert coco_json.read(str(path)) == coco_json.CocoFile(IMAGES, [], CATEGORIES)
+
+
+@pytest.mark.parametrize(
+    ('text', 'match'),
+    [
+        ('{"images": [', r'is not a JSON file: .*line 1 column 13'),
+        ('\xff', 'is not a JSON file'),
+        ('[]', 'expected an object .* Received: list'),
+        ('{"categories": []}', '`images` must be a list. Received: nothing'),
+        ('{"images": {}, "categories": []}', '`images` must be a list. Received: dict'),
+        ('{"images": [{"id": 1}], "categories": []}', r'images\[0\] .* missing: file_name'),
+        ('{"images": [3], "categories": []}', r'images\[0\] must have `id`, `file_name`'),
+        ('{"images": [], "annotations": [{"id": 1}], "categories": []}', 'missing: image_id'),
+    ],
+)
+def test_broken_files(tmp_path, text, match):
+    path = tmp_path / 'broken.json'
+    path.write_bytes(text.encode('latin-1'))
+    with pytest.raises(ValueError, match=match):
+        coco_json.read(str(path))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match='There is no annotation file'):
+        coco_json.read(str(tmp_path / 'absent.json'))

@@ -1,0 +1,111 @@
+import io
+
+import numpy as np
+import pytest
+from faster_coco_eval.core import mask as coco_mask
+from PIL import Image
+
+from object_detection.dataset_tools import coco_masks, outlines
+from object_detection.dataset_tools.unusable import UnusableError
+
+SIZE = (20, 30)
+
+
+def _oracle(segmentation) -> np.ndarray:
+    encoded = coco_mask.frPyObjects(segmentation, *SIZE)
+    return coco_mask.decode(coco_mask.merge(encoded) if isinstance(encoded, list) else encoded)
+
+
+def test_polygon_by_hand():
+    mask = coco_masks.decode([[2, 3, 7, 3, 7, 5, 2, 5]], *SIZE)
+    expected = np.zeros(SIZE, np.uint8)
+    expected[3:5, 2:7] = 1
+    np.testing.assert_array_equal(mask, expected)
+    assert mask.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    'segmentation',
+    [
+        [[2.2, 3.7, 17.4, 5.1, 9.9, 15.5]],
+        [[1, 1, 5, 1, 5, 5], [10.5, 8, 20, 9, 15, 18.25, 11, 17]],
+        [[-4, -3, 40, 5, 12, 25]],
+        [[3, 3, 3, 3, 3, 3]],
+    ],
+    ids=['one', 'parts', 'beyond the edge', 'point'],
+)
+def test_polygons_are_coco_s(segmentation):
+    np.testing.assert_array_equal(coco_masks.decode(segmentation, *SIZE), _oracle(segmentation))
+
+
+def test_line_is_passed_over():
+    polygon = [2, 3, 7, 3, 7, 5]
+    np.testing.assert_array_equal(
+        coco_masks.decode([[1, 1, 9, 9], polygon], *SIZE), coco_masks.decode([polygon], *SIZE)
+    )
+
+
+@pytest.mark.parametrize('density', [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize('height', [3, 400])
+def test_run_lengths_compressed_or_not(density, height):
+    mask = np.random.default_rng(0).random((height, 17)) < density
+    # Long and short runs, as differences of both signs.
+    mask[:, 3:9] = density > 0.1
+    compressed = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    for segmentation in (
+        outlines.encode_rle(mask),
+        {'size': compressed['size'], 'counts': compressed['counts']},
+        {'size': compressed['size'], 'counts': compressed['counts'].decode()},
+    ):
+        np.testing.assert_array_equal(coco_masks.decode(segmentation, *mask.shape), mask)
+
+
+@pytest.mark.parametrize(
+    'segmentation',
+    [
+        None,
+        [],
+        5,
+        'text',
+        [[1, 2, 3, 4]],
+        [[1, 2, 3, 4, 5, 6, 7]],
+        [['a'] * 6],
+        [[None] * 6],
+        [[float('nan')] * 6],
+        [[1, 1, 5, 1, 5, 1e9]],
+        {'size': list(SIZE)},
+        {'size': [20, 31], 'counts': [620]},
+        {'size': list(SIZE), 'counts': [599]},
+        {'size': list(SIZE), 'counts': [700, -100]},
+        {'size': list(SIZE), 'counts': [10**30]},
+        {'size': list(SIZE), 'counts': 'zzz'},
+        {'size': list(SIZE), 'counts': 5},
+    ],
+    ids=str,
+)
+def test_unusable(segmentation):
+    with pytest.raises(UnusableError) as caught:
+        coco_masks.decode(segmentation, *SIZE)
+    assert caught.value.reason == 'bad_mask'
+
+
+def test_png_keeps_values():
+    mask = coco_masks.decode([[2, 3, 7, 3, 7, 5]], *SIZE)
+    with Image.open(io.BytesIO(coco_masks.to_png(mask))) as image:
+        assert image.mode == 'L'
+        np.testing.assert_array_equal(np.asarray(image), mask)
+
+
+def test_real_annotations(shared):
+    import json
+
+    path = shared / 'data/coco_permissive/annotations/instances_val.json'
+    document = json.loads(path.read_text())
+    sizes = {image['id']: (image['height'], image['width']) for image in document['images']}
+    for annotation in document['annotations'][::10]:
+        size = sizes[annotation['image_id']]
+        encoded = coco_mask.frPyObjects(annotation['segmentation'], *size)
+        encoded = coco_mask.merge(encoded) if isinstance(encoded, list) else encoded
+        np.testing.assert_array_equal(
+            coco_masks.decode(annotation['segmentation'], *size), coco_mask.decode(encoded)
+        )

@@ -1,0 +1,60 @@
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+
+from object_detection.dataset_tools import create_coco_tf_record
+from tests import goldens
+from tests.dataset_tools import records
+
+
+@pytest.fixture(autouse=True)
+def parsed_flags():
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS(['test'])
+    with flagsaver.flagsaver():
+        yield
+
+
+def test_names_and_values_are_the_reference_s(tmp_path, capsys):
+    case = goldens.load('tf_examples', 'coco_keypoints')
+    folder = goldens.COMPONENTS / 'examples'
+    with flagsaver.flagsaver(
+        include_masks=True,
+        val_image_dir=str(folder / 'images'),
+        val_annotations_file=str(folder / 'instances.json'),
+        val_keypoint_annotations_file=str(folder / 'person_keypoints.json'),
+        output_dir=str(tmp_path),
+        val_num_shards=2,
+    ):
+        create_coco_tf_record.main(['program'])
+    assert 'val: 3 examples in 2 shards' in capsys.readouterr().out
+    first, second = (records.read(tmp_path / f'coco_val.record-0000{i}-of-00002') for i in (0, 1))
+    for index, features in enumerate([first[0], second[0], first[1]]):
+        for key, values in records.as_golden(features):
+            if key != 'image/object/class/label':
+                expected = case.outputs[f'ex{index}/{key}']
+                assert values.astype(expected.dtype) == pytest.approx(expected, rel=1e-6), key
+
+
+def test_default_numbers_of_shards_are_the_reference_s():
+    defaults = [flags.FLAGS[f'{split}_num_shards'].default for split in ('train', 'val', 'testdev')]
+    assert defaults == [100, 50, 50]
+
+
+@pytest.mark.parametrize(
+    ('given', 'match'),
+    [
+        ({}, 'Give --train_image_dir'),
+        ({'val_image_dir': 'x'}, 'only --val_image_dir'),
+        ({'testdev_annotations_file': 'x'}, 'only --testdev_annotations_file'),
+        ({'train_densepose_annotations_file': 'x'}, 'needs the images and annotations of train'),
+    ],
+)
+def test_incomplete_arguments(given, match):
+    with flagsaver.flagsaver(**given), pytest.raises(app.UsageError, match=match):
+        create_coco_tf_record.main(['program'])
+
+
+def test_stray_argument():
+    with pytest.raises(app.UsageError, match='stray'):
+        create_coco_tf_record.main(['program', 'stray'])

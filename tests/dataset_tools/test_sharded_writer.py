@@ -1,0 +1,89 @@
+import pytest
+import tensorflow as tf
+
+from object_detection.dataset_tools import sharded_writer
+
+
+def _write(prefix: str, num_shards: int, records: list[bytes]) -> dict[int, str]:
+    paths = {}
+    for shard in range(num_shards):
+        paths[shard] = sharded_writer.temporary_path(prefix, shard, num_shards)
+        with sharded_writer.open_for_writing(paths[shard]) as file:
+            for record in records:
+                sharded_writer.write_record(file, record)
+    return paths
+
+
+def _names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_tensorflow_reads_what_was_written(tmp_path):
+    records = [b'', b'one', bytes(range(256)) * 1000]
+    prefix = str(tmp_path / 'a.record')
+    sharded_writer.publish(_write(prefix, 1, records), prefix, 1)
+    # Checksums are verified on reading.
+    dataset = tf.data.TFRecordDataset(f'{prefix}-00000-of-00001')
+    assert list(dataset.as_numpy_iterator()) == records
+
+
+def test_suffix_does_not_compress(tmp_path):
+    prefix = str(tmp_path / 'a.gz')
+    with sharded_writer.open_for_writing(prefix) as file:
+        file.write(b'plain')
+    assert (tmp_path / 'a.gz').read_bytes() == b'plain'
+
+
+def test_publish_replaces_earlier_sets_and_nothing_else(tmp_path):
+    kept = ['data', 'data-00000-of-00003.bak', 'data-2', 'data2-00000-of-00003', 'x']
+    gone = ['data-00000-of-00003', 'data-00001-of-00003', f'data-00001-of-00003.tmp-{"0" * 32}']
+    for name in kept + gone + ['data-00000-of-00002']:
+        (tmp_path / name).write_text('old')
+    (tmp_path / 'data-x').mkdir()
+    (tmp_path / 'data-x' / 'data-00000-of-00003').write_text('old')
+    prefix = str(tmp_path / 'data')
+    paths = _write(prefix, 2, [b'new'])
+    sharded_writer.publish(paths, prefix, 2)
+    new = ['data-00000-of-00002', 'data-00001-of-00002']
+    assert _names(tmp_path) == sorted(kept + new + ['data-x'])
+    assert _names(tmp_path / 'data-x') == ['data-00000-of-00003']
+    assert all((tmp_path / name).read_bytes() != b'old' for name in new)
+    assert all((tmp_path / name).read_bytes() == b'old' for name in kept)
+    # As a runner that repeats a step would.
+    sharded_writer.publish(paths, prefix, 2)
+    assert _names(tmp_path) == sorted(kept + new + ['data-x'])
+
+
+def test_temporary_files_are_not_shards(tmp_path):
+    prefix = str(tmp_path / 'data')
+    _write(prefix, 2, [b'new'])
+    assert len(_names(tmp_path)) == 2
+    assert not list(tmp_path.glob('data-?????-of-?????'))
+    sharded_writer.remove_temporary_files(prefix)
+    assert not _names(tmp_path)
+
+
+def test_prepare_output_makes_the_folder_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prefix = sharded_writer.prepare_output('new/folder/data', 3)
+    assert prefix == str(tmp_path / 'new' / 'folder' / 'data')
+    assert (tmp_path / 'new' / 'folder').is_dir()
+    (tmp_path / f'data-00000-of-00003.tmp-{"0" * 32}').touch()
+    assert sharded_writer.prepare_output('data', 3) == str(tmp_path / 'data')
+    assert _names(tmp_path) == ['new']
+
+
+@pytest.mark.parametrize(
+    ('prefix', 'num_shards', 'match'),
+    [
+        ('a', 0, 'number of shards must be between 1 and 99999. Received: 0'),
+        ('a', 100_000, 'Received: 100000'),
+        ('folder/', 1, 'output prefix'),
+        ('a*', 1, 'output prefix'),
+    ],
+)
+def test_output_that_cannot_be_used(tmp_path, monkeypatch, prefix, num_shards, match):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=match):
+        sharded_writer.prepare_output(prefix, num_shards)
+    assert not _names(tmp_path)

@@ -1,0 +1,241 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core.groundtruth import Groundtruth
+from tests import tiny_models as tiny
+
+SEEDS = tf.constant([[3, 1], [4, 1]])
+LOSSES = {
+    'Loss/RPNLoss/localization_loss',
+    'Loss/RPNLoss/objectness_loss',
+    'Loss/BoxClassifierLoss/localization_loss',
+    'Loss/BoxClassifierLoss/classification_loss',
+    'Loss/BoxClassifierLoss/mask_loss',
+}
+
+
+def stages(number: int) -> str:
+    return f'model {{ faster_rcnn {{ number_of_stages: {number} }} }}'
+
+
+def shapes(images: tf.Tensor) -> tf.Tensor:
+    return tf.tile(tf.shape(images)[tf.newaxis, 1:], [tf.shape(images)[0], 1])
+
+
+def train_losses(detector, images, groundtruth, seeds=SEEDS):
+    predictions = detector.predict(
+        detector.normalize(images), shapes(images), True, groundtruth, seeds
+    )
+    return detector.loss(predictions, groundtruth, seeds)
+
+
+@pytest.fixture(scope='module')
+def detector():
+    return tiny.tiny_detector()
+
+
+@pytest.fixture(scope='module')
+def images():
+    return tiny.random_images(2)
+
+
+@pytest.fixture(scope='module')
+def groundtruth():
+    return tiny.random_groundtruth(2)
+
+
+def test_detections_have_the_documented_shapes(detector, images):
+    preprocessed, true_shapes = detector.preprocess(tf.cast(images, tf.uint8))
+    detections = detector.postprocess(detector.predict(preprocessed, true_shapes), true_shapes)
+    found = {key: tuple(value.shape) for key, value in detections.items()}
+    assert found == {
+        'detection_boxes': (2, 6, 4),
+        'detection_scores': (2, 6),
+        'detection_classes': (2, 6),
+        'detection_multiclass_scores': (2, 6, 5),
+        'detection_anchor_indices': (2, 6),
+        'num_detections': (2,),
+        'detection_masks': (2, 6, 14, 14),
+        'raw_detection_boxes': (2, 16, 4),
+        'raw_detection_scores': (2, 16, 5),
+    }
+    boxes = detections['detection_boxes'].numpy()
+    assert boxes.min() >= 0
+    assert boxes.max() <= 1
+    scores = detections['detection_scores'].numpy()
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize('number', [1, 2, 3])
+def test_each_number_of_stages_has_its_losses_and_detections(number, images, groundtruth):
+    detector = tiny.tiny_detector(stages(number))
+    losses = train_losses(detector, images, groundtruth)
+    wanted = {1: 'RPN', 2: 'RPN BoxClassifierLoss/c BoxClassifierLoss/l', 3: 'Loss'}[number].split()
+    assert set(losses) == {name for name in LOSSES if any(part in name for part in wanted)}
+    assert all(np.isfinite(loss) and loss >= 0 for loss in losses.values())
+    detections = detector.postprocess(
+        detector.predict(detector.normalize(images), shapes(images)), shapes(images)
+    )
+    assert ('detection_classes' in detections) == (number > 1)
+    assert ('detection_masks' in detections) == (number > 2)
+
+
+def test_every_trainable_variable_gets_a_gradient(detector, images, groundtruth):
+    with tf.GradientTape() as tape:
+        losses = train_losses(detector, images, groundtruth)
+        total = tf.add_n(list(losses.values()))
+    variables = {v.path: v.value for v in detector.trainable_variables}
+    gradients = tape.gradient(total, variables)
+    assert [path for path, gradient in gradients.items() if gradient is None] == []
+
+
+def test_graph_with_unknown_sizes_equals_eager(detector, images, groundtruth):
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.float32)])
+    def detect(batch):
+        predictions = detector.predict(detector.normalize(batch), shapes(batch))
+        return detector.postprocess(predictions, shapes(batch))
+
+    predictions = detector.predict(detector.normalize(images), shapes(images))
+    eager = detector.postprocess(predictions, shapes(images))
+    for key, value in detect(images).items():
+        np.testing.assert_allclose(value, eager[key], rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_static_execution_gives_the_same_numbers_and_compiles(images, groundtruth):
+    native = tiny.tiny_detector()
+    static = tiny.tiny_detector(tiny.STATIC)
+    for name, variable in static.named_variables().items():
+        variable.assign(native.named_variables()[name])
+    wanted = train_losses(native, images, groundtruth)
+    compiled = tf.function(train_losses, jit_compile=True)(static, images, groundtruth)
+    for name, loss in train_losses(static, images, groundtruth).items():
+        np.testing.assert_allclose(loss, wanted[name], rtol=1e-4, err_msg=name)
+        np.testing.assert_allclose(compiled[name], wanted[name], rtol=1e-3, err_msg=name)
+
+
+def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, groundtruth):
+    def sampled(order):
+        rows = Groundtruth(
+            *(
+                tf.gather(field, order) if isinstance(field, tf.Tensor) else field
+                for field in groundtruth
+            )
+        )
+        batch = tf.gather(images, order)
+        predictions = detector.predict(detector.normalize(batch), shapes(batch), False, None, None)
+        proposals = detector.rpn.propose(predictions, shapes(batch))
+        boxes = rows.boxes * tiny.IMAGE_SIZE
+        seeds = tf.gather(SEEDS, order)
+        return detector.box_stage.sample(proposals, boxes, rows, seeds).boxes
+
+    np.testing.assert_allclose(sampled([0, 1])[0], sampled([1, 0])[1], rtol=1e-5)
+
+
+def test_sampled_proposals_keep_their_order(detector, images, groundtruth):
+    predictions = detector.predict(detector.normalize(images), shapes(images))
+    proposals = detector.rpn.propose(predictions, shapes(images))
+    sample = detector.box_stage.sample(
+        proposals, groundtruth.boxes * tiny.IMAGE_SIZE, groundtruth, SEEDS
+    )
+    for image in range(2):
+        count = int(sample.count[image])
+        scores = sample.scores[image, :count].numpy()
+        assert count > 1
+        assert (np.diff(scores) <= 0).all()
+        assert not sample.boxes[image, count:].numpy().any()
+
+
+def test_images_without_objects_train(detector, images):
+    empty = Groundtruth(
+        boxes=tf.zeros([2, 3, 4]),
+        classes=tf.zeros([2, 3, tiny.NUM_CLASSES]),
+        weights=tf.zeros([2, 3]),
+        masks=tf.zeros([2, 3, tiny.MASK_CROP, tiny.MASK_CROP]),
+        masks_are_crops=True,
+    )
+    losses = train_losses(detector, images, empty)
+    assert all(np.isfinite(loss) for loss in losses.values())
+    assert losses['Loss/BoxClassifierLoss/mask_loss'] == 0
+    assert losses['Loss/BoxClassifierLoss/localization_loss'] == 0
+    assert losses['Loss/RPNLoss/objectness_loss'] > 0
+
+
+def test_training_without_masks_says_what_is_missing(detector, images, groundtruth):
+    with pytest.raises(ValueError, match='load_instance_masks'):
+        train_losses(detector, images, groundtruth._replace(masks=None))
+    with pytest.raises(ValueError, match='needs `groundtruth`'):
+        detector.predict(detector.normalize(images), shapes(images), training=True)
+
+
+def test_padding_does_not_move_masks_or_boxes(detector):
+    """The same image in a padded frame gives detections in the same frame: the true image's."""
+    image = tiny.random_images(1)
+    padded = tf.pad(detector.normalize(image), [[0, 0], [0, 0], [0, 64], [0, 0]])
+    true_shapes = shapes(image)
+    detections = detector.postprocess(detector.predict(padded, true_shapes), true_shapes)
+    boxes = detections['detection_boxes']
+    frame = tf.constant([1.0, 0.5, 1.0, 0.5])
+    predictions = detector.predict(padded, true_shapes)
+    crops = detector._cropper(
+        predictions['rpn_features_to_crop'],
+        boxes * frame * tf.constant([64.0, 128.0, 64.0, 128.0]),
+        64,
+        128,
+    )
+    logits = detector.mask_stage.head(crops, training=False)
+    classes = tf.cast(detections['detection_classes'], tf.int32)
+    wanted = tf.sigmoid(detector.mask_stage.select_class(logits, classes))
+    count = int(detections['num_detections'][0])
+    assert count > 0
+    np.testing.assert_allclose(
+        detections['detection_masks'][0, :count], wanted[:count], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_named_variables_are_unique_and_stable():
+    first, second = tiny.tiny_detector(), tiny.tiny_detector(seed=1)
+    names = list(first.named_variables())
+    assert names == list(second.named_variables())
+    assert 'backbone/conv1_conv/kernel' in names
+    assert {name.split('/')[0] for name in names} == {
+        'backbone',
+        'fpn',
+        'box_classifier',
+        'rpn',
+        'box_head',
+        'mask_head',
+    }
+
+
+def test_crops_and_full_masks_give_nearly_the_same_loss(detector, images):
+    """Both forms of the same ellipses; the crop form interpolates twice."""
+    size = 14
+    rng = np.random.default_rng(0)
+    boxes = np.zeros((2, 3, 4), np.float32)
+    full = np.zeros((2, 3, tiny.IMAGE_SIZE, tiny.IMAGE_SIZE), np.float32)
+    position = np.arange(tiny.IMAGE_SIZE) / (tiny.IMAGE_SIZE - 1)
+    for image in range(2):
+        for row in range(3):
+            top, left = rng.uniform(0, 0.4, 2)
+            height, width = rng.uniform(0.3, 0.6, 2)
+            boxes[image, row] = top, left, top + height, left + width
+            y = (position - top - height / 2) / (height / 2)
+            x = (position - left - width / 2) / (width / 2)
+            full[image, row] = y[:, None] ** 2 + x[None] ** 2 <= 1
+    axis = np.linspace(-1, 1, size)
+    crop = (axis[:, None] ** 2 + axis[None] ** 2 <= 1).astype(np.float32)
+    crops = np.broadcast_to(crop, (2, 3, size, size))
+    common = {
+        'boxes': tf.constant(boxes),
+        'classes': tf.one_hot([[0, 1, 2]] * 2, tiny.NUM_CLASSES),
+        'weights': tf.ones([2, 3]),
+    }
+    losses = [
+        train_losses(detector, images, Groundtruth(**common, masks=tf.constant(masks), **form))[
+            'Loss/BoxClassifierLoss/mask_loss'
+        ]
+        for masks, form in ((full, {}), (crops, {'masks_are_crops': True}))
+    ]
+    assert losses[0] > 0
+    np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)

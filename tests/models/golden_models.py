@@ -1,0 +1,118 @@
+"""Whole detectors of the reference: configs, weights and tensors from ../shared/goldens/models."""
+
+import functools
+import importlib.util
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.protos import faster_rcnn_pb2, pipeline_pb2
+
+GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
+
+
+class GoldenModel:
+    """One detector of the reference.
+
+    Attributes:
+      config: its FasterRcnn message.
+      facts: the json beside its arrays.
+      arrays: name -> array.
+      unused: checkpoint keys that `fill` has not read yet.
+    """
+
+    def __init__(self, name: str):
+        if not GOLDENS.is_dir():
+            pytest.skip('needs ../shared/goldens')
+        self.facts = json.loads((GOLDENS / 'models' / f'{name}.json').read_text())
+        with np.load(GOLDENS / 'models' / f'{name}.npz') as archive:
+            self.arrays = {key: archive[key] for key in archive.files}
+        pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+        text_format.Parse(self.facts['config'].replace('@GOLDENS@', str(GOLDENS)), pipeline)
+        self.config: faster_rcnn_pb2.FasterRcnn = pipeline.model.faster_rcnn
+        self._shapes = {key: tuple(shape) for key, shape, _ in self.facts['variables']}
+        self.unused = set(self._shapes)
+
+    def images(self) -> np.ndarray:
+        """Returns the images, resized and padded to a square, float32 [B, H, W, 3] in 0..255."""
+        images = self.arrays['images']
+        size = self.facts['tensors']['preprocess/inputs']['shape'][1]
+        scale = size / max(images.shape[1:3])
+        target = [round(side * scale) for side in images.shape[1:3]]
+        resized = tf.compat.v1.image.resize(images.astype(np.float32), target)
+        return tf.image.pad_to_bounding_box(resized, 0, 0, size, size).numpy()
+
+    def fill(self, layers: Sequence[keras.layers.Layer], prefix: str) -> None:
+        """Gives `layers` the reference's weights.
+
+        Args:
+          layers: as many as there are keys that match.
+          prefix: of their checkpoint keys, with `{}` for the index in `layers`.
+        """
+        recipe = _recipe()
+        for i, layer in enumerate(layers):
+            for variable in layer.variables:
+                key = f'model/{prefix.format(i)}/{variable.name}{recipe.SUFFIX}'
+                shape = self._shapes[key]
+                assert tuple(variable.shape) == shape, (key, variable.path)
+                variable.assign(recipe.weight(key, shape, self.facts['recipe']['s']))
+                self.unused.discard(key)
+
+    def check(self, name: str, ours: tf.Tensor, *, tolerance: float = 5e-5) -> None:
+        """Asserts that `ours` is the recorded tensor, relative to that tensor's own spread."""
+        info = self.facts['tensors'][name]
+        ours = np.asarray(ours, np.float64)
+        assert list(ours.shape) == info['shape'], name
+        if info['stored'] == 'full':
+            expected = self.arrays[name].ravel()
+            received = ours.ravel()
+        else:
+            expected = self.arrays[f'{name}#val']
+            received = ours.ravel()[self.arrays[f'{name}#idx']]
+        error = np.abs(received - expected).max() / info['std']
+        assert error <= tolerance, f'{name}: differs by {error:.2g} of its spread'
+
+
+def layers_with_weights(model: keras.Model) -> list[keras.layers.Layer]:
+    """Returns the layers as the reference's checkpoints count them."""
+    return [layer for layer in model.layers if layer.variables]
+
+
+def crop(features: np.ndarray, boxes: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear crops of one map [H, W, C] at normalized boxes [P, 4], [P, size, size, C].
+
+    The last sample of a box that ends at the border lies exactly there, as in the reference.
+    """
+    share = np.linspace(0, 1, size)
+
+    def weights(low: float, high: float, length: int) -> np.ndarray:
+        positions = (low * (1 - share) + high * share) * (length - 1)
+        return np.maximum(0, 1 - np.abs(positions[:, None] - np.arange(length)))
+
+    height, width, _ = features.shape
+    return np.stack(
+        [
+            np.einsum(
+                'hy,wx,yxc->hwc',
+                weights(ymin, ymax, height),
+                weights(xmin, xmax, width),
+                features,
+                optimize=True,
+            )
+            for ymin, xmin, ymax, xmax in boxes
+        ]
+    ).astype(np.float32)
+
+
+@functools.cache
+def _recipe() -> Callable:
+    spec = importlib.util.spec_from_file_location('recipe', GOLDENS / 'recipe.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

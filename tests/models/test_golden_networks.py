@@ -1,0 +1,134 @@
+"""Backbone, pyramid and heads give the reference's numbers with the reference's weights."""
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders import (
+    box_predictor_builder,
+    feature_extractor_builder,
+    hyperparams_builder,
+)
+from object_detection.core import roi_align
+from object_detection.models.feature_extractors import FeatureExtractor
+from object_detection.predictors.rpn_head import RpnHead
+from tests.models.golden_models import GoldenModel, crop, layers_with_weights
+
+PROPOSALS = '_feature_extractor_for_proposal_features'
+BOX_CLASSIFIER = '_feature_extractor_for_box_classifier_features/layer_with_weights-{}'
+RPN = '_first_stage_box_predictor/_prediction_heads'
+SECOND_STAGE = '_mask_rcnn_box_predictor'
+
+
+def test_resnet50_fpn():
+    golden = GoldenModel('faster_rcnn_resnet50_v1_fpn_640x640')
+    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
+    golden.fill(
+        layers_with_weights(extractor.backbone),
+        PROPOSALS + '/classification_backbone/layer_with_weights-{}',
+    )
+    _fill_pyramid(golden, extractor)
+    maps = _check_proposals(golden, extractor)
+
+    boxes = golden.arrays['predict/proposal_boxes_normalized']
+    levels = roi_align.fpn_levels(tf.constant(boxes), 256, 256, len(maps)).numpy()
+    crops = np.concatenate(
+        [
+            crop(maps[level][image].numpy(), boxes[image, [i]], golden.config.initial_crop_size)
+            for image in range(2)
+            for i, level in enumerate(levels[image])
+        ]
+    )
+    features = extractor.box_classifier_features(tf.nn.max_pool2d(crops, 2, 2, 'VALID'))
+    classifier = extractor.box_classifier
+    golden.fill([classifier._first, classifier._norm, classifier._second], BOX_CLASSIFIER)
+    features = extractor.box_classifier_features(tf.nn.max_pool2d(crops, 2, 2, 'VALID'))
+    _check_box_head(golden, features)
+
+    assert not golden.unused
+    penalty = sum(float(loss) for loss in extractor.losses)
+    np.testing.assert_allclose(penalty, golden.facts['regularization_losses']['sum'], rtol=1e-5)
+    heads = [key for key in golden.facts['trainable_keys'] if '_box_predictor' in key]
+    assert len(extractor.trainable_variables) == golden.facts['num_trainable'] - len(heads)
+
+
+def test_resnet50_with_masks():
+    golden = GoldenModel('mask_rcnn_resnet50_keras')
+    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=False)
+    golden.fill(layers_with_weights(extractor.backbone), PROPOSALS + '/layer_with_weights-{}')
+    golden.fill(layers_with_weights(extractor.box_classifier), BOX_CLASSIFIER)
+    (features,) = _check_proposals(golden, extractor)
+
+    def box_features(boxes):
+        size = golden.config.initial_crop_size
+        crops = [crop(features[i].numpy(), boxes[i], size) for i in range(2)]
+        pooled = tf.nn.max_pool2d(np.concatenate(crops), 2, 2, 'VALID')
+        return extractor.box_classifier_features(pooled)
+
+    _check_box_head(golden, box_features(golden.arrays['predict/proposal_boxes_normalized']))
+
+    _, mask_head = box_predictor_builder.build(golden.config.second_stage_box_predictor, 12)
+    detected = box_features(golden.arrays['predict/detection_boxes'])
+    mask_head(detected)
+    golden.fill(
+        [mask_head._convs[0], mask_head._activation, mask_head._activation, mask_head._last],
+        SECOND_STAGE + '/_third_stage_heads/mask_predictions/_mask_predictor_layers/{}',
+    )
+    golden.check('predict/mask_predictions', mask_head(detected))
+    assert not golden.unused
+
+
+def _fill_pyramid(golden: GoldenModel, extractor: FeatureExtractor) -> None:
+    layer = extractor.pyramid.get_layer
+    generator = PROPOSALS + '/fpn_features_generator'
+    golden.fill([layer('projection_5')], generator + '/top_layers/{}')
+    for i, level in enumerate((4, 3, 2)):
+        golden.fill([layer(f'projection_{level}')], f'{generator}/residual_blocks/{i}/{{}}')
+        smoothing = [layer(f'smoothing_{level}'), layer(f'smoothing_{level}_bn')]
+        golden.fill(smoothing, f'{generator}/conv_layers/{i}/{{}}')
+    golden.fill(
+        [layer('coarse_6'), layer('coarse_6_bn')], PROPOSALS + '/coarse_feature_layers/0/{}'
+    )
+
+
+def _check_proposals(golden: GoldenModel, extractor: FeatureExtractor) -> list[tf.Tensor]:
+    images = extractor.normalize(tf.constant(golden.images()))
+    golden.check('preprocess/inputs', images)
+    maps = extractor.proposal_features(images)
+    for i, level in enumerate(maps):
+        golden.check(f'predict/rpn_features_to_crop.{i}', level)
+
+    cells = sum(level.shape[1] * level.shape[2] for level in maps)
+    anchors = golden.facts['tensors']['predict/anchors']['shape'][0] // cells
+    hyperparams = hyperparams_builder.build(
+        golden.config.first_stage_box_predictor_conv_hyperparams
+    )
+    head = RpnHead([anchors] * len(maps), hyperparams=hyperparams)
+    head(maps)
+    golden.fill([head._conv], '_first_stage_box_predictor_first_conv/layer_with_weights-{}')
+    golden.fill(head._box_heads, RPN + '/box_encodings/{}/_box_encoder_layers/0')
+    golden.fill(
+        head._class_heads, RPN + '/class_predictions_with_background/{}/_class_predictor_layers/0'
+    )
+    predictions = head(maps)
+    golden.check('predict/rpn_box_encodings', predictions.box_codes)
+    golden.check(
+        'predict/rpn_objectness_predictions_with_background', predictions.objectness_logits
+    )
+    for i, level in enumerate(predictions.features):
+        golden.check(f'predict/rpn_box_predictor_features.{i}', level)
+    return maps
+
+
+def _check_box_head(golden: GoldenModel, features: tf.Tensor) -> None:
+    golden.check('predict/box_classifier_features', features)
+    config = golden.config
+    head, _ = box_predictor_builder.build(config.second_stage_box_predictor, config.num_classes)
+    head(features)
+    # The reference's list starts with a layer without weights.
+    golden.fill([head._box_dense], SECOND_STAGE + '/_box_prediction_head/_box_encoder_layers/1')
+    golden.fill(
+        [head._class_dense], SECOND_STAGE + '/_class_prediction_head/_class_predictor_layers/1'
+    )
+    box_codes, class_logits = head(features)
+    golden.check('predict/refined_box_encodings', box_codes)
+    golden.check('predict/class_predictions_with_background', class_logits)

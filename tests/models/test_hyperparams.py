@@ -1,0 +1,76 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from tests import goldens
+
+
+def test_layers_of_the_same_shape_start_different():
+    hyperparams = LayerHyperparams(initializer=keras.initializers.RandomNormal())
+    kernels = []
+    for i in range(2):
+        layer = hyperparams.conv(4, 3, name=f'conv_{i}')
+        layer.build((None, None, None, 2))
+        kernels.append(layer.kernel.numpy())
+    assert np.abs(kernels[0] - kernels[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ('batch_norm', 'force', 'expected'),
+    [
+        (None, False, True),
+        (BatchNormParams(), False, False),
+        (BatchNormParams(), True, True),
+        (BatchNormParams(center=False), False, True),
+    ],
+)
+def test_use_bias(batch_norm, force, expected):
+    hyperparams = LayerHyperparams(batch_norm=batch_norm, force_use_bias=force)
+    assert hyperparams.use_bias is expected
+    assert hyperparams.conv(1, 1, name='conv').use_bias is expected
+    assert hyperparams.conv(1, 1, name='conv', use_bias=True).use_bias is True
+
+
+def test_no_norm_is_the_identity():
+    norm = LayerHyperparams().norm(frozen=False, name='norm')
+    values = tf.constant([[1.0, -2.0]])
+    np.testing.assert_array_equal(norm(values, training=True), values)
+    assert not norm.variables
+
+
+@pytest.mark.parametrize('train', [True, False])
+def test_norm_that_may_not_train_is_frozen(train):
+    hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5, train=train))
+    norm = hyperparams.norm(frozen=False, name='norm')
+    norm(tf.constant([[2.0], [4.0]]), training=True)
+    np.testing.assert_allclose(norm.moving_mean, [1.5 if train else 0.0])
+
+
+@goldens.parametrize('hyperparams', prefix='freezable_bn_ctor_False')
+def test_frozen_norm_equals_the_reference(case_name):
+    _check_norm(case_name, frozen=True)
+
+
+@goldens.parametrize('hyperparams', prefix=('freezable_bn_ctor_None', 'freezable_bn_ctor_True'))
+def test_norm_equals_the_reference(case_name):
+    _check_norm(case_name, frozen=False)
+
+
+def _check_norm(case_name: str, *, frozen: bool) -> None:
+    case = goldens.load('hyperparams', case_name)
+    params = BatchNormParams(
+        momentum=case.params['momentum'], epsilon=case.params['epsilon'], scale=True
+    )
+    norm = LayerHyperparams(batch_norm=params).norm(frozen=frozen, name='norm')
+    norm.build(case.inputs['x'].shape)
+    for name in ('gamma', 'beta', 'moving_mean', 'moving_variance'):
+        getattr(norm, name).assign(np.array(case.params[name], np.float32))
+    outputs = norm(case.inputs['x'], training=case_name.endswith('call_True'))
+    np.testing.assert_allclose(outputs, case.outputs['y'], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(norm.moving_mean, case.outputs['moving_mean_after'], rtol=1e-5)
+    assert len(norm.trainable_variables) == 2
+    np.testing.assert_allclose(
+        norm.moving_variance, case.outputs['moving_variance_after'], rtol=1e-5
+    )

@@ -1,0 +1,262 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
+from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
+from object_detection.builders import (
+    box_coder_builder,
+    matcher_builder,
+    region_similarity_calculator_builder,
+)
+from object_detection.core import sampling
+from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.protos import target_assigner_pb2
+from object_detection.similarities.iou import IouSimilarity
+from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
+from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+from object_detection.target_assigners.target_assigner import TargetAssigner
+from tests import goldens
+
+ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)
+BOXES = np.array([[[0, 0, 4, 4], [8, 8, 8, 8]], [[8, 8, 9, 9], [0, 0, 0, 0]]], np.float32)
+LABELS = np.array([[[0, 1], [1, 0]], [[0, 2], [0, 0]]], np.float32)
+WEIGHTS = np.array([[0.5, 0], [1, 0]], np.float32)
+UNMATCHED_LABEL = np.array([7, 0], np.float32)
+
+
+def _assigner(negative_class_weight=1.0, similarity=None, coder=None, **matcher):
+    return TargetAssigner(
+        similarity or IouSimilarity(),
+        ArgMaxMatcher(**matcher),
+        coder or FasterRcnnBoxCoder(),
+        negative_class_weight,
+    )
+
+
+@pytest.mark.parametrize('use_matmul_gather', [False, True])
+@pytest.mark.parametrize('batched_anchors', [False, True])
+def test_by_hand(use_matmul_gather, batched_anchors):
+    assigner = _assigner(
+        negative_class_weight=0.3,
+        matched_threshold=0.7,
+        unmatched_threshold=0.3,
+        use_matmul_gather=use_matmul_gather,
+    )
+    anchors = np.stack([ANCHORS, ANCHORS]) if batched_anchors else ANCHORS
+    targets = assigner.assign(anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    np.testing.assert_array_equal(targets.matches, [[0, -2, -1, 0], [-1, -1, 0, -1]])
+    np.testing.assert_allclose(targets.class_weights, [[0.5, 0, 0.3, 0.5], [0.3, 0.3, 1, 0.3]])
+    np.testing.assert_allclose(targets.box_weights, [[0.5, 0, 0, 0.5], [0, 0, 1, 0]])
+    np.testing.assert_array_equal(
+        targets.class_targets, [[[0, 1], [7, 0], [7, 0], [0, 1]], [[7, 0], [7, 0], [0, 2], [7, 0]]]
+    )
+    expected = np.zeros([2, 4, 4])
+    expected[0, 3] = [0, 10 * 0.5 / 3, 0, 5 * np.log(4 / 3)]
+    np.testing.assert_allclose(targets.box_targets, expected, atol=1e-5)
+
+
+def test_anchors_on_ignored_ground_truth_are_no_negatives():
+    weights = np.zeros([2, 2], np.float32)
+    targets = _assigner(matched_threshold=0.5).assign(
+        ANCHORS, BOXES, LABELS, weights, UNMATCHED_LABEL
+    )
+    np.testing.assert_array_equal(targets.matches[1], [-1, -1, 0, -1])
+    np.testing.assert_array_equal(targets.class_weights[1], [1, 1, 0, 1])
+    np.testing.assert_array_equal(targets.box_weights, np.zeros([2, 4]))
+
+
+def test_padding_rows_change_nothing():
+    assigner = _assigner(matched_threshold=0.5, force_match_for_each_row=True)
+    rows = [BOXES, LABELS, WEIGHTS]
+    padded = [np.concatenate([row, np.zeros_like(row)], axis=1) for row in rows]
+    expected = assigner.assign(ANCHORS, *rows, UNMATCHED_LABEL)
+    for actual, value in zip(
+        assigner.assign(ANCHORS, *padded, UNMATCHED_LABEL), expected, strict=True
+    ):
+        np.testing.assert_array_equal(actual, value)
+
+
+def test_no_gradient_flows_through_targets():
+    anchors = tf.Variable(ANCHORS)
+    with tf.GradientTape() as tape:
+        targets = _assigner(matched_threshold=0.5).assign(
+            anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL
+        )
+    assert tape.gradient(targets.box_targets, anchors) is None
+
+
+def _random_batch(num_rows):
+    random = np.random.default_rng(num_rows)
+    corners = random.uniform(0, 0.6, [2, num_rows, 2])
+    boxes = np.concatenate([corners, corners + random.uniform(0.1, 0.4, corners.shape)], axis=-1)
+    weights = random.integers(0, 3, [2, num_rows]) / 2
+    # Rows of weight 0 are zero size boxes, as padding is.
+    boxes *= (weights > 0)[..., np.newaxis]
+    labels = np.eye(5)[random.integers(1, 5, [2, num_rows])]
+    seeds = np.array([[0, 1], [5, 2]], np.int32)
+    return [*(array.astype(np.float32) for array in (boxes, labels, weights)), seeds]
+
+
+def _grid_anchors():
+    y, x = np.meshgrid(np.arange(0.1, 1, 0.1), np.arange(0.1, 1, 0.1), indexing='ij')
+    centers = np.stack([y.ravel(), x.ravel()], axis=-1)
+    return np.concatenate([centers - 0.12, centers + 0.12], axis=-1).astype(np.float32)
+
+
+def _assign_and_sample(assigner):
+    def function(boxes, labels, weights, seeds):
+        anchors = tf.constant(_grid_anchors())
+        unmatched_label = tf.one_hot(0, 5)
+        targets = assigner.assign(anchors, boxes, labels, weights, unmatched_label)
+        noise = sampling.sampling_noise(seeds, tf.shape(anchors)[0])
+        sampled = sampling.sample_balanced(
+            targets.class_weights > 0, targets.matches >= 0, 16, 0.25, noise
+        )
+        indices, valid = sampling.sampled_indices(sampled, 16)
+        codes = sampling.gather_rows(targets.box_targets, indices)
+        return *targets, sampled, indices, valid, codes
+
+    return function
+
+
+SIGNATURE = [
+    tf.TensorSpec([None, None, 4]),
+    tf.TensorSpec([None, None, 5]),
+    tf.TensorSpec([None, None]),
+    tf.TensorSpec([None, 2], tf.int32),
+]
+
+
+@pytest.mark.parametrize('num_rows', [0, 6])
+@pytest.mark.parametrize('mode', ['graph', 'xla', 'xla_static'])
+@pytest.mark.parametrize('use_matmul_gather', [False, True])
+def test_assignment_and_sampling_compile(num_rows, mode, use_matmul_gather):
+    function = _assign_and_sample(
+        _assigner(
+            matched_threshold=0.5,
+            unmatched_threshold=0.3,
+            force_match_for_each_row=True,
+            use_matmul_gather=use_matmul_gather,
+        )
+    )
+    signature = None if mode == 'xla_static' else SIGNATURE
+    traced = tf.function(function, input_signature=signature, jit_compile=mode != 'graph')
+    batch = [tf.constant(array) for array in _random_batch(num_rows)]
+    expected = function(*batch)
+    assert np.sum(expected[5]) == 2 * 16
+    if num_rows:
+        assert np.sum(expected[4] >= 0) > 2
+    for actual, value in zip(traced(*batch), expected, strict=True):
+        np.testing.assert_allclose(actual, value, rtol=1e-5, atol=1e-5)
+
+
+def test_matmul_gather_gives_identical_numbers():
+    boxes, labels, weights, _ = _random_batch(6)
+    results = [
+        _assigner(matched_threshold=0.5, use_matmul_gather=use_matmul_gather).assign(
+            _grid_anchors(),
+            boxes,
+            labels * np.float32(0.1),
+            weights,
+            UNMATCHED_LABEL.mean() * np.ones(5),
+        )
+        for use_matmul_gather in (False, True)
+    ]
+    for plain, matmul in zip(*results, strict=True):
+        np.testing.assert_array_equal(plain, matmul)
+
+
+def _from_config(config):
+    config = text_format.Parse(config, target_assigner_pb2.TargetAssigner())
+    return TargetAssigner(
+        region_similarity_calculator_builder.build(config.similarity_calculator),
+        matcher_builder.build(config.matcher),
+        box_coder_builder.build(config.box_coder),
+    )
+
+
+UNSCALED = FasterRcnnBoxCoder((1, 1, 1, 1))
+PROPOSAL = {
+    'matched_threshold': 0.7,
+    'unmatched_threshold': 0.3,
+    'force_match_for_each_row': True,
+}
+# Prefix of the case's name -> its assigner; of several prefixes the longest.
+GOLDEN_ASSIGNERS = {
+    'proposal': _assigner(**PROPOSAL),
+    'proposal_matmul': _assigner(**PROPOSAL, use_matmul_gather=True),
+    'detection': _assigner(matched_threshold=0.5),
+    'detection_neg0.3': _assigner(0.3, matched_threshold=0.5),
+    'ssd': _assigner(matched_threshold=0.5, force_match_for_each_row=True),
+    'ssd_neg0.75_ignore': _assigner(0.75, matched_threshold=0.6, unmatched_threshold=0.3),
+    'batch_assign_ssd': _assigner(matched_threshold=0.5, force_match_for_each_row=True),
+    'keypoint_coder': _assigner(matched_threshold=0.5, coder=KeypointBoxCoder(3)),
+    'thresholded_iou_scores': _assigner(
+        matched_threshold=0.5, similarity=ThresholdedIouSimilarity(0.3), coder=UNSCALED
+    ),
+}
+
+
+@goldens.parametrize('target_assigner', prefix=tuple(GOLDEN_ASSIGNERS))
+def test_golden_target_assigner(case_name):
+    case = goldens.load('target_assigner', case_name)
+    prefix = max((name for name in GOLDEN_ASSIGNERS if case_name.startswith(name)), key=len)
+    _check_golden(case, GOLDEN_ASSIGNERS[prefix])
+
+
+def test_golden_target_assigner_from_a_config():
+    case = goldens.load('target_assigner', 'target_assigner_builder')
+    _check_golden(case, _from_config(case.config))
+
+
+def _check_golden(case, assigner):
+    inputs = dict(case.inputs)
+    anchors = inputs.pop('anchors')
+    if 'gt_boxes.0' not in inputs:
+        # One image: the outputs have no batch dimension.
+        names = ('gt_boxes', 'labels', 'weights')
+        inputs |= {f'{name}.0': inputs[name] for name in names if name in inputs}
+    boxes = _padded(inputs, 'gt_boxes')
+    labels = _padded(inputs, 'labels')
+    weights = _padded(inputs, 'weights')
+    if labels is None:
+        labels = np.ones([*boxes.shape[:2], 1], np.float32)
+    if weights is None:
+        weights = np.ones(boxes.shape[:2], np.float32)
+    unmatched_label = inputs.get('unmatched_class_label', np.zeros(1, np.float32))
+    extra = [inputs['keypoints'][None]] if 'keypoints' in inputs else []
+    targets = assigner.assign(anchors, boxes, labels, weights, unmatched_label, *extra)
+    class_weights = np.asarray(targets.class_weights)
+    dimensions = tuple(range(2, np.ndim(targets.class_targets)))
+    actual = {
+        'match': targets.matches,
+        'cls_targets': targets.class_targets,
+        # The reference repeats them for each class.
+        'cls_weights': np.broadcast_to(
+            np.expand_dims(class_weights, dimensions), targets.class_targets.shape
+        ),
+        'reg_targets': targets.box_targets,
+        'reg_weights': targets.box_weights,
+    }
+    for name, value in actual.items():
+        expected = case.outputs[name].reshape(value.shape)
+        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def _padded(inputs, name):
+    """Stacks `name.0`, `name.1`, ... to [B, M, ...], padded with zeros; None without any."""
+    arrays = []
+    while f'{name}.{len(arrays)}' in inputs:
+        arrays.append(inputs[f'{name}.{len(arrays)}'])
+    if not arrays:
+        return None
+    size = max(len(array) for array in arrays)
+    return np.stack([np.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in arrays])
+
+
+def test_other_similarities_take_part():
+    assigner = _assigner(matched_threshold=-10.0, similarity=NegSqDistSimilarity())
+    targets = assigner.assign(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    np.testing.assert_array_equal(targets.matches[0], [0, 0, 1, 0])

@@ -1,0 +1,131 @@
+"""One training step against NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields
+from object_detection.training import schedules, step
+from object_detection.training.optimizers import Momentum
+from tests.training import fakes
+
+
+def _make(data, **options):
+    detector = fakes.FakeDetector()
+    detector.build_variables()
+    optimizer = Momentum(schedules.constant(0.1), momentum=0.0)
+    return step.TrainStep(detector, optimizer, element_spec=data.element_spec, **options)
+
+
+def _gradient(kernel, bias, batch, l2):
+    """Of the fake's losses with respect to the kernel."""
+    features = batch[InputFields.IMAGE].numpy().mean(axis=(1, 2)) / 255.0
+    errors = features @ kernel + bias - batch[InputFields.GROUNDTRUTH_BOXES].numpy()[:, 0]
+    gradient = 2 * features.T @ errors / len(features)
+    return gradient + 2 * l2 * kernel, 2 * errors.mean(axis=0)
+
+
+@pytest.mark.parametrize('regularize', [True, False])
+def test_losses_and_update_by_hand(regularize):
+    data = fakes.dataset(4, 4)
+    train_step = _make(data, add_regularization_loss=regularize)
+    kernel, bias = (variable.numpy() for variable in train_step.detector.head.variables)
+    batch = next(iter(data))
+    losses = train_step(batch)
+    expected, _ = _gradient(kernel, bias, batch, 0.01 if regularize else 0.0)
+    updated = train_step.detector.head.kernel.numpy()
+    np.testing.assert_allclose(updated, kernel - 0.1 * expected, rtol=1e-5, atol=1e-6)
+    penalty = 0.01 * (kernel**2).sum()
+    assert (step.REGULARIZATION_LOSS in losses) == regularize
+    if regularize:
+        assert float(losses[step.REGULARIZATION_LOSS]) == pytest.approx(penalty, rel=1e-5)
+    parts = [float(value) for name, value in losses.items() if name != step.TOTAL_LOSS]
+    assert float(losses[step.TOTAL_LOSS]) == pytest.approx(sum(parts), rel=1e-6)
+    assert int(train_step.step) == 1
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    data = fakes.dataset(4, 4)
+    train_step = _make(data, clip_norm=0.01)
+    kernel, bias = (variable.numpy() for variable in train_step.detector.head.variables)
+    batch = next(iter(data))
+    gradients = _gradient(kernel, bias, batch, 0.01)
+    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+    train_step(batch)
+    updated = train_step.detector.head.kernel.numpy()
+    np.testing.assert_allclose(
+        updated, kernel - 0.1 * gradients[0] * 0.01 / norm, rtol=1e-5, atol=1e-7
+    )
+
+
+def test_frozen_variables_are_neither_trained_nor_given_slots():
+    data = fakes.dataset(4, 2)
+    train_step = _make(data)
+    before = train_step.detector.frozen.kernel.numpy()
+    train_step(next(iter(data)))
+    np.testing.assert_array_equal(train_step.detector.frozen.kernel.numpy(), before)
+    assert set(train_step.optimizer.variables) == {'box_head/dense/kernel', 'box_head/dense/bias'}
+
+
+def test_many_steps_in_one_call_are_the_same_steps():
+    data = fakes.dataset(8, 2, repeat=True)
+    one, many = _make(data), _make(data)
+    for source, target in zip(one.detector.variables, many.detector.variables, strict=True):
+        target.assign(source)
+    first, second = iter(data), iter(data)
+    losses = [one(next(first))] + [one.repeat(first, 1) for _ in range(4)]
+    many(next(second))
+    means = many.repeat(second, 4)
+    total = np.mean([float(loss[step.TOTAL_LOSS]) for loss in losses[1:]])
+    assert float(means[step.TOTAL_LOSS]) == pytest.approx(total, rel=1e-5)
+    np.testing.assert_allclose(
+        one.detector.head.kernel.numpy(), many.detector.head.kernel.numpy(), rtol=1e-5
+    )
+    assert int(many.step) == 5
+
+
+def test_one_replica_of_a_mirrored_strategy_does_the_same():
+    data = fakes.dataset(4, 4)
+    plain = _make(data)
+    strategy = tf.distribute.MirroredStrategy(['CPU:0'])
+    with strategy.scope():
+        distributed = iter(strategy.experimental_distribute_dataset(data))
+        mirrored = _make(distributed)
+        for source, target in zip(plain.detector.variables, mirrored.detector.variables, strict=True):
+            target.assign(source.numpy())
+        plain_losses = plain(next(iter(data)))
+        losses = mirrored(next(distributed))
+    for name, value in plain_losses.items():
+        assert float(losses[name]) == pytest.approx(float(value), rel=1e-5)
+    np.testing.assert_allclose(
+        plain.detector.head.kernel.numpy(), mirrored.detector.head.kernel.numpy(), rtol=1e-5
+    )
+
+
+def test_a_variable_that_no_loss_needs_keeps_its_value():
+    data = fakes.dataset(2, 2)
+    train_step = _make(data, add_regularization_loss=False)
+    detector = train_step.detector
+    detector.loss = lambda predictions, groundtruth, seeds=None: {
+        'Loss/some_loss': tf.reduce_sum(detector.head.bias.value)
+    }
+    before = detector.head.kernel.numpy()
+    train_step(next(iter(data)))
+    np.testing.assert_array_equal(detector.head.kernel.numpy(), before)
+    assert np.any(detector.head.bias.numpy() != 0)
+
+
+def test_seeds_depend_on_the_index_in_the_global_batch_alone():
+    whole = step.sampling_seeds(3, tf.constant(5, tf.int64), tf.constant(4)).numpy()
+    halves = [
+        step.sampling_seeds(3, tf.constant(5, tf.int64), tf.constant(2), tf.constant(r)).numpy()
+        for r in range(2)
+    ]
+    np.testing.assert_array_equal(whole, np.concatenate(halves))
+    assert whole.dtype == np.int32
+    others = [
+        step.sampling_seeds(seed, tf.constant(k, tf.int64), tf.constant(4)).numpy()
+        for seed in (3, 4)
+        for k in (5, 6, 7)
+    ]
+    assert len({tuple(row) for row in np.concatenate(others)}) == 24
