@@ -51,12 +51,12 @@ def main() -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             arguments.input = write_records(arguments.coco, folder)
         print(f'batch size {arguments.batch_size}, mask crops {arguments.mask_crop_size}, flips')
-        print(f'{"setting":>10} {"images/s":>9} {"CPU ms/image":>13} {"resident MB":>12} {"load":>6}')
+        print(f'{"setting":>10} {"images/s":>9} {"CPU ms/image":>13} {"peak MB":>8} {"load":>6}')
         for setting in RESIZERS:
             result = _measure_in_process(arguments, setting)
             print(
                 f'{setting:>10} {result["images_per_second"]:9.1f} '
-                f'{result["cpu_ms_per_image"]:13.1f} {result["resident_mb"]:12.0f} '
+                f'{result["cpu_ms_per_image"]:13.1f} {result["resident_mb"]:8.0f} '
                 f'{result["load"]:6.1f}'
             )
 
@@ -97,21 +97,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
 
 def write_records(coco: pathlib.Path, folder: str, num_shards: int = 4) -> str:
     """Writes the training photos of a COCO-style folder with PNG masks; returns the pattern."""
-    from object_detection.cli.main import main as tfod
-
     prefix = os.path.join(folder, 'train.record')
-    tfod.main(
-        [
-            'convert',
-            'coco',
-            f'--images={coco / "images"}',
-            f'--annotations={coco / "annotations" / "instances_train.json"}',
-            f'--output={prefix}',
-            f'--shards={num_shards}',
-            '--masks',
-        ],
-        standalone_mode=False,
-    )
+    command = [sys.executable, '-m', 'object_detection.cli.main', 'convert', 'coco', '--masks']
+    command += [f'--images={coco / "images"}', f'--output={prefix}', f'--shards={num_shards}']
+    command += [f'--annotations={coco / "annotations" / "instances_train.json"}']
+    subprocess.run(command, check=True)
     return f'{prefix}-?????-of-{num_shards:05d}'
 
 

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> None:
 
 def run() -> None:
     """Parses the command line and runs; users' errors become one line."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     define_flags()
     try:
         app.run(main)

@@ -20,7 +20,7 @@ model {
   faster_rcnn {
     image_resizer { fixed_shape_resizer { height: 64 width: 64 } }
     feature_extractor {
-      fpn { min_level: 2 max_level: 5 additional_layer_depth: 8 }
+      fpn { min_level: 2 max_level: 4 additional_layer_depth: 8 }
       box_head_depth: 16
     }
     first_stage_box_predictor_depth: 8

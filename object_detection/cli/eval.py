@@ -27,9 +27,7 @@ from object_detection.training import jobs
 @click.option('--precision', type=click.Choice(['float32', 'bfloat16']), help='Instead of config.')
 @click.option('--record_summaries/--norecord_summaries', default=True, help='TensorBoard events.')
 @click.option('--config_override', default='', help='Text proto merged into the config.')
-@click.option(
-    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE; repeatable.'
-)
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE; repeatable.')
 def command(
     config: str,
     checkpoint_dir: str,

@@ -59,5 +59,7 @@ def command(
             f'{comparison.unmatched} without counterpart, largest difference of a box '
             f'coordinate, score or mask probability {comparison.largest_difference:.1e}'
         )
+        if not comparison.detections:
+            raise click.ClickException('nothing was detected, so nothing was compared.')
         if not comparison.agrees:
             raise click.ClickException('the exported model does not give the same detections.')

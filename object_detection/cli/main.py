@@ -58,7 +58,7 @@ def main(debug: bool) -> None:
     `tfod COMMAND --help` tells about one command; `tfod demo` is the place to start.
     """
     # TensorFlow's C++ code warns of things that no user can change.
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 
 def is_users_error(error: ValueError | OSError) -> bool:

@@ -24,9 +24,7 @@ from object_detection.training import jobs
 @click.option('--seed', type=int, help='Makes a run repeatable; drawn and logged if not given.')
 @click.option('--record_summaries/--norecord_summaries', default=True, help='TensorBoard events.')
 @click.option('--config_override', default='', help='Text proto merged into the config.')
-@click.option(
-    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE; repeatable.'
-)
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE; repeatable.')
 def command(
     config: str,
     model_dir: str,

@@ -176,14 +176,21 @@ def _second_stage(config: FasterRcnn) -> Iterator[str]:
             f'{_ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
             f'{_ROOT}.initial_crop_size ({config.initial_crop_size}).'
         )
-    path = f'{_ROOT}.second_stage_post_processing.batch_non_max_suppression'
+    yield from _post_processing(config)
+
+
+def _post_processing(config: FasterRcnn) -> Iterator[str]:
+    root = f'{_ROOT}.second_stage_post_processing'
+    path = f'{root}.batch_non_max_suppression'
     nms = config.second_stage_post_processing.batch_non_max_suppression
-    yield from _ranges(nms, _NMS_RANGES, path)
+    problems = list(_ranges(nms, _NMS_RANGES, path))
     if nms.max_detections_per_class > nms.max_total_detections:
-        yield (
+        problems.append(
             f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
             f'{path}.max_total_detections ({nms.max_total_detections}).'
         )
+    # The builder knows more, but stops at the first problem and tells no path.
+    yield from problems or builds('post_processing', config.second_stage_post_processing, root)
 
 
 def _masks(config: FasterRcnn) -> Iterator[str]:

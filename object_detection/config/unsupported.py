@@ -53,6 +53,14 @@ _FINE_TUNING = _warning(
 _NO_PICTURE_FOLDER = _warning('pictures go to TensorBoard, and into files by `tfod predict`')
 _KEYPOINTS = _error('keypoints are not built yet')
 _ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
+_ANCHORWISE = _warning('losses are given for each anchor and normalized by their caller')
+_LOSSES_WITH_ANCHORWISE_OUTPUT = (
+    'WeightedSigmoidClassificationLoss',
+    'SigmoidFocalClassificationLoss',
+    'WeightedSoftmaxClassificationLoss',
+    'WeightedSoftmaxClassificationAgainstLogitsLoss',
+    'BootstrappedSigmoidClassificationLoss',
+)
 _NO_CONTEXT = _error('Context R-CNN is not built yet')
 
 _MODEL = {
@@ -75,6 +83,9 @@ _MODEL = {
     ),
     'FasterRcnn.use_partitioned_nms_in_first_stage': _ONE_NMS,
     'FasterRcnn.use_combined_nms_in_first_stage': _ONE_NMS,
+    'BatchNonMaxSuppression.use_partitioned_nms': _ONE_NMS,
+    'BatchNonMaxSuppression.use_combined_nms': _ONE_NMS,
+    'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
     'Hyperparams.group_norm': _error('group norm is not built yet; use batch_norm'),
     'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
@@ -88,6 +99,7 @@ _MODEL = {
         'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
     ),
     'MaskRCNNBoxPredictor.predict_keypoints': _KEYPOINTS,
+    **{f'{loss}.anchorwise_output': _ANCHORWISE for loss in _LOSSES_WITH_ANCHORWISE_OUTPUT},
     'TrainEvalPipelineConfig.graph_rewriter': _error(
         'quantization-aware training is not built yet'
     ),

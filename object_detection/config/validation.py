@@ -63,6 +63,9 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
             f'Received: {config.gradient_clipping_by_norm:g}.'
         )
+    for index, step in enumerate(config.data_augmentation_options):
+        if step.WhichOneof('preprocessing_step') is None:
+            yield f'train_config.data_augmentation_options[{index}] is empty; expected a step.'
     yield from _optimizer(config)
 
 

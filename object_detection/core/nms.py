@@ -4,36 +4,23 @@ Candidates are taken in the order of their scores (equal scores: lowest class, t
 first). One is kept unless its IoU with a kept candidate of its class is above the threshold, or
 its class has its full number.
 
-The work is lazy: a loop takes the best few hundred candidates left at a time and stops as soon as
-every image has its outputs. Within such a tile, all pairs are compared at once, and the greedy
-choice is the fixed point of "a candidate lives if no living better one suppresses it". Shapes are
-static and XLA compiles it. (The reference runs class by class over all candidates.)
+The loop is in `nms_tiles`. (The reference runs class by class over all candidates.)
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import boxes as box_ops
-
-# Candidates compared at once. Larger tiles waste comparisons beyond the last output, smaller ones
-# search the scores more often; 256 to 1024 cost about the same.
-_TILE = 512
-# Excludes a candidate.
-_NEVER = float('-inf')
-
-
-class NmsSelection(NamedTuple):
-    """What was kept, best first.
-
-    Attributes:
-      indices: int32 [B, max_outputs], rows of the boxes; 0 in unused slots.
-      is_valid: bool [B, max_outputs]; used slots come first.
-    """
-
-    indices: tf.Tensor
-    is_valid: tf.Tensor
+from object_detection.core.nms_tiles import (
+    NEVER,
+    Candidates,
+    Limits,
+    NmsSelection,
+    at_least_one_row,
+    eligible_scores,
+    length_of,
+    select,
+)
 
 
 class MulticlassSelection(NamedTuple):
@@ -50,50 +37,6 @@ class MulticlassSelection(NamedTuple):
     classes: tf.Tensor
     scores: tf.Tensor
     is_valid: tf.Tensor
-
-
-class _Candidates(NamedTuple):
-    """C things to choose from in each image, addressed by int32 [B, T].
-
-    Attributes:
-      scores: float32 [B, C]; minus infinity = never taken.
-      boxes: indices -> float32 [B, T, 4].
-      classes: indices -> int32 [B, T]; None = all of one class.
-      is_counted: indices -> bool [B, T], False for those that suppress others but fill no slot;
-        None = all fill one.
-    """
-
-    scores: tf.Tensor
-    boxes: Callable[[tf.Tensor], tf.Tensor]
-    classes: Callable[[tf.Tensor], tf.Tensor] | None
-    is_counted: Callable[[tf.Tensor], tf.Tensor] | None
-
-
-class _Limits(NamedTuple):
-    """When to stop: `capacity` bounds the kept candidates, those that fill no slot included."""
-
-    iou_threshold: float
-    max_outputs: int
-    max_outputs_per_class: int | None
-    capacity: int
-
-
-class _State(NamedTuple):
-    """The loop's variables.
-
-    Attributes:
-      last_score, last_index: float32 and int32 [B], the last candidate looked at.
-      kept: int32 [B, capacity], candidates, best first.
-      num_kept, num_counted: int32 [B].
-      is_done: bool [B].
-    """
-
-    last_score: tf.Tensor
-    last_index: tf.Tensor
-    kept: tf.Tensor
-    num_kept: tf.Tensor
-    num_counted: tf.Tensor
-    is_done: tf.Tensor
 
 
 def non_max_suppression(
@@ -140,13 +83,13 @@ def non_max_suppression(
         )
         slots = [[0, 0], [0, max_outputs - max_outputs_per_class]]
         return NmsSelection(*(tf.pad(field, slots) for field in selection))
-    boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, _NEVER)
+    boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, NEVER)
     scores = eligible_scores(scores, score_threshold, num_valid)
     if native and classes is None:
         return _select_natively(boxes, scores, max_outputs, iou_threshold)
     if classes is not None:
         classes = at_least_one_row(classes)
-    candidates = _Candidates(
+    candidates = Candidates(
         scores=scores,
         boxes=lambda indices: tf.gather(boxes, indices, batch_dims=1),
         classes=classes
@@ -154,8 +97,8 @@ def non_max_suppression(
         else lambda indices: tf.gather(classes, indices, batch_dims=1),
         is_counted=None,
     )
-    limits = _Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity=max_outputs)
-    return _select(candidates, limits)
+    limits = Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity=max_outputs)
+    return select(candidates, limits)
 
 
 def multiclass_non_max_suppression(
@@ -185,9 +128,9 @@ def multiclass_non_max_suppression(
     Returns:
       MulticlassSelection of T slots.
     """
-    boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, _NEVER)
+    boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, NEVER)
     num_classes, boxes_per_row = scores.shape[2], boxes.shape[2]
-    num_rows = _length(boxes)
+    num_rows = length_of(boxes)
     scores = eligible_scores(scores, score_threshold, num_valid)
     # Candidate `class * N + row`, so that of equal scores the lowest class comes first.
     flat_scores = _merge(tf.transpose(scores, [0, 2, 1]))
@@ -199,7 +142,7 @@ def multiclass_non_max_suppression(
         return indices % num_rows * boxes_per_row + indices // num_rows
 
     flat_counted = None if is_counted is None else _merge(at_least_one_row(is_counted, False))
-    candidates = _Candidates(
+    candidates = Candidates(
         scores=flat_scores,
         boxes=lambda indices: tf.gather(flat_boxes, box_of(indices), batch_dims=1),
         classes=lambda indices: indices // num_rows,
@@ -213,8 +156,8 @@ def multiclass_non_max_suppression(
         if flat_scores.shape[1] is not None:
             kept_at_most = min(kept_at_most, flat_scores.shape[1])
         capacity = max(max_outputs, kept_at_most)
-    limits = _Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity)
-    indices, is_valid = _select(candidates, limits)
+    limits = Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity)
+    indices, is_valid = select(candidates, limits)
     chosen = tf.gather(flat_scores, indices, batch_dims=1)
     return MulticlassSelection(
         indices=tf.where(is_valid, indices % num_rows, 0),
@@ -222,208 +165,6 @@ def multiclass_non_max_suppression(
         scores=tf.where(is_valid, chosen, 0.0),
         is_valid=is_valid,
     )
-
-
-def canonical_boxes(boxes: tf.Tensor) -> tf.Tensor:
-    """Orders the corners of boxes [..., 4], as TensorFlow's kernels do before they compare."""
-    first, second = tf.split(boxes, 2, axis=-1)
-    return tf.concat([tf.minimum(first, second), tf.maximum(first, second)], axis=-1)
-
-
-def at_least_one_row(rows: tf.Tensor, fill: float | bool = 0) -> tf.Tensor:
-    """Adds a row of `fill` to [B, N, ...] where N is 0: kernels refuse to index what is empty."""
-    if rows.shape[1]:
-        return rows
-    missing = tf.maximum(1 - tf.shape(rows)[1], 0)
-    widths = [[0, 0], [0, missing]] + [[0, 0]] * (rows.shape.rank - 2)
-    return tf.pad(rows, widths, constant_values=tf.cast(fill, rows.dtype))
-
-
-def used_first(is_used: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Moves used slots to the front, in their order.
-
-    Args:
-      is_used: bool [B, T].
-      size: at most T.
-
-    Returns:
-      bool [B, size] and int32 [B, size]: whether each new slot is used, and its old number.
-    """
-    # Of equal values, the first comes first.
-    flags, order = tf.math.top_k(tf.cast(is_used, tf.int32), size)
-    return flags > 0, order
-
-
-def eligible_scores(
-    scores: tf.Tensor, score_threshold: float, num_valid: tf.Tensor | None
-) -> tf.Tensor:
-    """Excludes candidates by a score of minus infinity.
-
-    Args:
-      scores: float32 [B, N] or [B, N, K].
-      score_threshold: only scores above it stay; NaN does not.
-      num_valid: int32 [B], rows that stay; None = all.
-
-    Returns:
-      float32, the scores' shape.
-    """
-    takes_part = scores > score_threshold
-    if num_valid is not None:
-        is_row = tf.range(tf.shape(scores)[1]) < num_valid[:, tf.newaxis]
-        takes_part &= is_row if scores.shape.rank == 2 else is_row[:, :, tf.newaxis]
-    return tf.where(takes_part, scores, _NEVER)
-
-
-def _select(candidates: _Candidates, limits: _Limits) -> NmsSelection:
-    """Runs the loop over tiles."""
-    batch = tf.shape(candidates.scores)[0]
-    total = _length(candidates.scores)
-    tile = tf.minimum(_TILE, total) if tf.is_tensor(total) else min(_TILE, total)
-    state = _State(
-        last_score=tf.fill([batch], float('inf')),
-        last_index=tf.fill([batch], -1),
-        kept=tf.zeros([batch, limits.capacity], tf.int32),
-        num_kept=tf.zeros([batch], tf.int32),
-        num_counted=tf.zeros([batch], tf.int32),
-        is_done=tf.zeros([batch], tf.bool),
-    )
-    state = tf.while_loop(
-        lambda state: tf.reduce_any(~state.is_done),
-        lambda state: (_visit_tile(state, candidates, limits, tile),),
-        (state,),
-    )[0]
-    return _outputs(state, candidates, limits)
-
-
-def _visit_tile(state: _State, candidates: _Candidates, limits: _Limits, tile: Any) -> _State:
-    """Looks at the best candidates left."""
-    scores, indices = _next_tile(candidates.scores, state, tile)
-    last_score = scores[:, -1]
-    boxes = canonical_boxes(candidates.boxes(indices))  # [B, tile, 4]
-    classes = None if candidates.classes is None else candidates.classes(indices)
-    is_hit, num_of_class = _compare_with_kept(boxes, classes, state, candidates, limits)
-    is_alive = (scores > _NEVER) & ~state.is_done[:, tf.newaxis] & ~is_hit
-    is_before = _is_before(tf.shape(boxes)[1])
-    is_same = is_before if classes is None else is_before & _is_equal(classes, classes)
-    is_over = box_ops.iou(boxes, boxes) > limits.iou_threshold
-    is_alive = _greedy(is_alive, is_over & is_same)
-    if limits.max_outputs_per_class is not None:
-        is_alive &= num_of_class + _count_before(is_alive, is_same) < limits.max_outputs_per_class
-    is_counted = is_alive
-    if candidates.is_counted is not None:
-        is_counted &= candidates.is_counted(indices)
-    slots = state.num_counted[:, tf.newaxis] + _rank(is_counted)
-    is_alive &= slots < limits.max_outputs
-    is_counted &= is_alive
-    num_counted = state.num_counted + _sum(is_counted)
-    return _State(
-        last_score=last_score,
-        last_index=indices[:, -1],
-        kept=_append(state.kept, state.num_kept, indices, is_alive),
-        num_kept=state.num_kept + _sum(is_alive),
-        num_counted=num_counted,
-        is_done=state.is_done | (last_score == _NEVER) | (num_counted >= limits.max_outputs),
-    )
-
-
-def _next_tile(scores: tf.Tensor, state: _State, tile: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns scores and indices [B, tile] of the best candidates after the last one seen."""
-    last_score = state.last_score[:, tf.newaxis]
-    order = tf.range(tf.shape(scores)[1])
-    is_left = (scores < last_score) | (
-        (scores == last_score) & (order > state.last_index[:, tf.newaxis])
-    )
-    return tuple(tf.math.top_k(tf.where(is_left, scores, _NEVER), tile))
-
-
-def _compare_with_kept(
-    boxes: tf.Tensor,
-    classes: tf.Tensor | None,
-    state: _State,
-    candidates: _Candidates,
-    limits: _Limits,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compares a tile with what is kept, block by block, as far as blocks are in use.
-
-    Returns:
-      bool [B, tile]: suppressed by a kept candidate; int32 [B, tile]: kept ones of the same class.
-    """
-    size = min(limits.capacity, _TILE)
-    # Blocks may not reach over the end; where they would, the last one starts earlier and sees
-    # some rows again, which `is_new` leaves out.
-    last_start = limits.capacity - size
-
-    def visit(block: tf.Tensor, is_hit: tf.Tensor, num_of_class: tf.Tensor):
-        start = tf.minimum(block * size, last_start)
-        slots = start + tf.range(size)
-        indices = tf.gather(state.kept, slots, axis=1)
-        is_new = (slots >= block * size) & (slots < state.num_kept[:, tf.newaxis])
-        is_rival = is_new[:, :, tf.newaxis]  # [B, size, 1]
-        if classes is not None:
-            is_rival &= _is_equal(candidates.classes(indices), classes)
-        is_over = box_ops.iou(canonical_boxes(candidates.boxes(indices)), boxes)
-        is_over = is_rival & (is_over > limits.iou_threshold)
-        is_hit |= tf.reduce_any(is_over, axis=1)
-        if limits.max_outputs_per_class is not None:
-            num_of_class += tf.reduce_sum(tf.cast(is_rival, tf.int32), axis=1)
-        return block + 1, is_hit, num_of_class
-
-    most = tf.reduce_max(state.num_kept)
-    shape = tf.shape(boxes)[:2]
-    _, is_hit, num_of_class = tf.while_loop(
-        lambda block, *_: block * size < most,
-        visit,
-        (0, tf.zeros(shape, tf.bool), tf.zeros(shape, tf.int32)),
-    )
-    return is_hit, num_of_class
-
-
-def _greedy(is_alive: tf.Tensor, suppresses: tf.Tensor) -> tf.Tensor:
-    """Keeps who no kept better one suppresses.
-
-    Args:
-      is_alive: bool [B, T], who takes part.
-      suppresses: bool [B, T, T], [b, i, j]: i is better than j and suppresses it if kept.
-
-    Returns:
-      bool [B, T]. Each pass settles at least the best candidate not settled yet, so the loop ends.
-    """
-    matrix = tf.cast(suppresses, tf.float32)
-
-    def step(now: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        killers = tf.matmul(tf.cast(now, tf.float32)[:, tf.newaxis], matrix)[:, 0]
-        return is_alive & (killers < 0.5), now
-
-    return tf.while_loop(
-        lambda now, before: tf.reduce_any(now != before),
-        step,
-        step(is_alive, is_alive),
-    )[0]
-
-
-def _append(
-    kept: tf.Tensor, num_kept: tf.Tensor, indices: tf.Tensor, is_alive: tf.Tensor
-) -> tf.Tensor:
-    """Writes the living candidates of a tile behind those already kept."""
-    batch, capacity = tf.unstack(tf.shape(kept))
-    slots = num_kept[:, tf.newaxis] + _rank(is_alive)
-    # The rest goes to a column that is cut off again.
-    slots = tf.where(is_alive, slots, capacity)
-    images = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(slots))
-    padded = tf.pad(kept, [[0, 0], [0, 1]])
-    padded = tf.tensor_scatter_nd_update(padded, tf.stack([images, slots], axis=-1), indices)
-    return tf.ensure_shape(padded[:, :-1], kept.shape)
-
-
-def _outputs(state: _State, candidates: _Candidates, limits: _Limits) -> NmsSelection:
-    """Takes the kept candidates that fill a slot."""
-    is_valid = tf.range(limits.capacity) < state.num_kept[:, tf.newaxis]
-    indices = state.kept
-    if candidates.is_counted is not None:
-        is_valid &= candidates.is_counted(indices)
-        is_valid, order = used_first(is_valid, limits.max_outputs)
-        indices = tf.gather(indices, order, batch_dims=1)
-    return NmsSelection(tf.where(is_valid, indices, 0), is_valid)
 
 
 def _select_natively(
@@ -437,21 +178,16 @@ def _select_natively(
             scores=image[1],
             max_output_size=max_outputs,
             iou_threshold=iou_threshold,
-            score_threshold=_NEVER,
+            score_threshold=NEVER,
             soft_nms_sigma=0.0,
             pad_to_max_output_size=True,
         )
         return selected.selected_indices, selected.valid_outputs
 
     indices, count = tf.map_fn(select, (boxes, scores), fn_output_signature=(tf.int32, tf.int32))
-    indices = tf.ensure_shape(indices, [None, max_outputs])
+    indices = tf.reshape(indices, [-1, max_outputs])  # Also for a batch of none.
     is_valid = tf.range(max_outputs) < count[:, tf.newaxis]
     return NmsSelection(tf.where(is_valid, indices, 0), is_valid)
-
-
-def _length(rows: tf.Tensor) -> Any:
-    """N of [B, N, ...]: an integer where static, else a scalar tensor."""
-    return tf.shape(rows)[1] if rows.shape[1] is None else rows.shape[1]
 
 
 def _merge(rows: tf.Tensor) -> tf.Tensor:
@@ -459,29 +195,3 @@ def _merge(rows: tf.Tensor) -> tf.Tensor:
     dynamic = tf.shape(rows)
     length = -1 if None in rows.shape[1:3] else rows.shape[1] * rows.shape[2]
     return tf.reshape(rows, tf.concat([dynamic[:1], [length], dynamic[3:]], axis=0))
-
-
-def _is_equal(classes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """int32 [B, N], [B, M] -> bool [B, N, M]."""
-    return classes[:, :, tf.newaxis] == others[:, tf.newaxis]
-
-
-def _is_before(length: tf.Tensor) -> tf.Tensor:
-    """bool [T, T], [i, j]: i < j."""
-    order = tf.range(length)
-    return order[:, tf.newaxis] < order
-
-
-def _rank(flags: tf.Tensor) -> tf.Tensor:
-    """bool [B, T] -> int32 [B, T]: how many are set before each."""
-    return tf.cumsum(tf.cast(flags, tf.int32), axis=1, exclusive=True)
-
-
-def _sum(flags: tf.Tensor) -> tf.Tensor:
-    """bool [B, T] -> int32 [B]."""
-    return tf.reduce_sum(tf.cast(flags, tf.int32), axis=1)
-
-
-def _count_before(flags: tf.Tensor, is_same: tf.Tensor) -> tf.Tensor:
-    """bool [B, T] and [B, T, T] -> int32 [B, T]: how many i are set with [i, j]."""
-    return tf.reduce_sum(tf.cast(flags[:, :, tf.newaxis] & is_same, tf.int32), axis=1)

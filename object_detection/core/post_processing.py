@@ -9,11 +9,10 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.nms import (
     MulticlassSelection,
-    at_least_one_row,
     multiclass_non_max_suppression,
     non_max_suppression,
-    used_first,
 )
+from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
 from object_detection.core.soft_nms import soft_non_max_suppression
 
 
@@ -106,8 +105,8 @@ def batch_multiclass_non_max_suppression(
     """Chooses the detections of each image.
 
     Boxes are clipped after the suppression, as the reference does: what a box suppresses does not
-    depend on the window. Boxes that the window leaves no area of suppress others and count for
-    their class's limit, but are dropped. Scores below 0 are never returned.
+    depend on the window. Boxes without area, in the window if there is one, suppress others and
+    count for their class's limit, but are dropped. Scores below 0 are never returned.
 
     Args:
       boxes: float32 [B, N, q, 4]; q = K, or 1 where the classes share boxes.
@@ -131,12 +130,12 @@ def batch_multiclass_non_max_suppression(
         change_coordinate_frame = params.change_coordinate_frame
     _check_arguments(boxes, scores, clip_window, change_coordinate_frame)
     if params.score_threshold < 0:
-        scores = tf.where(scores >= 0, scores, float('-inf'))
-    window = is_counted = None
+        scores = tf.where(scores >= 0, scores, NEVER)
+    window, clipped = None, boxes
     if clip_window is not None:
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
         clipped = box_ops.clip(boxes, window[:, tf.newaxis])
-        is_counted = box_ops.area(clipped) > 0
+    is_counted = box_ops.area(clipped) > 0
     if params.use_cpu_nms:
         with tf.device('CPU:0'):
             selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
@@ -182,7 +181,7 @@ def _choose(
     scores: tf.Tensor,
     params: NmsParams,
     num_valid: tf.Tensor | None,
-    is_counted: tf.Tensor | None,
+    is_counted: tf.Tensor,
     static: bool,
 ) -> MulticlassSelection:
     """Chooses (row, class) pairs; those not counted (bool [B, N, q]) are not among them."""
@@ -192,8 +191,7 @@ def _choose(
         scores = tf.reduce_max(scores, axis=2, keepdims=True)
         if boxes.shape[2] > 1:
             boxes = tf.gather(boxes, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
-            if is_counted is not None:
-                is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
+            is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
         params = dataclasses.replace(
             params, use_class_agnostic_nms=False, max_detections_per_class=total
         )
@@ -230,7 +228,7 @@ def _choose_of_one_class(
     scores: tf.Tensor,
     params: NmsParams,
     num_valid: tf.Tensor | None,
-    is_counted: tf.Tensor | None,
+    is_counted: tf.Tensor,
     static: bool,
 ) -> MulticlassSelection:
     """As `_choose`, for K = 1, where kernels of TensorFlow may do the work."""
@@ -244,11 +242,10 @@ def _choose_of_one_class(
         num_valid=num_valid,
         native=not static,
     )
-    if is_counted is not None:
-        flags = at_least_one_row(is_counted[:, :, 0], False)
-        is_valid &= tf.gather(flags, indices, batch_dims=1)
-        is_valid, order = used_first(is_valid, params.max_total_detections)
-        indices = tf.where(is_valid, tf.gather(indices, order, batch_dims=1), 0)
+    flags = at_least_one_row(is_counted[:, :, 0], False)
+    is_valid &= tf.gather(flags, indices, batch_dims=1)
+    is_valid, order = used_first(is_valid, params.max_total_detections)
+    indices = tf.where(is_valid, tf.gather(indices, order, batch_dims=1), 0)
     chosen = tf.gather(at_least_one_row(scores[:, :, 0]), indices, batch_dims=1)
     return MulticlassSelection(
         indices=indices,

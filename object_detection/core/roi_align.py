@@ -14,6 +14,8 @@ import tensorflow as tf
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
 # https://arxiv.org/abs/1612.03144, eq. 1).
 _UNIT_SIDE = 224.0
+# Samples on the map's far edge are computed with a relative error of at most six roundings.
+_ROUNDING = 2.0**-21
 
 
 def crop_and_resize(
@@ -205,11 +207,14 @@ def _crop_natively(
     The gradient is our own: the CPU kernel's adds to one pixel from several threads without a
     lock, and loses some of the sums.
     """
+    boxes = _hold_last_samples(boxes, tf.shape(features)[1:3], crop_size)
 
     @tf.custom_gradient
     def crop(maps: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        # The kernel does not know bfloat16.
+        maps_float32 = tf.cast(maps, tf.float32)
         crops = tf.image.crop_and_resize(
-            maps, boxes, image_indices, crop_size, extrapolation_value=extrapolation_value
+            maps_float32, boxes, image_indices, crop_size, extrapolation_value=extrapolation_value
         )
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
@@ -286,10 +291,34 @@ def _interpolation_weights(
     boxes: tf.Tensor, map_size: tf.Tensor, crop_size: tuple[int, int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Boxes [B, P, 4], sizes (H, W) and (h, w) -> weights [B, P, h, H] and [B, P, w, W]."""
+    boxes = _hold_last_samples(boxes, map_size, crop_size)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
     rows = sample_coordinates(ymin, ymax, crop_size[0], map_size[0])
     columns = sample_coordinates(xmin, xmax, crop_size[1], map_size[1])
     return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
+
+
+def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, int]) -> tf.Tensor:
+    """Moves the far edges of boxes inwards whose last samples round past the map's border.
+
+    Else the outermost row or column of a box clipped to the image would be zero, by chance. What
+    the edges move by is of the size of the rounding error.
+
+    Args:
+      boxes: float32 [..., 4], normalized.
+      map_size: (H, W) of the feature map.
+      crop_size: (h, w) of a crop.
+    """
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+
+    def held(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> tf.Tensor:
+        last_sample = sample_coordinates(low, high, size, length)[..., -1]
+        past = (last_sample > tf.cast(length - 1, tf.float32)) & (high <= 1.0 + _ROUNDING)
+        return tf.where(past, tf.minimum(high, 1.0) - _ROUNDING, high)
+
+    ymax = held(ymin, ymax, crop_size[0], map_size[0])
+    xmax = held(xmin, xmax, crop_size[1], map_size[1])
+    return tf.stack([ymin, xmin, ymax, xmax], axis=-1)
 
 
 def _batch_and_rows(boxes: tf.Tensor) -> tuple[Any, Any]:

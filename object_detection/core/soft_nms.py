@@ -5,16 +5,14 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.nms import (
-    MulticlassSelection,
+from object_detection.core.nms import MulticlassSelection
+from object_detection.core.nms_tiles import (
+    NEVER,
     at_least_one_row,
     canonical_boxes,
     eligible_scores,
     used_first,
 )
-
-# Excludes a candidate.
-_NEVER = float('-inf')
 
 
 class _State(NamedTuple):
@@ -71,7 +69,7 @@ def soft_non_max_suppression(
       MulticlassSelection of T slots, with the decayed scores.
     """
     boxes = canonical_boxes(at_least_one_row(boxes))
-    scores = eligible_scores(at_least_one_row(scores, _NEVER), score_threshold, num_valid)
+    scores = eligible_scores(at_least_one_row(scores, NEVER), score_threshold, num_valid)
     batch, num_classes = tf.shape(scores)[0], scores.shape[2]
     capacity = max_outputs
     if is_counted is None:
@@ -96,7 +94,7 @@ def soft_non_max_suppression(
         is_full = state.num_of_class >= max_outputs_per_class
         return (
             state._replace(
-                scores=tf.where(is_full[:, :, tf.newaxis], _NEVER, state.scores),
+                scores=tf.where(is_full[:, :, tf.newaxis], NEVER, state.scores),
                 is_done=state.is_done | (state.num_counted >= max_outputs),
             ),
         )
@@ -122,7 +120,7 @@ def _take_best(
     # Of equal scores, the lowest class's lowest row comes first.
     best = tf.argmax(flat_scores, axis=1, output_type=tf.int32)
     best_score = tf.gather(flat_scores, best, batch_dims=1)
-    takes = ~state.is_done & (best_score > _NEVER)
+    takes = ~state.is_done & (best_score > NEVER)
     best_class, best_row = best // num_rows, best % num_rows
     columns = tf.zeros_like(best_class) if boxes.shape[2] == 1 else best_class
     class_boxes = tf.gather(boxes, columns, axis=2, batch_dims=1)  # [B, N, 4]
@@ -132,9 +130,9 @@ def _take_best(
     overlaps = box_ops.iou(best_box[:, tf.newaxis], class_boxes)  # [B, 1, N]
     lowered = state.scores * tf.exp(tf.square(overlaps) * (-0.5 / sigma))
     # A product of minus infinity and zero is NaN, which no threshold lets through either.
-    lowered = tf.where(lowered > score_threshold, lowered, _NEVER)
+    lowered = tf.where(lowered > score_threshold, lowered, NEVER)
     is_best_row = tf.range(num_rows) == best_row[:, tf.newaxis]
-    lowered = tf.where(is_best_row[:, tf.newaxis], _NEVER, lowered)
+    lowered = tf.where(is_best_row[:, tf.newaxis], NEVER, lowered)
     is_class = (tf.range(num_classes) == best_class[:, tf.newaxis]) & takes[:, tf.newaxis]
     capacity = state.indices.shape[1]
     is_slot = (tf.range(capacity) == state.num_kept[:, tf.newaxis]) & takes[:, tf.newaxis]

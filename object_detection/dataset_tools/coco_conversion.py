@@ -123,7 +123,7 @@ def _run(
 def _read_inputs(source: CocoSource) -> CocoFile:
     if not FileSystems.exists(source.image_dir):
         raise FileNotFoundError(f'There is no image folder {source.image_dir}.')
-    return coco_json.read(source.annotations_file)
+    return coco_json.read(source.annotations_file, segmentations=False)
 
 
 def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, str]:
@@ -132,7 +132,7 @@ def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, s
     coco_json.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
     for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
-        files[path] = coco_json.read(path)
+        files[path] = coco_json.read(path, segmentations=False)
     keypoints = None
     if source.keypoints_file:
         keypoints = coco_points.keypoint_layout(files[source.keypoints_file])

@@ -10,6 +10,7 @@ edge by one pixel at most, as rounding gives, is clipped; one that reaches farth
 
 import hashlib
 import io
+import json
 import math
 from typing import Any, NamedTuple
 
@@ -167,7 +168,8 @@ def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Conten
     size = (facts.height, facts.width)
     mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
     if contents.masks:
-        mask = coco_masks.to_png(coco_masks.decode(annotation.get('segmentation'), *size))
+        segmentation = json.loads(annotation.get('segmentation', 'null'))
+        mask = coco_masks.to_png(coco_masks.decode(segmentation, *size))
     if contents.keypoints:
         keypoints = coco_points.read_keypoints(annotation, contents.keypoints)
     if contents.densepose:

@@ -82,13 +82,13 @@ class ReadAnnotations(beam.DoFn):
 
     def process(self, path: str) -> Iterator[tuple[int, tuple[int, bytes]]]:
         source = self._source
-        file = coco_json.read(path)
+        file = coco_json.read(path, segmentations=source.masks)
         for other, keys in (
             (source.keypoints_file, coco_points.KEYPOINT_KEYS),
             (source.densepose_file, coco_points.DENSEPOSE_KEYS),
         ):
             if other not in ('', path):
-                coco_json.take_over(file, coco_json.read(other), keys)
+                coco_json.take_over(file, coco_json.read(other, segmentations=False), keys)
         # A shard without images is a file too.
         for shard in range(self._num_shards):
             yield shard, (-1, b'')

@@ -16,7 +16,11 @@ _REQUIRED = {
 
 
 class CocoFile(NamedTuple):
-    """The lists of an annotation file; entries are as in the file."""
+    """The lists of an annotation file; entries are as in the file, but for `segmentation`.
+
+    That is JSON text, to be parsed where it is used: most of a file is segmentations, and text
+    takes a fifth of the memory.
+    """
 
     images: list[dict[str, Any]]
     annotations: list[dict[str, Any]]
@@ -37,10 +41,14 @@ class CocoImage(NamedTuple):
     annotations: list[dict[str, Any]]
 
 
-def read(path: str) -> CocoFile:
+def read(path: str, *, segmentations: bool = True) -> CocoFile:
     """Reads an annotation file.
 
     `annotations` may be absent, as in the files that describe COCO's test images.
+
+    Args:
+      path: of any file system that Beam knows.
+      segmentations: false leaves them out.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -50,7 +58,9 @@ def read(path: str) -> CocoFile:
         raise FileNotFoundError(f'There is no annotation file {path}.')
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         try:
-            document = json.loads(file.read())
+            document = json.loads(
+                file.read(), object_hook=_pack_segmentation if segmentations else _drop_segmentation
+            )
         except ValueError as error:
             raise ValueError(f'{path} is not a JSON file: {error}.') from error
     if not isinstance(document, dict):
@@ -118,6 +128,17 @@ def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
     for annotation in file.annotations:
         source = others.get(annotation['id'], {})
         annotation.update({key: source[key] for key in keys if key in source})
+
+
+def _pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+    if 'segmentation' in entry:
+        entry['segmentation'] = json.dumps(entry['segmentation'])
+    return entry
+
+
+def _drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+    entry.pop('segmentation', None)
+    return entry
 
 
 def _check_entries(path: str, document: dict[str, Any], name: str, keys: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 """Reads the segmentations of COCO annotations and writes masks as PNG."""
 
 import io
+import zlib
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ def decode(segmentation: Any, height: int, width: int) -> np.ndarray:
 def to_png(mask: np.ndarray) -> bytes:
     """Returns a mask uint8 [H, W] as a PNG file of one channel, values unchanged."""
     file = io.BytesIO()
-    Image.fromarray(mask).save(file, 'PNG')
+    # Masks are runs of equal pixels: more than twice as fast as the default, and no larger.
+    Image.fromarray(mask).save(file, 'PNG', compress_type=zlib.Z_RLE)
     return file.getvalue()
 
 

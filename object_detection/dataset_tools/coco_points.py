@@ -18,7 +18,7 @@ PERSON_KEYPOINTS = (
 KEYPOINT_KEYS = ('keypoints', 'num_keypoints')
 DENSEPOSE_KEYS = ('dp_I', 'dp_x', 'dp_y', 'dp_U', 'dp_V')
 # DensePose annotates points in a frame of this size over the object's box.
-_DENSEPOSE_BOX_SIZE = 255.0
+_DENSEPOSE_BOX_SIZE = 256.0
 
 
 class KeypointLayout(NamedTuple):

@@ -31,7 +31,7 @@ class Comparison(NamedTuple):
     @property
     def agrees(self) -> bool:
         """At most one in a hundred differs: two nearly equal scores may swap at the cut-off."""
-        return self.detections > 0 and self.unmatched <= 0.01 * self.detections
+        return self.unmatched <= 0.01 * self.detections
 
 
 def compare(
@@ -65,11 +65,15 @@ def _rows(detections: dict[str, np.ndarray], id_offset: int) -> tuple[np.ndarray
     """Classes int [n], and the values that must agree, float32 [n, ...], flattened by row."""
     count = int(detections[DetectionFields.NUM_DETECTIONS])
     keys = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.MASKS)
-    values = [detections[key][:count].reshape(count, -1) for key in keys if key in detections]
+    values = [
+        detections[key][:count].reshape(count, int(np.prod(detections[key].shape[1:])))
+        for key in keys
+        if key in detections
+    ]
     classes = np.zeros(count, int)
     if DetectionFields.CLASSES in detections:
         classes = detections[DetectionFields.CLASSES][:count].astype(int) + id_offset
-    return classes, np.concatenate(values, axis=1) if count else np.zeros((0, 5))
+    return classes, np.concatenate(values, axis=1)
 
 
 def _compare_rows(

@@ -109,6 +109,11 @@ class Resizer(abc.ABC):
         images = tf.pad(images, paddings)
         if not any(pad_values):
             return images
+        if images.shape[-1] not in (None, len(pad_values)):
+            raise ValueError(
+                f'{type(self).__name__}: pad_values needs one value a channel; the image has '
+                f'{images.shape[-1]} channels. Received: {pad_values}.'
+            )
         is_row, is_column = tf.range(padded_height) < height, tf.range(padded_width) < width
         is_image = is_row[:, tf.newaxis, tf.newaxis] & is_column[tf.newaxis, :, tf.newaxis]
         return tf.where(is_image, images, tf.constant(pad_values, images.dtype))

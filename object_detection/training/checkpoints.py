@@ -102,9 +102,8 @@ def save_model(directory: str, variables: Mapping[str, tf.Variable], step: int) 
     """
     named = {'step': tf.Variable(step, dtype=tf.int64), **_prefixed('model', variables)}
     checkpoint = tf.train.Checkpoint(**nest(named))
-    prefix = checkpoint.write(os.path.join(directory, 'ckpt-0'))
-    tf.train.update_checkpoint_state(directory, prefix)
-    return prefix
+    manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
+    return manager.save(checkpoint_number=0)
 
 
 def restore_model(prefix: str, variables: Mapping[str, tf.Variable]) -> int:

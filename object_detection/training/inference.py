@@ -112,8 +112,9 @@ def make_predict(
         losses = detector.loss(predictions, groundtruth, seeds=seeds)
         return kept, with_total(losses, detector.regularization_losses())
 
-    # A signature, because the last batch, or each size of image, would be traced again otherwise.
-    return tf.function(predict, input_signature=[element_spec])
+    # A signature, because the last batch, or each size of image, would be traced again otherwise;
+    # no AutoGraph, as in `TrainStep`.
+    return tf.function(predict, input_signature=[element_spec], autograph=False)
 
 
 def _to_numpy(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:

@@ -215,4 +215,4 @@ def _log_start(
         seed,
     )
     if restored:
-        _logger.info('going on from %s, step %d', restored, int(train_step.step))
+        _logger.info('going on from %s, step %d', restored, int(train_step.step.numpy()))

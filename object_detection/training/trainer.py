@@ -116,7 +116,7 @@ class Trainer:
         self._intervals = intervals
         self._evaluate = evaluate
         self._meter = Meter()
-        self._step = int(train_step.step)
+        self._step = int(train_step.step.numpy())
         self._last_look = time.monotonic()
         self._saved_step = self._step if checkpoints.latest else None
         self._evaluated_step: int | None = None
@@ -158,7 +158,7 @@ class Trainer:
         try:
             losses = self._train_step.repeat(self._iterator, count)
         except (StopIteration, tf.errors.OutOfRangeError):
-            self._step = int(self._train_step.step)
+            self._step = int(self._train_step.step.numpy())
             _logger.warning(
                 'the training data ended at step %d of %d; train_input_reader.num_epochs: 0 '
                 'repeats it for ever',

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -12,11 +13,17 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 PACKAGE = pathlib.Path(object_detection.__file__).parent
 # The parts that see protos. Not `config`: it checks fields, and nothing happens by that alone.
 READERS = ('builders', 'cli', 'data/label_map.py', 'export', 'training', '*.py')
+# Its builder copies the fields of a dataclass from the message, name by name.
+COPIED = 'core/post_processing.py'
 
 
 def names_in_code() -> set[str]:
-    """Attribute names, and the parts of dotted strings, in the code that may read fields."""
-    names = set()
+    """Attribute names and strings in the code that may read fields."""
+    names = {
+        node.target.id
+        for node in ast.walk(ast.parse((PACKAGE / COPIED).read_text()))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
     for pattern in READERS:
         for path in PACKAGE.glob(pattern if pattern.endswith('.py') else f'{pattern}/**/*.py'):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -79,3 +86,34 @@ def test_all_messages_are_walked():
     fieldless = {m.full_name for m in suggestions.reachable_messages(root) if not m.fields}
     maps = {m.full_name for m in suggestions.reachable_messages(root) if m.GetOptions().map_entry}
     assert owners == entries - fieldless - maps
+
+
+def test_comments_of_the_schema_agree_with_the_table():
+    marks = {unsupported.ERROR: 'Not supported:', unsupported.WARNING: 'No effect:'}
+    marked = {level: set() for level in marks}
+    for path in sorted((PACKAGE / 'protos').glob('*.proto')):
+        for key, comment in commented_fields(path.read_text()):
+            for level, mark in marks.items():
+                if mark in comment:
+                    marked[level].add(key)
+    for level, mark in marks.items():
+        listed = {key for key, entry in unsupported.FIELDS.items() if entry.level == level}
+        assert marked[level] == listed, f'comments with {mark!r} and the table'
+
+
+def commented_fields(source: str):
+    """Pairs of 'Message.field' and its comment, of a .proto file as these are laid out."""
+    scopes, comment = [], []
+    for line in map(str.strip, source.splitlines()):
+        scope = re.match(r'(message|enum|oneof) (\w+) {', line)
+        field = re.match(r'(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+', line)
+        if line.startswith('//'):
+            comment.append(line.removeprefix('//').strip())
+            continue
+        if scope:
+            scopes.append('' if scope[1] == 'oneof' else scope[2])
+        elif line == '}':
+            scopes.pop()
+        elif field and scopes:
+            yield '.'.join([*filter(None, scopes), field[1]]), ' '.join(comment)
+        comment = []

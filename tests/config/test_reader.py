@@ -19,7 +19,7 @@ from tests.config.pipelines import sound_pipeline, write_files
         ),
         (
             'train_config {\n batch_size: 1\n batch_size: 2\n}',
-            'p:3:15: TrainConfig.batch_size is written twice; it takes one value.',
+            'p:3:14: TrainConfig.batch_size is written twice; it takes one value.',
         ),
         (
             'model { faster_rcnn {} ssd {} }',

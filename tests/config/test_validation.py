@@ -2,6 +2,7 @@ import pytest
 
 from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
+from object_detection.config.reader import read_pipeline
 from object_detection.config.validation import PURPOSES, validate
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests.config.pipelines import sound_pipeline
@@ -77,6 +78,12 @@ def test_a_sound_config_passes(tmp_path):
             'use multiscale_anchor_generator',
         ),
         ('train_config.batch_size=0', 'train', 'train_config.batch_size', 'at least 1'),
+        (
+            'train_config.data_augmentation_options[0]={}',
+            'train',
+            'train_config.data_augmentation_options[0]',
+            'is empty',
+        ),
         ('train_config.optimizer={}', 'train', 'train_config.optimizer', 'is not set'),
         (f'{RATE}={{}}', 'train', RATE, 'is not set'),
         (
@@ -189,6 +196,13 @@ def test_only_the_parts_of_the_purpose_are_checked(tmp_path):
     pipeline.train_input_reader.label_map_path = 'PATH_TO_BE_CONFIGURED'
     assert problems(pipeline, 'eval') == []
     assert len(problems(pipeline, 'train')) == 2
+
+
+def test_every_reference_config_gets_sentences_and_no_crash(shared):
+    for path in sorted((shared / 'reference' / 'configs').rglob('*.config')):
+        found = problems(read_pipeline(str(path)))
+        assert any('PATH_TO_BE_CONFIGURED' in line for line in found), path.name
+        assert all(line.endswith('.') for line in found), path.name
 
 
 def test_an_unknown_purpose_is_rejected(tmp_path):

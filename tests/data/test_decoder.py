@@ -143,6 +143,13 @@ def test_invisible_keypoints_are_nan():
     np.testing.assert_array_equal(example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[False, True]])
 
 
+def test_objects_without_keypoints_have_none_labelled():
+    example = ExampleDecoder(num_keypoints=2)(examples.example(BOXES, [1, 2]))
+    assert np.isnan(example[F.GROUNDTRUTH_KEYPOINTS]).all()
+    assert example[F.GROUNDTRUTH_KEYPOINTS].shape == (2, 2, 2)
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[False] * 2] * 2)
+
+
 def test_a_field_with_too_few_values_names_the_image():
     record = examples.example(BOXES, [1, 2], source_id='img 42', image__object__area=[3.0])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)groundtruth_area.*img 42'):

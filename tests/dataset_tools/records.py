@@ -49,3 +49,10 @@ def as_golden(features: Features) -> Iterator[tuple[str, np.ndarray]]:
                 yield f'{key}#mask{index}', mask
         else:
             yield key, np.array(values)
+
+
+def assert_equal_to_golden(name: str, ours: np.ndarray, expected: np.ndarray) -> None:
+    if expected.dtype.kind == 'f':
+        np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=0, err_msg=name)
+    else:
+        np.testing.assert_array_equal(ours, expected, err_msg=name)

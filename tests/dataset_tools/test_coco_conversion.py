@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.dataset_tools import coco_conversion, shapes
+from object_detection.dataset_tools import coco_conversion, coco_job, shapes
 from object_detection.dataset_tools.coco_conversion import ConversionError, convert_coco
 from object_detection.dataset_tools.coco_job import CocoSource
 from object_detection.protos import string_int_label_map_pb2
@@ -157,7 +157,7 @@ def test_drop_empty_and_label_map(faulty, tmp_path):
 
 def test_no_usable_image_is_an_error(tmp_path):
     source = _write(tmp_path, [{'id': 1, 'file_name': 'a.jpg'}], [])
-    with pytest.raises(ConversionError, match='a.jpg: cannot be read'):
+    with pytest.raises(ConversionError, match=r'a\.jpg: cannot be read'):
         convert_coco(source, str(tmp_path / 'out'), 1)
     assert _names(tmp_path) == ['a.json', 'images', 'out.report.json']
 
@@ -296,8 +296,6 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
     source = _write(tmp_path, [{'id': 1, 'file_name': '1.jpg'}], [_annotation(1, 1)])
     Image.fromarray(noise).save(tmp_path / 'images' / '1.jpg')
-    from object_detection.dataset_tools import coco_job
-
     sizes = []
     process = coco_job.WriteShard.process
 

@@ -54,6 +54,16 @@ def test_annotations_may_be_absent(tmp_path):
     assert coco_json.read(str(path)) == coco_json.CocoFile(IMAGES, [], CATEGORIES)
 
 
+def test_segmentations_are_text_or_left_out(tmp_path):
+    path = tmp_path / 'a.json'
+    segmentation = {'size': [3, 4], 'counts': 'a"b'}
+    document = FILE._asdict() | {'annotations': [_annotation(1, 'a', segmentation=segmentation)]}
+    path.write_text(json.dumps(document))
+    (annotation,) = coco_json.read(str(path)).annotations
+    assert json.loads(annotation['segmentation']) == segmentation
+    assert coco_json.read(str(path), segmentations=False).annotations == [_annotation(1, 'a')]
+
+
 @pytest.mark.parametrize(
     ('text', 'match'),
     [

@@ -1,4 +1,5 @@
 import io
+import json
 
 import numpy as np
 import pytest
@@ -97,8 +98,6 @@ def test_png_keeps_values():
 
 
 def test_real_annotations(shared):
-    import json
-
     path = shared / 'data/coco_permissive/annotations/instances_val.json'
     document = json.loads(path.read_text())
     sizes = {image['id']: (image['height'], image['width']) for image in document['images']}

@@ -94,3 +94,41 @@ def pipeline_config(**train_config) -> TrainEvalPipelineConfig:
     for name, value in train_config.items():
         setattr(train, name, value)
     return config
+
+
+class FakeEvaluator:
+    """Counts images and sums what it sees, so that batches can be told apart."""
+
+    def __init__(self):
+        self.source_ids = []
+        self.keys = set()
+
+    def add_batch(self, batch, detections):
+        self.source_ids += [text.decode() for text in batch[InputFields.SOURCE_ID]]
+        self.keys |= detections.keys()
+
+    def evaluate(self):
+        return {'images': float(len(self.source_ids))}
+
+
+def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -> None:
+    """Makes training and evaluation build the fakes; `patch` is pytest's monkeypatch.setattr."""
+    root = 'object_detection.'
+    patch(f'{root}builders.model_builder.build', lambda config, is_training: detector())
+    patch(f'{root}config.validation.validate', lambda pipeline, for_what: None)
+    patch(
+        f'{root}builders.dataset_builder.build_train',
+        lambda config, input_context, seed: dataset(
+            num_images, config.train_config.batch_size, repeat=repeat
+        ),
+    )
+    patch(
+        f'{root}builders.dataset_builder.build_eval',
+        lambda config, index: dataset(5, config.eval_config.batch_size),
+    )
+    patch(f'{root}builders.evaluator_builder.build', lambda config, categories: [FakeEvaluator()])
+
+
+def write_label_map(path) -> str:
+    path.write_text('item { id: 1 name: "cat" } item { id: 2 name: "dog" }')
+    return str(path)

@@ -1,0 +1,189 @@
+"""Losses of class logits.
+
+Each is a callable `(logits [B, N, K], targets [B, N, K], weights [B, N, K] or [B, N, 1])`, float32.
+K counts a background column where there is one. Losses of independent classes return [B, N, K],
+softmax losses [B, N]. Sums over anchors and normalisation are the caller's.
+"""
+
+import tensorflow as tf
+
+# Keeps the logarithms of heat map probabilities finite, and their gradients small.
+_HEATMAP_CLIP = 1e-4
+
+
+class SigmoidLoss:
+    """Cross entropy of each class on its own."""
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, K]; arguments as the module says."""
+        return weights * tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
+
+
+class SigmoidFocalLoss:
+    """Focal loss (https://arxiv.org/abs/1708.02002, eq. 5).
+
+        alpha_t * (1 - p_t)^gamma * cross entropy, p_t the probability of the target.
+
+    Args:
+      gamma: how much less easy examples count, 0 or more; 0 = cross entropy.
+      alpha: weight of targets 1, where targets 0 have 1 - alpha; None = no weighting.
+
+    Raises:
+      ValueError: if `gamma` is negative.
+    """
+
+    def __init__(self, *, gamma: float = 2.0, alpha: float | None = None):
+        if gamma < 0:
+            raise ValueError(f'SigmoidFocalLoss: gamma must be 0 or more. Received: {gamma}.')
+        self._gamma = gamma
+        self._alpha = alpha
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, K]; arguments as the module says."""
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
+        if self._gamma:
+            probabilities = tf.sigmoid(logits)
+            right = targets * probabilities + (1.0 - targets) * (1.0 - probabilities)
+            losses *= tf.pow(1.0 - right, self._gamma)
+        if self._alpha is not None:
+            losses *= targets * self._alpha + (1.0 - targets) * (1.0 - self._alpha)
+        return weights * losses
+
+
+class SoftmaxLoss:
+    """Cross entropy of the classes together, weighted by the mean of the classes' weights.
+
+    Args:
+      logit_scale: divides the logits, not 0.
+
+    Raises:
+      ValueError: if `logit_scale` is 0.
+    """
+
+    def __init__(self, *, logit_scale: float = 1.0):
+        self._logit_scale = _nonzero_scale('SoftmaxLoss', logit_scale)
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N]; arguments as the module says, targets are probabilities."""
+        return _weighted_softmax(logits / self._logit_scale, targets, weights)
+
+
+class SoftmaxAgainstLogitsLoss:
+    """Softmax cross entropy whose targets are logits, e.g. of a teacher.
+
+    Args:
+      logit_scale: divides both logits, not 0 (a temperature).
+
+    Raises:
+      ValueError: if `logit_scale` is 0.
+    """
+
+    def __init__(self, *, logit_scale: float = 1.0):
+        self._logit_scale = _nonzero_scale('SoftmaxAgainstLogitsLoss', logit_scale)
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N]; arguments as the module says, targets are logits."""
+        soft_targets = tf.nn.softmax(targets / self._logit_scale)
+        return _weighted_softmax(logits / self._logit_scale, soft_targets, weights)
+
+
+class BootstrappedSigmoidLoss:
+    """Sigmoid loss against targets mixed with predictions (https://arxiv.org/abs/1412.6596).
+
+        alpha * target + (1 - alpha) * prediction
+
+    Args:
+      alpha: share of the annotated targets, in [0, 1].
+      hard: mix in the decision (probability above 0.5) rather than the probability.
+
+    Raises:
+      ValueError: if `alpha` is out of range.
+    """
+
+    def __init__(self, *, alpha: float, hard: bool = False):
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(
+                f'BootstrappedSigmoidLoss: alpha must be in [0, 1]. Received: {alpha}.'
+            )
+        self._alpha = alpha
+        self._hard = hard
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, K]; arguments as the module says."""
+        own = tf.sigmoid(logits)
+        if self._hard:
+            own = tf.cast(own > 0.5, tf.float32)
+        mixed = self._alpha * targets + (1.0 - self._alpha) * own
+        return weights * tf.nn.sigmoid_cross_entropy_with_logits(labels=mixed, logits=logits)
+
+
+class PenaltyReducedFocalLoss:
+    """Focal loss of heat maps (Objects as Points, https://arxiv.org/abs/1904.07850, eq. 1).
+
+        target = 1:  -(1 - p)^alpha * log(p)
+        target < 1:  -(1 - target)^beta * p^alpha * log(1 - p)
+
+    Args:
+      alpha: how much less easy pixels count.
+      beta: how much less negatives near a peak count.
+    """
+
+    def __init__(self, *, alpha: float, beta: float):
+        self._alpha = alpha
+        self._beta = beta
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, N, K]; arguments as the module says, targets in [0, 1]."""
+        probabilities = tf.clip_by_value(tf.sigmoid(logits), _HEATMAP_CLIP, 1.0 - _HEATMAP_CLIP)
+        at_peak = tf.pow(1.0 - probabilities, self._alpha) * tf.math.log(probabilities)
+        elsewhere = (
+            tf.pow(1.0 - targets, self._beta)
+            * tf.pow(probabilities, self._alpha)
+            * tf.math.log(1.0 - probabilities)
+        )
+        return -weights * tf.where(targets == 1.0, at_peak, elsewhere)
+
+
+class DiceLoss:
+    """1 - the dice coefficient of each class (V-Net, https://arxiv.org/abs/1606.04797).
+
+        1 - 2 * sum(p * t) / (sum(p) + sum(t)), where p = weight * prediction, t = weight * target
+
+    As in the reference, the overlap takes the weight twice, `squared_normalization` squares the
+    overlap too (the paper squares the normaliser alone), and a class of which nothing is predicted
+    nor annotated has loss 1.
+
+    Args:
+      squared_normalization: use the squares of predictions and targets.
+      is_prediction_probability: predictions are probabilities, not logits.
+    """
+
+    def __init__(
+        self, *, squared_normalization: bool = False, is_prediction_probability: bool = False
+    ):
+        self._squared = squared_normalization
+        self._is_probability = is_prediction_probability
+
+    def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns [B, K]; arguments as the module says, N being pixels."""
+        probabilities = logits if self._is_probability else tf.sigmoid(logits)
+        if self._squared:
+            probabilities, targets = tf.square(probabilities), tf.square(targets)
+        probabilities, targets = probabilities * weights, targets * weights
+        overlap = tf.reduce_sum(probabilities * targets, axis=1)
+        volume = tf.reduce_sum(probabilities + targets, axis=1)
+        return 1.0 - tf.math.divide_no_nan(2.0 * overlap, volume)
+
+
+def _weighted_softmax(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """[B, N, K], [B, N, K], [B, N, K or 1] -> [B, N]; no gradient into the targets."""
+    losses = tf.nn.softmax_cross_entropy_with_logits(
+        labels=tf.stop_gradient(targets), logits=logits
+    )
+    return tf.reduce_mean(weights, axis=2) * losses
+
+
+def _nonzero_scale(name: str, logit_scale: float) -> float:
+    if logit_scale == 0.0:
+        raise ValueError(f'{name}: logit_scale must not be 0. Received: {logit_scale}.')
+    return logit_scale

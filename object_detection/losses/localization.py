@@ -1,0 +1,124 @@
+"""Losses of box codes or boxes, one value an anchor.
+
+Each is a callable `(predictions [B, N, D], targets [B, N, D], weights [B, N]) -> [B, N]`, float32,
+unless it says otherwise. Sums over anchors and normalisation are the caller's.
+"""
+
+import tensorflow as tf
+
+
+class L2LocalizationLoss:
+    """0.5 * |weight * (prediction - target)|^2; the weight counts squared, as in the reference."""
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each anchor; shapes as the module says."""
+        differences = (predictions - targets) * weights[..., tf.newaxis]
+        return 0.5 * tf.reduce_sum(tf.square(differences), axis=-1)
+
+
+class SmoothL1LocalizationLoss:
+    """Huber loss (Fast R-CNN, https://arxiv.org/abs/1504.08083, eq. 3), summed over the code.
+
+        0.5 d^2 where |d| <= delta, delta * |d| - 0.5 delta^2 elsewhere.
+
+    Args:
+      delta: where the parabola becomes a line, positive.
+
+    Raises:
+      ValueError: if `delta` is not positive.
+    """
+
+    def __init__(self, *, delta: float = 1.0):
+        if delta <= 0:
+            raise ValueError(
+                f'SmoothL1LocalizationLoss: delta must be positive. Received: {delta}.'
+            )
+        self._delta = delta
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each anchor; shapes as the module says."""
+        distances = tf.abs(predictions - targets)
+        curved = tf.minimum(distances, self._delta)
+        losses = curved * (distances - 0.5 * curved)
+        return weights * tf.reduce_sum(losses, axis=-1)
+
+
+class L1LocalizationLoss:
+    """weight * |prediction - target|, not summed: it serves dense maps as well as codes."""
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each element.
+
+        Args:
+          predictions, targets: float32 [...].
+          weights: float32, of the same rank, broadcast to the predictions.
+
+        Returns:
+          float32 of the predictions' shape.
+
+        Raises:
+          ValueError: if the ranks differ.
+        """
+        if weights.shape.rank != predictions.shape.rank:
+            raise ValueError(
+                'L1LocalizationLoss: weights must have the rank of the predictions. '
+                f'Received: weights {weights.shape}, predictions {predictions.shape}.'
+            )
+        return tf.abs(predictions - targets) * weights
+
+
+class IouLocalizationLoss:
+    """weight * (1 - IoU) of matched boxes (UnitBox, https://arxiv.org/abs/1608.01471).
+
+    Predictions and targets are boxes [ymin, xmin, ymax, xmax], not codes: decode first. (The
+    reference's detectors pass codes, whose IoU means nothing.)
+    """
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each anchor; shapes as the module says, D = 4."""
+        shared, union = _intersection_and_union(predictions, targets)
+        return weights * (1.0 - _ratio(shared, union))
+
+
+class GiouLocalizationLoss:
+    """weight * (1 - GIoU) of matched boxes (https://arxiv.org/abs/1902.09630, algorithm 1).
+
+    Predictions and targets are boxes [ymin, xmin, ymax, xmax], not codes: decode first. (The
+    reference's detectors pass codes, whose IoU means nothing.)
+    """
+
+    def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each anchor; shapes as the module says, D = 4."""
+        shared, union = _intersection_and_union(predictions, targets)
+        low, high = tf.split(predictions, 2, axis=-1)
+        target_low, target_high = tf.split(targets, 2, axis=-1)
+        hull = tf.reduce_prod(tf.maximum(high, target_high) - tf.minimum(low, target_low), axis=-1)
+        giou = _ratio(shared, union) - _ratio(hull - union, hull)
+        return weights * (1.0 - giou)
+
+
+def fill_nan_targets(targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+    """Replaces NaN targets, which mean "not annotated", by the predictions: their loss is 0.
+
+    Args:
+      targets, predictions: float32 of one shape.
+
+    Returns:
+      float32 of that shape.
+    """
+    return tf.where(tf.math.is_nan(targets), predictions, targets)
+
+
+def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Areas, [...], of what matched boxes [..., 4] share and cover."""
+    low, high = tf.split(boxes, 2, axis=-1)
+    other_low, other_high = tf.split(others, 2, axis=-1)
+    sides = tf.nn.relu(tf.minimum(high, other_high) - tf.maximum(low, other_low))
+    shared = tf.reduce_prod(sides, axis=-1)
+    areas = tf.reduce_prod(high - low, axis=-1) + tf.reduce_prod(other_high - other_low, axis=-1)
+    return shared, areas - shared
+
+
+def _ratio(numerator: tf.Tensor, denominator: tf.Tensor) -> tf.Tensor:
+    """Quotient, 0 where the denominator is 0; gradients stay finite."""
+    return tf.math.divide_no_nan(numerator, denominator)

@@ -1,0 +1,311 @@
+"""Batched suppression against golden numbers, and its options by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import post_processing_builder
+from object_detection.core.post_processing import (
+    NmsParams,
+    batch_multiclass_non_max_suppression,
+)
+from object_detection.protos import post_processing_pb2
+from tests import goldens
+
+# The reference's padded kernel, and its partitioned one, take a box without any positive
+# coordinate for a suppressed one. Goldens agree where such boxes are left out.
+LOSES_BOXES = ('agnostic_static', 'agnostic_static_partitioned', 'single_multiclass_padded')
+# The reference's partitioned kernel sorts boxes and scores, but not what is carried along.
+WRONG_FIELDS = ('static_partitioned_masks',)
+# The reference restricts these combinations; here one algorithm does them all.
+LIFTED = (
+    'soft_nms_static',
+    'combined_numvalid',
+    'combined_masks',
+    'combined_agnostic',
+    'combined_change_frame',
+)
+
+
+def batch_cases(*, combined):
+    """Golden names of the batched function that return something."""
+    if not goldens.COMPONENTS.is_dir():
+        return [pytest.param('absent', marks=pytest.mark.skip(reason='needs ../shared/goldens'))]
+    cases = goldens._index()['nms.npz']['cases']
+    return [
+        name
+        for name, case in cases.items()
+        if case.get('config') and not case.get('raises') and name.startswith('combined') == combined
+    ]
+
+
+def run(case, **changes):
+    """Calls what the case's config builds with the case's inputs."""
+    config = text_format.Parse(case.config, post_processing_pb2.PostProcessing())
+    nms, _ = post_processing_builder.build(config)
+    inputs = {**case.inputs, **changes}
+    named = ('clip_window', 'num_valid_boxes', 'masks')
+    prefix = 'additional.'
+    return nms(
+        inputs['boxes'],
+        inputs['scores'],
+        additional_fields={
+            name.removeprefix(prefix): value
+            for name, value in inputs.items()
+            if name.startswith(prefix)
+        },
+        **{name: inputs.get(name) for name in named},
+    )
+
+
+def without_lost_boxes(case):
+    """The case's scores, 0 for boxes without any positive coordinate."""
+    boxes = case.inputs['boxes']
+    return np.where(np.all(boxes <= 0, axis=-1), 0, case.inputs['scores'])
+
+
+@pytest.mark.parametrize('case_name', batch_cases(combined=False))
+def test_detections_equal_the_reference(case_name):
+    case = goldens.load('nms', case_name)
+    changes = {'scores': without_lost_boxes(case)} if case_name in LOSES_BOXES else {}
+    detections = run(case, **changes)
+    expected = case.outputs
+    np.testing.assert_array_equal(detections.num_detections, expected['num_detections'])
+    actual = {
+        'nmsed_boxes': detections.boxes,
+        'nmsed_scores': detections.scores,
+        'nmsed_classes': detections.classes,
+        'nmsed_masks': detections.masks,
+    }
+    if case_name not in WRONG_FIELDS:
+        fields = detections.additional_fields.items()
+        actual.update({f'additional.{name}': value for name, value in fields})
+    else:
+        del actual['nmsed_masks']
+    # With static shapes, the reference's unused rows hold score -1 and any box; ours are zero.
+    slots = np.arange(detections.scores.shape[1]) < expected['num_detections'][:, np.newaxis]
+    for name, value in actual.items():
+        if value is None:
+            assert name not in expected
+            continue
+        assert value.shape == expected[name].shape
+        used = slots.reshape(slots.shape + (1,) * (value.shape.rank - 2))
+        assert not np.any(np.where(used, 0, value)), f'{name}: unused rows are not zero'
+        is_static = 'use_static_shapes: true' in case.config
+        wanted = np.where(used, expected[name], 0) if is_static else expected[name]
+        np.testing.assert_allclose(value, wanted, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize('case_name', batch_cases(combined=True))
+def test_combined_selection_equals_the_reference(case_name):
+    # The reference's combined form orders equal scores at random, keeps boxes that the window
+    # leaves no area of, and clips low edges from below only and high edges from above only (and
+    # to [0, 1] without a window). So the selection is compared, made without a window.
+    case = goldens.load('nms', case_name)
+    window = np.broadcast_to(case.inputs.get('clip_window', [0.0, 0, 1, 1]), [2, 4])
+    # The boxes of no size among the inputs are what ours drops: grown a little, nothing is.
+    boxes = case.inputs['boxes']
+    sizes = boxes[..., 2:] - boxes[..., :2]
+    is_empty = np.all(sizes == 0, axis=-1, keepdims=True)
+    grown = np.where(is_empty, boxes + np.array([0, 0, 1e-6, 1e-6], np.float32), boxes)
+    detections = run(case, boxes=grown, clip_window=None)
+    np.testing.assert_array_equal(detections.num_detections, case.outputs['num_detections'])
+    np.testing.assert_allclose(detections.scores, case.outputs['nmsed_scores'], atol=1e-6)
+    for i in range(2):
+        low, high = np.split(detections.boxes[i].numpy(), 2, axis=1)
+        if 'clip_window' in case.inputs:
+            low, high = np.maximum(low, window[i, :2]), np.minimum(high, window[i, 2:])
+        else:
+            low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
+        ours = np.column_stack([detections.scores[i], detections.classes[i], low, high])
+        theirs = np.column_stack(
+            [
+                case.outputs['nmsed_scores'][i],
+                case.outputs['nmsed_classes'][i],
+                case.outputs['nmsed_boxes'][i],
+            ]
+        )
+
+        def in_order(rows):
+            return rows[np.lexsort((rows[:, 1], -rows[:, 0]))]
+
+        np.testing.assert_allclose(in_order(ours), in_order(theirs), atol=1e-5)
+
+
+@goldens.parametrize('nms', prefix='single_')
+def test_single_images_equal_the_reference(case_name):
+    case = goldens.load('nms', case_name)
+    params, inputs, expected = case.params, case.inputs, case.outputs
+    total = params['max_total_size'] or len(expected['boxes'])
+    scores = without_lost_boxes(case) if case_name in LOSES_BOXES else inputs['scores']
+    window = params.get('clip_window')
+    fields = {name: inputs[name][np.newaxis] for name in ('aux',)}
+    detections = batch_multiclass_non_max_suppression(
+        inputs['boxes'][np.newaxis],
+        scores[np.newaxis],
+        NmsParams(
+            score_threshold=params['score_thresh'],
+            iou_threshold=params['iou_thresh'],
+            max_detections_per_class=params.get('max_size_per_class', total),
+            max_total_detections=total,
+            use_class_agnostic_nms='agnostic' in case_name,
+            change_coordinate_frame=params.get('change_coordinate_frame', False),
+        ),
+        clip_window=None if window is None else tf.constant(window),
+        masks=inputs['masks'][np.newaxis],
+        additional_fields=fields,
+    )
+    count = int(expected['num_valid'])
+    assert detections.num_detections[0] == count
+    for name, value in {
+        'boxes': detections.boxes,
+        'scores': detections.scores,
+        'classes': detections.classes,
+        'masks': detections.masks,
+        'aux': detections.additional_fields['aux'],
+    }.items():
+        np.testing.assert_allclose(
+            value[0, :count], expected[name][:count], atol=1e-5, err_msg=name
+        )
+
+
+@pytest.mark.parametrize('case_name', LIFTED)
+def test_restrictions_of_the_reference_are_lifted(case_name):
+    case = goldens.load('nms', case_name)
+    assert case.raises == 'ValueError'
+    base = goldens.load('nms', {'soft_nms_static': 'soft_nms'}.get(case_name, 'shared_clip'))
+    if case_name in ('combined_masks', 'soft_nms_static'):
+        # Of the same boxes, the selection is that of the form without the option.
+        expected = run(base, **case.inputs)
+        np.testing.assert_allclose(run(case).boxes, expected.boxes, atol=1e-6)
+    assert run(case).num_detections.numpy().min() > 0
+
+
+@pytest.mark.parametrize(
+    'case_name',
+    ['change_frame_without_window', 'agnostic_two_classes', 'bad_iou', 'bad_max', 'bad_soft'],
+)
+def test_raises_where_the_reference_does(case_name):
+    case = goldens.load('nms', case_name)
+    assert case.raises == 'ValueError'
+    with pytest.raises(ValueError, match='Received'):
+        run(case)
+
+
+@pytest.mark.parametrize('static', [False, True])
+def test_clips_after_suppressing_and_drops_what_is_left_without_area(static):
+    boxes = tf.constant(
+        [[[0.0, 1.2, 1, 2.2], [0, 1.1, 1, 2.1], [0.5, 0.5, 0.7, 1.5], [0, 0, 0, 0]]]
+    )
+    detections = batch_multiclass_non_max_suppression(
+        boxes[:, :, tf.newaxis],
+        tf.constant([[[0.9], [0.8], [0.3], [0.5]]]),
+        NmsParams(max_detections_per_class=3, max_total_detections=4, iou_threshold=0.5),
+        clip_window=tf.constant([0.0, 0, 1, 2]),
+        static=static,
+        change_coordinate_frame=False,
+    )
+    # The second is suppressed by the first; the last has no area but takes one of three places.
+    np.testing.assert_array_equal(detections.num_detections, [2])
+    expected = [[0, 1.2, 1, 2], [0.5, 0.5, 0.7, 1.5], [0, 0, 0, 0], [0, 0, 0, 0]]
+    np.testing.assert_allclose(detections.boxes[0], expected)
+    np.testing.assert_allclose(detections.scores[0], [0.9, 0.3, 0, 0])
+
+
+def test_frame_can_be_overridden():
+    arguments = (
+        tf.constant([[[[1.0, 1, 2, 3]]]]),
+        tf.constant([[[0.5]]]),
+        NmsParams(change_coordinate_frame=False),
+    )
+    window = tf.constant([[0.0, 1, 4, 5]])
+    kept = batch_multiclass_non_max_suppression(*arguments, clip_window=window)
+    np.testing.assert_allclose(kept.boxes[0, 0], [1, 1, 2, 3])
+    changed = batch_multiclass_non_max_suppression(
+        *arguments, clip_window=window, change_coordinate_frame=True
+    )
+    np.testing.assert_allclose(changed.boxes[0, 0], [0.25, 0, 0.5, 0.5])
+
+
+def test_negative_scores_are_never_returned():
+    detections = batch_multiclass_non_max_suppression(
+        tf.constant([[[[0.0, 0, 1, 1]], [[2, 2, 3, 3]], [[4, 4, 5, 5]]]]),
+        tf.constant([[[-0.5, 0.0], [0.5, -0.1], [-0.2, -0.1]]]),
+        NmsParams(score_threshold=-1.0, change_coordinate_frame=False),
+    )
+    np.testing.assert_array_equal(detections.num_detections, [2])
+    np.testing.assert_allclose(detections.scores[0, :2], [0.5, 0.0])
+    np.testing.assert_allclose(detections.classes[0, :2], [0, 1])
+
+
+@pytest.mark.parametrize('agnostic', [False, True])
+@pytest.mark.parametrize('sigma', [0.0, 0.5])
+def test_executions_agree_with_unknown_dimensions(agnostic, sigma):
+    rng = np.random.default_rng(0)
+    params = NmsParams(
+        max_detections_per_class=5,
+        max_total_detections=8,
+        use_class_agnostic_nms=agnostic,
+        soft_nms_sigma=sigma,
+    )
+
+    def detect(boxes, scores, static):
+        return batch_multiclass_non_max_suppression(
+            boxes,
+            scores,
+            params,
+            clip_window=tf.constant([0.1, 0.1, 0.9, 0.9]),
+            masks=tf.reshape(boxes, [tf.shape(boxes)[0], -1, 3, 2, 2]),
+            additional_fields={'rows': tf.range(tf.shape(boxes)[1])[tf.newaxis] + [[0], [100]]},
+            static=static,
+        )
+
+    unknown = tf.function(
+        lambda boxes, scores: detect(boxes, scores, False),
+        input_signature=[tf.TensorSpec([None, None, 3, 4]), tf.TensorSpec([None, None, 3])],
+    )
+    for count in (0, 20):
+        corners = np.sort(rng.random((2, count, 3, 2, 2)), axis=3)
+        boxes = tf.constant(corners.reshape(2, count, 3, 4), tf.float32)
+        scores = tf.constant(rng.random((2, count, 3)), tf.float32)
+        eager = detect(boxes, scores, True)
+        assert bool(tf.reduce_all((eager.num_detections > 0) == (count > 0)))
+        assert eager.additional_fields['rows'].dtype == tf.int32
+        tf.nest.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+            tuple(eager),
+            tuple(unknown(boxes, scores)),
+        )
+
+
+def test_static_execution_compiles():
+    rng = np.random.default_rng(1)
+    corners = np.sort(rng.random((2, 50, 1, 2, 2)), axis=3)
+    boxes = tf.constant(corners.reshape(2, 50, 1, 4), tf.float32)
+    scores = tf.constant(rng.random((2, 50, 4)), tf.float32)
+
+    def detect():
+        detections = batch_multiclass_non_max_suppression(
+            boxes,
+            scores,
+            NmsParams(max_detections_per_class=6, max_total_detections=15),
+            clip_window=tf.constant([0.1, 0.1, 0.9, 0.9]),
+            num_valid_boxes=tf.constant([50, 20]),
+            additional_fields={'scores': scores},
+            static=True,
+        )
+        return [field for field in detections if field is not None]
+
+    tf.nest.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+        tf.function(detect, jit_compile=True)(),
+        detect(),
+    )
+
+
+def test_shapes_that_disagree_raise():
+    with pytest.raises(ValueError, match=r'q = 1 or q = K.*Received'):
+        batch_multiclass_non_max_suppression(
+            tf.zeros([1, 5, 2, 4]), tf.zeros([1, 5, 3]), NmsParams(change_coordinate_frame=False)
+        )

@@ -1,0 +1,165 @@
+"""Evaluation of a tiny detector: every image once, whatever the batch size."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.training import checkpoints, history, inference
+from object_detection.training.errors import CheckpointError
+from object_detection.training.evaluate import evaluate_checkpoint, evaluate_directory
+from object_detection.training.evaluation import reader_names
+from tests.training import fakes
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr)
+
+
+@pytest.fixture
+def detector():
+    built = fakes.FakeDetector()
+    built.build_variables()
+    return built
+
+
+@pytest.fixture
+def config(tmp_path):
+    config = fakes.pipeline_config(num_steps=20)
+    config.eval_config.batch_size = 2
+    reader = config.eval_input_reader.add()
+    reader.label_map_path = fakes.write_label_map(tmp_path / 'labels.pbtxt')
+    return config
+
+
+def _save(directory, steps):
+    """Saves a checkpoint of the fake at each of `steps`."""
+    model = fakes.FakeDetector()
+    model.build_variables()
+    step = tf.Variable(0, dtype=tf.int64)
+    saver = checkpoints.Checkpoints(
+        str(directory), model=model.named_variables(), optimizer={}, step=step
+    )
+    for number in steps:
+        step.assign(number)
+        saver.save()
+
+
+def test_every_image_counts_once_and_losses_do_not_depend_on_the_batch_size(detector):
+    results = []
+    for batch_size in (1, 2, 5):
+        evaluator = fakes.FakeEvaluator()
+        data = fakes.dataset(5, batch_size)
+        results.append(inference.evaluate(detector, data, [evaluator]))
+        assert evaluator.source_ids == ['0', '1', '2', '3', '4']
+    assert results[0]['images'] == 5.0
+    for result in results[1:]:
+        assert result == pytest.approx(results[0], rel=1e-5)
+    parts = [value for name, value in results[0].items() if name.startswith('Loss/')]
+    assert results[0]['Loss/total_loss'] == pytest.approx(sum(parts) / 2, rel=1e-5)
+
+
+def test_evaluators_are_not_given_what_they_do_not_need(detector):
+    evaluator = fakes.FakeEvaluator()
+    metrics = inference.evaluate(detector, fakes.dataset(3, 2), [evaluator], with_losses=False)
+    assert metrics == {'images': 3.0}
+    assert 'raw_detection_boxes' not in evaluator.keys
+    assert 'detection_boxes' in evaluator.keys
+
+
+def test_stops_when_asked(detector):
+    data = fakes.dataset(3, 1)
+    assert inference.evaluate(detector, data, [], should_stop=lambda: True) is None
+
+
+def test_no_images_have_no_losses(detector):
+    assert inference.evaluate(detector, fakes.dataset(0, 1), [fakes.FakeEvaluator()]) == {
+        'images': 0.0
+    }
+
+
+def test_one_checkpoint(tmp_path, config):
+    _save(tmp_path / 'model', [3, 6])
+    out = tmp_path / 'out'
+    results = evaluate_checkpoint(config, tmp_path / 'model', output_dir=out)
+    assert results['']['images'] == 5.0
+    assert json.loads((out / 'eval' / 'metrics.json').read_text()) == results['']
+    evaluate_checkpoint(config, tmp_path / 'model' / 'ckpt-1', output_dir=out)
+    entries = history.read(out / 'eval' / 'metrics.jsonl')
+    assert [entry['step'] for entry in entries] == [6, 3]
+    tags = set()
+    for path in (out / 'eval').glob('events.*'):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert {'images', 'Loss/total_loss', 'eval_side_by_side_0', 'eval_side_by_side_4'} <= tags
+
+
+def test_nothing_is_written_without_a_directory(tmp_path, config):
+    _save(tmp_path / 'model', [3])
+    evaluate_checkpoint(config, tmp_path / 'model')
+    assert not list(tmp_path.glob('**/eval'))
+
+
+def test_every_reader_is_evaluated_under_its_own_name(tmp_path, config):
+    config.eval_input_reader[0].name = 'day'
+    config.eval_input_reader.add().CopyFrom(config.eval_input_reader[0])
+    config.eval_input_reader[1].name = 'night'
+    _save(tmp_path / 'model', [3])
+    results = evaluate_checkpoint(
+        config, tmp_path / 'model', output_dir=tmp_path, record_summaries=False
+    )
+    assert list(results) == ['day', 'night']
+    for name in results:
+        assert (tmp_path / 'eval' / name / 'metrics.json').exists()
+        assert not list((tmp_path / 'eval' / name).glob('events.*'))
+
+
+@pytest.mark.parametrize(
+    ('names', 'expected'),
+    [
+        ([''], ['']),
+        (['val'], ['val']),
+        (['', 'val'], ['reader_0', 'val']),
+        (['val', 'val'], ['val_0', 'val_1']),
+    ],
+)
+def test_names_of_readers(names, expected):
+    config = fakes.pipeline_config()
+    for name in names:
+        config.eval_input_reader.add().name = name
+    assert reader_names(config) == expected
+
+
+def test_ends_with_the_training(tmp_path, config):
+    _save(tmp_path, [10, 20])
+    evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=1000.0)
+    entries = history.read(tmp_path / 'eval' / 'metrics.jsonl')
+    assert [entry['step'] for entry in entries] == [20]
+
+
+def test_ends_at_the_timeout_with_the_last_result(tmp_path, config):
+    _save(tmp_path, [10])
+    assert evaluate_directory(config, tmp_path, timeout=0.1)['']['images'] == 5.0
+
+
+@pytest.mark.parametrize('timeout', [0.0, 0.1])
+def test_no_checkpoint_is_an_error(tmp_path, config, timeout):
+    with pytest.raises(CheckpointError, match='no checkpoint'):
+        evaluate_directory(config, tmp_path / 'nothing', timeout=timeout)
+
+
+def test_no_losses_where_the_reader_loads_no_masks(tmp_path, config):
+    config.train_input_reader.load_instance_masks = True
+    _save(tmp_path, [1])
+    assert evaluate_checkpoint(config, tmp_path) == {'': {'images': 5.0}}
+
+
+def test_the_checkpoint_s_weights_are_evaluated(tmp_path, config):
+    _save(tmp_path, [1])
+    first = evaluate_checkpoint(config, tmp_path)
+    _save(tmp_path, [1])
+    second = evaluate_checkpoint(config, tmp_path)
+    assert np.isfinite(first['']['Loss/total_loss'])
+    assert first['']['Loss/total_loss'] != second['']['Loss/total_loss']

@@ -1,0 +1,297 @@
+"""Whole trainings of a tiny detector."""
+
+import dataclasses
+import logging
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.config import reader
+from object_detection.config.errors import ConfigError
+from object_detection.training import checkpoints, history
+from object_detection.training.errors import CheckpointError, DivergenceError
+from object_detection.training.loop import CONFIG_FILE_NAME, train
+from object_detection.training.trainer import Intervals
+from tests.training import fakes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LOSSES = {
+    'Loss/BoxClassifierLoss/localization_loss',
+    'Loss/RPNLoss/objectness_loss',
+    'Loss/regularization_loss',
+    'Loss/total_loss',
+}
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr)
+
+
+@dataclasses.dataclass
+class Probe:
+    """A progress display that keeps the records and may act at a step."""
+
+    at_step: int | None = None
+    action: object = None
+    logged: list = dataclasses.field(default_factory=list)
+    closed: bool = False
+
+    def start(self, step, num_steps, batch_size):
+        self.started = (step, num_steps, batch_size)
+
+    def update(self, record):
+        if record.step == self.at_step:
+            self.action()
+
+    def log(self, record):
+        self.logged.append(record)
+
+    def close(self):
+        self.closed = True
+
+
+def _run(directory, num_steps, **options):
+    options.setdefault('progress', Probe())
+    options.setdefault('record_summaries', False)
+    return train(fakes.pipeline_config(), directory, num_steps=num_steps, seed=1, **options)
+
+
+def _saved(directory):
+    """Number of each kept checkpoint -> its step."""
+    prefixes = tf.train.get_checkpoint_state(str(directory)).all_model_checkpoint_paths
+    return {int(p.rpartition('-')[2]): checkpoints.read_step(p) for p in prefixes}
+
+
+def test_trains_exactly_so_many_steps_and_saves_at_the_end(tmp_path):
+    probe = Probe()
+    result = _run(tmp_path, 7, intervals=Intervals(log=3, checkpoint=4), progress=probe)
+    assert result.step == 7
+    assert _saved(tmp_path) == {1: 4, 2: 7}
+    assert result.checkpoint == str(tmp_path / 'ckpt-2')
+    assert result.exit_status == 0
+    assert probe.started == (0, 7, 2)
+    assert [record.step for record in probe.logged] == [3, 6, 7]
+    assert probe.logged[0].losses.keys() == LOSSES
+    assert probe.logged[0].learning_rate == pytest.approx(0.01)
+    assert probe.logged[1].images_per_second > 0
+    assert probe.closed
+    assert result.losses == probe.logged[-1].losses
+
+
+def test_the_history_and_the_config_are_written(tmp_path):
+    _run(tmp_path, 4, intervals=Intervals(log=2), precision='bfloat16')
+    entries = history.read(tmp_path / 'train' / 'history.jsonl')
+    assert [entry['step'] for entry in entries] == [2, 4]
+    assert entries[0]['losses'].keys() == LOSSES
+    config = reader.read_pipeline(str(tmp_path / CONFIG_FILE_NAME))
+    assert config.train_config.num_steps == 4
+    assert config.train_config.precision == config.train_config.BFLOAT16
+
+
+def test_goes_on_from_the_newest_checkpoint(tmp_path):
+    whole, parts = tmp_path / 'whole', tmp_path / 'parts'
+    # Three batches an epoch, so that the data of both runs starts anew at step 3 or 6.
+    options = {'intervals': Intervals(log=3, checkpoint=3)}
+    _run(whole, 7, **options)
+    _run(parts, 4, **options)
+    probe = Probe()
+    _run(parts, 7, progress=probe, **options)
+    assert probe.started == (4, 7, 2)
+    assert _saved(parts) == {1: 3, 2: 4, 3: 6, 4: 7}
+    entries = history.read(parts / 'train' / 'history.jsonl')
+    assert [entry['step'] for entry in entries] == [3, 4, 6, 7]
+    slots = [
+        tf.train.load_checkpoint(checkpoints.find(str(folder))).get_tensor(
+            'optimizer/momentum/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE'
+        )
+        for folder in (whole, parts)
+    ]
+    assert np.any(slots[0] != 0)
+    assert np.any(slots[1] != 0)
+
+
+def test_resuming_restores_weights_and_slots_exactly(tmp_path):
+    """Two steps, then two more, equal four steps when every batch is the same."""
+
+    def kernel(folder):
+        key = 'model/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE'
+        return tf.train.load_checkpoint(checkpoints.find(str(folder))).get_tensor(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        fakes.patch_builders(patch.setattr, num_images=2)
+        _run(tmp_path / 'whole', 4)
+        _run(tmp_path / 'parts', 2)
+        _run(tmp_path / 'parts', 4)
+    np.testing.assert_allclose(kernel(tmp_path / 'whole'), kernel(tmp_path / 'parts'), rtol=1e-6)
+
+
+def test_nothing_left_to_do_is_said(tmp_path, caplog):
+    _run(tmp_path, 3)
+    with caplog.at_level(logging.INFO):
+        result = _run(tmp_path, 3)
+    assert result.step == 3
+    assert 'is at step 3 of 3: nothing left to do' in caplog.text
+    assert _saved(tmp_path) == {1: 3}
+
+
+def test_a_model_dir_of_another_model_is_told_and_kept(tmp_path, monkeypatch):
+    _run(tmp_path, 2)
+    config = (tmp_path / CONFIG_FILE_NAME).read_text()
+    fakes.patch_builders(monkeypatch.setattr, detector=lambda: fakes.FakeDetector(units=5))
+    with pytest.raises(CheckpointError, match='another model'):
+        _run(tmp_path, 5)
+    assert (tmp_path / CONFIG_FILE_NAME).read_text() == config
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends(tmp_path, number):
+    probe = Probe(at_step=4, action=lambda: os.kill(os.getpid(), number))
+    result = _run(tmp_path, 100, progress=probe, intervals=Intervals(log=2))
+    assert result.step == 4
+    assert _saved(tmp_path) == {1: 4}
+    assert result.stopped_by == number
+    assert result.exit_status == 128 + number
+
+
+def test_several_steps_a_call_do_not_change_the_number_of_steps(tmp_path):
+    intervals = Intervals(log=5, checkpoint=6, call=4)
+    result = _run(tmp_path, 11, intervals=intervals)
+    assert result.step == 11
+    assert _saved(tmp_path) == {1: 6, 2: 11}
+    entries = history.read(tmp_path / 'train' / 'history.jsonl')
+    assert [entry['step'] for entry in entries] == [5, 10, 11]
+
+
+@pytest.mark.parametrize('call', [1, 4])
+def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
+    fakes.patch_builders(monkeypatch.setattr, repeat=False)
+    with caplog.at_level(logging.WARNING):
+        result = _run(tmp_path, 100, intervals=Intervals(call=call))
+    assert result.step == 3
+    assert 'the training data ended at step 3 of 100' in caplog.text
+    assert _saved(tmp_path) == {1: 3}
+
+
+def test_no_data_is_an_error(tmp_path, monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr, num_images=0, repeat=False)
+    with pytest.raises(ConfigError, match='at least one batch'):
+        _run(tmp_path, 3)
+
+
+class _DivergingDetector(fakes.FakeDetector):
+    def loss(self, predictions, groundtruth, seeds=None):
+        losses = super().loss(predictions, groundtruth, seeds)
+        return {**losses, 'Loss/bad_loss': tf.reduce_sum(predictions['boxes']) * 1e38 * 1e3}
+
+
+def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(tmp_path, monkeypatch):
+    _run(tmp_path, 2)
+    fakes.patch_builders(monkeypatch.setattr, detector=_DivergingDetector)
+    with pytest.raises(DivergenceError) as error:
+        _run(tmp_path, 9)
+    text = str(error.value)
+    assert 'at step 3, learning rate 0.01' in text
+    assert 'Loss/bad_loss = ' in text
+    assert f'last good checkpoint is {tmp_path / "ckpt-1"}' in text
+    assert _saved(tmp_path) == {1: 2}
+
+
+class _ExplodingDetector(fakes.FakeDetector):
+    """Its loss is finite, its gradient is not."""
+
+    def loss(self, predictions, groundtruth, seeds=None):
+        distance = tf.sqrt(tf.reduce_sum(predictions['boxes'] * 0.0))
+        return {'Loss/distance_loss': distance}
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr, detector=_ExplodingDetector)
+    with pytest.raises(DivergenceError, match=r'before step 1, learning rate 0\.01.*box_head'):
+        _run(tmp_path, 1)
+    assert not list(tmp_path.glob('ckpt-*'))
+
+
+def test_num_steps_must_be_said(tmp_path):
+    with pytest.raises(ConfigError, match=r'train_config\.num_steps'):
+        train(fakes.pipeline_config(), tmp_path)
+
+
+def test_a_first_checkpoint_is_not_written_before_the_first_step(tmp_path):
+    probe = Probe(at_step=1, action=lambda: _assert_empty(tmp_path))
+    _run(tmp_path, 1, progress=probe)
+
+
+def _assert_empty(directory):
+    assert not list(directory.glob('ckpt-*'))
+
+
+def test_evaluates_during_training_and_at_the_end(tmp_path):
+    config = fakes.pipeline_config()
+    config.eval_config.batch_size = 2
+    eval_reader = config.eval_input_reader.add()
+    eval_reader.label_map_path = fakes.write_label_map(tmp_path / 'labels.pbtxt')
+    result = train(
+        config,
+        tmp_path / 'model',
+        num_steps=5,
+        intervals=Intervals(evaluation=2),
+        seed=1,
+        progress=Probe(),
+        record_summaries=False,
+    )
+    entries = history.read(tmp_path / 'model' / 'eval' / 'metrics.jsonl')
+    assert [entry['step'] for entry in entries] == [2, 4, 5]
+    assert result.metrics['']['images'] == 5.0
+    assert result.metrics[''].keys() >= LOSSES
+
+
+def test_events_hold_scalars_and_pictures(tmp_path):
+    _run(tmp_path, 3, intervals=Intervals(log=2), record_summaries=True)
+    tags = set()
+    for path in (tmp_path / 'train').glob('events.*'):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert tags >= LOSSES | {'learning_rate', 'steps_per_sec', 'train_input_images_0'}
+
+
+def test_without_summaries_no_events_are_written(tmp_path):
+    _run(tmp_path, 1)
+    assert not list(tmp_path.glob('**/events.*'))
+
+
+@pytest.mark.parametrize(
+    'values', [{'log': 0}, {'call': 0}, {'checkpoint': -1}, {'evaluation': -1}]
+)
+def test_intervals_must_make_sense(values):
+    with pytest.raises(ValueError, match='Intervals: log and call must be positive'):
+        Intervals(**values)
+
+
+def test_killed_and_started_again_goes_on_from_the_last_checkpoint(tmp_path):
+    command = [sys.executable, '-m', 'tests.training.fake_training', str(tmp_path), '100000']
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / 'ckpt-2.index').exists() and time.monotonic() < deadline:
+            assert process.poll() is None, process.stderr.read().decode()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.communicate()
+    saved = checkpoints.read_step(checkpoints.find(str(tmp_path)))
+    assert saved >= 10
+    probe = Probe()
+    result = _run(tmp_path, saved + 3, progress=probe, intervals=Intervals(log=5))
+    assert probe.started[0] == saved
+    assert result.step == saved + 3
+    steps = [entry['step'] for entry in history.read(tmp_path / 'train' / 'history.jsonl')]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == saved + 3
