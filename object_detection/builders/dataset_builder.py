@@ -2,14 +2,17 @@
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder, preprocessor_builder
+from object_detection.core.fields import InputFields
 from object_detection.data import label_map, pipeline
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
+from object_detection.data.dropped_objects import DroppedObjectsReport
 from object_detection.data.pipeline import ExampleTransform
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -247,7 +250,30 @@ def _examples(
         load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic
     )
     batches = pipeline.batch(examples, batch_size, drop_remainder=drop_remainder)
+    batches = batches.map(_tell_dropped_objects())
     return batches.prefetch(max(0, reader.num_prefetch_batches))
+
+
+def _tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
+    """Returns a map over batches that logs which images lost objects, and changes nothing."""
+    report = DroppedObjectsReport()
+    fields = (pipeline.NUM_INVALID_OBJECTS, pipeline.NUM_EXCESS_OBJECTS, InputFields.SOURCE_ID)
+
+    def update(*values: np.ndarray) -> np.int32:
+        report.update(dict(zip(fields, values, strict=True)))
+        return np.int32(0)
+
+    def tell(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        invalid, excess, source_ids = (batch[field] for field in fields)
+        # Python is called for the few batches only that have something to tell.
+        tf.cond(
+            tf.reduce_any((invalid > 0) | (excess > 0)),
+            lambda: tf.numpy_function(update, [invalid, excess, source_ids], tf.int32),
+            lambda: tf.constant(0),
+        )
+        return batch
+
+    return tell
 
 
 def _transform(model, reader, **options) -> ExampleTransform:

@@ -63,8 +63,8 @@ def non_max_suppression(
         class.
       max_outputs_per_class: the most boxes a class of an image keeps; None = no limit.
       num_valid: int32 [B], rows that take part; None = all.
-      native: where there is one class, use TensorFlow's kernel, the fastest on CPU; XLA does not
-        compile it. The selection is the same.
+      native: where there is one class, use TensorFlow's kernel, which XLA does not compile. On CPU
+        it is up to twice as fast where most boxes are suppressed. The selection is the same.
 
     Returns:
       NmsSelection of T slots.

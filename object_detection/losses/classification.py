@@ -7,6 +7,8 @@ softmax losses [B, N]. Sums over anchors and normalisation are the caller's.
 
 import tensorflow as tf
 
+# Keeps the gradient of the focal factor finite where gamma is below 1.
+_SMALLEST_ERROR = 1e-12
 # Keeps the logarithms of heat map probabilities finite, and their gradients small.
 _HEATMAP_CLIP = 1e-4
 
@@ -44,7 +46,7 @@ class SigmoidFocalLoss:
         if self._gamma:
             probabilities = tf.sigmoid(logits)
             right = targets * probabilities + (1.0 - targets) * (1.0 - probabilities)
-            losses *= tf.pow(1.0 - right, self._gamma)
+            losses *= tf.pow(tf.maximum(1.0 - right, _SMALLEST_ERROR), self._gamma)
         if self._alpha is not None:
             losses *= targets * self._alpha + (1.0 - targets) * (1.0 - self._alpha)
         return weights * losses

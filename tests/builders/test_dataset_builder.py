@@ -250,3 +250,18 @@ def test_other_errors_name_the_field(records, tmp_path):
     pipeline.ClearField('model')
     with pytest.raises(ValueError, match='model is not set'):
         dataset_builder.build_train(pipeline)
+
+
+def test_images_that_lose_objects_are_named_once(tmp_path, caplog):
+    good, flat = [0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.2, 0.6]
+    serialized = [
+        examples.example([good, flat, good], [1, 1, 2], source_id='flat', masks=[]),
+        examples.example([good], [1], source_id='fine', masks=[]),
+    ]
+    path = examples.write_records(tmp_path / 'train', serialized)
+    pipeline = config(path, reader='load_instance_masks: false shuffle: false num_epochs: 2')
+    with caplog.at_level(logging.WARNING):
+        batches = list(dataset_builder.build_train(pipeline, seed=0, batch_size=1))
+    assert [int(batch[F.NUM_GROUNDTRUTH_BOXES][0]) for batch in batches] == [2, 1, 2, 1]
+    assert len(caplog.messages) == 1
+    assert 'Image flat: 1 objects have an unknown class, or a box without area' in caplog.text
