@@ -103,7 +103,6 @@ class FasterRcnn(DetectionModel):
             'feature_maps': features,
             **self.rpn.predict(features, *_spatial_shape(images), training),
         }
-        predictions['final_anchors'] = predictions['anchors']
         proposals = self.rpn.propose(predictions, true_shapes)
         if self.box_stage is not None and training:
             proposals = self.box_stage.sample(
@@ -112,14 +111,13 @@ class FasterRcnn(DetectionModel):
                 groundtruth,
                 _fold_in(seeds, _PROPOSAL_SAMPLE),
             )
-        image_height, image_width = _spatial_shape(images)
+        normalized = box_ops.absolute_to_normalized(proposals.boxes, *_spatial_shape(images))
         predictions |= {
             'proposal_boxes': proposals.boxes,
             'proposal_scores': proposals.scores,
             'num_proposals': proposals.count,
-            'proposal_boxes_normalized': box_ops.absolute_to_normalized(
-                proposals.boxes, image_height, image_width
-            ),
+            'proposal_boxes_normalized': normalized,
+            'final_anchors': normalized,
         }
         if self.box_stage is None:
             return predictions

@@ -11,22 +11,21 @@ from object_detection.builders import (
 from object_detection.core import roi_align
 from object_detection.models.feature_extractors import FeatureExtractor
 from object_detection.predictors.rpn_head import RpnHead
-from tests.models.golden_models import GoldenModel, crop, layers_with_weights
-
-PROPOSALS = '_feature_extractor_for_proposal_features'
-BOX_CLASSIFIER = '_feature_extractor_for_box_classifier_features/layer_with_weights-{}'
-RPN = '_first_stage_box_predictor/_prediction_heads'
-SECOND_STAGE = '_mask_rcnn_box_predictor'
+from tests.models.golden_models import (
+    GoldenModel,
+    crop,
+    fill_box_classifier,
+    fill_box_head,
+    fill_mask_head,
+    fill_proposal_layers,
+    fill_rpn_head,
+)
 
 
 def test_resnet50_fpn():
     golden = GoldenModel('faster_rcnn_resnet50_v1_fpn_640x640')
     extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
-    golden.fill(
-        layers_with_weights(extractor.backbone),
-        PROPOSALS + '/classification_backbone/layer_with_weights-{}',
-    )
-    _fill_pyramid(golden, extractor)
+    fill_proposal_layers(golden, extractor)
     maps = _check_proposals(golden, extractor)
 
     boxes = golden.arrays['predict/proposal_boxes_normalized']
@@ -39,8 +38,7 @@ def test_resnet50_fpn():
         ]
     )
     features = extractor.box_classifier_features(tf.nn.max_pool2d(crops, 2, 2, 'VALID'))
-    classifier = extractor.box_classifier
-    golden.fill([classifier._first, classifier._norm, classifier._second], BOX_CLASSIFIER)
+    fill_box_classifier(golden, extractor)
     features = extractor.box_classifier_features(tf.nn.max_pool2d(crops, 2, 2, 'VALID'))
     _check_box_head(golden, features)
 
@@ -54,8 +52,8 @@ def test_resnet50_fpn():
 def test_resnet50_with_masks():
     golden = GoldenModel('mask_rcnn_resnet50_keras')
     extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=False)
-    golden.fill(layers_with_weights(extractor.backbone), PROPOSALS + '/layer_with_weights-{}')
-    golden.fill(layers_with_weights(extractor.box_classifier), BOX_CLASSIFIER)
+    fill_proposal_layers(golden, extractor)
+    fill_box_classifier(golden, extractor)
     (features,) = _check_proposals(golden, extractor)
 
     def box_features(boxes):
@@ -69,25 +67,9 @@ def test_resnet50_with_masks():
     _, mask_head = box_predictor_builder.build(golden.config.second_stage_box_predictor, 12)
     detected = box_features(golden.arrays['predict/detection_boxes'])
     mask_head(detected)
-    golden.fill(
-        [mask_head._convs[0], mask_head._activation, mask_head._activation, mask_head._last],
-        SECOND_STAGE + '/_third_stage_heads/mask_predictions/_mask_predictor_layers/{}',
-    )
+    fill_mask_head(golden, mask_head)
     golden.check('predict/mask_predictions', mask_head(detected))
     assert not golden.unused
-
-
-def _fill_pyramid(golden: GoldenModel, extractor: FeatureExtractor) -> None:
-    layer = extractor.pyramid.get_layer
-    generator = PROPOSALS + '/fpn_features_generator'
-    golden.fill([layer('projection_5')], generator + '/top_layers/{}')
-    for i, level in enumerate((4, 3, 2)):
-        golden.fill([layer(f'projection_{level}')], f'{generator}/residual_blocks/{i}/{{}}')
-        smoothing = [layer(f'smoothing_{level}'), layer(f'smoothing_{level}_bn')]
-        golden.fill(smoothing, f'{generator}/conv_layers/{i}/{{}}')
-    golden.fill(
-        [layer('coarse_6'), layer('coarse_6_bn')], PROPOSALS + '/coarse_feature_layers/0/{}'
-    )
 
 
 def _check_proposals(golden: GoldenModel, extractor: FeatureExtractor) -> list[tf.Tensor]:
@@ -104,11 +86,7 @@ def _check_proposals(golden: GoldenModel, extractor: FeatureExtractor) -> list[t
     )
     head = RpnHead([anchors] * len(maps), hyperparams=hyperparams)
     head(maps)
-    golden.fill([head._conv], '_first_stage_box_predictor_first_conv/layer_with_weights-{}')
-    golden.fill(head._box_heads, RPN + '/box_encodings/{}/_box_encoder_layers/0')
-    golden.fill(
-        head._class_heads, RPN + '/class_predictions_with_background/{}/_class_predictor_layers/0'
-    )
+    fill_rpn_head(golden, head)
     predictions = head(maps)
     golden.check('predict/rpn_box_encodings', predictions.box_codes)
     golden.check(
@@ -124,11 +102,7 @@ def _check_box_head(golden: GoldenModel, features: tf.Tensor) -> None:
     config = golden.config
     head, _ = box_predictor_builder.build(config.second_stage_box_predictor, config.num_classes)
     head(features)
-    # The reference's list starts with a layer without weights.
-    golden.fill([head._box_dense], SECOND_STAGE + '/_box_prediction_head/_box_encoder_layers/1')
-    golden.fill(
-        [head._class_dense], SECOND_STAGE + '/_class_prediction_head/_class_predictor_layers/1'
-    )
+    fill_box_head(golden, head)
     box_codes, class_logits = head(features)
     golden.check('predict/refined_box_encodings', box_codes)
     golden.check('predict/class_predictions_with_background', class_logits)

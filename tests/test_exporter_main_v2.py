@@ -1,0 +1,57 @@
+"""Flags of exporter_main_v2 and of `tfod export`."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from object_detection import exporter_main_v2
+from object_detection.cli import export as export_command
+from object_detection.export import saved_model
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+REQUIRED = [
+    '--pipeline_config_path=no.config',
+    '--trained_checkpoint_dir=a',
+    '--output_directory=b',
+]
+
+
+def run(*arguments: str, script: bool = False) -> subprocess.CompletedProcess:
+    program = (
+        [str(ROOT / 'object_detection' / 'exporter_main_v2.py')]
+        if script
+        else ['-m', 'object_detection.exporter_main_v2']
+    )
+    return subprocess.run(
+        [sys.executable, *program, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_input_types_are_those_of_the_exporter():
+    assert list(exporter_main_v2._INPUT_TYPES) == list(saved_model.INPUT_TYPES)
+    assert list(export_command._INPUT_TYPES) == list(saved_model.INPUT_TYPES)
+
+
+@pytest.mark.parametrize('script', [False, True])
+def test_runs_as_a_module_and_as_a_file(script):
+    finished = run(*REQUIRED, script=script)
+    assert finished.returncode == 1
+    assert finished.stderr.startswith('Error: no.config')
+    assert 'Traceback' not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ('flag', 'message'),
+    [
+        ('--use_side_inputs', 'no model takes side inputs'),
+        ('--side_input_names=context', 'no model takes side inputs'),
+        ('--input_type=image_and_boxes_tensor', 'no model takes boxes'),
+        ('--input_type=video', 'input_type'),
+    ],
+)
+def test_what_is_not_supported_is_told(flag, message):
+    finished = run(*REQUIRED, flag)
+    assert finished.returncode == 1
+    assert message in finished.stdout + finished.stderr
