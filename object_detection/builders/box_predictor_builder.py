@@ -8,13 +8,14 @@ from object_detection.protos import box_predictor_pb2
 
 
 def build(
-    config: box_predictor_pb2.BoxPredictor, num_classes: int
+    config: box_predictor_pb2.BoxPredictor, num_classes: int, is_training: bool = True
 ) -> tuple[BoxHead, MaskHead | None]:
     """Builds the heads of Faster R-CNN's second and third stage.
 
     Args:
       config: of which `mask_rcnn_box_predictor` is set.
       num_classes: K, without background.
+      is_training: False freezes the heads' batch norms.
 
     Returns:
       The box head, and the mask head if `predict_instance_masks`.
@@ -26,12 +27,12 @@ def build(
     return build_oneof(
         config,
         'box_predictor_oneof',
-        {'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes)},
+        {'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes, is_training)},
     )
 
 
 def _mask_rcnn(
-    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
 ) -> tuple[BoxHead, MaskHead | None]:
     if config.predict_keypoints:
         raise ValueError(
@@ -44,11 +45,16 @@ def _mask_rcnn(
         code_size=config.box_code_size,
         share_box_across_classes=config.share_box_across_classes,
         dropout_rate=1.0 - config.dropout_keep_probability if config.use_dropout else 0.0,
+        batch_norm_trainable=is_training,
     )
-    return box_head, _mask_head(config, num_classes) if config.predict_instance_masks else None
+    if not config.predict_instance_masks:
+        return box_head, None
+    return box_head, _mask_head(config, num_classes, is_training)
 
 
-def _mask_head(config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int) -> MaskHead:
+def _mask_head(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
+) -> MaskHead:
     if not config.HasField('conv_hyperparams'):
         raise ValueError(
             f'{config.DESCRIPTOR.full_name}.predict_instance_masks needs conv_hyperparams. '
@@ -62,4 +68,5 @@ def _mask_head(config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int)
         conv_depth=config.mask_prediction_conv_depth,
         class_agnostic=config.masks_are_class_agnostic,
         convolve_then_upsample=config.convolve_then_upsample_masks,
+        batch_norm_trainable=is_training,
     )

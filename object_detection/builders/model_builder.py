@@ -66,7 +66,7 @@ def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Faste
     parts: dict[str, Any] = {}
     if config.number_of_stages > 1:
         box_head, mask_head = box_predictor_builder.build(
-            config.second_stage_box_predictor, config.num_classes
+            config.second_stage_box_predictor, config.num_classes, is_training
         )
         parts = {
             'cropper': RoiCropper(
@@ -82,13 +82,13 @@ def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Faste
         num_classes=config.num_classes,
         resizer=image_resizer_builder.build(config.image_resizer),
         feature_extractor=extractor,
-        rpn=_rpn(config, extractor.num_levels, static),
+        rpn=_rpn(config, extractor.num_levels, is_training, static),
         **parts,
     )
 
 
 def _rpn(
-    config: faster_rcnn_pb2.FasterRcnn, num_levels: int, static: bool
+    config: faster_rcnn_pb2.FasterRcnn, num_levels: int, is_training: bool, static: bool
 ) -> RegionProposalNetwork:
     anchors = anchor_generator_builder.build(config.first_stage_anchor_generator)
     anchors_per_location = anchors.num_anchors_per_location()
@@ -112,6 +112,7 @@ def _rpn(
             depth=config.first_stage_box_predictor_depth,
             kernel_size=config.first_stage_box_predictor_kernel_size,
             atrous_rate=config.first_stage_atrous_rate,
+            batch_norm_trainable=is_training,
         ),
         anchor_generator=anchors,
         target_assigner=_target_assigner(config, 0.7, 0.3, force_match=True),

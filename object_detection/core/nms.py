@@ -18,9 +18,9 @@ from object_detection.core.nms_tiles import (
     NmsSelection,
     at_least_one_row,
     eligible_scores,
-    length_of,
     select,
 )
+from object_detection.core.shapes import dimensions
 
 
 class MulticlassSelection(NamedTuple):
@@ -130,7 +130,7 @@ def multiclass_non_max_suppression(
     """
     boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, NEVER)
     num_classes, boxes_per_row = scores.shape[2], boxes.shape[2]
-    num_rows = length_of(boxes)
+    (num_rows,) = dimensions(boxes, 1)
     scores = eligible_scores(scores, score_threshold, num_valid)
     # Candidate `class * N + row`, so that of equal scores the lowest class comes first.
     flat_scores = _merge(tf.transpose(scores, [0, 2, 1]))

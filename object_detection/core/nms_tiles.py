@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
 from object_detection.core import boxes as box_ops
 
 # The score of what is never taken.
@@ -78,7 +79,7 @@ class _State(NamedTuple):
 def select(candidates: Candidates, limits: Limits) -> NmsSelection:
     """Runs the loop over tiles."""
     batch = tf.shape(candidates.scores)[0]
-    total = length_of(candidates.scores)
+    (total,) = dimensions(candidates.scores, 1)
     tile = tf.minimum(_TILE, total) if tf.is_tensor(total) else min(_TILE, total)
     state = _State(
         last_score=tf.fill([batch], float('inf')),
@@ -276,11 +277,6 @@ def eligible_scores(
         is_row = tf.range(tf.shape(scores)[1]) < num_valid[:, tf.newaxis]
         takes_part &= is_row if scores.shape.rank == 2 else is_row[:, :, tf.newaxis]
     return tf.where(takes_part, scores, NEVER)
-
-
-def length_of(rows: tf.Tensor) -> Any:
-    """N of [B, N, ...]: an integer where static, else a scalar tensor."""
-    return tf.shape(rows)[1] if rows.shape[1] is None else rows.shape[1]
 
 
 def _is_equal(classes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
+
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
 # https://arxiv.org/abs/1612.03144, eq. 1).
 _UNIT_SIDE = 224.0
@@ -35,7 +37,8 @@ def crop_and_resize(
       boxes: float32 [B, P, 4], normalized to the map's image.
       crop_size: height h and width w of a crop.
       use_matmul: sample by matrix products with interpolation weights, which XLA compiles; else by
-        TensorFlow's kernel. The numbers are the same. (The reference's product form fades samples
+        TensorFlow's kernel. The numbers are the same for float32; products of bfloat16 features
+        round to bfloat16. (The reference's product form fades samples
         outside of the map out over one pixel; here both take the extrapolation value there.)
       extrapolation_value: value of samples outside of the map.
 
@@ -44,7 +47,7 @@ def crop_and_resize(
     """
     boxes = tf.stop_gradient(boxes)
     if not use_matmul:
-        batch, count = _batch_and_rows(boxes)
+        batch, count = dimensions(boxes, 0, 1)
         crops = _crop_natively(
             features,
             tf.reshape(boxes, [-1, 4]),
@@ -174,7 +177,7 @@ def _multilevel_natively(
     levels: tf.Tensor,
     crop_size: tuple[int, int],
 ) -> tf.Tensor:
-    batch, count = _batch_and_rows(boxes)
+    batch, count = dimensions(boxes, 0, 1)
     flat_levels = tf.reshape(levels, [-1])
     num_levels = len(feature_maps)
 
@@ -319,16 +322,6 @@ def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, in
     ymax = held(ymin, ymax, crop_size[0], map_size[0])
     xmax = held(xmin, xmax, crop_size[1], map_size[1])
     return tf.stack([ymin, xmin, ymax, xmax], axis=-1)
-
-
-def _batch_and_rows(boxes: tf.Tensor) -> tuple[Any, Any]:
-    """B and P of [B, P, 4]: integers where static."""
-    dynamic = tf.shape(boxes)
-    batch, count = boxes.shape[:2]
-    return (
-        dynamic[0] if batch is None else batch,
-        dynamic[1] if count is None else count,
-    )
 
 
 def _image_indices(batch: Any, count: Any) -> tf.Tensor:

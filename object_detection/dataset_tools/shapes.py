@@ -15,7 +15,7 @@ texture, position and depth are drawn without looking at the class.
   is uniform in [8, min(64, image_size / 2)] pixels; it lies wholly inside the image. Rotations are
   bounded by 20 degrees.
 * Later objects cover earlier ones; annotations hold the visible part only. A place where something
-  would be left less than 35 % (or 20 pixels) visible is not taken, so nothing is unannotated.
+  would be left less than half (or 20 pixels) visible is not taken, so nothing is unannotated.
 * Segmentations follow pixel edges, so that they rasterise to exactly the visible pixels. They are
   polygons, of several parts where an object is cut; about one object in ten, and every one with
   a hole, has uncompressed RLE instead.
@@ -37,7 +37,7 @@ from object_detection.dataset_tools import outlines
 MAX_OBJECTS = 12
 SIZE_RANGE = (8, 64)
 MIN_IMAGE_SIZE = 32
-MIN_VISIBLE_FRACTION = 0.35
+MIN_VISIBLE_FRACTION = 0.5
 MIN_VISIBLE_PIXELS = 20
 
 _MAX_ROTATION = math.radians(20)

@@ -15,6 +15,9 @@ from object_detection.export.inference import SavedDetector, read_image
 from object_detection.visualization import drawing
 
 
+_MIN_PICTURE_SIZE = 512
+
+
 class PredictionSummary(NamedTuple):
     """What `predict_files` did.
 
@@ -39,6 +42,8 @@ def predict_files(
     max_boxes: int = 100,
 ) -> PredictionSummary:
     """Writes NAME.png for each image, `detections.json` (COCO results) and `images.json`.
+
+    Pictures of small images are enlarged by a whole number; detections are not.
 
     Args:
       model_directory: an exported model.
@@ -79,6 +84,8 @@ def predict_files(
             names=names,
             min_score=min_score,
             max_boxes=max_boxes,
+            # Labels on a small image would hide what they name.
+            scale=max(1, _MIN_PICTURE_SIZE // max(image.shape[:2])),
         )
         Image.fromarray(annotated).save(picture)
     _write_json(output / 'detections.json', results)

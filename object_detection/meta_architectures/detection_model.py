@@ -94,14 +94,15 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         return list(self.losses)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """Returns all variables by names that do not depend on the order of construction.
+        """Returns all weights by names that do not depend on the order of construction.
 
         Raises:
           ValueError: if two variables share a name.
         """
         named: dict[str, tf.Variable] = {}
         for part, layer in self.parts().items():
-            for variable in layer.variables:
+            # `weights`, unlike `variables`, leaves out the states of random generators.
+            for variable in layer.weights:
                 name = f'{part}/{variable.path.removeprefix(layer.name + "/")}'
                 if name in named:
                     raise ValueError(f'{self.name}: two variables are named {name!r}.')

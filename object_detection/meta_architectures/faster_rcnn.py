@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.shapes import dimensions, round_up
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.region_proposals import Proposals, RegionProposalNetwork
 from object_detection.meta_architectures.roi_stages import (
@@ -17,6 +18,7 @@ from object_detection.meta_architectures.roi_stages import (
     positive_rows,
     take_rows,
 )
+from object_detection.target_assigners.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages do not depend on each other.
 _ANCHOR_SAMPLE, _PROPOSAL_SAMPLE = 0, 1
@@ -101,7 +103,7 @@ class FasterRcnn(DetectionModel):
             'image_shape': tf.shape(images),
             'rpn_features_to_crop': features,
             'feature_maps': features,
-            **self.rpn.predict(features, *_spatial_shape(images), training),
+            **self.rpn.predict(features, *dimensions(images, 1, 2), training),
         }
         proposals = self.rpn.propose(predictions, true_shapes)
         if self.box_stage is not None and training:
@@ -111,7 +113,7 @@ class FasterRcnn(DetectionModel):
                 groundtruth,
                 _fold_in(seeds, _PROPOSAL_SAMPLE),
             )
-        normalized = box_ops.absolute_to_normalized(proposals.boxes, *_spatial_shape(images))
+        normalized = box_ops.absolute_to_normalized(proposals.boxes, *dimensions(images, 1, 2))
         predictions |= {
             'proposal_boxes': proposals.boxes,
             'proposal_scores': proposals.scores,
@@ -130,9 +132,11 @@ class FasterRcnn(DetectionModel):
             'class_predictions_with_background': tf.cast(logits, tf.float32),
         }
         if self.mask_stage is not None and groundtruth is not None:
-            predictions |= self._predict_training_masks(
-                proposals, crops, box_features, _absolute(groundtruth.boxes, images), groundtruth
+            targets = self.box_stage.assign(
+                proposals.boxes, _absolute(groundtruth.boxes, images), groundtruth
             )
+            features = crops if self.feature_extractor.masks_use_roi_features else box_features
+            predictions |= self._predict_masks_of_proposals(proposals, targets, features, training)
         return predictions
 
     def postprocess(
@@ -177,32 +181,32 @@ class FasterRcnn(DetectionModel):
     def _feature_frame(self, images: tf.Tensor) -> tuple[Any, Any]:
         """Size of the area that the feature maps cover: the extractor pads its input."""
         multiple = self.feature_extractor.pad_to_multiple
-        return tuple(-(-size // multiple) * multiple for size in _spatial_shape(images))
+        return tuple(round_up(size, multiple) for size in dimensions(images, 1, 2))
 
     def _box_features(self, crops: tf.Tensor, training: bool) -> tf.Tensor:
         pooled = self._pool(crops) if self._pools else crops
         return self.feature_extractor.box_classifier_features(pooled, training)
 
-    def _predict_training_masks(
-        self,
-        proposals: Proposals,
-        crops: tf.Tensor,
-        box_features: tf.Tensor,
-        groundtruth_boxes: tf.Tensor,
-        groundtruth: Groundtruth,
+    def _predict_masks_of_proposals(
+        self, proposals: Proposals, targets: Targets, features: tf.Tensor, training: bool
     ) -> dict[str, tf.Tensor]:
-        """Predicts masks of the regions that can be positive, at most S an image."""
-        targets = self.box_stage.assign(proposals.boxes, groundtruth_boxes, groundtruth)
-        batch, count = proposals.boxes.shape[0], proposals.boxes.shape[1]
-        batch = tf.shape(proposals.boxes)[0] if batch is None else batch
-        size = min(self.box_stage.params.max_positives, count)
+        """Predicts masks of the proposals that a mask loss needs.
+
+        Args:
+          proposals: P an image.
+          targets: what they are matched to.
+          features: [B * P, h, w, C].
+          training: a sample holds no more than `max_positives` positives, and only so many rows are
+            predicted; else all are.
+        """
+        batch, count = dimensions(proposals.scores, 0, 1)
+        size = min(self.box_stage.params.max_positives, count) if training else count
         rows = positive_rows(targets, proposals.is_valid(), size)
-        features = crops if self.feature_extractor.masks_use_roi_features else box_features
-        if size < count:
+        if training and size < count:
             shape = features.shape[1:]
             features = tf.reshape(features, [batch, count, *shape])
             features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
-        logits = self.mask_stage.head(features, training=True)
+        logits = self.mask_stage.head(features, training=training)
         return {'mask_predictions': tf.cast(logits, tf.float32), 'mask_rows': rows}
 
     def _predict_masks(
@@ -217,7 +221,7 @@ class FasterRcnn(DetectionModel):
         absolute = boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
         multiple = self.feature_extractor.pad_to_multiple
         image_shape = predictions['image_shape']
-        height, width = (-(-image_shape[axis] // multiple) * multiple for axis in (1, 2))
+        height, width = (round_up(image_shape[axis], multiple) for axis in (1, 2))
         crops = self._cropper(predictions['rpn_features_to_crop'], absolute, height, width)
         if not self.feature_extractor.masks_use_roi_features:
             crops = self._box_features(crops, training=False)
@@ -246,14 +250,7 @@ def _proposals_as_detections(proposals: Proposals, true_shapes: tf.Tensor) -> di
 
 
 def _absolute(boxes: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-    return box_ops.normalized_to_absolute(boxes, *_spatial_shape(images))
-
-
-def _spatial_shape(images: tf.Tensor) -> tuple[Any, Any]:
-    """(height, width) of [B, H, W, 3]: integers where static, else scalar tensors."""
-    dynamic = tf.shape(images)
-    height, width = images.shape[1:3]
-    return (dynamic[1] if height is None else height, dynamic[2] if width is None else width)
+    return box_ops.normalized_to_absolute(boxes, *dimensions(images, 1, 2))
 
 
 def _fold_in(seeds: tf.Tensor | None, stage: int) -> tf.Tensor | None:

@@ -13,6 +13,7 @@ from object_detection.core.post_processing import (
     NmsParams,
     batch_multiclass_non_max_suppression,
 )
+from object_detection.core.shapes import dimensions
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
 
@@ -97,7 +98,9 @@ class RegionProposalNetwork(keras.layers.Layer):
         """
         codes, logits, head_features = self.head(features, training=training)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
-        shapes = [_spatial_shape(level) for level in features]
+        shapes = [dimensions(level, 1, 2) for level in features]
+        # As tensors, so that static and dynamic images have the same anchors.
+        height, width = tf.convert_to_tensor(height), tf.convert_to_tensor(width)
         anchors = tf.concat(self.anchor_generator.generate(shapes, height, width), axis=0)
         window = tf.stack([0.0, 0.0, tf.cast(height, tf.float32), tf.cast(width, tf.float32)])
         if self.params.clip_anchors or not training:
@@ -186,16 +189,6 @@ def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:
     """int32 [B, 3] true shapes -> float32 [B, 4] windows [0, 0, height, width]."""
     sizes = tf.cast(true_shapes[:, :2], tf.float32)
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
-
-
-def _spatial_shape(feature_map: tf.Tensor) -> tuple[Any, Any]:
-    """(height, width) of [B, H, W, C]: integers where static, else scalar tensors."""
-    dynamic = tf.shape(feature_map)
-    height, width = feature_map.shape[1:3]
-    return (
-        dynamic[1] if height is None else height,
-        dynamic[2] if width is None else width,
-    )
 
 
 def _is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
 from object_detection.models import fpn
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.hyperparams import LayerHyperparams
@@ -287,11 +288,6 @@ def _pad_to_multiple(images: tf.Tensor, multiple: int) -> tf.Tensor:
     """Pads [B, H, W, C] with zeros, bottom and right; static sizes stay static."""
     if multiple == 1:
         return images
-    sizes = [
-        static if static is not None else dynamic
-        for static, dynamic in zip(
-            images.shape[1:3], tf.unstack(tf.shape(images)[1:3]), strict=True
-        )
-    ]
+    sizes = dimensions(images, 1, 2)
     pads = [[0, 0], *([0, -size % multiple] for size in sizes), [0, 0]]
     return tf.pad(images, pads)

@@ -4,6 +4,8 @@ import abc
 
 import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
+
 BILINEAR = 'bilinear'
 NEAREST_NEIGHBOR = 'nearest_neighbor'
 BICUBIC = 'bicubic'
@@ -70,7 +72,7 @@ class Resizer(abc.ABC):
         is_single = image.shape.rank == 3
         images = image[tf.newaxis] if is_single else image
         images = tf.cast(self._resize(images, self._method), tf.float32)
-        height, width = _spatial_size(images)
+        height, width = dimensions(images, 1, 2)
         images = self._pad(images, self._pad_values)
         if self._convert_to_grayscale:
             images = tf.image.rgb_to_grayscale(images)
@@ -92,7 +94,7 @@ class Resizer(abc.ABC):
         return self._with_static_shape(masks)[..., 0]
 
     def _resize(self, images: tf.Tensor, method: str) -> tf.Tensor:
-        size = _spatial_size(images)
+        size = dimensions(images, 1, 2)
         resized = self.resized_size(*size)
         if _is_same(size, resized):
             return images
@@ -101,7 +103,7 @@ class Resizer(abc.ABC):
         )
 
     def _pad(self, images: tf.Tensor, pad_values: tuple[float, ...]) -> tf.Tensor:
-        height, width = _spatial_size(images)
+        height, width = dimensions(images, 1, 2)
         padded_height, padded_width = self.padded_size(height, width)
         if _is_same((height, width), (padded_height, padded_width)):
             return images
@@ -150,12 +152,6 @@ _METHODS = {
     BICUBIC: _resize_bicubic,
     AREA: _resize_area,
 }
-
-
-def _spatial_size(images: tf.Tensor) -> tuple[Size, Size]:
-    """Height and width of [B, H, W, C], as integers where they are known."""
-    static, dynamic = images.shape, tf.shape(images)
-    return tuple(dynamic[i] if static[i] is None else static[i] for i in (1, 2))
 
 
 def _is_same(size: tuple[Size, Size], other: tuple[Size, Size]) -> bool:

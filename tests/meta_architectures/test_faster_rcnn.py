@@ -238,3 +238,43 @@ def test_crops_and_full_masks_give_nearly_the_same_loss(detector, images):
     ]
     assert losses[0] > 0
     np.testing.assert_allclose(losses[0], losses[1], rtol=0.02)
+
+
+MASK_NORM = """
+model { faster_rcnn { second_stage_box_predictor { mask_rcnn_box_predictor {
+  use_dropout: true
+  conv_hyperparams { batch_norm {} }
+} } } }
+"""
+
+
+def test_evaluation_with_groundtruth_changes_no_variable(images, groundtruth):
+    detector = tiny.tiny_detector(MASK_NORM)
+    before = {name: value.numpy() for name, value in detector.named_variables().items()}
+    assert 'mask_head/conv_1_bn/moving_mean' in before
+    predictions = detector.predict(
+        detector.normalize(images), shapes(images), False, groundtruth, SEEDS
+    )
+    assert predictions['mask_rows'].shape == predictions['proposal_scores'].shape
+    detector.loss(predictions, groundtruth, SEEDS)
+    for name, value in detector.named_variables().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_dropout_adds_no_variable_to_checkpoints():
+    names = [list(tiny.tiny_detector(MASK_NORM).named_variables()) for _ in range(2)]
+    assert names[0] == names[1]
+    assert not [name for name in names[0] if 'seed' in name]
+
+
+def test_inference_freezes_the_norms_of_all_parts():
+    detector = tiny.tiny_detector(MASK_NORM, is_training=False)
+    norms = [
+        layer for layer in detector.mask_stage.head._flatten_layers() if layer.name.endswith('_bn')
+    ]
+    assert norms
+    x = tf.random.stateless_normal([2, 7, 7, 8], [1, 2])
+    for norm in norms:
+        before = norm.moving_mean.numpy()
+        norm(x, training=True)
+        np.testing.assert_array_equal(norm.moving_mean, before)
