@@ -1,4 +1,4 @@
-"""Compiles the .proto files when the package is built or installed; all else is in pyproject.toml."""
+"""Compiles the .proto files when the package is built; all else is in pyproject.toml."""
 
 import pathlib
 

@@ -29,7 +29,7 @@ _BOX, _MASK = 'DetectionBoxes_Precision/mAP@.50IOU', 'DetectionMasks_Precision/m
 @click.option('--annotations', required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option('--output', required=True, type=click.Path(file_okay=False))
 @click.option('--num_images', default=8, show_default=True)
-@click.option('--image_size', default=256, show_default=True)
+@click.option('--image_size', default=224, show_default=True)
 @click.option('--eval_every', default=300, show_default=True, help='Steps between evaluations.')
 @click.option('--max_minutes', default=25.0, show_default=True)
 @click.option('--box_ap', default=0.8, show_default=True, help='AP@.50 to reach.')
@@ -120,13 +120,12 @@ def overfit_settings(records: pathlib.Path, num_classes: int, image_size: int) -
     label_map = f'{records}_label_map.pbtxt'
     model = 'model.faster_rcnn'
     schedule = 'train_config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate'
-    levels = '{ min_level: 2 max_level: 5 additional_layer_depth: 64 }'
+    levels = '{ min_level: 2 max_level: 6 additional_layer_depth: 64 }'
     return [
         f'{model}.num_classes={num_classes}',
         f'{model}.image_resizer={{ {_RESIZER % (image_size, image_size)} }}',
         f'{model}.feature_extractor.fpn={levels}',
-        f'{model}.first_stage_anchor_generator.multiscale_anchor_generator.max_level=5',
-        f'{model}.first_stage_anchor_generator.multiscale_anchor_generator.anchor_scale=4',
+        f'{model}.first_stage_anchor_generator.multiscale_anchor_generator.max_level=6',
         'train_config.data_augmentation_options=',
         f'{schedule}.learning_rate_base=0.02',
         f'{schedule}.total_steps={_NUM_STEPS}',

@@ -11,16 +11,15 @@ import sys
 
 from absl import app, flags
 
+from object_detection.cli import quiet_import
 from object_detection.cli.main import is_users_error
-
-# As in export/saved_model.py, which takes seconds to import.
-_INPUT_TYPES = ['image_tensor', 'float_image_tensor', 'encoded_image_string_tensor', 'tf_example']
+from object_detection.export.input_types import INPUT_TYPES
 
 
 def define_flags() -> None:
     """Defines the flags; in a function, because other programs have flags of the same names."""
     flags.DEFINE_enum(
-        'input_type', 'image_tensor', [*_INPUT_TYPES, 'image_and_boxes_tensor'], 'What it takes.'
+        'input_type', INPUT_TYPES[0], [*INPUT_TYPES, 'image_and_boxes_tensor'], 'What it takes.'
     )
     flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
     flags.DEFINE_string('trained_checkpoint_dir', None, 'Checkpoints; the newest is exported.')
@@ -45,10 +44,10 @@ def main(argv: list[str]) -> None:
     side_inputs = (values.side_input_shapes, values.side_input_types, values.side_input_names)
     if values.use_side_inputs or any(side_inputs):
         raise app.UsageError('--use_side_inputs, --side_input_*: no model takes side inputs yet.')
-    if values.input_type not in _INPUT_TYPES:
+    if values.input_type not in INPUT_TYPES:
         raise app.UsageError(
             f'--input_type={values.input_type}: no model takes boxes yet; expected one of '
-            f'{", ".join(_INPUT_TYPES)}.'
+            f'{", ".join(INPUT_TYPES)}.'
         )
     from object_detection.config.reader import read_pipeline
     from object_detection.config.validation import validate
@@ -60,6 +59,7 @@ def main(argv: list[str]) -> None:
     )
     validate(pipeline, for_what='export')
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    quiet_import.import_tensorflow()
     from object_detection.export import exporter
 
     exporter.export(

@@ -10,6 +10,7 @@ import sys
 
 from absl import app, flags
 
+from object_detection.cli import quiet_import
 from object_detection.cli.main import is_users_error
 from object_detection.training import jobs
 
@@ -80,6 +81,7 @@ def main(argv: list[str]) -> int:
         sample_1_of_n_eval_examples=values.sample_1_of_n_eval_examples,
         sample_1_of_n_eval_on_train_examples=values.sample_1_of_n_eval_on_train_examples,
     )
+    quiet_import.import_tensorflow()
     return _train(pipeline, values) if trains else _evaluate(pipeline, values)
 
 

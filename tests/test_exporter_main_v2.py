@@ -6,10 +6,6 @@ import sys
 
 import pytest
 
-from object_detection import exporter_main_v2
-from object_detection.cli import export as export_command
-from object_detection.export import saved_model
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REQUIRED = [
     '--pipeline_config_path=no.config',
@@ -27,11 +23,6 @@ def run(*arguments: str, script: bool = False) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, *program, *arguments], capture_output=True, text=True, check=False
     )
-
-
-def test_input_types_are_those_of_the_exporter():
-    assert list(exporter_main_v2._INPUT_TYPES) == list(saved_model.INPUT_TYPES)
-    assert list(export_command._INPUT_TYPES) == list(saved_model.INPUT_TYPES)
 
 
 @pytest.mark.parametrize('script', [False, True])

@@ -9,8 +9,11 @@ import tensorflow as tf
 from object_detection.builders import model_builder, optimizer_builder
 from object_detection.config import overrides
 from object_detection.config.reader import read_pipeline
-from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.fields import InputFields
 from object_detection.export import saved_model
+from object_detection.export.inference import SavedDetector
+from object_detection.training import checkpoints
+from object_detection.training.step import TrainStep, trainable_variables
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 SIZE = 128
@@ -36,43 +39,57 @@ def test_opens_with_what_a_reader_needs(name):
         assert word in head
 
 
+@pytest.fixture
+def _graphs_as_they_are():
+    """Nothing runs often enough here to be worth optimizing; it is a sixth of the time."""
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+    yield
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+
+
+def one_batch(num_classes: int) -> tf.data.Dataset:
+    """A batch of one image with one object, as the input pipeline gives it."""
+    pixels = np.random.default_rng(0).uniform(0, 255, (SIZE, SIZE, 3))
+    example = {
+        InputFields.IMAGE: pixels.astype(np.float32),
+        InputFields.TRUE_IMAGE_SHAPE: np.array([SIZE, SIZE, 3], np.int32),
+        InputFields.GROUNDTRUTH_BOXES: np.array([[0.1, 0.1, 0.6, 0.7]], np.float32),
+        InputFields.GROUNDTRUTH_CLASSES: np.eye(1, num_classes, dtype=np.float32),
+        InputFields.GROUNDTRUTH_WEIGHTS: np.ones(1, np.float32),
+        InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: np.full((1, 28, 28), 255, np.uint8),
+    }
+    return tf.data.Dataset.from_tensors(example).batch(1)
+
+
+@pytest.mark.usefixtures('_graphs_as_they_are')
 @pytest.mark.parametrize('name', names())
-def test_builds_trains_a_step_and_exports(name):
+def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))
     for setting in SMALL:
         overrides.apply_setting(pipeline, setting)
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
-    optimizer = optimizer_builder.build(pipeline.train_config.optimizer)
-    trainable = {v.path: v.value for v in detector.trainable_variables}
-    optimizer.build(trainable)
-    images = tf.constant(np.random.default_rng(0).uniform(0, 255, (1, SIZE, SIZE, 3)), tf.float32)
-    true_shapes = tf.constant([[SIZE, SIZE, 3]])
-    groundtruth = Groundtruth(
-        boxes=tf.constant([[[0.1, 0.1, 0.6, 0.7]]]),
-        classes=tf.one_hot([[0]], detector.num_classes),
-        weights=tf.ones([1, 1]),
-        masks=tf.ones([1, 1, 28, 28]),
-        masks_are_crops=True,
+    data = one_batch(detector.num_classes)
+    train_step = TrainStep(
+        detector,
+        optimizer_builder.build(pipeline.train_config.optimizer),
+        element_spec=data.element_spec,
     )
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            predictions = detector.predict(
-                detector.normalize(images), true_shapes, True, groundtruth
-            )
-            losses = detector.loss(predictions, groundtruth)
-            total = tf.add_n([*losses.values(), *detector.regularization_losses()])
-        optimizer.apply_gradients(
-            tape.gradient(total, trainable, unconnected_gradients='zero'), tf.constant(0)
-        )
-        return total
-
-    before = {path: variable.numpy() for path, variable in trainable.items()}
-    assert np.isfinite(step())
-    assert any((variable.numpy() != before[path]).any() for path, variable in trainable.items())
-    served = saved_model.build_served(detector, 'image_tensor')
-    detections = served.serve(tf.zeros([1, SIZE, SIZE, 3], tf.uint8))
-    assert detections['detection_boxes'].shape == (1, 4, 4)
+    before = {path: v.numpy() for path, v in trainable_variables(detector).items()}
+    losses = train_step(next(iter(data)))
+    assert all(np.isfinite(value) for value in losses.values())
+    assert any(
+        (v.numpy() != before[path]).any() for path, v in trainable_variables(detector).items()
+    )
+    saved_model.export(
+        detector,
+        tmp_path,
+        input_type='image_tensor',
+        save_checkpoint=lambda directory: checkpoints.save_model(
+            directory, detector.named_variables(), 1
+        ),
+        pipeline_text='',
+    )
+    detections = SavedDetector(tmp_path).run(np.zeros((SIZE, SIZE, 3), np.uint8))
+    assert detections['detection_boxes'].shape == (4, 4)
     assert ('detection_masks' in detections) == name.startswith('mask')

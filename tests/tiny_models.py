@@ -71,6 +71,14 @@ def tiny_detector(*overrides: str, is_training: bool = True, seed: int = 0) -> D
     return detector
 
 
+def disturb_batch_norms(detector: DetectionModel) -> None:
+    """Gives the batch norms numbers as after a training; new ones are the identity."""
+    rng = np.random.default_rng(0)
+    for name, variable in detector.named_variables().items():
+        if '_bn/' in name:
+            variable.assign(rng.uniform(0.5, 1.5, variable.shape))
+
+
 def random_images(batch: int, seed: int = 0) -> tf.Tensor:
     rng = np.random.default_rng(seed)
     return tf.constant(rng.uniform(0, 255, (batch, IMAGE_SIZE, IMAGE_SIZE, 3)), tf.float32)

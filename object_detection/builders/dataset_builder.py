@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder, preprocessor_builder
+from object_detection.config import unsupported
 from object_detection.core.fields import InputFields
 from object_detection.data import label_map, pipeline
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
-from object_detection.data.dropped_objects import DroppedObjectsReport
+from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
 from object_detection.data.pipeline import ExampleTransform
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -24,21 +25,6 @@ MASK_TYPES = {
     input_reader_pb2.PNG_MASKS: PNG_MASKS,
 }
 
-# Fields of InputReader that ask for something which is not there: rejected, not ignored.
-UNSUPPORTED_FIELDS = (
-    'num_additional_channels',
-    'keypoint_type_weight',
-    'load_multiclass_scores',
-    'load_context_features',
-    'load_context_image_ids',
-    'load_dense_pose',
-    'load_track_id',
-    'load_keypoint_depth_features',
-    'use_keypoint_label_map',
-    'expand_labels_hierarchy',
-    'external_input_reader',
-)
-
 # Bytes that are read of a TFRecord file at a time; each of the `num_readers` open files holds so
 # many in memory.
 _READ_BUFFER = 1 << 20
@@ -49,6 +35,7 @@ def build_train(
     *,
     input_context: tf.distribute.InputContext | None = None,
     seed: int | None = None,
+    deterministic: bool = True,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
@@ -57,6 +44,8 @@ def build_train(
       pipeline_config: of which `train_input_reader`, `train_config` and `model` are read.
       input_context: which part of the data this input pipeline reads, and for how many replicas.
       seed: makes the order and every random choice reproducible; None draws one.
+      deterministic: whether shuffled records wait for a slow one, so that their order is
+        reproducible; without a seed they never do.
       batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
 
@@ -98,8 +87,8 @@ def build_train(
         batch_size=batch_size,
         drop_remainder=reader.drop_remainder,
         seed=_example_seed(seed, input_context),
-        # Without a seed the order is left to chance anyway, and nothing waits for a slow record.
-        deterministic=seed is not None or not reader.shuffle,
+        # Without a seed the order is left to chance anyway.
+        deterministic=(deterministic and seed is not None) or not reader.shuffle,
     )
 
 
@@ -239,6 +228,7 @@ def _examples(
         label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
         mask_type=MASK_TYPES[reader.mask_type] if reader.load_instance_masks else None,
         num_keypoints=reader.num_keypoints,
+        on_unknown_texts=UnknownClassReport(reader.label_map_path).update,
     )
 
     def load(index: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -257,7 +247,11 @@ def _examples(
 def _tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
     """Returns a map over batches that logs which images lost objects, and changes nothing."""
     report = DroppedObjectsReport()
-    fields = (pipeline.NUM_INVALID_OBJECTS, pipeline.NUM_EXCESS_OBJECTS, InputFields.SOURCE_ID)
+    fields = (
+        InputFields.NUM_INVALID_OBJECTS,
+        InputFields.NUM_EXCESS_OBJECTS,
+        InputFields.SOURCE_ID,
+    )
 
     def update(*values: np.ndarray) -> np.int32:
         report.update(dict(zip(fields, values, strict=True)))
@@ -298,9 +292,7 @@ def _transform(model, reader, **options) -> ExampleTransform:
 
 
 def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
-    for descriptor, value in reader.ListFields():
-        if descriptor.name in UNSUPPORTED_FIELDS and value != descriptor.default_value:
-            raise ValueError(f'{where}.{descriptor.name} is not supported. Received: {value}.')
+    unsupported.check_unsupported(reader, path=where)
     if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
         raise ValueError(
             f'{where}.input_type: only TF_EXAMPLE is supported. Received: TF_SEQUENCE_EXAMPLE.'

@@ -1,12 +1,20 @@
 """Builds the feature extractor that a FasterRcnnFeatureExtractor proto describes."""
 
+import tensorflow as tf
+
 from object_detection.builders import hyperparams_builder
 from object_detection.models.feature_extractors import (
+    FASTER_RCNN,
     ExtractorOptions,
     FeatureExtractor,
     build_faster_rcnn,
 )
 from object_detection.protos import faster_rcnn_pb2
+
+# With and without a pyramid: the types of the least layers. The rules of a kind are the same for
+# all depths.
+_SMALLEST_WITH_PYRAMID = 'faster_rcnn_resnet18_fpn_keras'
+_SMALLEST_WITHOUT = 'faster_rcnn_resnet50_keras'
 
 
 def build(
@@ -22,14 +30,33 @@ def build(
     Raises:
       ValueError: if there is no such type, or its options do not fit it.
     """
+    return _build(config, config.type, is_training)
 
+
+def check(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
+    """Raises what `build` would, in the time that the smallest type of the kind takes (a second).
+
+    Raises:
+      ValueError: as `build`.
+    """
+    type_name = config.type
+    if type_name in FASTER_RCNN:
+        type_name = _SMALLEST_WITH_PYRAMID if '_fpn' in type_name else _SMALLEST_WITHOUT
+    # Another program may fill the memory of a GPU.
+    with tf.device('/CPU:0'):
+        _build(config, type_name, is_training=False)
+
+
+def _build(
+    config: faster_rcnn_pb2.FasterRcnnFeatureExtractor, type_name: str, is_training: bool
+) -> FeatureExtractor:
     def if_set(field: str):
         return getattr(config, field) if config.HasField(field) else None
 
     pyramid = if_set('fpn')
     try:
         return build_faster_rcnn(
-            config.type,
+            type_name,
             ExtractorOptions(
                 batch_norm_trainable=config.batch_norm_trainable and is_training,
                 hyperparams=(

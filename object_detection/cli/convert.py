@@ -4,6 +4,8 @@ import logging
 
 import click
 
+from object_detection.cli import progress
+
 
 @click.group(name='convert')
 def command() -> None:
@@ -70,15 +72,17 @@ def coco(
         drop_empty=drop_empty,
     )
     try:
-        report = coco_conversion.convert_coco(
-            source,
-            output,
-            shards,
-            strict=strict,
-            workers=workers,
-            runner=runner,
-            beam_options=beam_options,
-        )
+        with progress.show('converting') as report_progress:
+            report = coco_conversion.convert_coco(
+                source,
+                output,
+                shards,
+                strict=strict,
+                workers=workers,
+                runner=runner,
+                beam_options=beam_options,
+                progress=report_progress,
+            )
     except (coco_conversion.ConversionError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(coco_conversion.summary(report))

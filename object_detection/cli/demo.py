@@ -1,87 +1,173 @@
 """`tfod demo`: the whole job on generated data, step by step as a user would do it."""
 
+import contextlib
+import datetime
+import importlib.metadata
 import importlib.resources
 import json
+import math
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import click
+
+from object_detection.cli import quiet_import
 
 BOX_AP_TO_REACH = 0.80
 MASK_AP_TO_REACH = 0.75
 _BOX_AP = 'DetectionBoxes_Precision/mAP@.50IOU'
 _MASK_AP = 'DetectionMasks_Precision/mAP@.50IOU'
 _CONFIG = 'mask_rcnn_resnet18_fpn_shapes.config'
+_NUM_STAGES = 6
+_STAMP = 'demo.json'
+# What a demo writes beside its stamp.
+_OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeline.config') + tuple(
+    f'{split}{rest}'
+    for split in ('train', 'val')
+    for rest in ('-?????-of-?????', '_label_map.pbtxt', '.report.json')
+)
 
 
 @click.command(name='demo')
 @click.option('--output', default='demo_out', show_default=True, help='Folder for everything.')
-@click.option('--num_train', default=2000, show_default=True, help='Training images.')
+@click.option('--num_train', default=2500, show_default=True, help='Training images.')
 @click.option('--num_val', default=150, show_default=True, help='Validation images.')
 @click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')
 @click.option('--num_pictures', default=12, show_default=True, help='Pictures in the report.')
 @click.option('--seed', default=0, show_default=True, help='Seed of data and training.')
+@click.option('--force', is_flag=True, help='Delete what another demo wrote to the folder.')
 def command(
-    output: str, num_train: int, num_val: int, num_steps: int, num_pictures: int, seed: int
+    output: str,
+    num_train: int,
+    num_val: int,
+    num_steps: int,
+    num_pictures: int,
+    seed: int,
+    force: bool,
 ) -> None:
     """Generates data, converts, trains, evaluates, exports and predicts; writes a report.
 
-    Prints each command, so that you can run it on your own data.
+    Prints each command, so that you can run it on your own data. The same command goes on with a
+    training that was interrupted.
     """
     start = time.monotonic()
     folder = pathlib.Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    data, model, exported = folder / 'shapes', folder / 'model', folder / 'exported'
-    label_map = folder / 'train_label_map.pbtxt'
-    config = folder / 'pipeline.config'
+    options = {'num_train': num_train, 'num_val': num_val, 'num_steps': num_steps, 'seed': seed}
+    _claim(folder, options, force)
+    times = _run_stages(folder, options, num_pictures)
+    seconds = time.monotonic() - start
+    metrics = _read_metrics(folder / 'model')
+    words = [f'--{name}={value}' for name, value in options.items()]
+    facts = {
+        'command': shlex.join(
+            ['tfod', 'demo', f'--output={output}', *words, f'--num_pictures={num_pictures}']
+        ),
+        'images': f'{num_train} to train, {num_val} to validate',
+        **{name: _duration(value) for name, value in times.items()},
+        'everything': _duration(seconds),
+    }
+    report = _write_report(folder, metrics, facts)
+    _finish(metrics, report, seconds)
 
-    _headline(1, 'Make a small instance segmentation data set')
-    _run(
-        [sys.executable, '-m', 'object_detection.dataset_tools.shapes', '--output', data]
-        + ['--num_train', num_train, '--num_val', num_val, '--seed', seed]
-    )
 
-    _headline(2, 'Convert COCO JSON to TFRecords')
-    for split, shards in (('train', 4), ('val', 1)):
-        _run(
-            ['tfod', 'convert', 'coco', '--images', data / split, '--masks']
-            + ['--annotations', data / f'instances_{split}.json']
-            + ['--output', folder / split, '--shards', shards]
+def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
+    """Stamps the folder with the options, and refuses one that holds something else.
+
+    Raises:
+      click.ClickException: if it holds a demo with other options (and not `force`), or files of
+        the demo's names that no demo is known to have written.
+    """
+    stamp = folder / _STAMP
+    found = [path for pattern in _OUTPUTS for path in folder.glob(pattern)]
+    if stamp.exists():
+        earlier = json.loads(stamp.read_text())
+        others = [name for name, value in options.items() if earlier.get(name) != value]
+        if others and not force:
+            raise click.ClickException(
+                f'{folder} holds a demo with '
+                + ', '.join(f'--{name}={earlier.get(name)}' for name in others)
+                + ', now '
+                + ', '.join(f'--{name}={options[name]}' for name in others)
+                + '; give another --output, or --force to delete that demo.'
+            )
+        if others:
+            for path in found:
+                _remove(path)
+    elif found:
+        raise click.ClickException(
+            f'{folder} holds {found[0].name}, but no {_STAMP} that says which demo wrote it; give '
+            'another --output.'
         )
-
-    _headline(3, 'Train a small Mask R-CNN from scratch')
-    _write_config(config, folder, label_map)
-    steps = ['--num_train_steps', num_steps] if num_steps else []
-    _run(['tfod', 'train', '--config', config, '--model_dir', model, '--seed', seed, *steps])
-
-    _headline(4, 'Evaluate on the validation split')
-    _run(
-        ['tfod', 'eval', '--config', config, '--checkpoint_dir', model, '--model_dir', model]
-        + ['--run_once']
-    )
-
-    _headline(5, 'Export a SavedModel and compare it with the model in process')
-    _run(
-        ['tfod', 'export', '--config', config, '--checkpoint_dir', model, '--output', exported]
-        + ['--verify', data / 'val']
-    )
-
-    _headline(6, 'Predict on validation images')
-    pictures = folder / 'predictions'
-    _run(
-        ['tfod', 'predict', '--model', exported, '--input', data / 'val', '--output', pictures]
-        + ['--label_map', label_map, '--limit', num_pictures]
-    )
-    metrics = _read_metrics(model)
-    report = _write_report(folder, metrics, pictures, time.monotonic() - start)
-    _finish(metrics, report, time.monotonic() - start)
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(json.dumps(options) + '\n')
 
 
-def _headline(number: int, text: str) -> None:
-    click.secho(f'\n[{number}/6] {text}', bold=True)
+def _run_stages(
+    folder: pathlib.Path, options: dict[str, int], num_pictures: int
+) -> dict[str, float]:
+    """Runs everything, each stage by the command that a user would type; name -> seconds."""
+    data, model, exported = folder / 'shapes', folder / 'model', folder / 'exported'
+    label_map, config = folder / 'train_label_map.pbtxt', folder / 'pipeline.config'
+    seed, num_steps = options['seed'], options['num_steps']
+    times: dict[str, float] = {}
+    with _stage(times, 'data', 'Make a small instance segmentation data set'):
+        _run(
+            [sys.executable, '-m', 'object_detection.dataset_tools.shapes', '--output', data]
+            + ['--num_train', options['num_train'], '--num_val', options['num_val']]
+            + ['--seed', seed]
+        )
+    with _stage(times, 'conversion', 'Convert COCO JSON to TFRecords'):
+        for split, shards in (('train', 4), ('val', 1)):
+            _run(
+                ['tfod', 'convert', 'coco', '--images', data / split, '--masks']
+                + ['--annotations', data / f'instances_{split}.json']
+                + ['--output', folder / split, '--shards', shards]
+            )
+    with _stage(times, 'training', 'Train a small Mask R-CNN from scratch'):
+        _write_config(config, folder, label_map)
+        steps = ['--num_train_steps', num_steps] if num_steps else []
+        _run(['tfod', 'train', '--config', config, '--model_dir', model, '--seed', seed, *steps])
+    with _stage(times, 'evaluation', 'Evaluate on the validation split'):
+        _run(
+            ['tfod', 'eval', '--config', config, '--checkpoint_dir', model, '--model_dir', model]
+            + ['--run_once']
+        )
+    with _stage(times, 'export', 'Export a SavedModel and compare it with the model in process'):
+        _run(
+            ['tfod', 'export', '--config', config, '--checkpoint_dir', model, '--output', exported]
+            + ['--verify', data / 'val']
+        )
+    with _stage(times, 'prediction', 'Predict on validation images'):
+        pictures = folder / 'predictions'
+        # An earlier run may have drawn more of them.
+        _remove(pictures)
+        _run(
+            ['tfod', 'predict', '--model', exported, '--input', data / 'val', '--output', pictures]
+            + ['--label_map', label_map, '--limit', num_pictures]
+        )
+    return times
+
+
+@contextlib.contextmanager
+def _stage(times: dict[str, float], name: str, text: str) -> Iterator[None]:
+    """Prints a headline, and enters the seconds that the block took."""
+    start = time.monotonic()
+    click.secho(f'\n[{len(times) + 1}/{_NUM_STAGES}] {text}', bold=True)
+    yield
+    times[name] = time.monotonic() - start
+
+
+def _remove(path: pathlib.Path) -> None:
+    """Deletes a file or a folder, if it is there; of a link, the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _run(words: list) -> None:
@@ -113,24 +199,43 @@ def _read_metrics(model: pathlib.Path) -> dict[str, float]:
 
 
 def _write_report(
-    folder: pathlib.Path, metrics: dict[str, float], pictures: pathlib.Path, seconds: float
+    folder: pathlib.Path, metrics: dict[str, float], facts: dict[str, str]
 ) -> pathlib.Path:
     from object_detection.visualization.report import write_report
 
-    history = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
+    lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
+    history = [json.loads(line) for line in lines]
     path = folder / 'report.html'
     write_report(
         path,
         title='Mask R-CNN on generated shapes',
-        loss_history=[json.loads(line) for line in history],
+        loss_history=history,
         metrics=metrics,
         pictures=[
             (picture.stem, picture.relative_to(folder).as_posix())
-            for picture in sorted(pictures.glob('*.png'))
+            for picture in sorted((folder / 'predictions').glob('*.png'))
         ],
-        facts={'time for everything': f'{seconds / 60:.1f} min'},
+        facts={
+            **facts,
+            'training steps': str(history[-1]['step']),
+            'weights': f'{_count_weights(folder / "exported"):,}',
+            'TensorFlow': importlib.metadata.version('tensorflow'),
+        },
     )
     return path
+
+
+def _count_weights(exported: pathlib.Path) -> int:
+    """Counts the numbers that the model's checkpoint holds, moving statistics included."""
+    quiet_import.import_tensorflow()
+    import tensorflow as tf
+
+    variables = tf.train.list_variables(str(exported / 'checkpoint' / 'ckpt-0'))
+    return sum(math.prod(shape) for name, shape in variables if name.startswith('model/'))
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def _finish(metrics: dict[str, float], report: pathlib.Path, seconds: float) -> None:

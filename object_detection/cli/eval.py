@@ -4,6 +4,7 @@ import os
 
 import click
 
+from object_detection.cli import progress, quiet_import
 from object_detection.training import jobs
 
 
@@ -56,6 +57,7 @@ def command(
         sample_1_of_n_eval_on_train_examples=sample_1_of_n_eval_on_train_examples,
     )
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    quiet_import.import_tensorflow()
     from object_detection.training.evaluate import evaluate_directory
 
     evaluate_directory(
@@ -65,6 +67,7 @@ def command(
         timeout=0 if run_once else eval_timeout,
         precision=precision,
         record_summaries=record_summaries,
+        show_progress=lambda: progress.show('evaluating'),
     )
 
 

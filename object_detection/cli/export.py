@@ -4,10 +4,9 @@ import pathlib
 
 import click
 
+from object_detection.cli import progress, quiet_import
 from object_detection.cli.predict import find_images
-
-# As in export/saved_model.py, which takes seconds to import.
-_INPUT_TYPES = ('image_tensor', 'float_image_tensor', 'encoded_image_string_tensor', 'tf_example')
+from object_detection.export.input_types import INPUT_TYPES
 
 
 @click.command(name='export')
@@ -19,7 +18,7 @@ _INPUT_TYPES = ('image_tensor', 'float_image_tensor', 'encoded_image_string_tens
 )
 @click.option('--output', required=True, help='Folder to write; an earlier export is replaced.')
 @click.option(
-    '--input_type', type=click.Choice(_INPUT_TYPES), default=_INPUT_TYPES[0], show_default=True
+    '--input_type', type=click.Choice(INPUT_TYPES), default=INPUT_TYPES[0], show_default=True
 )
 @click.option('--config_override', default='', help='Text proto merged into the config.')
 @click.option(
@@ -48,12 +47,17 @@ def command(
 
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     validate(pipeline, for_what='export')
+    quiet_import.import_tensorflow()
     from object_detection.export import exporter
+    from object_detection.training import checkpoints
 
-    exporter.export(pipeline, checkpoint_dir, output, input_type=input_type)
+    # Once: a training that still runs may save another before the comparison.
+    checkpoint = checkpoints.find(checkpoint_dir)
+    exporter.export(pipeline, checkpoint, output, input_type=input_type)
     click.echo(f'exported to {pathlib.Path(output) / "saved_model"} ({input_type})')
     if images:
-        comparison = exporter.verify(pipeline, checkpoint_dir, output, images)
+        with progress.show('comparing') as report:
+            comparison = exporter.verify(pipeline, checkpoint, output, images, progress=report)
         click.echo(
             f'{len(images)} images: {comparison.detections} detections in process, '
             f'{comparison.unmatched} without counterpart, largest difference of a box '

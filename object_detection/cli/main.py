@@ -32,6 +32,16 @@ class LazyGroup(click.Group):
             return None
         return importlib.import_module(f'object_detection.cli.{name}').command
 
+    def resolve_command(self, context: click.Context, args: list[str]):
+        # Only after a mistake is time spent on what was meant.
+        if args[0] not in COMMANDS and self.get_command(context, args[0]) is None:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if near:
+                context.fail(f"No such command '{args[0]}'; did you mean '{near[0]}'?")
+        return super().resolve_command(context, args)
+
     def format_commands(
         self, context: click.Context, formatter: click.formatting.HelpFormatter
     ) -> None:

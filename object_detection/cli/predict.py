@@ -4,6 +4,8 @@ import pathlib
 
 import click
 
+from object_detection.cli import progress, quiet_import
+
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
 
 
@@ -12,7 +14,9 @@ _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
 @click.option(
     '--input', 'inputs', required=True, multiple=True, help='Image or folder; repeatable.'
 )
-@click.option('--output', required=True, help='Folder for the pictures and detections.json.')
+@click.option(
+    '--output', required=True, help='Folder for pictures and JSON files; not that of the images.'
+)
 @click.option('--label_map', default='', help='Label map; names the classes in the pictures.')
 @click.option('--min_score', default=0.5, show_default=True, help='Lowest score that is drawn.')
 @click.option(
@@ -32,23 +36,27 @@ def command(
 
     Writes one annotated picture an image and detections.json, a COCO results file with every
     detection of any score (boxes in pixels of the image as [x, y, width, height], masks as RLE).
-    A file's image id is its number if its name is one, else its position in the sorted list;
-    images.json tells which.
+    A file's image id is its name if that is a number, else the lowest number that no file has;
+    images.json tells for each image its id, file and picture. Pictures are called NAME.png, and
+    NAME_2.png and so on where several images have that name.
     """
     paths = find_images(inputs)
     if limit:
         paths = paths[:limit]
     # Imported here: TensorFlow takes seconds, and wrong paths are told at once.
+    quiet_import.import_tensorflow()
     from object_detection.export.predict import predict_files
 
-    summary = predict_files(
-        model,
-        paths,
-        output,
-        label_map_path=label_map or None,
-        min_score=min_score,
-        max_boxes=max_boxes,
-    )
+    with progress.show('predicting') as report:
+        summary = predict_files(
+            model,
+            paths,
+            output,
+            label_map_path=label_map or None,
+            min_score=min_score,
+            max_boxes=max_boxes,
+            progress=report,
+        )
     click.echo(
         f'{summary.images} images, {summary.detections} detections '
         f'({summary.drawn} drawn, score >= {min_score:g}) in {output}'

@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from object_detection.cli import quiet_import
 from object_detection.training import jobs
 
 
@@ -53,6 +54,7 @@ def command(
         num_train_steps=num_train_steps,
     )
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    quiet_import.import_tensorflow()
     from object_detection.training.loop import Intervals, train
 
     result = train(

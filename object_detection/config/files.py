@@ -1,7 +1,12 @@
-"""Reads the files a config names: local ones without TensorFlow, URLs (gs://, ...) through it."""
+"""Reads the files a config names: local ones without TensorFlow, URLs (gs://, ...) through it.
+
+Writes local files.
+"""
 
 import glob
 import os
+
+from object_detection.config.errors import ConfigError
 
 
 def read_bytes(path: str) -> bytes:
@@ -24,6 +29,47 @@ def exists(path: str) -> bool:
 def has_match(pattern: str) -> bool:
     """Whether a glob pattern, or a plain path, names at least one file."""
     return bool(_gfile().glob(pattern) if _is_url(pattern) else glob.glob(pattern))
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes a file whole: a kill leaves the old one or the new one, never a part of either.
+
+    Args:
+      path: the file, replaced if there is one; its folder is made if there is none.
+      text: written as UTF-8.
+    """
+    path = os.fspath(path)
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    draft = f'{path}.{os.getpid()}.tmp'
+    try:
+        with open(draft, 'w', encoding='utf-8') as file:
+            file.write(text)
+        os.replace(draft, path)
+    except BaseException:
+        if os.path.exists(draft):
+            os.remove(draft)
+        raise
+
+
+def check_is_local(path: str | os.PathLike, name: str) -> str:
+    """Returns the path as text.
+
+    Args:
+      path: of a folder that a run writes into.
+      name: what the user knows it as, for the error.
+
+    Raises:
+      ConfigError: if it is the address of another machine, where only some of the files would go.
+    """
+    path = os.fspath(path)
+    if _is_url(path):
+        raise ConfigError(
+            f'{name}: expected a folder on this machine, such as a mounted bucket. '
+            f'Received: {path}.'
+        )
+    return path
 
 
 def _is_url(path: str) -> bool:

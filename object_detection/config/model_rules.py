@@ -1,16 +1,16 @@
 """What has to hold within the `model` part of a config."""
 
-import importlib
 import math
 from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-_ROOT = 'model.faster_rcnn'
+ROOT = 'model.faster_rcnn'
+_BOX_CODE_SIZE = 4
 # Of a feature pyramid where the config has no `fpn` message.
 _DEFAULT_LEVELS = (2, 6)
 
@@ -58,30 +58,25 @@ def has_masks(model: DetectionModel) -> bool:
     return model.faster_rcnn.number_of_stages == 3
 
 
+def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
+    """Whether the feature extractor's type is one with a feature pyramid."""
+    return '_fpn' in extractor.type
+
+
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields one sentence a problem of `pipeline.model`."""
+    """Yields one sentence a problem of `pipeline.model` that is found without the builders."""
     kind = pipeline.model.WhichOneof('model')
     if kind is None:
         yield 'model is not set; expected model { faster_rcnn { ... } }.'
     elif kind == 'faster_rcnn':
         config = pipeline.model.faster_rcnn
-        yield from _ranges(config, _RANGES, _ROOT)
+        yield from _ranges(config, _RANGES, ROOT)
         yield from _resizer(config)
         yield from _feature_extractor(config)
         yield from _anchors(config)
         if config.number_of_stages in (2, 3):
             yield from _second_stage(config)
-            yield from _masks(config)
-
-
-def builds(concept: str, config: Message, path: str) -> Iterator[str]:
-    """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
-    builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
-    try:
-        builder.build(config)
-    except ValueError as error:
-        message = str(error)
-        yield message if message.startswith(path) else f'{path}: {message}'
+            yield from _box_predictor(config)
 
 
 def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
@@ -94,41 +89,33 @@ def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) 
 
 
 def _resizer(config: FasterRcnn) -> Iterator[str]:
-    path = f'{_ROOT}.image_resizer'
+    path = f'{ROOT}.image_resizer'
     kind = config.image_resizer.WhichOneof('image_resizer_oneof')
     if kind is None:
         yield f'{path} is not set; expected e.g. fixed_shape_resizer.'
         return
-    yield from builds('image_resizer', config.image_resizer, path)
     keeps_aspect = config.image_resizer.keep_aspect_ratio_resizer
     is_static = kind == 'fixed_shape_resizer' or keeps_aspect.pad_to_max_dimension
     if config.use_static_shapes and not is_static:
         yield (
-            f'{_ROOT}.use_static_shapes needs images of one size: use fixed_shape_resizer, or '
+            f'{ROOT}.use_static_shapes needs images of one size: use fixed_shape_resizer, or '
             f'keep_aspect_ratio_resizer with pad_to_max_dimension. Received: {path}.{kind}.'
         )
 
 
 def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
-    path = f'{_ROOT}.feature_extractor.type'
-    name = config.feature_extractor.type
-    if not name:
+    path = f'{ROOT}.feature_extractor.type'
+    if not config.feature_extractor.type:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
-        return
-    from object_detection.models.feature_extractors import FASTER_RCNN  # loads TensorFlow
-
-    if name not in FASTER_RCNN:
-        yield f'{path}: expected one of {", ".join(sorted(FASTER_RCNN))}. Received: {name}.'
 
 
 def _anchors(config: FasterRcnn) -> Iterator[str]:
-    path = f'{_ROOT}.first_stage_anchor_generator'
+    path = f'{ROOT}.first_stage_anchor_generator'
     generator = config.first_stage_anchor_generator
     kind = generator.WhichOneof('anchor_generator_oneof')
     if kind is None:
         yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
         return
-    yield from builds('anchor_generator', generator, path)
     path, option = f'{path}.{kind}', getattr(generator, kind)
     for name in _ANCHOR_LISTS.get(kind, ()):
         if not getattr(option, name):
@@ -143,20 +130,20 @@ def _anchors(config: FasterRcnn) -> Iterator[str]:
         return
     if kind == 'grid_anchor_generator':
         yield (
-            f'{path} makes anchors for one feature map, but {_ROOT}.feature_extractor.type '
+            f'{path} makes anchors for one feature map, but {ROOT}.feature_extractor.type '
             f'{config.feature_extractor.type} has a pyramid; use multiscale_anchor_generator.'
         )
     elif kind == 'multiscale_anchor_generator' and (option.min_level, option.max_level) != levels:
         yield (
             f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
-            f'the feature pyramid ({_ROOT}.feature_extractor.fpn) has levels {levels[0]} to '
+            f'the feature pyramid ({ROOT}.feature_extractor.fpn) has levels {levels[0]} to '
             f'{levels[1]}; set min_level and max_level alike.'
         )
 
 
 def _pyramid_levels(config: FasterRcnn) -> tuple[int, int] | None:
     extractor = config.feature_extractor
-    if '_fpn' not in extractor.type:
+    if not has_pyramid(extractor):
         return None
     if not extractor.HasField('fpn'):
         return _DEFAULT_LEVELS
@@ -164,37 +151,34 @@ def _pyramid_levels(config: FasterRcnn) -> tuple[int, int] | None:
 
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
-    yield from _ranges(config, _SECOND_STAGE_RANGES, _ROOT)
+    yield from _ranges(config, _SECOND_STAGE_RANGES, ROOT)
     if config.second_stage_batch_size > config.first_stage_max_proposals:
         yield (
-            f'{_ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
-            f'{_ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
+            f'{ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
+            f'{ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
             'sample of them.'
         )
     if config.maxpool_kernel_size > config.initial_crop_size > 0:
         yield (
-            f'{_ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
-            f'{_ROOT}.initial_crop_size ({config.initial_crop_size}).'
+            f'{ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
+            f'{ROOT}.initial_crop_size ({config.initial_crop_size}).'
         )
     yield from _post_processing(config)
 
 
 def _post_processing(config: FasterRcnn) -> Iterator[str]:
-    root = f'{_ROOT}.second_stage_post_processing'
-    path = f'{root}.batch_non_max_suppression'
+    path = f'{ROOT}.second_stage_post_processing.batch_non_max_suppression'
     nms = config.second_stage_post_processing.batch_non_max_suppression
-    problems = list(_ranges(nms, _NMS_RANGES, path))
+    yield from _ranges(nms, _NMS_RANGES, path)
     if nms.max_detections_per_class > nms.max_total_detections:
-        problems.append(
+        yield (
             f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
             f'{path}.max_total_detections ({nms.max_total_detections}).'
         )
-    # The builder knows more, but stops at the first problem and tells no path.
-    yield from problems or builds('post_processing', config.second_stage_post_processing, root)
 
 
-def _masks(config: FasterRcnn) -> Iterator[str]:
-    path = f'{_ROOT}.second_stage_box_predictor'
+def _box_predictor(config: FasterRcnn) -> Iterator[str]:
+    path = f'{ROOT}.second_stage_box_predictor'
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
     if kind is None:
         yield f'{path} is not set; expected mask_rcnn_box_predictor.'
@@ -202,11 +186,16 @@ def _masks(config: FasterRcnn) -> Iterator[str]:
         return
     path = f'{path}.{kind}'
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if predictor.box_code_size != _BOX_CODE_SIZE:
+        yield (
+            f'{path}.box_code_size: Faster R-CNN codes a box with {_BOX_CODE_SIZE} numbers. '
+            f'Received: {predictor.box_code_size}.'
+        )
     is_mask_stage = config.number_of_stages == 3
     if is_mask_stage != predictor.predict_instance_masks:
         said = str(predictor.predict_instance_masks).lower()
         yield (
-            f'{path}.predict_instance_masks is {said}, but {_ROOT}.number_of_stages is '
+            f'{path}.predict_instance_masks is {said}, but {ROOT}.number_of_stages is '
             f'{config.number_of_stages}; masks are predicted by stage 3, and by it alone.'
         )
     if is_mask_stage:

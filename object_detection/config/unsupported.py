@@ -61,6 +61,15 @@ _LOSSES_WITH_ANCHORWISE_OUTPUT = (
     'WeightedSoftmaxClassificationAgainstLogitsLoss',
     'BootstrappedSigmoidClassificationLoss',
 )
+_THREE_CHANNELS = _error(
+    'the backbones take three channels; leave it out, grey images are read as three equal ones'
+)
+_RESIZERS_TO_GREY = (
+    'KeepAspectRatioResizer',
+    'FixedShapeResizer',
+    'ConditionalShapeResizer',
+    'PadToMultipleResizer',
+)
 _NO_CONTEXT = _error('Context R-CNN is not built yet')
 
 _MODEL = {
@@ -86,6 +95,7 @@ _MODEL = {
     'BatchNonMaxSuppression.use_partitioned_nms': _ONE_NMS,
     'BatchNonMaxSuppression.use_combined_nms': _ONE_NMS,
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
+    **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
     'Hyperparams.group_norm': _error('group norm is not built yet; use batch_norm'),
     'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
@@ -109,7 +119,6 @@ _TRAINING = {
     'TrainConfig.sync_replicas': _ONE_PROCESS,
     'TrainConfig.replicas_to_aggregate': _ONE_PROCESS,
     'TrainConfig.startup_delay_steps': _ONE_PROCESS,
-    'TrainConfig.keep_checkpoint_every_n_hours': _warning('the newest checkpoints are kept'),
     'TrainConfig.fine_tune_checkpoint': _error(
         'fine-tuning is not built yet; leave it empty to train from scratch'
     ),
@@ -244,15 +253,18 @@ class Findings(NamedTuple):
     warnings: dict[str, list[str]]
 
 
-def find_unsupported(pipeline: Message, parts: Container[str] | None = None) -> Findings:
+def find_unsupported(
+    config: Message, parts: Container[str] | None = None, *, path: str = ''
+) -> Findings:
     """Looks up the set fields of a config in the table.
 
     Args:
-      pipeline: a `TrainEvalPipelineConfig`.
-      parts: names of its fields to look at; all if None.
+      config: a `TrainEvalPipelineConfig`, or a message in one.
+      parts: names of the top-level fields to look at; all if None.
+      path: where in a `TrainEvalPipelineConfig` the message is.
     """
     errors, warnings = [], defaultdict(list)
-    for found in walk.set_fields(pipeline, skip=FIELDS.__contains__):
+    for found in walk.set_fields(config, path=path, skip=FIELDS.__contains__):
         entry = FIELDS.get(found.key)
         part = found.path.partition('.')[0].partition('[')[0]
         if entry is None or (parts is not None and part not in parts) or _is_harmless(found, entry):
@@ -273,13 +285,20 @@ def warn_once(warnings: dict[str, list[str]]) -> None:
         _warned.update(fresh)
 
 
-def check_unsupported(pipeline: Message) -> None:
-    """Warns about set fields that have no effect.
+def log_once(message: str) -> None:
+    """Logs a warning, the same one once a process."""
+    if message not in _warned:
+        _logger.warning('%s', message)
+    _warned.add(message)
+
+
+def check_unsupported(config: Message, *, path: str = '') -> None:
+    """Warns about set fields that have no effect; arguments as for `find_unsupported`.
 
     Raises:
       ConfigError: listing the set fields that ask for what is not there.
     """
-    findings = find_unsupported(pipeline)
+    findings = find_unsupported(config, path=path)
     warn_once(findings.warnings)
     if findings.errors:
         raise ConfigError('\n'.join(findings.errors))

@@ -1,10 +1,23 @@
-"""Finds what cannot work in a config before anything slow starts."""
+"""Finds what cannot work in a config before anything slow starts.
+
+In three stages, each only if nothing was wrong in the one before: what the config and the names of
+files tell, at once; what the builders object to, which loads TensorFlow; the first records.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 
-from object_detection.config import files, model_rules, unsupported, walk
+from object_detection.config import (
+    builder_rules,
+    cautions,
+    files,
+    model_rules,
+    records,
+    unsupported,
+    walk,
+)
 from object_detection.config.errors import ConfigError
 from object_detection.data import label_map
+from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -22,7 +35,7 @@ def validate(pipeline: TrainEvalPipelineConfig, *, for_what: str | Collection[st
       for_what: one or several of `PURPOSES`.
 
     Raises:
-      ConfigError: listing every problem, each with the path of its field.
+      ConfigError: listing every problem of a stage, each with the path of its field.
       ValueError: if `for_what` is not a purpose.
     """
     purposes = [for_what] if isinstance(for_what, str) else list(for_what)
@@ -32,11 +45,18 @@ def validate(pipeline: TrainEvalPipelineConfig, *, for_what: str | Collection[st
     findings = unsupported.find_unsupported(pipeline, parts)
     unsupported.warn_once(findings.warnings)
     problems = findings.errors + list(_placeholders(pipeline, parts))
-    for rule in dict.fromkeys(rule for purpose in purposes for rule in _RULES[purpose]):
-        problems += rule(pipeline)
+    for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
+        for rule in dict.fromkeys(rule for purpose in purposes for rule in rules[purpose]):
+            problems += rule(pipeline)
+        _raise_if_any(problems)
+    cautions.warn(pipeline, parts)
+
+
+def _raise_if_any(problems: list[str]) -> None:
     if problems:
+        problems = list(dict.fromkeys(problems))
         count = 'one problem' if len(problems) == 1 else f'{len(problems)} problems'
-        listed = ''.join(f'\n  {problem}' for problem in dict.fromkeys(problems))
+        listed = ''.join(f'\n  {problem}' for problem in problems)
         raise ConfigError(f'The config has {count}:{listed}')
 
 
@@ -58,6 +78,11 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.train_config
     if config.batch_size < 1:
         yield f'train_config.batch_size: expected at least 1. Received: {config.batch_size}.'
+    if config.num_steps < 1:
+        yield (
+            'train_config.num_steps: expected the number of steps to train, there or as '
+            '--num_train_steps. Received: 0.'
+        )
     if config.gradient_clipping_by_norm < 0:
         yield (
             'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
@@ -66,7 +91,22 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     for index, step in enumerate(config.data_augmentation_options):
         if step.WhichOneof('preprocessing_step') is None:
             yield f'train_config.data_augmentation_options[{index}] is empty; expected a step.'
+    yield from _keypoint_flips(pipeline)
     yield from _optimizer(config)
+
+
+def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    count = pipeline.train_input_reader.num_keypoints
+    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
+        flip = step.random_horizontal_flip
+        is_flip = step.WhichOneof('preprocessing_step') == 'random_horizontal_flip'
+        if count and is_flip and len(flip.keypoint_flip_permutation) != count:
+            yield (
+                f'train_config.data_augmentation_options[{index}].random_horizontal_flip.'
+                f'keypoint_flip_permutation: expected one entry for each of the {count} keypoints '
+                '(train_input_reader.num_keypoints), the one that takes its place. '
+                f'Received: {list(flip.keypoint_flip_permutation)}.'
+            )
 
 
 def _optimizer(config) -> Iterator[str]:
@@ -77,9 +117,7 @@ def _optimizer(config) -> Iterator[str]:
         return
     rate = getattr(config.optimizer, kind).learning_rate
     if rate.WhichOneof('learning_rate') is None:
-        yield (f'{path}.{kind}.learning_rate is not set; expected e.g. cosine_decay_learning_rate.')
-    elif f'Optimizer.{kind}' not in unsupported.FIELDS:
-        yield from model_rules.builds('optimizer', config.optimizer, path)
+        yield f'{path}.{kind}.learning_rate is not set; expected e.g. cosine_decay_learning_rate.'
 
 
 def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -114,14 +152,6 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.eval_config
     if config.batch_size < 1:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
-    from object_detection.builders.evaluator_builder import IOU_TYPES  # loads the COCO engine
-
-    unknown = [name for name in config.metrics_set if name not in IOU_TYPES]
-    if unknown:
-        yield (
-            f'eval_config.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
-            f'Received: {", ".join(unknown)}.'
-        )
     if MASK_METRICS in config.metrics_set and not model_rules.has_masks(pipeline.model):
         yield (
             f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
@@ -138,6 +168,8 @@ def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -
             yield (
                 f'{path}.tf_record_input_reader.input_path[{index}]: no file matches {pattern!r}.'
             )
+    if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
+        yield f'{path}.input_type: expected TF_EXAMPLE. Received: TF_SEQUENCE_EXAMPLE.'
     for name in ('max_number_of_boxes', 'num_readers', 'read_block_length'):
         if getattr(reader, name) < 1:
             yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
@@ -176,6 +208,18 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     'train': (model_rules.check, _train_config, _train_input),
     'eval': (model_rules.check, _eval_config, _eval_input),
     'export': (model_rules.check,),
+}
+
+_BUILDER_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (builder_rules.check_model, builder_rules.check_training),
+    'eval': (builder_rules.check_model, builder_rules.check_evaluation),
+    'export': (builder_rules.check_model,),
+}
+
+_RECORD_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (records.check_training,),
+    'eval': (records.check_evaluation,),
+    'export': (),
 }
 
 PURPOSES = tuple(_RULES)

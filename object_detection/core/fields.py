@@ -28,6 +28,9 @@ class InputFields:
     GROUNDTRUTH_INSTANCE_MASK_CROPS = 'groundtruth_instance_mask_crops'
     GROUNDTRUTH_ENCODED_MASKS = 'groundtruth_encoded_masks'
     NUM_GROUNDTRUTH_BOXES = 'num_groundtruth_boxes'
+    # How many objects an image lost, for a warning.
+    NUM_INVALID_OBJECTS = 'num_invalid_objects'
+    NUM_EXCESS_OBJECTS = 'num_excess_objects'
     # Ground truth as annotated, neither clipped nor resized, for evaluators only.
     EVALUATION_BOXES = 'evaluation_boxes'
     EVALUATION_CLASSES = 'evaluation_classes'

@@ -52,8 +52,15 @@ class Groundtruth(NamedTuple):
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
 
         Raises:
-          ValueError: if an argument has another number of images or rows than `boxes`.
+          ValueError: if an argument has another number of images or rows than `boxes`, or classes
+          are not one-hot.
         """
+        for row in classes:
+            if np.ndim(row) != 2:
+                raise ValueError(
+                    'Groundtruth.from_lists: expected `classes` as one-hot rows [n, K], one array '
+                    f'an image. Received: an array of shape {np.shape(row)}.'
+                )
         if weights is None:
             weights = [np.ones(len(rows), np.float32) for rows in boxes]
         fields = {

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core.shapes import dimensions
 from object_detection.core import boxes as box_ops
+from object_detection.core.shapes import dimensions
 
 # The score of what is never taken.
 NEVER = float('-inf')

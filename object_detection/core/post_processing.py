@@ -231,7 +231,9 @@ def _choose_of_one_class(
     is_counted: tf.Tensor,
     static: bool,
 ) -> MulticlassSelection:
-    """As `_choose`, for K = 1, where kernels of TensorFlow may do the work."""
+    """As `_choose`, for K = 1, where a kernel of TensorFlow may do the work."""
+    # The kernel is there for CPUs only: with a GPU, the boxes would be carried to and fro.
+    on_cpu = params.use_cpu_nms or not tf.config.list_logical_devices('GPU')
     indices, is_valid = non_max_suppression(
         boxes[:, :, 0],
         scores[:, :, 0],
@@ -240,7 +242,7 @@ def _choose_of_one_class(
         iou_threshold=params.iou_threshold,
         score_threshold=params.score_threshold,
         num_valid=num_valid,
-        native=not static,
+        native=on_cpu and not static,
     )
     flags = at_least_one_row(is_counted[:, :, 0], False)
     is_valid &= tf.gather(flags, indices, batch_dims=1)

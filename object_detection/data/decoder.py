@@ -1,5 +1,8 @@
 """Decodes tf.Examples to tensors (the keys of the reference system's records)."""
 
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
@@ -36,6 +39,8 @@ class ExampleDecoder:
         number them anew; the label is used for records without text, or without a label map.
       mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
       num_keypoints: keypoints an object; 0 leaves them out.
+      on_unknown_texts: called with the texts (bytes [n]) of an example that the label map lacks,
+        where there are any, possibly from several threads.
 
     Raises:
       ValueError: for another `mask_type`.
@@ -47,6 +52,7 @@ class ExampleDecoder:
         label_map: LabelMap | None = None,
         mask_type: str | None = None,
         num_keypoints: int = 0,
+        on_unknown_texts: Callable[[np.ndarray], None] | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
             raise ValueError(
@@ -54,6 +60,7 @@ class ExampleDecoder:
                 f'Received: {mask_type!r}.'
             )
         self._num_keypoints = num_keypoints
+        self._on_unknown_texts = on_unknown_texts
         self._ids = _lookup_table(label_map) if label_map is not None else None
         features = {
             'image/encoded': tf.io.FixedLenFeature([], tf.string, ''),
@@ -113,7 +120,25 @@ class ExampleDecoder:
         labels = keys_to_tensors[f'{_OBJECT}class/label'].values
         if self._ids is None:
             return labels
-        return tf.cond(tf.size(texts) > 0, lambda: self._ids.lookup(texts), lambda: labels)
+        return tf.cond(tf.size(texts) > 0, lambda: self._look_up(texts), lambda: labels)
+
+    def _look_up(self, texts: tf.Tensor) -> tf.Tensor:
+        ids = self._ids.lookup(texts)
+        if self._on_unknown_texts is None:
+            return ids
+        is_unknown = ids < 0
+
+        def tell(unknown: np.ndarray) -> np.int32:
+            self._on_unknown_texts(unknown)
+            return np.int32(0)
+
+        # Python is called for the examples only that have something to tell.
+        tf.cond(
+            tf.reduce_any(is_unknown),
+            lambda: tf.numpy_function(tell, [tf.boolean_mask(texts, is_unknown)], tf.int32),
+            lambda: tf.constant(0),
+        )
+        return ids
 
     def _add_masks(self, features: dict, handlers: dict, mask_type: str) -> None:
         key = f'{_OBJECT}mask'

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from object_detection.core.fields import InputFields
-from object_detection.data.pipeline import NUM_EXCESS_OBJECTS, NUM_INVALID_OBJECTS
 
 _log = logging.getLogger(__name__)
 
 _REASONS = {
-    NUM_INVALID_OBJECTS: 'have an unknown class, or a box without area or outside the image',
-    NUM_EXCESS_OBJECTS: 'are more than max_number_of_boxes',
+    InputFields.NUM_INVALID_OBJECTS: (
+        'have an unknown class, or a box without area or outside the image'
+    ),
+    InputFields.NUM_EXCESS_OBJECTS: 'are more than max_number_of_boxes',
 }
 
 
@@ -53,3 +54,32 @@ class DroppedObjectsReport:
             )
         if len(seen) == self._max_warnings + 1:
             _log.warning('Further images whose objects %s are not named.', _REASONS[reason])
+
+
+class UnknownClassReport:
+    """Logs the class texts of records that a label map lacks, each once, and only the first few.
+
+    Args:
+      label_map_path: names the label map in the warnings.
+      max_warnings: texts to name; what comes after is said once.
+    """
+
+    def __init__(self, label_map_path: str, max_warnings: int = 10):
+        self._label_map_path = label_map_path
+        self._max_warnings = max_warnings
+        self._seen: set[bytes] = set()
+
+    def update(self, texts: np.ndarray) -> None:
+        """Takes class texts, bytes [n]."""
+        for text in map(bytes, texts):
+            if text in self._seen or len(self._seen) > self._max_warnings:
+                continue
+            self._seen.add(text)
+            if len(self._seen) <= self._max_warnings:
+                _log.warning(
+                    'Class %r of the records is not in the label map %s; its objects are left out.',
+                    text.decode(errors='replace'),
+                    self._label_map_path,
+                )
+            else:
+                _log.warning('Further classes that are not in the label map are not named.')

@@ -37,7 +37,21 @@ def load(path: str) -> LabelMap:
       ValueError: if `path` is no file or no label map, or an item has no name, no positive id
         (0 only for 'background'), or the id or a name of another item.
     """
-    proto = _read(os.fspath(path))
+    path = os.fspath(path)
+    try:
+        with open(path, 'rb') as file:
+            content = file.read()
+    except OSError as error:
+        raise ValueError(f'Label map {path} cannot be read: {error.strerror}.') from error
+    return classes(parse(content, path), path)
+
+
+def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> LabelMap:
+    """Returns the classes of a label map; `path` names it in errors.
+
+    Raises:
+      ValueError: as `load`.
+    """
     if not proto.item:
         raise ValueError(f'Label map {path}: expected at least one `item`. Received: none.')
     name_to_id, text_to_id, categories = {}, {}, []
@@ -61,12 +75,12 @@ def load(path: str) -> LabelMap:
     return LabelMap(categories, name_to_id, text_to_id)
 
 
-def _read(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
-    try:
-        with open(path, 'rb') as file:
-            content = file.read()
-    except OSError as error:
-        raise ValueError(f'Label map {path} cannot be read: {error.strerror}.') from error
+def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Parses the content of a label map's file, text or binary; `path` names it in errors.
+
+    Raises:
+      ValueError: if it is neither.
+    """
     proto = string_int_label_map_pb2.StringIntLabelMap()
     try:
         return text_format.Parse(content.decode(), proto)

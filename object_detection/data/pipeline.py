@@ -14,10 +14,6 @@ from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
 from object_detection.resizers.resizer import Resizer
 
-# Entries beside those of `InputFields`: how many objects an image lost, for a warning.
-NUM_INVALID_OBJECTS = 'num_invalid_objects'
-NUM_EXCESS_OBJECTS = 'num_excess_objects'
-
 # Size of an image as the resizer left it, until `normalize_to_batch` has used it.
 _IMAGE_SIZE = 'image_size'
 
@@ -89,13 +85,13 @@ class ExampleTransform:
         if self.for_evaluation:
             outputs.update(evaluation_groundtruth(example))
         example = objects.clip_boxes(example)
-        outputs[NUM_INVALID_OBJECTS] = num_decoded - _count(example)
+        outputs[F.NUM_INVALID_OBJECTS] = num_decoded - _count(example)
         example = self._one_hot(example)
         if self.merge_multiple_label_boxes:
             example = objects.merge_same_boxes(example)
         num_valid = _count(example)
         example = objects.select(example, tf.range(tf.minimum(num_valid, self.max_number_of_boxes)))
-        outputs[NUM_EXCESS_OBJECTS] = num_valid - _count(example)
+        outputs[F.NUM_EXCESS_OBJECTS] = num_valid - _count(example)
         example = self._load_masks(example)
         for i, augmentation in enumerate(self.augmentations):
             example = augmentation(example, tf.random.fold_in(seed, i))

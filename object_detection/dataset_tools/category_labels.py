@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from apache_beam.io.filesystems import FileSystems
 from google.protobuf import text_format
 
+from object_detection.data import label_map as label_map_reader
 from object_detection.protos import string_int_label_map_pb2
 
 
@@ -53,15 +54,17 @@ def from_label_map(
 ) -> dict[Any, CategoryLabel]:
     """Returns category id -> label of the item with its name, for the categories that have one.
 
-    A category is the item whose `name`, or else whose `display_name`, is the category's name.
+    A category is the item whose `name`, or else whose `display_name`, is the category's name. The
+    background item (id 0) is none.
     """
-    by_name = {item.display_name: item for item in label_map.item if item.display_name}
-    by_name |= {item.name: item for item in label_map.item}
+    items = [item for item in label_map.item if item.id > 0]
+    by_name = {item.display_name: item for item in items if item.display_name}
+    by_name |= {item.name: item for item in items if item.name}
     matched = {
         category['id']: by_name.get(_clean(str(category['name']))) for category in categories
     }
     return {
-        category_id: CategoryLabel(item.id, item.name)
+        category_id: CategoryLabel(item.id, item.name or item.display_name)
         for category_id, item in matched.items()
         if item is not None
     }
@@ -90,27 +93,18 @@ def add_keypoints(
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
-    """Reads a label map in text format.
+    """Reads a label map by the rules of `data.label_map`, from wherever Beam reads.
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: if it is no label map, or an item has no name or no id >= 1.
+      ValueError: as `data.label_map.load`.
     """
     if not FileSystems.exists(path):
         raise FileNotFoundError(f'There is no label map {path}.')
-    label_map = string_int_label_map_pb2.StringIntLabelMap()
     with FileSystems.open(path) as file:
-        try:
-            text_format.Parse(file.read().decode(), label_map)
-        except (text_format.ParseError, UnicodeDecodeError) as error:
-            raise ValueError(f'{path} is not a label map in text format: {error}.') from error
-    for item in label_map.item:
-        if not item.name or item.id < 1:
-            raise ValueError(
-                f'{path}: every item needs a `name` and an `id` >= 1. Received: '
-                f'{text_format.MessageToString(item, as_one_line=True)}.'
-            )
-    return label_map
+        proto = label_map_reader.parse(file.read(), path)
+    label_map_reader.classes(proto, path)  # only for its errors
+    return proto
 
 
 def to_text(label_map: string_int_label_map_pb2.StringIntLabelMap) -> str:

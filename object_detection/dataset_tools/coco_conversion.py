@@ -8,7 +8,7 @@ behind is removed.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -24,6 +24,7 @@ from object_detection.dataset_tools import (
     coco_json,
     coco_points,
     sharded_writer,
+    written_records,
 )
 from object_detection.dataset_tools.coco_job import CocoSource, Target
 from object_detection.dataset_tools.coco_json import CocoFile
@@ -44,6 +45,7 @@ def convert_coco(
     workers: int = 1,
     runner: str = '',
     beam_options: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Converts a data set in COCO format to sharded TFRecords.
 
@@ -55,6 +57,8 @@ def convert_coco(
       workers: local processes.
       runner: name of a Beam runner; '' is the local one.
       beam_options: Beam's command line options, e.g. ['--dask_npartitions=8'].
+      progress: called each half second, from another thread, with the number of examples written
+        so far and of all images; not called if the outputs are not on this machine.
 
     Returns:
       The report, as it stands in PREFIX.report.json.
@@ -75,10 +79,12 @@ def convert_coco(
         problems=_problems_of(file),
         strict=strict,
     )
+    num_images = len(file.images)
     # The job reads the file itself; two copies would be the most of its memory.
     del file
     try:
-        _run(source, target, contents, publish, chosen_runner, options)
+        with written_records.watched(target.prefix, num_images, progress):
+            _run(source, target, contents, publish, chosen_runner, options)
     except BaseException:
         sharded_writer.remove_temporary_files(target.prefix)
         raise

@@ -11,6 +11,7 @@ a report. `tfod convert coco` runs the same job for one split and any prefix.
 """
 
 import os
+import sys
 
 from absl import app, flags
 
@@ -104,5 +105,13 @@ def _points_file(split: str, points: str) -> str:
     return FLAGS[name].value if name in FLAGS else ''
 
 
+def run() -> None:
+    """Parses the command line and runs; users' errors become one line."""
+    try:
+        app.run(main)
+    except (coco_conversion.ConversionError, OSError, ValueError) as error:
+        sys.exit(f'Error: {error}')
+
+
 if __name__ == '__main__':
-    app.run(main)
+    run()

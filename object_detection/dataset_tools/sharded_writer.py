@@ -19,6 +19,8 @@ _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
 _WILDCARDS = frozenset('*?[]')
 _MAX_SHARDS = 99_999
+# Bytes around a record: its length and two checksums.
+_FRAME = 8 + 4 + 4
 
 
 def shard_path(prefix: str, shard: int, num_shards: int) -> str:
@@ -96,9 +98,35 @@ def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) ->
     remove_temporary_files(prefix)
 
 
+def temporary_files(prefix: str) -> list[str]:
+    """Returns the paths of the shards that are being written, or were left behind."""
+    return _matching(prefix, _TEMPORARY_SHARD)
+
+
 def remove_temporary_files(prefix: str) -> None:
     """Removes what a job that did not finish has left behind."""
-    _delete(_matching(prefix, _TEMPORARY_SHARD))
+    _delete(temporary_files(prefix))
+
+
+def count_records(path: str, start: int = 0) -> tuple[int, int]:
+    """Counts the complete records of a local file that may still grow; reads their lengths only.
+
+    Args:
+      path: of the file.
+      start: position of a record, or the end of the last one.
+
+    Returns:
+      The number of records from `start` on, and the position to go on from another time.
+    """
+    count, size = 0, os.path.getsize(path)
+    with open(path, 'rb') as file:
+        while start + _FRAME <= size:
+            file.seek(start)
+            end = start + _FRAME + struct.unpack('<Q', file.read(8))[0]
+            if end > size:
+                break
+            count, start = count + 1, end
+    return count, start
 
 
 def delete_if_exists(path: str) -> None:

@@ -1,7 +1,8 @@
 """Folds batch normalisation into the convolution before it, for inference."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -9,89 +10,82 @@ import tensorflow as tf
 _FOLDABLE = (keras.layers.Conv2D, keras.layers.Dense)
 
 
-def fold(part: keras.layers.Layer, run: Callable[[], object]) -> int:
-    """Folds every batch norm of `part` that directly follows a convolution or dense layer.
+def fold(parts: Iterable[keras.layers.Layer], run: Callable[[], object]) -> int:
+    """Folds every batch norm of `parts` that directly follows a convolution or dense layer.
 
     With y = gamma * (conv(x) + bias - mean) / sqrt(variance + epsilon) + beta, the scale moves into
-    the kernel and the rest into one addition. `part` computes the same (to rounding) afterwards,
+    the kernel and the rest into one addition. The parts compute the same (to rounding) afterwards,
     but can no longer be trained.
 
     Args:
-      part: a built layer or model; its weights and the batch norms' `call` are changed.
-      run: runs `part` eagerly once, in inference mode; which layers follow each other is read off
-        that run.
+      parts: built layers or models; their weights and the batch norms' `call` are changed.
+      run: runs the parts once, in inference mode, on constants; it is traced, not executed, and
+        which layers follow each other is read off the graph. It returns whatever of the parts'
+        outputs its own graph does not read.
 
     Returns:
-      The number of batch norms folded. One whose input does not come from a layer of its own (or
-      is shared) stays as it is.
+      The number of batch norms folded. One stays as it is if its input does not come straight from
+      a layer, if that layer runs twice, or if anything but this batch norm reads its output.
     """
-    layers = list(_leaves(part))
-    producers = _producers(layers, run)
-    folded = 0
-    for norm, inputs in producers.items():
-        if len(inputs) == 1:
-            _fold_pair(inputs[0], norm)
-            folded += 1
-    return folded
+    pairs = _pairs({id(layer): layer for part in parts for layer in _leaves(part)}.values(), run)
+    for layer, norm in pairs:
+        _fold_pair(layer, norm)
+    return len(pairs)
 
 
 def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """All layers below `layer` that compute something themselves, each once."""
-    seen = set()
+    """All layers in `layer` that are batch norms or may have one folded into them."""
     for child in layer._flatten_layers(include_self=True, recursive=True):
-        if (
-            isinstance(child, (*_FOLDABLE, keras.layers.BatchNormalization))
-            and id(child) not in seen
-        ):
-            seen.add(id(child))
+        if isinstance(child, (*_FOLDABLE, keras.layers.BatchNormalization)):
             yield child
 
 
-def _producers(
-    layers: list[keras.layers.Layer], run: Callable[[], object]
-) -> dict[keras.layers.BatchNormalization, list[keras.layers.Layer]]:
-    """Runs once and records which foldable layer's output each batch norm reads.
+class _Call(NamedTuple):
+    """One call of a layer; `operations` are the names of what it added to the graph."""
 
-    Layers that feed several batch norms, and batch norms that read several layers, get an empty
-    list.
-    """
-    outputs: dict[int, tuple[keras.layers.Layer, tf.Tensor]] = {}
-    reads: dict[keras.layers.BatchNormalization, list[keras.layers.Layer]] = defaultdict(list)
-    calls: dict[int, int] = defaultdict(int)
+    inputs: tf.Tensor
+    output: tf.Tensor
+    operations: set[str]
+
+
+def _pairs(
+    layers: Iterable[keras.layers.Layer], run: Callable[[], object]
+) -> list[tuple[keras.layers.Layer, keras.layers.BatchNormalization]]:
+    """Traces `run` and returns the layers whose output one batch norm reads, and that alone."""
+    calls: dict[keras.layers.Layer, list[_Call]] = defaultdict(list)
     originals = {layer: layer.call for layer in layers}
 
     def record(layer: keras.layers.Layer) -> Callable:
-        original = originals[layer]
-
         def call(inputs: tf.Tensor, *args, **kwargs) -> tf.Tensor:
-            if isinstance(layer, keras.layers.BatchNormalization):
-                source = outputs.get(id(inputs))
-                reads[layer].append(source[0] if source else None)
-                return original(inputs, *args, **kwargs)
-            result = original(inputs, *args, **kwargs)
-            # Keeping the tensor keeps its id from being used again.
-            outputs[id(result)] = (layer, result)
-            calls[id(layer)] += 1
-            return result
+            graph = inputs.graph
+            before = len(graph.get_operations())
+            output = originals[layer](inputs, *args, **kwargs)
+            added = {operation.name for operation in graph.get_operations()[before:]}
+            calls[layer].append(_Call(inputs, output, added))
+            return output
 
-        return call
+        return tf.autograph.experimental.do_not_convert(call)
 
-    for layer in layers:
+    for layer in originals:
         layer.call = record(layer)
     try:
-        run()
+        tf.function(run).get_concrete_function()
     finally:
         for layer, original in originals.items():
             layer.call = original
-    return {
-        norm: sources
-        if len(sources) == 1
-        and sources[0] is not None
-        and calls[id(sources[0])] == 1
-        and _has_no_activation(sources[0])
-        else []
-        for norm, sources in reads.items()
+    sources = {
+        id(made[0].output): (layer, made[0].output)
+        for layer, made in calls.items()
+        if isinstance(layer, _FOLDABLE) and len(made) == 1 and _has_no_activation(layer)
     }
+    pairs = []
+    for norm, made in calls.items():
+        if not isinstance(norm, keras.layers.BatchNormalization) or len(made) != 1:
+            continue
+        layer, output = sources.get(id(made[0].inputs), (None, None))
+        if layer and {reader.name for reader in output.consumers()} <= made[0].operations:
+            pairs.append((layer, norm))
+    return pairs
 
 
 def _has_no_activation(layer: keras.layers.Layer) -> bool:

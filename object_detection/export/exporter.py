@@ -1,23 +1,26 @@
 """From a config and a checkpoint to an exported model."""
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
-from object_detection.export import saved_model, verification
+from object_detection.export import input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos import pipeline_pb2
+from object_detection.protos import pipeline_pb2, train_pb2
 from object_detection.training import checkpoints
+
+_logger = logging.getLogger(__name__)
 
 
 def load_detector(
     pipeline: pipeline_pb2.TrainEvalPipelineConfig, checkpoint: str
 ) -> DetectionModel:
-    """Builds a detector for inference and restores it.
+    """Builds a detector for inference, computing in float32, and restores it.
 
     Args:
       pipeline: the config that the checkpoint was trained with.
@@ -38,20 +41,24 @@ def export(
     checkpoint: str,
     output_directory: str | os.PathLike,
     *,
-    input_type: str = 'image_tensor',
+    input_type: str = input_types.IMAGE_TENSOR,
 ) -> None:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
+
+    The export computes in float32, whatever `train_config.precision` says; it is logged where that
+    makes a difference.
 
     Args:
       pipeline: the config that the checkpoint was trained with.
       checkpoint: a directory or a prefix.
       output_directory: created; an earlier export there is replaced.
-      input_type: a key of `saved_model.INPUT_TYPES`.
+      input_type: one of `input_types.INPUT_TYPES`.
     """
-    if input_type not in saved_model.INPUT_TYPES:
-        raise ValueError(
-            f'input_type must be one of {", ".join(saved_model.INPUT_TYPES)}. '
-            f'Received: {input_type!r}.'
+    input_types.check(input_type)
+    if pipeline.train_config.precision == train_pb2.TrainConfig.BFLOAT16:
+        _logger.warning(
+            'train_config.precision: BFLOAT16 is for training; the export computes in float32, as '
+            'the variables are.'
         )
     prefix = checkpoints.find(checkpoint)
     detector = load_detector(pipeline, prefix)
@@ -71,9 +78,19 @@ def verify(
     checkpoint: str,
     output_directory: str | os.PathLike,
     image_paths: Sequence[os.PathLike],
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> verification.Comparison:
-    """Compares an export's detections with those of the model in process, on image files."""
-    images: list[np.ndarray] = [read_image(path)[0] for path in image_paths]
+    """Compares an export's detections with those of the model in process, on image files.
+
+    `progress` is called with the numbers of images done and of all, before each image.
+    """
+
+    def images() -> Iterator[np.ndarray]:
+        for index, path in enumerate(image_paths):
+            progress(index, len(image_paths))
+            yield read_image(path)[0]
+
     return verification.compare(
-        SavedDetector(output_directory), load_detector(pipeline, checkpoint), images
+        SavedDetector(output_directory), load_detector(pipeline, checkpoint), images()
     )

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.evaluation.detections import ImageDetections, unbatch
+from object_detection.export.input_types import TF_EXAMPLE
 
 
 class SavedDetector:
@@ -36,7 +37,7 @@ class SavedDetector:
         self._dtype = self._serve.structured_input_signature[1][self._input_name].dtype
         # Absent in SavedModels that other tools wrote; a string input is then an encoded image.
         describe = getattr(self._model, 'input_type', None)
-        self._takes_examples = describe is not None and describe().numpy() == b'tf_example'
+        self._takes_examples = describe is not None and describe().numpy() == TF_EXAMPLE.encode()
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Callable
 
@@ -10,9 +9,11 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.data.decoder import decode_image
-from object_detection.export import batch_norm_folding
+from object_detection.export import batch_norm_folding, input_types
 from object_detection.meta_architectures.detection_model import DetectionModel
 
+# In the order in which an export's items get their names: `saved_model` tells that all are there.
+_ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
 # Runs every layer whose batch norm may be folded.
 _PROBE_SIZE = 128
 
@@ -22,7 +23,7 @@ class ServedDetector(tf.Module):
 
     Args:
       detector: built and restored; its batch norms are folded, so it can no longer be trained.
-      input_type: a key of `INPUT_TYPES`.
+      input_type: one of `input_types.INPUT_TYPES`.
 
     Raises:
       ValueError: if `input_type` is not known.
@@ -30,15 +31,11 @@ class ServedDetector(tf.Module):
 
     def __init__(self, detector: DetectionModel, input_type: str):
         super().__init__(name='served_detector')
-        if input_type not in INPUT_TYPES:
-            raise ValueError(
-                f'Export: input_type must be one of {", ".join(INPUT_TYPES)}. '
-                f'Received: {input_type!r}.'
-            )
+        input_types.check(input_type)
         self._detector = detector
         # A module that merely holds a Keras model loses its variables in some converters.
         self._variables = list(detector.named_variables().values())
-        spec, self._read = INPUT_TYPES[input_type]
+        spec, self._read = _READERS[input_type]
         self.serve = tf.function(self._serve, input_signature=[spec])
         # Encoded images and tf.Examples are both strings: a client can ask.
         self.input_type = tf.function(lambda: tf.constant(input_type), input_signature=[])
@@ -63,28 +60,42 @@ def export(
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
-    Everything is written beside it first and moved when complete, so a failed export leaves nothing
-    under its final name.
+    Everything is written to a scratch folder there, `.export-*`, and moved when complete. An
+    earlier export goes aside into that folder first, and comes back if a move fails, so a failed
+    export changes nothing. `saved_model/` goes first and comes last: where it is, all three are of
+    one export, even if the process is killed between two moves (the earlier export is in the
+    scratch folder then).
 
     Args:
       detector: built and restored; it can no longer be trained afterwards.
       output_directory: created; an earlier export there is replaced.
-      input_type: a key of `INPUT_TYPES`.
+      input_type: one of `input_types.INPUT_TYPES`.
       save_checkpoint: writes the unfolded variables as a checkpoint into a directory.
       pipeline_text: the pipeline config as text.
+
+    Raises:
+      ValueError: if `output_directory` holds the checkpoints of a training.
     """
     output = pathlib.Path(output_directory)
+    if (output / 'checkpoint').is_file():
+        raise ValueError(
+            f'{output}: holds the checkpoints of a training, whose file `checkpoint` an export '
+            'would replace; give another output directory.'
+        )
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.export-', dir=output) as scratch:
-        draft = pathlib.Path(scratch)
+        draft, aside = pathlib.Path(scratch) / 'new', pathlib.Path(scratch) / 'old'
+        draft.mkdir()
+        aside.mkdir()
         save_checkpoint(str(draft / 'checkpoint'))
         (draft / 'pipeline.config').write_text(pipeline_text)
         served = build_served(detector, input_type)
         tf.saved_model.save(
             served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
         )
-        for item in draft.iterdir():
-            _replace(item, output / item.name)
+        old = [(output / name, aside / name) for name in reversed(_ITEMS)]
+        new = [(draft / name, output / name) for name in _ITEMS]
+        _move_all([(source, target) for source, target in old if source.exists()] + new)
 
 
 def build_served(detector: DetectionModel, input_type: str) -> ServedDetector:
@@ -92,19 +103,25 @@ def build_served(detector: DetectionModel, input_type: str) -> ServedDetector:
     images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
     true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
 
-    def run() -> None:
-        detector.postprocess(detector.predict(images, true_shapes), true_shapes)
+    def run() -> dict[str, tf.Tensor]:
+        return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
 
     served = ServedDetector(detector, input_type)
-    for part in detector.parts().values():
-        batch_norm_folding.fold(part, run)
+    batch_norm_folding.fold(detector.parts().values(), run)
     return served
 
 
-def _replace(source: pathlib.Path, target: pathlib.Path) -> None:
-    if target.is_dir():
-        shutil.rmtree(target)
-    os.replace(source, target)
+def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
+    """Moves each source to its target, in order; if one fails, those before it are undone."""
+    done = []
+    try:
+        for source, target in moves:
+            os.replace(source, target)
+            done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            os.replace(target, source)
+        raise
 
 
 def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -114,35 +131,22 @@ def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor
 def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes and resizes each image by itself; pads to the largest where sizes differ."""
 
-    def resize(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return detector.resizer(decode_image(image))
-
-    if detector.resizer.static_shape is not None:
-        shape = detector.resizer.static_shape
-        signature = (
-            tf.TensorSpec(shape, tf.float32),
-            tf.TensorSpec([3], tf.int32),
-        )
-        images, true_shapes = tf.map_fn(resize, encoded, fn_output_signature=signature)
-        return detector.normalize(images), true_shapes
-    shapes = tf.map_fn(
-        lambda image: tf.shape(resize(image)[0]),
-        encoded,
-        fn_output_signature=tf.TensorSpec([3], tf.int32),
+    is_static = detector.resizer.static_shape is not None
+    shape = detector.resizer.static_shape or (None, None, 3)
+    spec = (
+        tf.TensorSpec(shape, tf.float32)
+        if is_static
+        else tf.RaggedTensorSpec(shape, tf.float32, ragged_rank=1)
     )
-    height, width = tf.reduce_max(shapes[:, 0]), tf.reduce_max(shapes[:, 1])
 
-    def resize_and_pad(image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        resized, true_shape = resize(image)
-        size = tf.shape(resized)
-        padded = tf.pad(resized, [[0, height - size[0]], [0, width - size[1]], [0, 0]])
-        return padded, true_shape
+    def resize(image: tf.Tensor) -> tuple[tf.Tensor | tf.RaggedTensor, tf.Tensor]:
+        resized, true_shape = detector.resizer(decode_image(image))
+        return resized if is_static else tf.RaggedTensor.from_tensor(resized), true_shape
 
-    signature = (
-        tf.TensorSpec([None, None, 3], tf.float32),
-        tf.TensorSpec([3], tf.int32),
-    )
-    images, true_shapes = tf.map_fn(resize_and_pad, encoded, fn_output_signature=signature)
+    signature = (spec, tf.TensorSpec([3], tf.int32))
+    images, true_shapes = tf.map_fn(resize, encoded, fn_output_signature=signature)
+    if not is_static:
+        images = images.to_tensor(shape=[None, None, None, 3])
     return detector.normalize(images), true_shapes
 
 
@@ -152,18 +156,18 @@ def _from_examples(detector: DetectionModel, examples: tf.Tensor) -> tuple[tf.Te
 
 
 # input_type -> (spec of `input_tensor`, its reader)
-INPUT_TYPES: dict[str, tuple[tf.TensorSpec, Callable]] = {
-    'image_tensor': (
+_READERS: dict[str, tuple[tf.TensorSpec, Callable]] = {
+    input_types.IMAGE_TENSOR: (
         tf.TensorSpec([None, None, None, 3], tf.uint8, 'input_tensor'),
         _from_images,
     ),
-    'float_image_tensor': (
+    input_types.FLOAT_IMAGE_TENSOR: (
         tf.TensorSpec([None, None, None, 3], tf.float32, 'input_tensor'),
         _from_images,
     ),
-    'encoded_image_string_tensor': (
+    input_types.ENCODED_IMAGE_STRING_TENSOR: (
         tf.TensorSpec([None], tf.string, 'input_tensor'),
         _from_encoded,
     ),
-    'tf_example': (tf.TensorSpec([None], tf.string, 'input_tensor'), _from_examples),
+    input_types.TF_EXAMPLE: (tf.TensorSpec([None], tf.string, 'input_tensor'), _from_examples),
 }

@@ -97,6 +97,11 @@ class FasterRcnn(DetectionModel):
             raise ValueError(
                 'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
             )
+        if groundtruth is not None and groundtruth.classes.shape[-1] != self.num_classes:
+            raise ValueError(
+                f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
+                f'(num_classes). Received: shape {groundtruth.classes.shape}.'
+            )
         height, width = self._feature_frame(images)
         features = self.feature_extractor.proposal_features(images, training)
         predictions = {

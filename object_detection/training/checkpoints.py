@@ -10,6 +10,7 @@ N counts the saves from 1, as in the reference; `step` is the number of training
 state file `checkpoint` names the complete checkpoints of a directory.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.training.errors import CheckpointError, DivergenceError
+
+_logger = logging.getLogger(__name__)
 
 _SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _STEP = f'step{_SUFFIX}'
@@ -228,10 +231,12 @@ def follow(
             fresh = fresh[-1:]
         seen.update(known)
         for prefix in fresh:
-            # A slow reader may find that the trainer has deleted it already.
             if exists(prefix):
                 yield prefix
                 waiting_since = clock()
+            else:
+                # The trainer may delete it while another one is evaluated.
+                _logger.warning('%s was deleted before it could be read', prefix)
         if clock() - waiting_since >= timeout:
             return
         if not fresh:

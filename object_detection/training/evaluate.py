@@ -4,15 +4,18 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
+
+import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.config import validation
+from object_detection.config import files, validation
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import checkpoints
 from object_detection.training import precision as precisions
 from object_detection.training.errors import CheckpointError
-from object_detection.training.evaluation import PipelineEvaluation
+from object_detection.training.evaluation import PipelineEvaluation, ShowProgress
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +47,11 @@ def evaluate_checkpoint(
       ConfigError: if the config cannot be evaluated.
       CheckpointError: if there is no such checkpoint, or it is of another model.
     """
-    prefixes = [checkpoints.find(os.fspath(checkpoint))]
-    return _evaluate_all(pipeline_config, prefixes, output_dir, precision, record_summaries)
+    prefix = checkpoints.find(os.fspath(checkpoint))
+    results = _evaluate_all(pipeline_config, [prefix], output_dir, precision, record_summaries)
+    if not results:
+        raise CheckpointError(f'{prefix}: expected a checkpoint. Received one deleted meanwhile.')
+    return results
 
 
 def evaluate_directory(
@@ -56,11 +62,12 @@ def evaluate_directory(
     timeout: float = 3600.0,
     precision: str | None = None,
     record_summaries: bool = True,
+    show_progress: ShowProgress = nullcontext,
 ) -> Results:
     """Evaluates the newest checkpoint of a directory, then each that is added.
 
     Ends when a checkpoint's step has reached `train_config.num_steps`, or none was added for
-    `timeout` seconds.
+    `timeout` seconds. Checkpoints that the training deletes before they can be read are left out.
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
@@ -69,6 +76,7 @@ def evaluate_directory(
       timeout: seconds; 0 evaluates what is there, once.
       precision: 'float32' or 'bfloat16'; None takes the config's.
       record_summaries: whether to write TensorBoard events.
+      show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
 
     Returns:
       The results of the last checkpoint; see `evaluate_checkpoint`.
@@ -82,7 +90,9 @@ def evaluate_directory(
         prefixes: Iterable[str] = [checkpoints.find(directory)]
     else:
         prefixes = checkpoints.follow(directory, timeout=timeout)
-    results = _evaluate_all(pipeline_config, prefixes, output_dir, precision, record_summaries)
+    results = _evaluate_all(
+        pipeline_config, prefixes, output_dir, precision, record_summaries, show_progress
+    )
     if not results:
         raise CheckpointError(f'{directory}: no checkpoint appeared in {timeout:g} s.')
     return results
@@ -110,6 +120,7 @@ def _evaluate_all(
     output_dir: str | os.PathLike | None,
     precision: str | None,
     record_summaries: bool,
+    show_progress: ShowProgress = nullcontext,
 ) -> Results:
     """Evaluates checkpoints as they come, until the training has ended; the last one's results."""
     validation.validate(pipeline_config, for_what='eval')
@@ -118,16 +129,30 @@ def _evaluate_all(
     evaluation = PipelineEvaluation(
         detector,
         pipeline_config,
-        None if output_dir is None else os.fspath(output_dir),
+        None if output_dir is None else files.check_is_local(output_dir, 'model_dir'),
         record_summaries=record_summaries,
     )
     results: Results = {}
     with contextlib.closing(evaluation):
         for prefix in prefixes:
-            step = checkpoints.restore_model(prefix, detector.named_variables())
+            step = _restore(prefix, detector)
+            if step is None:
+                continue
             _logger.info('evaluating %s (step %d)', prefix, step)
-            results = evaluation.run(step)
+            results = evaluation.run(step, show_progress=show_progress)
             if step >= num_steps > 0:
                 _logger.info('the training has ended at step %d of %d', step, num_steps)
                 break
     return results
+
+
+def _restore(prefix: str, detector: DetectionModel) -> int | None:
+    """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
+    try:
+        return checkpoints.restore_model(prefix, detector.named_variables())
+    except (CheckpointError, tf.errors.NotFoundError):
+        # Of the files of a checkpoint, that which `exists` looks for is deleted first.
+        if checkpoints.exists(prefix):
+            raise
+        _logger.warning('%s was deleted before it could be evaluated', prefix)
+        return None

@@ -6,10 +6,12 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from object_detection.builders import dataset_builder, evaluator_builder
+from object_detection.config import files, model_rules
 from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -18,6 +20,13 @@ from object_detection.training import history, summaries
 from object_detection.training.inference import Batch, evaluate, make_predict
 
 _logger = logging.getLogger(__name__)
+
+# What is entered for each reader gives a function that takes the number of images done and of all
+# (None while it is not known); None logs the number now and then.
+ShowProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None] | None]]
+
+_METRICS = 'metrics.json'
+_ALL_METRICS = 'metrics.jsonl'
 
 
 class ReaderEvaluation:
@@ -48,6 +57,7 @@ class ReaderEvaluation:
         self._dataset = dataset_builder.build_eval(pipeline_config, reader_index)
         with_losses = _has_groundtruth_for_losses(pipeline_config, reader)
         self._predict = make_predict(detector, self._dataset.element_spec, with_losses=with_losses)
+        self._num_images: int | None = None
         self._directory = None if directory is None else pathlib.Path(directory)
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -55,27 +65,41 @@ class ReaderEvaluation:
         self._events = summaries.EventWriter(directory if self._draws else None)
 
     def run(
-        self, step: int, should_stop: Callable[[], bool] = lambda: False
+        self,
+        step: int,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
     ) -> dict[str, float] | None:
         """Evaluates the detector as it is now; None if stopped before the end."""
         pictures: list[np.ndarray] = []
-        metrics = evaluate(
-            self._detector,
-            self._dataset,
-            evaluator_builder.build(self._config, self._categories),
-            predict=self._predict,
-            on_batch=lambda batch, found: self._draw(pictures, batch, found),
-            should_stop=should_stop,
-        )
+        images = 0
+        with show_progress() as report:
+
+            def on_images(count: int) -> None:
+                nonlocal images
+                images = count
+                report(count, self._num_images)
+
+            metrics = evaluate(
+                self._detector,
+                self._dataset,
+                evaluator_builder.build(self._config, self._categories),
+                predict=self._predict,
+                on_batch=lambda batch, found: self._draw(pictures, batch, found),
+                should_stop=should_stop,
+                on_images=None if report is None else on_images,
+            )
         if metrics is None:
             return None
+        # Files do not tell how many records they hold; from the second evaluation on it is known.
+        self._num_images = images or None
         self._events.scalars(metrics, step)
         self._events.pictures('eval_side_by_side', pictures, step)
         if self._directory is not None:
             text = json.dumps(metrics, indent=1) + '\n'
-            (self._directory / 'metrics.json').write_text(text)
+            files.write_text(self._directory / _METRICS, text)
             history.append(
-                self._directory / 'metrics.jsonl',
+                self._directory / _ALL_METRICS,
                 {'step': step, 'time': time.time(), 'metrics': metrics},
             )
         return metrics
@@ -119,20 +143,23 @@ class PipelineEvaluation:
                 detector,
                 pipeline_config,
                 index,
-                None if output_dir is None else os.path.join(output_dir, 'eval', name),
+                None if output_dir is None else _directory(output_dir, name),
                 record_summaries=record_summaries,
             )
             for index, name in enumerate(reader_names(pipeline_config))
         }
 
     def run(
-        self, step: int, should_stop: Callable[[], bool] = lambda: False
+        self,
+        step: int,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
     ) -> dict[str, dict[str, float]] | None:
         """Evaluates the detector as it is now: reader's name -> metrics; None if stopped."""
         results = {}
         for name, reader in self._readers.items():
             started = time.monotonic()
-            metrics = reader.run(step, should_stop)
+            metrics = reader.run(step, should_stop, show_progress)
             if metrics is None:
                 return None
             results[name] = metrics
@@ -156,12 +183,29 @@ def reader_names(pipeline_config: TrainEvalPipelineConfig) -> list[str]:
     ]
 
 
+def is_evaluated(
+    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
+) -> bool:
+    """Whether every reader's results of a step are in `output_dir`; see `PipelineEvaluation`."""
+    return all(
+        any(
+            entry['step'] == step
+            for entry in history.read(pathlib.Path(_directory(output_dir, name)) / _ALL_METRICS)
+        )
+        for name in reader_names(pipeline_config)
+    )
+
+
+def _directory(output_dir: str | os.PathLike, name: str) -> str:
+    """Where the results of the reader `name` go."""
+    return os.path.join(output_dir, 'eval', name)
+
+
 def _has_groundtruth_for_losses(
     pipeline_config: TrainEvalPipelineConfig, reader: InputReader
 ) -> bool:
     """Whether a reader loads what the losses need; a model with a mask head needs masks."""
-    trains_on_masks = pipeline_config.train_input_reader.load_instance_masks
-    if trains_on_masks and not reader.load_instance_masks:
+    if model_rules.has_masks(pipeline_config.model) and not reader.load_instance_masks:
         _logger.info(
             'no validation losses: eval_input_reader %r has load_instance_masks: false.',
             reader.name,

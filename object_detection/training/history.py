@@ -1,13 +1,18 @@
 """A run's losses as lines of JSON, which reports read."""
 
 import json
+import logging
+import os
 import pathlib
 import time
 from typing import Any
 
+from object_detection.config import files
 from object_detection.training.progress import Record
 
 FILE_NAME = 'history.jsonl'
+
+_logger = logging.getLogger(__name__)
 
 
 class History:
@@ -20,9 +25,8 @@ class History:
 
     def __init__(self, path: pathlib.Path, step: int):
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
         kept = [entry for entry in read(path) if entry['step'] <= step]
-        path.write_text(''.join(_line(entry) for entry in kept))
+        files.write_text(path, ''.join(_line(entry) for entry in kept))
 
     def add(self, record: Record) -> None:
         entry = {
@@ -36,24 +40,29 @@ class History:
 
 
 def append(path: pathlib.Path, entry: dict[str, Any]) -> None:
-    """Appends one entry to a file of JSON lines."""
-    with path.open('a') as file:
-        file.write(_line(entry))
+    """Appends one entry to a file of JSON lines, on a line of its own."""
+    with path.open('ab+') as file:
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            # A kill may have cut off the last line.
+            if file.read(1) != b'\n':
+                file.write(b'\n')
+        file.write(_line(entry).encode())
 
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
     """Reads the entries: 'step', 'time' (seconds since 1970), 'learning_rate',
     'images_per_second', 'losses' (name -> value); none if there is no file.
 
-    A last line cut off by a kill is left out.
+    Lines that cannot be read, such as one cut off by a kill, are left out.
     """
     entries = []
     if path.exists():
-        for line in path.read_text().splitlines():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
                 entries.append(json.loads(line))
             except json.JSONDecodeError:
-                break
+                _logger.warning('%s: line %d cannot be read and is left out.', path, number)
     return entries
 
 

@@ -48,6 +48,7 @@ def evaluate(
     predict: PredictFunction | None = None,
     on_batch: Callable[[Batch, Batch], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_images: Callable[[int], None] | None = None,
 ) -> dict[str, float] | None:
     """Runs a detector over a data set, the last partial batch included.
 
@@ -60,6 +61,8 @@ def evaluate(
         graph again.
       on_batch: called with each batch and its detections, as numpy.
       should_stop: asked before each batch.
+      on_images: called after each batch with the number of images so far; if None, it is logged now
+        and then.
 
     Returns:
       Metric or loss name -> value; None if stopped.
@@ -80,7 +83,9 @@ def evaluate(
         images += count
         for name, value in losses.items():
             sums[name] += float(value) * count
-        if time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
+        if on_images is not None:
+            on_images(images)
+        elif time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
             _logger.info('evaluated %d images', images)
             told = time.monotonic()
     metrics: dict[str, float] = {}
@@ -94,8 +99,9 @@ def make_predict(
 ) -> PredictFunction:
     """Makes the function that turns a batch into detections and, if asked for, losses.
 
-    The noise of sampled losses depends on each image's own hash, so they do not depend on the
-    batch size.
+    The noise of sampled losses depends on each image's own hash, so what is sampled does not
+    depend on the batch size. The mask loss does: it is a mean over the positives of the batch, so
+    images with few of them weigh more where batches are small.
     """
 
     def predict(batch):

@@ -1,6 +1,7 @@
 """From a command line to a config: what the programs that train and evaluate have in common.
 
-Imports no TensorFlow, so that mistakes on the command line and in the config are told at once.
+Imports no TensorFlow itself, so that mistakes on the command line, placeholders and missing files
+are told at once; the checks of a config that need it come after those that do not.
 """
 
 import logging
@@ -12,6 +13,8 @@ from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 _logger = logging.getLogger(__name__)
+
+_LARGEST_COUNT = 2**32 - 1  # what the fields hold
 
 
 def read_config(
@@ -39,6 +42,16 @@ def read_config(
     Raises:
       ConfigError: naming what is wrong.
     """
+    counts = {
+        '--num_train_steps': num_train_steps,
+        '--sample_1_of_n_eval_examples': sample_1_of_n_eval_examples,
+        '--sample_1_of_n_eval_on_train_examples': sample_1_of_n_eval_on_train_examples,
+    }
+    for flag, count in counts.items():
+        if count is not None and not 1 <= count <= _LARGEST_COUNT:
+            raise ConfigError(
+                f'{flag}: expected 1 to {_LARGEST_COUNT}, or leave it out. Received: {count}.'
+            )
     pipeline = reader.read_pipeline(path, overrides_text=overrides_text, settings=settings)
     if num_train_steps is not None:
         pipeline.train_config.num_steps = num_train_steps

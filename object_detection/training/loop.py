@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.builders import dataset_builder, model_builder, optimizer_builder
-from object_detection.config import validation, writer
+from object_detection.config import files, validation, writer
 from object_detection.config.errors import ConfigError
 from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -20,7 +20,8 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import checkpoints as checkpoint_files
 from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
-from object_detection.training.evaluation import PipelineEvaluation
+from object_detection.training.evaluation import PipelineEvaluation, is_evaluated
+from object_detection.training.interrupts import Interrupts
 from object_detection.training.recorder import Recorder
 from object_detection.training.step import TrainStep
 from object_detection.training.trainer import Intervals, Trainer, TrainResult
@@ -45,19 +46,20 @@ def train(
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
     Runs in the current tf.distribute strategy. SIGTERM and SIGINT save a checkpoint and end the
-    training; so does the end of the data. Writes into `model_dir`: checkpoints, the config as it
+    training; so does the end of the data. Where all steps are done, but not the evaluation at the
+    end, that alone is done. Writes into `model_dir`: checkpoints, the config as it
     is used (`resolved_pipeline.config`), train/history.jsonl and TensorBoard events.
 
     Args:
       pipeline_config: the config, overrides applied.
-      model_dir: of this model alone; made if there is none.
+      model_dir: of this model alone, on this machine; made if there is none.
       num_steps: in all, not counted from the checkpoint; None takes `train_config.num_steps`.
       intervals: of logging, checkpoints and evaluation; None takes the defaults.
       max_to_keep: how many checkpoints; None keeps all.
       record_summaries: whether to write TensorBoard events.
       precision: 'float32' or 'bfloat16'; None takes the config's.
       seed: of initial weights, data order and sampling noise, set for Python, NumPy and TensorFlow;
-        None draws one and logs it.
+        None draws one and logs it, and the order of the data is not reproducible then.
       progress: what is told of the run; None chooses by whether stderr is a terminal.
 
     Raises:
@@ -68,20 +70,24 @@ def train(
     intervals = intervals or Intervals()
     config = _resolve(pipeline_config, num_steps, precision)
     validation.validate(config, for_what=['train', 'eval'] if intervals.evaluation else 'train')
-    directory, num_steps = os.fspath(model_dir), config.train_config.num_steps
+    directory = files.check_is_local(model_dir, 'model_dir')
+    num_steps = config.train_config.num_steps
     latest = tf.train.latest_checkpoint(directory)
     start = checkpoint_files.read_step(latest) if latest else 0
     if start >= num_steps:
+        if intervals.evaluation and not is_evaluated(config, directory, start):
+            return _evaluate_the_end(config, directory, latest, record_summaries)
         _logger.info('%s is at step %d of %d: nothing left to do', directory, start, num_steps)
         return TrainResult(step=start, checkpoint=latest, losses={})
 
+    has_seed = seed is not None
     seed = secrets.randbelow(2**31) if seed is None else seed
     keras.utils.set_random_seed(seed)
     strategy = tf.distribute.get_strategy()
     with strategy.scope():
         detector = _build_detector(config)
         # Another seed after a restart: otherwise each start would see the same images first.
-        iterator = _training_data(config, strategy, seed + start)
+        iterator = _training_data(config, strategy, seed + start, deterministic=has_seed)
         train_step = _build_step(config.train_config, detector, iterator.element_spec, seed)
         checkpoints = _checkpoints(directory, train_step, config.train_config, max_to_keep)
         restored = checkpoints.restore_latest()
@@ -140,12 +146,41 @@ def _build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     return detector
 
 
+def _evaluate_the_end(
+    config: TrainEvalPipelineConfig, directory: str, checkpoint: str, record_summaries: bool
+) -> TrainResult:
+    """Does the evaluation of a finished training, which a signal kept from its own."""
+    with tf.distribute.get_strategy().scope(), contextlib.ExitStack() as opened:
+        interrupts = opened.enter_context(Interrupts())
+        detector = _build_detector(config)
+        step = checkpoint_files.restore_model(checkpoint, detector.named_variables())
+        _logger.info('%s is at step %d, its last: only the evaluation is left', directory, step)
+        evaluation = PipelineEvaluation(
+            detector, config, directory, record_summaries=record_summaries
+        )
+        opened.callback(evaluation.close)
+        metrics = evaluation.run(step, lambda: interrupts.received is not None)
+    return TrainResult(
+        step=step,
+        checkpoint=checkpoint,
+        losses={},
+        metrics=metrics,
+        stopped_by=None if interrupts.received is None else int(interrupts.received),
+    )
+
+
 def _training_data(
-    config: TrainEvalPipelineConfig, strategy: tf.distribute.Strategy, seed: int
+    config: TrainEvalPipelineConfig,
+    strategy: tf.distribute.Strategy,
+    seed: int,
+    *,
+    deterministic: bool,
 ) -> Iterator:
     return iter(
         strategy.distribute_datasets_from_function(
-            lambda context: dataset_builder.build_train(config, input_context=context, seed=seed)
+            lambda context: dataset_builder.build_train(
+                config, input_context=context, seed=seed, deterministic=deterministic
+            )
         )
     )
 

@@ -49,7 +49,7 @@ def draw_instances(
     """Draws instances on a copy of an image: masks below, then boxes, then labels.
 
     Args:
-      image: uint8 [H, W, 3], RGB.
+      image: uint8 [H, W, 3], RGB, or [H, W, 1], grey.
       boxes_absolute: float [n, 4], [ymin, xmin, ymax, xmax] in pixels of `image`.
       classes: n ids, 1-based, or n names; a class always has the same colour. None where classes
         are not told apart.
@@ -66,14 +66,16 @@ def draw_instances(
       uint8 [H * scale, W * scale, 3].
 
     Raises:
-      ValueError: if `image` is not uint8 [H, W, 3], or arguments differ in their number of rows.
+      ValueError: if `image` is not uint8 of 1 or 3 channels, or arguments differ in their number of
+        rows.
     """
     image = np.asarray(image)
-    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 3:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
         raise ValueError(
-            f'draw_instances: `image` must be uint8 [H, W, 3]. Received: {image.dtype} '
-            f'{image.shape}.'
+            'draw_instances: `image` must be uint8 [H, W, 1] or uint8 [H, W, 3]. Received: '
+            f'{image.dtype} {image.shape}.'
         )
+    image = np.broadcast_to(image, (*image.shape[:2], 3))
     instances = _choose(boxes_absolute, classes, scores, masks, names, min_score, max_boxes)
     if scale != 1:
         image = _enlarge(image, scale)

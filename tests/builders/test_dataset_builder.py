@@ -1,4 +1,5 @@
 import logging
+import pathlib
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.protos import pipeline_pb2
 from tests.data import examples
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = """
 model {{ faster_rcnn {{
   num_classes: 2 groundtruth_mask_crop_size: 8
@@ -105,6 +107,31 @@ def test_a_seed_makes_training_data_reproducible(records):
         for name in batch:
             np.testing.assert_array_equal(batch[name], same[name], err_msg=name)
     assert ids(first) != ids(other)
+
+
+@pytest.mark.parametrize(
+    ('options', 'reader', 'waits'),
+    [
+        ({'seed': 1}, '', True),
+        ({'seed': 1, 'deterministic': False}, '', False),
+        ({'seed': None}, '', False),
+        ({'seed': None}, 'shuffle: false', True),
+        ({'seed': 1, 'deterministic': False}, 'shuffle: false', True),
+    ],
+)
+def test_shuffled_records_wait_for_a_slow_one_only_where_that_is_asked_for(
+    records, monkeypatch, options, reader, waits
+):
+    seen = []
+    original = tf.data.Dataset.map
+
+    def spy(self, function, **arguments):
+        seen.append(arguments.get('deterministic'))
+        return original(self, function, **arguments)
+
+    monkeypatch.setattr(tf.data.Dataset, 'map', spy)
+    dataset_builder.build_train(config(records, reader=reader), **options)
+    assert [value for value in seen if value is not None] == [waits]
 
 
 def test_flips_do_not_depend_on_the_number_of_threads(records):
@@ -215,6 +242,7 @@ def test_text_classes_go_through_the_label_map(tmp_path):
     ('reader', 'message'),
     [
         ('load_multiclass_scores: true', 'train_input_reader.load_multiclass_scores'),
+        ('frame_index: 3', 'train_input_reader.frame_index is not supported'),
         ('num_additional_channels: 1', 'train_input_reader.num_additional_channels'),
         ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
         ('input_type: TF_SEQUENCE_EXAMPLE', 'train_input_reader.input_type'),
@@ -265,3 +293,26 @@ def test_images_that_lose_objects_are_named_once(tmp_path, caplog):
     assert [int(batch[F.NUM_GROUNDTRUTH_BOXES][0]) for batch in batches] == [2, 1, 2, 1]
     assert len(caplog.messages) == 1
     assert 'Image flat: 1 objects have an unknown class, or a box without area' in caplog.text
+
+
+def test_classes_that_the_label_map_lacks_are_named(tmp_path, caplog):
+    texts = ['Hund', 'bird', 'ant']
+    path = examples.write_records(
+        tmp_path / 'a', [examples.example([[0, 0, 1, 1]] * 3, [1, 1, 1], texts)] * 2
+    )
+    reader = f"label_map_path: '{examples.write_label_map(tmp_path)}'"
+    with caplog.at_level(logging.WARNING):
+        list(dataset_builder.build_eval(config(path, reader=reader)))
+    named = [message for message in caplog.messages if message.startswith('Class ')]
+    assert [message.split()[1] for message in named] == ["'bird'", "'ant'"]
+
+
+@pytest.mark.parametrize('reader', ['', 'load_instance_masks: true mask_type: PNG_MASKS'])
+def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
+    pipeline = config(records, reader=reader)
+    named = {value for name, value in vars(F).items() if name.isupper()}
+    conventions = (ROOT / 'docs' / 'conventions.md').read_text()
+    for dataset in (dataset_builder.build_train(pipeline), dataset_builder.build_eval(pipeline)):
+        entries = dataset.element_spec.keys()
+        assert entries <= named
+        assert [name for name in sorted(entries) if name not in conventions] == []

@@ -13,6 +13,11 @@ def build(text: str, is_training: bool = True) -> FeatureExtractor:
     return feature_extractor_builder.build(text_format.Parse(text, config), is_training)
 
 
+def check(text: str) -> None:
+    config = faster_rcnn_pb2.FasterRcnnFeatureExtractor()
+    feature_extractor_builder.check(text_format.Parse(text, config))
+
+
 PYRAMID = 'type: "faster_rcnn_resnet18_fpn_keras" conv_hyperparams {} '
 
 
@@ -51,9 +56,22 @@ def test_batch_norm(trainable, is_training, frozen):
         ('type: "faster_rcnn_resnet18_keras"', "did you mean 'faster_rcnn_resnet1"),
         ('', "Received: ''"),
         ('type: "faster_rcnn_resnet50_keras" fpn {}', 'Received: levels'),
+        (f'{PYRAMID} first_stage_features_stride: 4', 'first_stage_features_stride: expected 8'),
+        (f'{PYRAMID} pad_to_multiple: 7', 'pad_to_multiple: expected a multiple of 32'),
         ('type: "faster_rcnn_resnet50_fpn_keras"', 'needs `conv_hyperparams`'),
     ],
 )
 def test_errors_name_the_message(text, message):
-    with pytest.raises(ValueError, match=f'FasterRcnnFeatureExtractor.*{message}'):
-        build(text)
+    for function in (build, check):
+        with pytest.raises(ValueError, match=f'FasterRcnnFeatureExtractor.*{message}'):
+            function(text)
+
+
+def test_a_check_builds_no_large_backbone(monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        feature_extractor_builder, 'build_faster_rcnn', lambda name, _: built.append(name)
+    )
+    check('type: "faster_rcnn_resnet152_fpn_keras"')
+    check('type: "faster_rcnn_resnet152_keras"')
+    assert built == ['faster_rcnn_resnet18_fpn_keras', 'faster_rcnn_resnet50_keras']

@@ -50,7 +50,8 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 def test_unknown_commands_are_told_in_a_line():
     result = run('trian')
     assert result.returncode == 2
-    assert "No such command 'trian'" in result.stderr
+    assert "No such command 'trian'; did you mean 'train'?" in result.stderr
+    assert "No such command 'quux'" in run('quux').stderr
 
 
 def test_errors_of_users_are_one_message_without_traceback():

@@ -35,6 +35,7 @@ model {
 }
 train_config {
   batch_size: 2
+  num_steps: 10
   optimizer {
     momentum_optimizer { learning_rate { constant_learning_rate {} } }
     use_moving_average: false

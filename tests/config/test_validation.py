@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from object_detection.config.errors import ConfigError
@@ -5,12 +8,13 @@ from object_detection.config.overrides import apply_setting
 from object_detection.config.reader import read_pipeline
 from object_detection.config.validation import PURPOSES, validate
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from tests.config.pipelines import sound_pipeline
+from tests.config.pipelines import sound_pipeline, write_files
 
 MODEL = 'model.faster_rcnn'
 NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
 ANCHORS = f'{MODEL}.first_stage_anchor_generator'
 PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
+AUGMENTATION = 'train_config.data_augmentation_options[0]'
 RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
 
 
@@ -52,6 +56,44 @@ def test_a_sound_config_passes(tmp_path):
         (f'{MODEL}.image_resizer={{}}', 'export', f'{MODEL}.image_resizer', 'is not set'),
         (f'{MODEL}.feature_extractor.type=', 'export', f'{MODEL}.feature_ext', 'is not set'),
         (f'{MODEL}.feature_extractor.type=resnet50', 'export', f'{MODEL}.feature_ext', 'resnet18'),
+        (
+            f'{MODEL}.feature_extractor.type=faster_rcnn_resnet18_keras',
+            'export',
+            f'{MODEL}.feature_extractor',
+            "did you mean 'faster_rcnn_resnet1",
+        ),
+        (
+            f'{MODEL}.feature_extractor.first_stage_features_stride=4',
+            'export',
+            f'{MODEL}.feature_extractor',
+            'first_stage_features_stride: expected 8 or 16',
+        ),
+        (
+            f'{MODEL}.feature_extractor.pad_to_multiple=7',
+            'export',
+            f'{MODEL}.feature_extractor',
+            'pad_to_multiple: expected a multiple of 32',
+        ),
+        (f'{PREDICTOR}.box_code_size=5', 'export', f'{PREDICTOR}.box_code_size', '4 numbers'),
+        ('train_config.num_steps=0', 'train', 'train_config.num_steps', '--num_train_steps'),
+        (
+            'train_config.data_augmentation_options[0]={random_horizontal_flip {probability: 2}}',
+            'train',
+            'train_config.data_augmentation_options[0]',
+            'probability must be between 0 and 1',
+        ),
+        (
+            'train_input_reader.input_type=TF_SEQUENCE_EXAMPLE',
+            'train',
+            'train_input_reader.input_type',
+            'expected TF_EXAMPLE',
+        ),
+        (
+            'eval_config.super_categories[letter]=a,bb',
+            'eval',
+            'eval_config',
+            "super category 'letter' must list names of categories: ['a', 'b']",
+        ),
         (f'{ANCHORS}={{}}', 'export', ANCHORS, 'is not set'),
         (
             f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=',
@@ -153,6 +195,32 @@ def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     assert len(found) == 1, found
     assert found[0].startswith(field)
     assert message in found[0]
+
+
+def test_missing_files_are_told_without_tensorflow(tmp_path):
+    path = write_files(tmp_path)
+    (tmp_path / 'label_map.pbtxt').unlink()
+    code = (
+        'import sys; from object_detection.training import jobs\n'
+        'try: jobs.read_config(sys.argv[1], for_what="train and eval")\n'
+        'except ValueError as error: print(error, "tensorflow" in sys.modules)'
+    )
+    result = subprocess.run(
+        [sys.executable, '-c', code, path], capture_output=True, text=True, check=True
+    )
+    assert 'train_input_reader.label_map_path: there is no file' in result.stdout
+    assert result.stdout.endswith(' False\n')
+
+
+@pytest.mark.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
+def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_horizontal_flip {{{permutation}}}}}')
+    assert problems(pipeline, 'train') == []
+    pipeline.train_input_reader.num_keypoints = 3
+    (found,) = problems(pipeline, 'train')
+    field = f'{AUGMENTATION}.random_horizontal_flip.keypoint_flip_permutation'
+    assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
 
 
 def test_mask_metrics_need_a_mask_model(tmp_path):

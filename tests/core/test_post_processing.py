@@ -6,6 +6,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import post_processing_builder
+from object_detection.core import post_processing
+from object_detection.core.nms import non_max_suppression
 from object_detection.core.post_processing import (
     NmsParams,
     batch_multiclass_non_max_suppression,
@@ -309,3 +311,33 @@ def test_shapes_that_disagree_raise():
         batch_multiclass_non_max_suppression(
             tf.zeros([1, 5, 2, 4]), tf.zeros([1, 5, 3]), NmsParams(change_coordinate_frame=False)
         )
+
+
+@pytest.mark.parametrize(
+    ('gpus', 'use_cpu_nms', 'static', 'native'),
+    [
+        ([], False, False, True),
+        ([], False, True, False),
+        (['GPU:0'], False, False, False),
+        (['GPU:0'], True, False, True),
+    ],
+)
+def test_the_kernel_for_cpus_is_not_used_beside_a_gpu(
+    monkeypatch, gpus, use_cpu_nms, static, native
+):
+    used = []
+
+    def spy(*arguments, native, **options):
+        used.append(native)
+        return non_max_suppression(*arguments, native=native, **options)
+
+    monkeypatch.setattr(post_processing, 'non_max_suppression', spy)
+    monkeypatch.setattr(tf.config, 'list_logical_devices', lambda kind: gpus)
+    detections = batch_multiclass_non_max_suppression(
+        tf.constant([[[[0.0, 0, 1, 1]], [[0, 0, 1, 0.9]], [[2, 2, 3, 3]]]]),
+        tf.constant([[[0.5], [0.6], [0.4]]]),
+        NmsParams(change_coordinate_frame=False, use_cpu_nms=use_cpu_nms),
+        static=static,
+    )
+    assert used == [native]
+    np.testing.assert_allclose(detections.scores[0, :3], [0.6, 0.4, 0.0])

@@ -59,7 +59,7 @@ def test_matches_the_reference(case_name):
     if case_name == 'inverted_box':
         # The reference stops the training; here the object is left out and counted.
         assert outputs[F.NUM_GROUNDTRUTH_BOXES] == 2
-        assert outputs[pipeline.NUM_INVALID_OBJECTS] == 1
+        assert outputs[F.NUM_INVALID_OBJECTS] == 1
         return
     names = {name[2:] for name in case.outputs if name.startswith('p/')} & outputs.keys()
     if case_name in ('merge_boxes', 'nan_boxes', 'unrecognized'):
@@ -101,7 +101,7 @@ def test_rows_stay_together_when_objects_are_dropped():
         image__object__is_crowd=[0, 0, 0, 0, 0, 0, 0, 1],
     )
     # Left out: NaN, inverted, no area, no area after clipping, class 0.
-    assert outputs[pipeline.NUM_INVALID_OBJECTS] == 5
+    assert outputs[F.NUM_INVALID_OBJECTS] == 5
     assert outputs[F.NUM_GROUNDTRUTH_BOXES] == 3
     kept = [[0.1, 0.1, 0.5, 0.5], [0, 0, 0.5, 1], [0, 0, 1, 1], [0] * 4, [0] * 4]
     np.testing.assert_allclose(outputs[F.GROUNDTRUTH_BOXES], kept)
@@ -128,7 +128,7 @@ def test_evaluation_ground_truth_is_exact():
     np.testing.assert_array_equal(outputs[F.EVALUATION_CLASSES], [1, 9, 3])
     assert outputs[F.NUM_EVALUATION_BOXES] == 3
     assert outputs[F.EVALUATION_MASKS][1] == examples.png(masks[2])
-    assert outputs[pipeline.NUM_EXCESS_OBJECTS] == 1
+    assert outputs[F.NUM_EXCESS_OBJECTS] == 1
     assert outputs[F.GROUNDTRUTH_INSTANCE_MASK_CROPS].shape == (1, 112, 112)
 
 

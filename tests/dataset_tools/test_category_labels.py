@@ -1,6 +1,7 @@
 import pytest
 from google.protobuf import text_format
 
+from object_detection.data import label_map
 from object_detection.dataset_tools import category_labels
 from object_detection.protos import string_int_label_map_pb2
 
@@ -64,8 +65,9 @@ def test_label_map_numbers_categories_by_name():
     ('text', 'match'),
     [
         ('item { nam: "a" }', 'is not a label map'),
-        ('item { id: 1 }', 'needs a `name`'),
-        ('item { name: "a" }', 'an `id` >= 1'),
+        ('item { id: 1 }', 'needs a name'),
+        ('item { name: "a" }', 'ids must be positive'),
+        ('item { id: 1 name: "a" } item { id: 1 name: "b" }', 'must be distinct'),
     ],
 )
 def test_broken_label_map(tmp_path, text, match):
@@ -73,6 +75,20 @@ def test_broken_label_map(tmp_path, text, match):
     path.write_text(text)
     with pytest.raises(ValueError, match=match):
         category_labels.read_label_map(str(path))
+
+
+def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
+    proto = _label_map(
+        'item { id: 0 name: "background" } item { id: 2 display_name: "cat" } '
+        'item { id: 5 name: "dog" }'
+    )
+    path = tmp_path / 'map.bin'
+    path.write_bytes(proto.SerializeToString())
+    read = category_labels.read_label_map(str(path))
+    labels = category_labels.from_label_map(_categories('cat', 'dog', 'background', ''), read)
+    assert labels == {1: (2, 'cat'), 2: (5, 'dog')}
+    known = label_map.load(path).text_to_id
+    assert all(known[label.text] == label.label for label in labels.values())
 
 
 def test_missing_label_map(tmp_path):

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 from absl import app, flags
 from absl.testing import flagsaver
@@ -57,3 +60,25 @@ def test_incomplete_arguments(given, match):
 def test_stray_argument():
     with pytest.raises(app.UsageError, match='stray'):
         create_coco_tf_record.main(['program', 'stray'])
+
+
+def test_errors_of_users_are_one_line(tmp_path):
+    (tmp_path / 'instances.json').write_text('no JSON')
+    command = [
+        *(sys.executable, '-m', 'object_detection.dataset_tools.create_coco_tf_record'),
+        *('--val_image_dir', str(tmp_path), '--output_dir', str(tmp_path)),
+    ]
+
+    def errors(annotations: str) -> str:
+        path = str(tmp_path / annotations)
+        result = subprocess.run(
+            [*command, '--val_annotations_file', path], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 1
+        return result.stderr
+
+    for annotations in ('absent.json', 'instances.json'):
+        stderr = errors(annotations)
+        assert 'Traceback' not in stderr
+        (line,) = [line for line in stderr.splitlines() if line.startswith('Error: ')]
+        assert annotations in line

@@ -1,27 +1,25 @@
-import json
+import logging
+import os
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from object_detection.core.fields import DetectionFields
-from object_detection.export import batch_norm_folding, exporter, saved_model, verification
+from object_detection.export import exporter, saved_model, verification
 from object_detection.export.inference import SavedDetector
-from object_detection.export.predict import predict_files
+from object_detection.export.input_types import INPUT_TYPES
 from object_detection.training import checkpoints
 from tests import tiny_models as tiny
 
-# A real detector's batch norms are not the identity.
-INPUT_TYPES = list(saved_model.INPUT_TYPES)
-
-
-def disturb_batch_norms(detector) -> None:
-    rng = np.random.default_rng(0)
-    for name, variable in detector.named_variables().items():
-        if '_bn/' in name:
-            variable.assign(rng.uniform(0.5, 1.5, variable.shape))
+KEEP_ASPECT = """
+model {
+  faster_rcnn {
+    image_resizer { keep_aspect_ratio_resizer { min_dimension: 64 max_dimension: 96 } }
+  }
+}
+"""
 
 
 @pytest.fixture(scope='module')
@@ -29,7 +27,7 @@ def trained(tmp_path_factory) -> pathlib.Path:
     """A directory with a checkpoint of the tiny detector."""
     folder = tmp_path_factory.mktemp('trained')
     detector = tiny.tiny_detector()
-    disturb_batch_norms(detector)
+    tiny.disturb_batch_norms(detector)
     checkpoints.save_model(str(folder), detector.named_variables(), 7)
     return folder
 
@@ -73,8 +71,7 @@ def test_image_tensor_takes_any_batch_and_classes_start_at_1(trained, images, tm
 
 
 def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(trained, tmp_path):
-    resizer = 'keep_aspect_ratio_resizer { min_dimension: 64 max_dimension: 96 }'
-    pipeline = tiny.tiny_pipeline(f'model {{ faster_rcnn {{ image_resizer {{ {resizer} }} }} }}')
+    pipeline = tiny.tiny_pipeline(KEEP_ASPECT)
     exporter.export(pipeline, str(trained), tmp_path, input_type='encoded_image_string_tensor')
     serve = tf.saved_model.load(str(tmp_path / 'saved_model')).signatures['serving_default']
     rng = np.random.default_rng(0)
@@ -96,18 +93,110 @@ def test_the_exported_checkpoint_is_unfolded(trained, tmp_path):
     assert checkpoints.read_step(str(tmp_path / 'checkpoint' / 'ckpt-0')) == 7
 
 
-def test_folding_leaves_no_batch_norm_and_the_same_numbers():
-    detector = tiny.tiny_detector(is_training=False)
-    disturb_batch_norms(detector)
-    images = detector.normalize(tiny.random_images(1))
-    before = detector.feature_extractor.proposal_features(images)
-    backbone = detector.parts()['backbone']
-    norms = [layer for layer in backbone.layers if layer.name.endswith('_bn')]
-    folded = batch_norm_folding.fold(backbone, lambda: backbone(images, training=False))
-    assert folded == len(norms) == 20
-    after = detector.feature_extractor.proposal_features(images)
-    for a, b in zip(before, after, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(a).max())
+def test_encoded_images_are_decoded_once_and_padded_to_the_largest():
+    detector = tiny.tiny_detector(KEEP_ASPECT, is_training=False)
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 255, (*size, 3), np.uint8) for size in ((64, 80), (90, 60))]
+    read = tf.function(
+        lambda encoded: saved_model._from_encoded(detector, encoded),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    graph = read.get_concrete_function().graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    assert sum(node.op == 'DecodeImage' for node in nodes) == 1
+    batch, true_shapes = read(tf.stack([tf.io.encode_png(image) for image in images]))
+    np.testing.assert_array_equal(true_shapes, [[64, 80, 3], [96, 64, 3]])
+    expected = np.zeros((2, 96, 80, 3), np.float32)
+    for image, row in zip(images, expected, strict=True):
+        resized = detector.resizer(image)[0]
+        row[: resized.shape[0], : resized.shape[1]] = resized
+    np.testing.assert_allclose(batch, detector.normalize(tf.constant(expected)), atol=1e-4)
+
+
+class _Doubler(tf.Module):
+    """In place of a detector."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+    def serve(self, x):
+        return {'y': 2 * x}
+
+
+def export_text(folder: pathlib.Path, text: str) -> None:
+    """Exports the doubler with `text` as config and as the only file of its checkpoint."""
+
+    def save_checkpoint(directory: str) -> None:
+        os.mkdir(directory)
+        pathlib.Path(directory, 'ckpt').write_text(text)
+
+    saved_model.export(
+        None,
+        folder,
+        input_type='image_tensor',
+        save_checkpoint=save_checkpoint,
+        pipeline_text=text,
+    )
+
+
+def texts(folder: pathlib.Path) -> list[str | None]:
+    """What is in the config and the checkpoint, None where there is none."""
+    files = (folder / 'pipeline.config', folder / 'checkpoint' / 'ckpt')
+    return [path.read_text() if path.exists() else None for path in files]
+
+
+@pytest.fixture
+def moves(monkeypatch) -> list:
+    """Replaces the detector by the doubler; a function put in the list runs before each move."""
+    monkeypatch.setattr(saved_model, 'build_served', lambda *_: _Doubler())
+    before, real = [], os.replace
+
+    def replace(source, target) -> None:
+        for function in before:
+            function()
+        real(source, target)
+
+    monkeypatch.setattr(saved_model.os, 'replace', replace)
+    return before
+
+
+def test_where_a_saved_model_is_all_is_of_one_export(moves, tmp_path):
+    export_text(tmp_path, 'first')
+    seen = []
+
+    def look() -> None:
+        if (tmp_path / 'saved_model').exists():
+            seen.append(texts(tmp_path))
+
+    moves.append(look)
+    export_text(tmp_path, 'second')
+    look()
+    assert seen == [['first'] * 2, ['second'] * 2]
+    assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
+
+
+@pytest.mark.parametrize('failing', range(6))
+def test_a_failed_move_leaves_the_earlier_export(moves, tmp_path, failing):
+    export_text(tmp_path, 'first')
+    done = []
+
+    def fail() -> None:
+        done.append(None)
+        if len(done) == failing + 1:
+            raise OSError('disk')
+
+    moves.append(fail)
+    with pytest.raises(OSError, match='disk'):
+        export_text(tmp_path, 'second')
+    assert texts(tmp_path) == ['first'] * 2
+    assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
+
+
+def test_a_bfloat16_training_is_exported_in_float32_and_that_is_told(trained, tmp_path, caplog):
+    with caplog.at_level(logging.INFO, 'object_detection'):
+        exporter.export(
+            tiny.tiny_pipeline('train_config { precision: BFLOAT16 }'), str(trained), tmp_path
+        )
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum('computes in float32' in message for message in messages) == 1
 
 
 def test_unknown_input_type_and_missing_checkpoint_are_told(trained, tmp_path):
@@ -119,26 +208,8 @@ def test_unknown_input_type_and_missing_checkpoint_are_told(trained, tmp_path):
         SavedDetector(tmp_path)
 
 
-def test_predict_writes_pictures_and_coco_results(trained, images, tmp_path):
-    exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path / 'exported')
-    files = []
-    for name, image in zip(('000012.png', 'cat.jpg'), images, strict=True):
-        files.append(tmp_path / name)
-        Image.fromarray(image).save(files[-1])
-    broken = tmp_path / 'broken.jpg'
-    broken.write_bytes(b'no image')
-    output = tmp_path / 'out'
-    summary = predict_files(tmp_path / 'exported', [*files, broken], output, min_score=0.0)
-    assert summary.images == 2
-    assert len(summary.problems) == 1
-    assert 'broken.jpg' in summary.problems[0]
-    results = json.loads((output / 'detections.json').read_text())
-    assert len(results) == summary.detections > 0
-    assert {result['image_id'] for result in results} == {12, 2}
-    for result in results:
-        x, y, width, height = result['bbox']
-        assert 0 <= x <= x + width <= 80 + 1e-3
-        assert 0 <= y <= y + height <= 48 + 1e-3
-        assert result['segmentation']['size'] == [48, 80]
-    for name in ('000012.png', 'cat.png'):
-        assert Image.open(output / name).size[0] >= 80
+def test_an_export_into_the_training_directory_is_refused(trained):
+    before = sorted(path.name for path in trained.iterdir())
+    with pytest.raises(ValueError, match='holds the checkpoints of a training'):
+        exporter.export(tiny.tiny_pipeline(), str(trained), trained)
+    assert sorted(path.name for path in trained.iterdir()) == before

@@ -118,7 +118,7 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     patch(f'{root}config.validation.validate', lambda pipeline, for_what: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
-        lambda config, input_context, seed: dataset(
+        lambda config, input_context, seed, deterministic: dataset(
             num_images, config.train_config.batch_size, repeat=repeat
         ),
     )

@@ -1,5 +1,7 @@
 """Names, strictness and order of checkpoints."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -168,3 +170,18 @@ def test_follow_once_and_without_any(tmp_path):
     _checkpoints(tmp_path, _variables()).save()
     assert len(list(checkpoints.follow(str(tmp_path), timeout=0.0, **follow))) == 1
     assert clock.now == 3.0
+
+
+def test_follow_says_what_it_leaves_out(tmp_path, caplog):
+    saver = _checkpoints(tmp_path, _variables())
+    saver.save()
+
+    def save_two_and_lose_one():
+        lost = saver.save()
+        saver.save()
+        os.remove(f'{lost}.index')
+
+    clock = _Clock([save_two_and_lose_one])
+    found = checkpoints.follow(str(tmp_path), timeout=2.0, clock=clock, sleep=clock.sleep)
+    assert [prefix.rpartition('-')[2] for prefix in found] == ['1', '3']
+    assert f'{tmp_path / "ckpt-2"} was deleted before it could be read' in caplog.text

@@ -1,12 +1,17 @@
 """Evaluation of a tiny detector: every image once, whatever the batch size."""
 
+import contextlib
+import functools
+import glob
 import json
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.training import checkpoints, history, inference
+from object_detection.config.errors import ConfigError
+from object_detection.training import checkpoints, evaluate, history, inference
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluate import evaluate_checkpoint, evaluate_directory
 from object_detection.training.evaluation import reader_names
@@ -150,10 +155,68 @@ def test_no_checkpoint_is_an_error(tmp_path, config, timeout):
         evaluate_directory(config, tmp_path / 'nothing', timeout=timeout)
 
 
-def test_no_losses_where_the_reader_loads_no_masks(tmp_path, config):
-    config.train_input_reader.load_instance_masks = True
+@pytest.mark.parametrize('trains_on_masks', [False, True])
+@pytest.mark.parametrize('evaluates_masks', [False, True])
+@pytest.mark.parametrize('stages', [2, 3])
+def test_losses_need_masks_where_the_model_predicts_them(
+    tmp_path, config, stages, evaluates_masks, trains_on_masks
+):
+    config.model.faster_rcnn.number_of_stages = stages
+    config.train_input_reader.load_instance_masks = trains_on_masks
+    config.eval_input_reader[0].load_instance_masks = evaluates_masks
     _save(tmp_path, [1])
-    assert evaluate_checkpoint(config, tmp_path) == {'': {'images': 5.0}}
+    results = evaluate_checkpoint(config, tmp_path)['']
+    assert ('Loss/total_loss' in results) == (stages == 2 or evaluates_masks)
+
+
+def _delete(prefix):
+    for path in glob.glob(f'{prefix}.*'):
+        os.remove(path)
+
+
+def test_checkpoints_that_vanish_before_they_are_opened_are_left_out(
+    tmp_path, config, monkeypatch, caplog
+):
+    _save(tmp_path, [10, 15, 20])
+    prefixes = [str(tmp_path / f'ckpt-{number}') for number in (1, 2, 3)]
+
+    def follow(directory, timeout):
+        for prefix in prefixes:
+            if prefix.endswith('2'):
+                _delete(prefix)
+            yield prefix
+
+    monkeypatch.setattr(checkpoints, 'follow', follow)
+    evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=1.0)
+    entries = history.read(tmp_path / 'eval' / 'metrics.jsonl')
+    assert [entry['step'] for entry in entries] == [10, 20]
+    assert f'{prefixes[1]} was deleted before it could be evaluated' in caplog.text
+
+
+def test_the_one_checkpoint_that_vanishes_is_an_error(tmp_path, config, monkeypatch):
+    _save(tmp_path, [10])
+    prefix = str(tmp_path / 'ckpt-1')
+
+    def find(path):
+        _delete(prefix)
+        return prefix
+
+    monkeypatch.setattr(checkpoints, 'find', find)
+    with pytest.raises(CheckpointError, match='deleted meanwhile'):
+        evaluate_checkpoint(config, prefix)
+
+
+def test_a_checkpoint_that_is_there_but_does_not_fit_is_an_error(tmp_path, config, monkeypatch):
+    _save(tmp_path, [10])
+    fakes.patch_builders(monkeypatch.setattr, detector=lambda: fakes.FakeDetector(units=5))
+    with pytest.raises(CheckpointError, match='another model'):
+        evaluate_directory(config, tmp_path, timeout=0.1)
+
+
+def test_results_go_to_this_machine(tmp_path, config):
+    _save(tmp_path, [1])
+    with pytest.raises(ConfigError, match=r'model_dir: .* Received: gs://bucket/model'):
+        evaluate_checkpoint(config, tmp_path, output_dir='gs://bucket/model')
 
 
 def test_the_checkpoint_s_weights_are_evaluated(tmp_path, config):
@@ -163,3 +226,42 @@ def test_the_checkpoint_s_weights_are_evaluated(tmp_path, config):
     second = evaluate_checkpoint(config, tmp_path)
     assert np.isfinite(first['']['Loss/total_loss'])
     assert first['']['Loss/total_loss'] != second['']['Loss/total_loss']
+
+
+def test_results_are_replaced_whole(tmp_path, config, monkeypatch):
+    _save(tmp_path, [1])
+    evaluate_checkpoint(config, tmp_path, output_dir=tmp_path)
+    path = tmp_path / 'eval' / 'metrics.json'
+    before = path.read_text()
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('os.replace', kill)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_checkpoint(config, tmp_path, output_dir=tmp_path)
+    assert path.read_text() == before
+
+
+def test_progress_counts_images_and_knows_their_number_the_second_time(tmp_path, config):
+    _save(tmp_path, [10])
+    told = []
+
+    @contextlib.contextmanager
+    def show():
+        told.append('shown')
+        yield lambda done, total: told.append((done, total))
+        told.append('closed')
+
+    prefixes = iter([str(tmp_path / 'ckpt-1')] * 2)
+    evaluate._evaluate_all(config, prefixes, None, None, False, show)
+    first = ['shown', (2, None), (4, None), (5, None), 'closed']
+    assert told == [*first, 'shown', (2, 5), (4, 5), (5, 5), 'closed']
+
+
+def test_the_directory_s_evaluation_shows_progress(tmp_path, config):
+    _save(tmp_path, [10])
+    told = []
+    show = functools.partial(contextlib.nullcontext, lambda done, total: told.append(done))
+    evaluate_directory(config, tmp_path, timeout=0, show_progress=show)
+    assert told == [2, 4, 5]

@@ -70,6 +70,16 @@ def test_evaluation_flags_without_evaluation(path, caplog):
     assert '--sample_1_of_n_eval_examples has no effect' in caplog.text
 
 
+@pytest.mark.parametrize('count', [-5, 0, 2**32])
+@pytest.mark.parametrize(
+    'flag',
+    ['num_train_steps', 'sample_1_of_n_eval_examples', 'sample_1_of_n_eval_on_train_examples'],
+)
+def test_counts_out_of_range_are_told_by_the_name_of_the_flag(path, flag, count):
+    with pytest.raises(ConfigError, match=rf'^--{flag}: expected 1 to .* Received: {count}\.'):
+        jobs.read_config(path, for_what='train', **{flag: count})
+
+
 @pytest.mark.parametrize(
     ('flags', 'text'),
     [

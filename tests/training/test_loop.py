@@ -295,3 +295,89 @@ def test_killed_and_started_again_goes_on_from_the_last_checkpoint(tmp_path):
     steps = [entry['step'] for entry in history.read(tmp_path / 'train' / 'history.jsonl')]
     assert steps == sorted(set(steps))
     assert steps[-1] == saved + 3
+
+
+def _run_with_evaluation(directory, **options):
+    config = fakes.pipeline_config()
+    config.eval_config.batch_size = 2
+    for name in ('day', 'night'):
+        reader = config.eval_input_reader.add(name=name)
+        reader.label_map_path = fakes.write_label_map(directory / 'labels.pbtxt')
+    options = {'num_steps': 4, 'intervals': Intervals(evaluation=100), **options}
+    return train(
+        config, directory / 'model', progress=Probe(), record_summaries=False, seed=1, **options
+    )
+
+
+class _InterruptingEvaluator(fakes.FakeEvaluator):
+    """A signal comes while the second reader is evaluated."""
+
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        _InterruptingEvaluator.made += 1
+
+    def add_batch(self, batch, detections):
+        super().add_batch(batch, detections)
+        if _InterruptingEvaluator.made == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _evaluated(directory):
+    """Reader's name -> the evaluated steps."""
+    return {
+        path.parent.name: [entry['step'] for entry in history.read(path)]
+        for path in (directory / 'model' / 'eval').glob('*/metrics.jsonl')
+    }
+
+
+def test_a_last_evaluation_that_a_signal_stopped_is_made_up_for(tmp_path, monkeypatch, caplog):
+    def build(config, categories):
+        return [_InterruptingEvaluator()]
+
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as patch:
+        patch.setattr('object_detection.builders.evaluator_builder.build', build)
+        monkeypatch.setattr(_InterruptingEvaluator, 'made', 0)
+        stopped = _run_with_evaluation(tmp_path)
+        assert (stopped.step, stopped.exit_status, stopped.metrics) == (4, 143, None)
+        # Stopped once more, in the evaluation alone.
+        monkeypatch.setattr(_InterruptingEvaluator, 'made', 0)
+        stopped = _run_with_evaluation(tmp_path)
+        assert (stopped.step, stopped.exit_status, stopped.metrics) == (4, 143, None)
+    assert 'night' not in _evaluated(tmp_path)
+    result = _run_with_evaluation(tmp_path)
+    assert (result.step, result.exit_status) == (4, 0)
+    assert result.checkpoint == str(tmp_path / 'model' / 'ckpt-1')
+    assert result.metrics['night']['images'] == 5.0
+    assert _evaluated(tmp_path)['night'] == [4]
+    assert _saved(tmp_path / 'model') == {1: 4}
+    assert 'nothing left to do' not in caplog.text
+    # Done for good now, and where no evaluation is asked for.
+    evaluated = _evaluated(tmp_path)
+    assert _run_with_evaluation(tmp_path).metrics is None
+    assert _run_with_evaluation(tmp_path, intervals=Intervals()).metrics is None
+    assert _evaluated(tmp_path) == evaluated
+
+
+@pytest.mark.parametrize('seed', [None, 7])
+def test_nothing_waits_for_slow_data_unless_a_seed_asks_for_it(tmp_path, monkeypatch, seed):
+    seen = {}
+
+    def build(config, input_context, seed, deterministic):
+        seen.update(seed=seed, deterministic=deterministic)
+        return fakes.dataset(2, 2, repeat=True)
+
+    monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
+    config = fakes.pipeline_config()
+    train(config, tmp_path, num_steps=1, seed=seed, progress=Probe(), record_summaries=False)
+    assert seen['deterministic'] == (seed is not None)
+    assert seen['seed'] is not None
+
+
+def test_a_remote_model_dir_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r'model_dir: .* Received: gs://bucket/model'):
+        _run('gs://bucket/model', 1)
+    assert not list(tmp_path.iterdir())

@@ -188,3 +188,28 @@ def test_layers_made_in_the_scope_compute_in_the_precision():
     assert keras.config.dtype_policy().name == before
     assert layer(tf.ones([1, 3])).dtype == tf.bfloat16
     assert layer.kernel.dtype == 'float32'
+
+
+def test_an_entry_after_a_cut_off_line_stands_on_its_own(tmp_path, caplog):
+    path = tmp_path / 'history.jsonl'
+    history.append(path, {'step': 1})
+    with path.open('a') as file:
+        file.write('{"step": 2, "lo')
+    history.append(path, {'step': 3})
+    history.append(path, {'step': 4})
+    with caplog.at_level(logging.WARNING):
+        assert [entry['step'] for entry in history.read(path)] == [1, 3, 4]
+    assert f'{path}: line 2 cannot be read' in caplog.text
+
+
+def test_the_history_survives_a_kill_while_it_is_rewritten(tmp_path, monkeypatch):
+    path = tmp_path / 'history.jsonl'
+    history.append(path, {'step': 1})
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('os.replace', kill)
+    with pytest.raises(KeyboardInterrupt):
+        history.History(path, 5)
+    assert history.read(path) == [{'step': 1}]

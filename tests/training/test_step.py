@@ -1,5 +1,10 @@
 """One training step against NumPy."""
 
+import json
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +13,8 @@ from object_detection.core.fields import InputFields
 from object_detection.training import schedules, step
 from object_detection.training.optimizers import Momentum
 from tests.training import fakes
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _make(data, **options):
@@ -129,3 +136,18 @@ def test_seeds_depend_on_the_index_in_the_global_batch_alone():
         for k in (5, 6, 7)
     ]
     assert len({tuple(row) for row in np.concatenate(others)}) == 24
+
+
+@pytest.mark.slow
+def test_two_replicas_do_what_one_does_with_the_whole_batch():
+    # Devices are divided before TensorFlow starts, so in a process of its own.
+    command = [sys.executable, '-m', 'tests.training.fake_replicas']
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    one, two = json.loads(done.stdout.splitlines()[-1])
+    assert (one['replicas'], two['replicas']) == (1, 2)
+    assert one['step'] == two['step'] == 4
+    for ours, expected in zip(two['losses'], one['losses'], strict=True):
+        assert ours == pytest.approx(expected, rel=1e-5)
+    for ours, expected in zip(two['weights'], one['weights'], strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)

@@ -122,6 +122,11 @@ def test_scale_enlarges_all(form):
     assert not changed[185:].any()
 
 
+def test_grey_image_of_one_channel_is_drawn_as_three_equal_ones():
+    picture = drawing.draw_instances(_image()[..., :1], BOXES, [1, 2])
+    np.testing.assert_array_equal(picture, drawing.draw_instances(_image(), BOXES, [1, 2]))
+
+
 def test_wrong_arguments():
     with pytest.raises(ValueError, match=r'uint8 \[H, W, 3\]. Received: float32'):
         drawing.draw_instances(_image().astype(np.float32), BOXES, [1, 2])

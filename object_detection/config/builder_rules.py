@@ -1,0 +1,78 @@
+"""What the builders object to: rules that load TensorFlow, for when nothing cheaper is wrong."""
+
+import functools
+import importlib
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+from object_detection.config import model_rules
+from object_detection.data import label_map
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+
+def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what the builders of the cheap parts of the model object to."""
+    config, root = pipeline.model.faster_rcnn, model_rules.ROOT
+    yield from _builds('image_resizer', config.image_resizer, f'{root}.image_resizer')
+    objection = _feature_extractor_objection(config.feature_extractor.SerializeToString())
+    if objection:
+        yield f'{root}.feature_extractor: {objection}'
+    path = f'{root}.first_stage_anchor_generator'
+    yield from _builds('anchor_generator', config.first_stage_anchor_generator, path)
+    if config.number_of_stages > 1:
+        path = f'{root}.second_stage_post_processing'
+        yield from _builds('post_processing', config.second_stage_post_processing, path)
+        path = f'{root}.second_stage_box_predictor'
+        predictor = config.second_stage_box_predictor
+        yield from _builds('box_predictor', predictor, path, config.num_classes)
+
+
+def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what the builders of optimizer and augmentation object to."""
+    config = pipeline.train_config
+    yield from _builds('optimizer', config.optimizer, 'train_config.optimizer')
+    for index, step in enumerate(config.data_augmentation_options):
+        path = f'train_config.data_augmentation_options[{index}]'
+        yield from _builds('preprocessor', step, path)
+
+
+def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what the evaluators, made for the classes of each reader, object to."""
+    from object_detection.builders.evaluator_builder import IOU_TYPES  # loads the COCO engine
+
+    config = pipeline.eval_config
+    unknown = [name for name in config.metrics_set if name not in IOU_TYPES]
+    if unknown:
+        yield (
+            f'eval_config.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
+            f'Received: {", ".join(unknown)}.'
+        )
+        return
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'
+        categories = label_map.load(reader.label_map_path).categories
+        yield from _builds('evaluator', config, path, categories)
+
+
+def _builds(concept: str, config: Message, path: str, *arguments: object) -> Iterator[str]:
+    """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
+    builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
+    try:
+        builder.build(config, *arguments)
+    except ValueError as error:
+        message = str(error)
+        yield message if message.startswith(path) else f'{path}: {message}'
+
+
+# A program validates more than once, and this check takes a second.
+@functools.lru_cache
+def _feature_extractor_objection(serialized: bytes) -> str:
+    from object_detection.builders import feature_extractor_builder
+
+    try:
+        feature_extractor_builder.check(FasterRcnnFeatureExtractor.FromString(serialized))
+    except ValueError as error:
+        return str(error)
+    return ''

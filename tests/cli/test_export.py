@@ -1,0 +1,36 @@
+import subprocess
+import sys
+from types import SimpleNamespace
+
+from click.testing import CliRunner
+
+from object_detection.cli.export import command
+from object_detection.export import exporter
+from object_detection.training import checkpoints
+from tests.config import pipelines
+
+
+def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_path, monkeypatch):
+    used, newest = [], iter(range(1, 9))
+    monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-{next(newest)}')
+    monkeypatch.setattr(
+        exporter, 'export', lambda pipeline, checkpoint, output, input_type: used.append(checkpoint)
+    )
+
+    def verify(pipeline, checkpoint, output, images, progress):
+        used.append(checkpoint)
+        return SimpleNamespace(detections=1, unmatched=0, largest_difference=0.0, agrees=True)
+
+    monkeypatch.setattr(exporter, 'verify', verify)
+    image = tmp_path / 'a.png'
+    image.write_bytes(b'')
+    config = pipelines.write_files(tmp_path)
+    arguments = ['--config', config, '--checkpoint_dir', 'run', '--output', tmp_path / 'out']
+    result = CliRunner().invoke(command, [*map(str, arguments), '--verify', str(image)])
+    assert result.exit_code == 0, result.output
+    assert used == ['run/ckpt-1', 'run/ckpt-1']
+
+
+def test_the_command_is_known_without_loading_tensorflow():
+    code = "import sys, object_detection.cli.export; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+
+from object_detection.config import records
+from object_detection.protos import input_reader_pb2
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests.data import examples
+
+BOX = [0.1, 0.1, 0.5, 0.5]
+MASK = np.ones((20, 30))
+
+
+@pytest.fixture
+def found(tmp_path):
+    """Returns what is found in some examples; the label map has cat and dog."""
+
+    def check(serialized, label_map="item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }", **set):
+        pipeline = TrainEvalPipelineConfig()
+        reader = pipeline.train_input_reader
+        for name, value in set.items():
+            setattr(reader, name, value)
+        if label_map:
+            reader.label_map_path = examples.write_label_map(tmp_path, label_map)
+        path = examples.write_records(tmp_path / 'train', serialized)
+        reader.tf_record_input_reader.input_path.append(path)
+        pipeline.eval_input_reader.add().CopyFrom(reader)
+        problems = list(records.check_training(pipeline))
+        evaluation = list(records.check_evaluation(pipeline))
+        expected = [problem.replace('train_', 'eval_', 1) for problem in problems]
+        assert [problem.replace('reader[0]', 'reader', 1) for problem in evaluation] == expected
+        return problems
+
+    return check
+
+
+def numerical():
+    return examples.example([BOX], [1], image__object__mask=[1.0] * 600)
+
+
+def test_masks_of_the_other_type_are_told(found):
+    png = examples.example([BOX], [1], masks=[MASK])
+    empty = examples.example()
+    as_png = {'load_instance_masks': True, 'mask_type': input_reader_pb2.PNG_MASKS}
+    assert found([empty, png], **as_png) == []
+    assert found([empty, numerical()], load_instance_masks=True) == []
+    (problem,) = found([empty, png], load_instance_masks=True)
+    assert problem == (
+        'train_input_reader.mask_type is NUMERICAL_MASKS (not set), but the records hold masks as '
+        'PNG files; set it to PNG_MASKS.'
+    )
+    (problem,) = found([numerical()], **as_png)
+    assert problem.startswith('train_input_reader.mask_type is PNG_MASKS, but')
+    assert problem.endswith('set it to NUMERICAL_MASKS.')
+    assert found([png]) == []
+
+
+def test_records_without_any_mask_are_told(found):
+    (problem,) = found([examples.example([BOX], [1])] * 30, load_instance_masks=True)
+    assert problem.startswith('train_input_reader.load_instance_masks is true, but the first 20 ')
+    assert 'tfod convert coco --masks' in problem
+    assert found([examples.example()] * 30, load_instance_masks=True) == []
+
+
+def test_a_wholly_wrong_label_map_is_told_with_both_sides(found):
+    cow = examples.example([BOX], [1], ['cow'])
+    cat = examples.example([BOX] * 2, [1, 1], ['cow', 'cat'])
+    (problem,) = found([examples.example(), cow, cow])
+    assert problem.startswith('train_input_reader.label_map_path: ')
+    assert problem.endswith(
+        "none of the classes of the first 2 records with objects. They have 'cow'; the label map "
+        "has 'cat', 'dog'."
+    )
+    # A rare class alone is a sound label map.
+    assert found([cow] * 200 + [cat]) == []
+    assert found([cow], label_map='') == []
+    assert found([examples.example([BOX], [1])]) == []
+
+
+def test_the_search_for_a_class_is_bounded(found, monkeypatch):
+    monkeypatch.setattr(records, '_MOST_WITHOUT_CLASS', 5)
+    cow, cat = (examples.example([BOX], [1], [text]) for text in ('cow', 'cat'))
+    assert len(found([cow] * 5 + [cat])) == 1
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [(b'{"images": []}' * 9, 'is no TFRecord file'), (b'short', 'is no TFRecord file'), (b'', '')],
+)
+def test_other_files_are_told(tmp_path, content, message):
+    (tmp_path / 'data').write_bytes(content)
+    pipeline = TrainEvalPipelineConfig()
+    reader = pipeline.train_input_reader
+    reader.load_instance_masks = True
+    reader.tf_record_input_reader.input_path.append(str(tmp_path / 'data'))
+    problems = list(records.check_training(pipeline))
+    assert len(problems) == bool(message)
+    assert all(message in problem for problem in problems)
+
+
+def test_records_that_are_no_examples_are_told(found):
+    (problem,) = found([b'\xff\xff\xff'])
+    assert problem.startswith('train_input_reader.tf_record_input_reader.input_path: ')
+    assert problem.endswith('holds records that are no examples.')

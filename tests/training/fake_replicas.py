@@ -1,0 +1,51 @@
+"""Trains the fake detector on one and on two replicas, in a process that has two CPU devices.
+
+Prints, as JSON, the losses of each step and the weights at the end, of either.
+"""
+
+import json
+
+import tensorflow as tf
+
+from object_detection.training import schedules, step
+from object_detection.training.optimizers import Momentum
+from tests.training import fakes
+
+NUM_STEPS = 4
+CLIP_NORM = 0.05
+
+
+def train(strategy: tf.distribute.Strategy) -> dict:
+    """Trains from fixed weights, with clipped gradients."""
+    data = fakes.dataset(8, 4, repeat=True)
+    with strategy.scope():
+        batches = iter(strategy.experimental_distribute_dataset(data))
+        detector = fakes.FakeDetector()
+        detector.build_variables()
+        for index, variable in enumerate(detector.variables):
+            value = tf.random.stateless_normal(variable.shape, [index, 5])
+            variable.assign(value)
+        train_step = step.TrainStep(
+            detector,
+            Momentum(schedules.constant(0.1), momentum=0.9),
+            element_spec=batches.element_spec,
+            clip_norm=CLIP_NORM,
+        )
+        # Both ways of doing steps.
+        losses = [train_step(next(batches)), train_step.repeat(batches, NUM_STEPS - 1)]
+    return {
+        'replicas': strategy.num_replicas_in_sync,
+        'step': int(train_step.step.numpy()),
+        'losses': [{name: float(loss) for name, loss in each.items()} for each in losses],
+        'weights': [variable.numpy().tolist() for variable in detector.trainable_variables],
+    }
+
+
+if __name__ == '__main__':
+    (device,) = tf.config.list_physical_devices('CPU')
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    strategies = [
+        tf.distribute.get_strategy(),
+        tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1']),
+    ]
+    print(json.dumps([train(strategy) for strategy in strategies]))
