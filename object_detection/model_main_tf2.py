@@ -10,8 +10,8 @@ import sys
 
 from absl import app, flags
 
-from object_detection.cli import quiet_import
 from object_detection.cli.main import is_users_error
+from object_detection.config import quiet_import
 from object_detection.training import jobs
 
 

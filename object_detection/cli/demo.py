@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import click
 
-from object_detection.cli import quiet_import
+from object_detection.config import quiet_import
 
 BOX_AP_TO_REACH = 0.80
 MASK_AP_TO_REACH = 0.75
@@ -129,7 +129,7 @@ def _run_stages(
                 + ['--output', folder / split, '--shards', shards]
             )
     with _stage(times, 'training', 'Train a small Mask R-CNN from scratch'):
-        _write_config(config, folder, label_map)
+        _write_config(config, folder)
         steps = ['--num_train_steps', num_steps] if num_steps else []
         _run(['tfod', 'train', '--config', config, '--model_dir', model, '--seed', seed, *steps])
     with _stage(times, 'evaluation', 'Evaluate on the validation split'):
@@ -183,11 +183,10 @@ def _run(words: list) -> None:
         raise click.ClickException(f'the command above failed (exit {finished.returncode}).')
 
 
-def _write_config(path: pathlib.Path, folder: pathlib.Path, label_map: pathlib.Path) -> None:
+def _write_config(path: pathlib.Path, folder: pathlib.Path) -> None:
     """Copies the sample config with the data set's paths filled in, as a user would edit it."""
     sample = importlib.resources.files('object_detection') / 'samples' / 'configs' / _CONFIG
     text = sample.read_text()
-    text = text.replace('PATH_TO_BE_CONFIGURED/label_map.pbtxt', label_map.as_posix())
     text = text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix())
     path.write_text(text)
     click.echo(f'{path}: {_CONFIG} of the package, with the paths filled in')

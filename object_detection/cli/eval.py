@@ -4,7 +4,8 @@ import os
 
 import click
 
-from object_detection.cli import progress, quiet_import
+from object_detection.cli import progress
+from object_detection.config import quiet_import
 from object_detection.training import jobs
 
 

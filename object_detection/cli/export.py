@@ -4,8 +4,9 @@ import pathlib
 
 import click
 
-from object_detection.cli import progress, quiet_import
+from object_detection.cli import progress
 from object_detection.cli.predict import find_images
+from object_detection.config import quiet_import
 from object_detection.export.input_types import INPUT_TYPES
 
 

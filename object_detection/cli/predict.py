@@ -4,7 +4,8 @@ import pathlib
 
 import click
 
-from object_detection.cli import progress, quiet_import
+from object_detection.cli import progress
+from object_detection.config import quiet_import
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
 

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from object_detection.cli import quiet_import
+from object_detection.config import quiet_import
 from object_detection.training import jobs
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.config import model_rules
+from object_detection.config import model_rules, quiet_import
 from object_detection.data import label_map
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -58,6 +58,7 @@ def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def _builds(concept: str, config: Message, path: str, *arguments: object) -> Iterator[str]:
     """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
+    quiet_import.import_tensorflow()
     builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
     try:
         builder.build(config, *arguments)

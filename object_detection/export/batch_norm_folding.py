@@ -64,12 +64,12 @@ def _pairs(
             calls[layer].append(_Call(inputs, output, added))
             return output
 
-        return tf.autograph.experimental.do_not_convert(call)
+        return call
 
     for layer in originals:
         layer.call = record(layer)
     try:
-        tf.function(run).get_concrete_function()
+        tf.function(run, autograph=False).get_concrete_function()
     finally:
         for layer, original in originals.items():
             layer.call = original

@@ -36,9 +36,12 @@ class ServedDetector(tf.Module):
         # A module that merely holds a Keras model loses its variables in some converters.
         self._variables = list(detector.named_variables().values())
         spec, self._read = _READERS[input_type]
-        self.serve = tf.function(self._serve, input_signature=[spec])
+        # No detector needs AutoGraph, and tracing takes several times as long with it.
+        self.serve = tf.function(self._serve, input_signature=[spec], autograph=False)
         # Encoded images and tf.Examples are both strings: a client can ask.
-        self.input_type = tf.function(lambda: tf.constant(input_type), input_signature=[])
+        self.input_type = tf.function(
+            lambda: tf.constant(input_type), input_signature=[], autograph=False
+        )
 
     def _serve(self, input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = self._read(self._detector, input_tensor)

@@ -42,6 +42,7 @@ def compare(
     run = tf.function(
         lambda batch: _detect(detector, batch),
         input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
+        autograph=False,
     )
     for image in images:
         outputs = run(tf.constant(image[np.newaxis]))

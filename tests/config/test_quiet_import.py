@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-_CALL = 'from object_detection.cli import quiet_import; quiet_import.import_tensorflow()'
+_CALL = 'from object_detection.config import quiet_import; quiet_import.import_tensorflow()'
 
 
 def _run(program: str, folder, **environment: str) -> subprocess.CompletedProcess:
