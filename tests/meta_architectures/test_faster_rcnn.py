@@ -99,7 +99,9 @@ def test_graph_with_unknown_sizes_equals_eager(detector, images, groundtruth):
     predictions = detector.predict(detector.normalize(images), shapes(images))
     eager = detector.postprocess(predictions, shapes(images))
     for key, value in detect(images).items():
-        np.testing.assert_allclose(value, eager[key], rtol=1e-4, atol=1e-5, err_msg=key)
+        # All are in [0, 1] or whole numbers. The two fuse operations differently, and untrained
+        # masks of noise amplify what that rounds: 2e-5 was seen in one of 2352 probabilities.
+        np.testing.assert_allclose(value, eager[key], rtol=1e-4, atol=1e-4, err_msg=key)
 
 
 def test_static_execution_gives_the_same_numbers_and_compiles(images, groundtruth):
