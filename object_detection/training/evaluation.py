@@ -16,7 +16,7 @@ from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import history, summaries
+from object_detection.training import damaged_files, history, summaries
 from object_detection.training.inference import Batch, evaluate, make_predict
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ class ReaderEvaluation:
     ):
         reader = pipeline_config.eval_input_reader[reader_index]
         self._detector = detector
+        self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
         self._config = pipeline_config.eval_config
         self._categories = label_map.load(reader.label_map_path).categories
         self._dataset = dataset_builder.build_eval(pipeline_config, reader_index)
@@ -73,7 +74,7 @@ class ReaderEvaluation:
         """Evaluates the detector as it is now; None if stopped before the end."""
         pictures: list[np.ndarray] = []
         images = 0
-        with show_progress() as report:
+        with damaged_files.named(self._reader, self._where), show_progress() as report:
 
             def on_images(count: int) -> None:
                 nonlocal images

@@ -18,6 +18,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import checkpoints as checkpoint_files
+from object_detection.training import damaged_files
 from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
 from object_detection.training.evaluation import PipelineEvaluation, is_evaluated
@@ -63,7 +64,7 @@ def train(
       progress: what is told of the run; None chooses by whether stderr is a terminal.
 
     Raises:
-      ConfigError: if the config cannot be trained.
+      ConfigError: if the config cannot be trained, or a file of records is damaged.
       CheckpointError: if `model_dir` holds a checkpoint of another model.
       DivergenceError: if a loss or a weight becomes NaN or infinite.
     """
@@ -108,6 +109,9 @@ def train(
                 names=_class_names(config),
             )
             opened.callback(recorder.close)
+            opened.enter_context(
+                damaged_files.named(config.train_input_reader, 'train_input_reader')
+            )
             return Trainer(
                 train_step=train_step,
                 iterator=iterator,
