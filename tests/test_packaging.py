@@ -42,6 +42,8 @@ def test_the_source_distribution_holds_what_the_tests_need(tmp_path):
         'docs/config.md',
         'benchmarks/overfit.py',
         'Makefile',
+        'Containerfile',
+        '.dockerignore',
         '.ci/run',
         'setup.py',
         'object_detection/protos/pipeline.proto',

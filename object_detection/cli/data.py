@@ -1,0 +1,87 @@
+"""`tfod data`: brings a public data set here and converts it."""
+
+import os
+
+import click
+
+from object_detection.cli import downloading
+
+_DATA_SETS = ['coco2017']
+_SPLITS = ['train2017', 'val2017', 'test2017', 'unlabeled2017']
+# Split -> name of its records and number of files.
+_RECORDS = {'train2017': ('coco_train', 100), 'val2017': ('coco_val', 50)}
+
+
+@click.group(name='data')
+def command() -> None:
+    """Downloads a public data set, and converts it to TFRecords."""
+
+
+@command.command(context_settings={'show_default': True})
+@click.argument('name', type=click.Choice(_DATA_SETS))
+@click.option('--output', required=True, help='Folder to put it in.')
+@click.option(
+    '--split',
+    'splits',
+    type=click.Choice(_SPLITS),
+    multiple=True,
+    default=('train2017', 'val2017'),
+    help='What to download, with its annotations; repeatable.',
+)
+@click.option('--keep_archives', is_flag=True, help='Leave the archives after unpacking.')
+@downloading.base_url_option('http://images.cocodataset.org, e.g. a mirror of yours')
+def download(
+    name: str,
+    output: str,
+    splits: tuple[str, ...],
+    keep_archives: bool,
+    base_urls: tuple[str, ...],
+) -> None:
+    """Downloads and unpacks a data set: OUTPUT/train2017, OUTPUT/annotations and so on.
+
+    A download that was stopped or cut off goes on where it was. Sizes and checksums are verified,
+    wherever the files come from; what is complete is not downloaded again. COCO 2017 needs about
+    40 GB while it is unpacked, and 21 GB afterwards.
+    """
+    # Imported here: they take a moment, and `--help` needs none of it.
+    from object_detection.dataset_tools import coco_download, known_files
+
+    with downloading.resumable():
+        coco_download.download(
+            output,
+            splits,
+            base_urls=base_urls or known_files.COCO_BASE_URLS,
+            keep_archives=keep_archives,
+            show=downloading.show,
+            tell=downloading.tell,
+        )
+    click.echo(f'{output}: {", ".join(splits)} with annotations')
+    if set(_RECORDS) <= set(splits):
+        click.echo(f'Next: tfod data convert {name} --data {output} --output {output}/records')
+
+
+@command.command(context_settings={'show_default': True})
+@click.argument('name', type=click.Choice(_DATA_SETS))
+@click.option('--data', required=True, help='Folder that it was downloaded to.')
+@click.option('--output', required=True, help='Folder of the TFRecords.')
+@click.option('--masks/--no_masks', default=True, help='Write instance masks.')
+@click.option('--workers', default=1, help='Local processes; each writes whole files.')
+def convert(name: str, data: str, output: str, masks: bool, workers: int) -> None:
+    """Converts the training and validation images of a downloaded data set to TFRecords.
+
+    Writes OUTPUT/coco_train-?????-of-00100 and OUTPUT/coco_val-?????-of-00050, with label maps and
+    reports, as two calls of `tfod convert coco` would.
+    """
+    from object_detection.cli import convert as convert_command
+
+    for split, (prefix, shards) in _RECORDS.items():
+        click.echo(f'{split}:')
+        click.get_current_context().invoke(
+            convert_command.coco,
+            images=os.path.join(data, split),
+            annotations=os.path.join(data, 'annotations', f'instances_{split}.json'),
+            output=os.path.join(output, prefix),
+            shards=shards,
+            masks=masks,
+            workers=workers,
+        )

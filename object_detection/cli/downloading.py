@@ -1,0 +1,42 @@
+"""What the commands that download have in common: progress in megabytes, and stopping."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import click
+
+from object_detection.cli import progress
+
+_MEGABYTE = 10**6
+_STATUS_AFTER_SIGINT = 130
+
+
+@contextlib.contextmanager
+def show(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows progress; what it yields takes bytes done and, unless None, of all of them."""
+    with progress.show(what, 'MB') as report:
+        yield lambda done, total: report(
+            done // _MEGABYTE, None if total is None else total // _MEGABYTE
+        )
+
+
+def tell(line: str) -> None:
+    """Prints a line beside the progress."""
+    click.echo(line, err=True)
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Turns ctrl-C in the block into a line and the exit status that shells expect."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell('Stopped. What has arrived is kept; the same command goes on from there.')
+        raise click.exceptions.Exit(_STATUS_AFTER_SIGINT) from None
+
+
+def base_url_option(what: str) -> Callable:
+    """Returns the option that names another server."""
+    return click.option(
+        '--base_url', 'base_urls', multiple=True, help=f'Instead of {what}; repeatable, in order.'
+    )
