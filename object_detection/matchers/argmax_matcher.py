@@ -22,8 +22,8 @@ class ArgMaxMatcher:
       force_match_for_each_row: whether each valid row also gets the column most similar to it,
         whatever the thresholds say; of equally similar columns the first, of several rows that
         claim a column the first.
-      use_matmul_gather: how what belongs to the matched rows is to be gathered, see
-        `core.sampling.gather_rows`; the numbers are the same.
+      use_matmul_gather: how what belongs to the matched rows is to be gathered where XLA compiles,
+        see `core.sampling.gather_rows`; the numbers are the same.
 
     Raises:
       ValueError: for thresholds in the wrong order, one without the other, or

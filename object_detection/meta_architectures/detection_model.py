@@ -85,6 +85,19 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, scalars, under the reference's names."""
 
+    def loss_normalizers(
+        self, predictions: dict[str, Any], groundtruth: Groundtruth
+    ) -> dict[str, tf.Tensor]:
+        """Returns what those losses of a batch are means over that are none over its images.
+
+        Arguments as of `loss`. The mean of batches, weighted by these numbers, is that of all.
+
+        Returns:
+          Name of the loss -> float32 scalar; nothing for losses that are means over images.
+        """
+        del predictions, groundtruth
+        return {}
+
     @abc.abstractmethod
     def parts(self) -> dict[str, keras.layers.Layer]:
         """The layers that hold the variables, by the first part of the variables' names."""

@@ -173,15 +173,35 @@ class FasterRcnn(DetectionModel):
         losses |= self.box_stage.loss(predictions, proposals, targets)
         if 'mask_predictions' in predictions:
             rows = predictions['mask_rows']
-            is_valid = tf.cast(proposals.is_valid(), tf.float32)
-            targets = targets._replace(box_weights=targets.box_weights * is_valid)
             losses |= self.mask_stage.loss(
                 predictions['mask_predictions'],
                 tf.gather(predictions['proposal_boxes_normalized'], rows, batch_dims=1),
-                take_rows(targets, rows, self.box_stage.params.use_matmul_gather),
+                self._mask_targets(predictions, proposals, targets),
                 groundtruth,
             )
         return losses
+
+    def loss_normalizers(
+        self, predictions: dict[str, Any], groundtruth: Groundtruth
+    ) -> dict[str, tf.Tensor]:
+        """Returns the number of positive regions, of which the mask loss is a mean."""
+        if 'mask_predictions' not in predictions:
+            return {}
+        image_shape = predictions['image_shape']
+        boxes = box_ops.normalized_to_absolute(groundtruth.boxes, image_shape[1], image_shape[2])
+        proposals = _proposals(predictions)
+        targets = self.box_stage.assign(proposals.boxes, boxes, groundtruth)
+        targets = self._mask_targets(predictions, proposals, targets)
+        positives = tf.cast(targets.box_weights > 0, tf.float32)
+        return {'Loss/BoxClassifierLoss/mask_loss': tf.reduce_sum(positives)}
+
+    def _mask_targets(
+        self, predictions: dict[str, Any], proposals: Proposals, targets: Targets
+    ) -> Targets:
+        """The targets of the rows whose masks were predicted; padding has no weight."""
+        is_valid = tf.cast(proposals.is_valid(), tf.float32)
+        targets = targets._replace(box_weights=targets.box_weights * is_valid)
+        return take_rows(targets, predictions['mask_rows'], self.box_stage.params.use_matmul_gather)
 
     def _feature_frame(self, images: tf.Tensor) -> tuple[Any, Any]:
         """Size of the area that the feature maps cover: the extractor pads its input."""

@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core import execution, replicas, roi_align, sampling
 from object_detection.core import masks as mask_ops
-from object_detection.core import roi_align, sampling
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.meta_architectures.region_proposals import (
@@ -27,7 +27,7 @@ class RoiCropper:
 
     Args:
       crop_size: height and width of a crop.
-      use_matmul: crop by matrix products, which XLA compiles.
+      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel does it elsewhere.
     """
 
     def __init__(self, *, crop_size: int, use_matmul: bool):
@@ -48,14 +48,15 @@ class RoiCropper:
           [B * P, crop_size, crop_size, C].
         """
         normalized = tf.stop_gradient(box_ops.absolute_to_normalized(boxes, height, width))
+        use_matmul = self._use_matmul and execution.is_compiled()
         if len(features) == 1:
             crops = roi_align.crop_and_resize(
-                features[0], normalized, self._crop_size, use_matmul=self._use_matmul
+                features[0], normalized, self._crop_size, use_matmul=use_matmul
             )
         else:
             levels = roi_align.fpn_levels(normalized, height, width, len(features))
             crops = roi_align.multilevel_crop_and_resize(
-                features, normalized, levels, self._crop_size, use_matmul=self._use_matmul
+                features, normalized, levels, self._crop_size, use_matmul=use_matmul
             )
         return tf.reshape(crops, [-1, *self._crop_size, features[0].shape[-1]])
 
@@ -68,7 +69,7 @@ class BoxStageParams:
       batch_size: proposals an image that training samples.
       positive_fraction: at most this share of them is positive.
       localization_weight, classification_weight: factors of the losses.
-      use_matmul_gather: gather rows by one-hot products.
+      use_matmul_gather: gather rows by one-hot products where XLA compiles.
     """
 
     batch_size: int
@@ -155,7 +156,8 @@ class BoxStage(keras.layers.Layer):
         keep = tf.cast(is_valid, tf.float32)
 
         def take(rows: tf.Tensor) -> tf.Tensor:
-            return sampling.gather_rows(rows, indices, self.params.use_matmul_gather)
+            use_matmul = self.params.use_matmul_gather and execution.is_compiled()
+            return sampling.gather_rows(rows, indices, use_matmul)
 
         return Proposals(
             boxes=take(proposals.boxes) * keep[..., tf.newaxis],
@@ -238,7 +240,7 @@ class MaskStage(keras.layers.Layer):
     Args:
       head: `(features [R, h, w, C], training) -> logits [R, K or 1, mask height, mask width]`.
       loss_weight: factor of the loss.
-      use_matmul: crop targets by matrix products, which XLA compiles.
+      use_matmul: crop targets by matrix products where XLA compiles.
     """
 
     def __init__(
@@ -257,7 +259,10 @@ class MaskStage(keras.layers.Layer):
     def loss(
         self, logits: tf.Tensor, boxes: tf.Tensor, targets: Targets, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        """Returns the mask loss over positive regions.
+        """Returns the mask loss: the mean over the pixels of all positive regions of the batch.
+
+        The mean is over the batches of all replicas. Mean over images, as the losses of boxes are,
+        it would weigh an object by how few others its image has.
 
         Args:
           logits: float32 [B * S, K or 1, h, w].
@@ -282,7 +287,7 @@ class MaskStage(keras.layers.Layer):
                 boxes,
                 matches,
                 size,
-                use_matmul=self._use_matmul,
+                use_matmul=self._use_matmul and execution.is_compiled(),
             )
         else:
             wanted = mask_ops.mask_targets_from_images(groundtruth.masks, boxes, matches, size)
@@ -291,7 +296,7 @@ class MaskStage(keras.layers.Layer):
         weights = tf.cast(targets.box_weights > 0, tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=predicted)
         total = tf.reduce_sum(losses * weights[:, :, tf.newaxis, tf.newaxis])
-        normalizer = tf.maximum(tf.reduce_sum(weights) * size[0] * size[1], 1.0)
+        normalizer = replicas.global_normalizer(tf.reduce_sum(weights) * size[0] * size[1])
         return {'Loss/BoxClassifierLoss/mask_loss': self._loss_weight * total / normalizer}
 
     @staticmethod
@@ -320,7 +325,8 @@ def positive_rows(targets: Targets, is_valid: tf.Tensor, size: int) -> tf.Tensor
 
 
 def take_rows(targets: Targets, indices: tf.Tensor, use_matmul: bool) -> Targets:
-    """Gathers rows [B, S] of every field [B, P, ...]."""
+    """Gathers rows [B, S] of every field [B, P, ...]; by products only where XLA compiles."""
+    use_matmul = use_matmul and execution.is_compiled()
     return Targets(
         *(
             # Matches may be negative, which only the plain gather keeps at any size.

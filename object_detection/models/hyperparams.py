@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,44 @@ class BatchNormParams:
     synchronized: bool = False
 
 
-class FrozenBatchNorm(keras.layers.BatchNormalization):
+class BatchNorm(keras.layers.BatchNormalization):
+    """Batch normalisation of feature maps [B, H, W, C] by one kernel.
+
+    Keras makes it of a dozen operations, each of which reads and writes the whole map. The numbers
+    are the same to rounding, those of the moving variance too (that of the batch, not of the
+    population). bfloat16 maps are read as they are; the statistics are float32. Inputs of other
+    ranks and statistics over several replicas are left to Keras.
+    """
+
+    def call(self, inputs, training=None, mask=None):
+        if len(inputs.shape) != 4 or mask is not None or self.synchronized:
+            return super().call(inputs, training=training, mask=mask)
+        mean, variance = self.moving_mean.value, self.moving_variance.value
+        inputs = tf.cast(inputs, self.compute_dtype)
+        updates = bool(training and self.trainable)
+        unused = tf.zeros([0])
+        normalized = tf.raw_ops.FusedBatchNormV3(
+            x=inputs,
+            scale=tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean),
+            offset=tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean),
+            mean=unused if updates else mean,
+            variance=unused if updates else variance,
+            epsilon=self.epsilon,
+            is_training=updates,
+        )
+        if updates:
+            count = tf.cast(tf.size(inputs) // inputs.shape[3], tf.float32)
+            # The kernel gives the variance of the population that the batch is a sample of.
+            biased = normalized.batch_variance * ((count - 1.0) / count)
+            self._move(self.moving_mean, normalized.batch_mean)
+            self._move(self.moving_variance, tf.where(count > 1.0, biased, 0.0))
+        return normalized.y
+
+    def _move(self, statistic: keras.Variable, value: tf.Tensor) -> None:
+        statistic.assign(statistic * self.momentum + value * (1.0 - self.momentum))
+
+
+class FrozenBatchNorm(BatchNorm):
     """Batch normalisation by the moving statistics, which never change.
 
     Offset and scale stay trainable, as in the reference implementation: Keras's
@@ -96,7 +134,7 @@ class LayerHyperparams:
         if self.batch_norm is None:
             return keras.layers.Identity(name=name, **options)
         params = self.batch_norm
-        kind = FrozenBatchNorm if frozen or not params.train else keras.layers.BatchNormalization
+        kind = FrozenBatchNorm if frozen or not params.train else BatchNorm
         return kind(
             momentum=params.momentum,
             epsilon=params.epsilon,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import sampling
+from object_detection.core import execution, sampling
 from object_detection.matchers.argmax_matcher import UNMATCHED, ArgMaxMatcher
 
 
@@ -110,6 +110,5 @@ class TargetAssigner:
         )
         default = tf.ensure_shape(default, [rows.shape[0], 1, *rows.shape[2:]])
         indices = tf.maximum(matches, UNMATCHED) + 1
-        return sampling.gather_rows(
-            tf.concat([default, rows], axis=1), indices, self._matcher.use_matmul_gather
-        )
+        use_matmul = self._matcher.use_matmul_gather and execution.is_compiled()
+        return sampling.gather_rows(tf.concat([default, rows], axis=1), indices, use_matmul)

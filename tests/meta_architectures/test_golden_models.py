@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.core import sampling
+from object_detection.core import execution, sampling
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn import FasterRcnn
 from tests.models import golden_models
@@ -91,8 +91,12 @@ def reference_sampler(monkeypatch):
 
 @pytest.fixture
 def open_gradients(monkeypatch):
-    """Stops no gradients; see `test_losses_of_predictions_at_inference`."""
+    """Stops no gradients; see `test_losses_of_predictions_at_inference`.
+
+    The crops are those by products then: the kernel's have no gradient by the boxes.
+    """
     monkeypatch.setattr(tf, 'stop_gradient', lambda tensor: tensor)
+    monkeypatch.setattr(execution, 'is_compiled', lambda: True)
 
 
 def test_preprocess(filled):

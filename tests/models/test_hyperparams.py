@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import BatchNorm, BatchNormParams, LayerHyperparams
 from tests import goldens
 
 
@@ -74,3 +74,32 @@ def _check_norm(case_name: str, *, frozen: bool) -> None:
     np.testing.assert_allclose(
         norm.moving_variance, case.outputs['moving_variance_after'], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('options', [{}, {'scale': False}, {'center': False}, {'dtype': 'bf16'}])
+@pytest.mark.parametrize('side', [5, 1])
+def test_fused_norm_equals_keras(side, options, training):
+    """Outputs, gradients and moving statistics; one pixel has no variance."""
+    if 'dtype' in options:
+        options = {'dtype': 'mixed_bfloat16'}
+    rng = np.random.default_rng(0)
+    maps = tf.constant(rng.normal(2.0, 3.0, (1, side, side, 4)), tf.float32)
+    upstream = tf.constant(rng.normal(size=maps.shape), tf.float32)
+    found = []
+    for kind in (keras.layers.BatchNormalization, BatchNorm):
+        norm = kind(momentum=0.9, epsilon=1e-3, **options)
+        norm.build(maps.shape)
+        norm.set_weights([np.linspace(0.5, 1.5, 4, dtype=np.float32)] * len(norm.weights))
+        inputs = tf.cast(maps, norm.compute_dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = norm(inputs, training=training)
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
+        trained = [variable.value for variable in norm.trainable_variables]
+        gradients = tape.gradient(total, [inputs, *trained])
+        found.append([outputs, *gradients, *norm.get_weights()])
+    assert outputs.dtype == norm.compute_dtype
+    for wanted, ours in zip(*found, strict=True):
+        wanted, ours = (np.asarray(tf.cast(value, tf.float32)) for value in (wanted, ours))
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=3e-5)
