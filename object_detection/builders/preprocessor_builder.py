@@ -5,7 +5,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.builders.oneof import build_oneof
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.augmentation.flip import RandomHorizontalFlip, RandomVerticalFlip
+from object_detection.data.augmentation.rotation import RandomRotation90
 from object_detection.data.objects import Example
 from object_detection.protos import preprocessor_pb2
 
@@ -19,7 +20,25 @@ def _random_horizontal_flip(config: preprocessor_pb2.RandomHorizontalFlip) -> Au
     )
 
 
-BUILDERS = {'random_horizontal_flip': _random_horizontal_flip}
+def _random_vertical_flip(config: preprocessor_pb2.RandomVerticalFlip) -> Augmentation:
+    return RandomVerticalFlip(
+        probability=config.probability,
+        keypoint_permutation=tuple(config.keypoint_flip_permutation),
+    )
+
+
+def _random_rotation90(config: preprocessor_pb2.RandomRotation90) -> Augmentation:
+    return RandomRotation90(
+        probability=config.probability,
+        keypoint_permutation=tuple(config.keypoint_rot_permutation),
+    )
+
+
+BUILDERS = {
+    'random_horizontal_flip': _random_horizontal_flip,
+    'random_vertical_flip': _random_vertical_flip,
+    'random_rotation90': _random_rotation90,
+}
 
 
 def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:

@@ -6,13 +6,24 @@ from google.protobuf import text_format
 from object_detection.builders import preprocessor_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.augmentation.flip import RandomHorizontalFlip, RandomVerticalFlip
+from object_detection.data.augmentation.rotation import RandomRotation90
 from object_detection.protos import preprocessor_pb2
 from tests import goldens
 from tests.data import examples
 from tests.data.test_instance_masks import blobs
 
 SEED = tf.constant([3, 4], tf.int64)
+
+# Class, turns until everything is as it was, what it does to the image.
+SYMMETRIES = pytest.mark.parametrize(
+    ('symmetry', 'order', 'expected_image'),
+    [
+        (RandomHorizontalFlip, 2, lambda image: image[:, ::-1]),
+        (RandomVerticalFlip, 2, lambda image: image[::-1]),
+        (RandomRotation90, 4, lambda image: np.rot90(image)),
+    ],
+)
 
 
 def example():
@@ -26,9 +37,10 @@ def example():
     }
 
 
-def test_flips_of_crops_are_crops_of_flips():
-    flipped = RandomHorizontalFlip(probability=1.0)(example(), SEED)
-    np.testing.assert_array_equal(flipped[F.IMAGE], example()[F.IMAGE][:, ::-1])
+@SYMMETRIES
+def test_flips_of_crops_are_crops_of_flips(symmetry, order, expected_image):
+    flipped = symmetry(probability=1.0)(example(), SEED)
+    np.testing.assert_array_equal(flipped[F.IMAGE], expected_image(example()[F.IMAGE].numpy()))
     crops_of_flipped = instance_masks.crop(
         flipped[F.GROUNDTRUTH_INSTANCE_MASKS], flipped[F.GROUNDTRUTH_BOXES], 28
     )
@@ -40,9 +52,13 @@ def test_flips_of_crops_are_crops_of_flips():
     )
 
 
-def test_twice_is_nothing():
-    flip = RandomHorizontalFlip(probability=1.0)
-    for name, value in flip(flip(example(), SEED), SEED).items():
+@SYMMETRIES
+def test_repeated_is_nothing(symmetry, order, expected_image):
+    flip = symmetry(probability=1.0)
+    flipped = example()
+    for _ in range(order):
+        flipped = flip(flipped, SEED)
+    for name, value in flipped.items():
         np.testing.assert_allclose(value, example()[name], atol=1e-6)
 
 
@@ -61,8 +77,9 @@ def test_probability_and_seeds():
     np.testing.assert_array_equal(flips(0.5), flips(0.5))
 
 
-def test_inside_tf_data_as_alone():
-    flip = RandomHorizontalFlip()
+@pytest.mark.parametrize('symmetry', [RandomHorizontalFlip, RandomRotation90])
+def test_inside_tf_data_as_alone(symmetry):
+    flip = symmetry()
     data = tf.data.Dataset.range(8).map(lambda i: flip(example(), tf.stack([tf.int64.min + 5, i])))
     for i, flipped in enumerate(data):
         expected = flip(example(), tf.stack([tf.int64.min + 5, i]))
@@ -70,7 +87,7 @@ def test_inside_tf_data_as_alone():
             np.testing.assert_array_equal(value, expected[name])
 
 
-@goldens.parametrize('preprocessor', prefix='hflip')
+@goldens.parametrize('preprocessor', prefix=('hflip', 'vflip', 'rot90'))
 def test_matches_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     inputs = {**goldens.load('preprocessor', 'common_inputs').inputs, **case.inputs}
@@ -83,7 +100,7 @@ def test_matches_the_reference(case_name):
         draw = case.outputs['draws.horizontal_flip.']
         step.random_horizontal_flip.probability = float(draw < 0.5)
     flip = preprocessor_builder.build(step)
-    if case_name == 'hflip_kp_noperm':
+    if case_name in ('hflip_kp_noperm', 'vflip_kp_noperm'):
         with pytest.raises(ValueError, match='needs one entry for each of the 4 keypoints'):
             flip(inputs, SEED)
         return
@@ -98,12 +115,28 @@ def test_matches_the_reference(case_name):
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
+    ('symmetry', 'arguments', 'message'),
     [
-        ({'probability': 1.5}, 'Received: 1.5'),
-        ({'keypoint_permutation': (1, 2)}, r'Received: \(1, 2\)'),
+        (RandomVerticalFlip, {'probability': 1.5}, r'RandomVerticalFlip.*Received: 1\.5'),
+        (
+            RandomRotation90,
+            {'keypoint_permutation': (1, 2)},
+            r'keypoint_rot_permutation.*Received: \(1, 2\)',
+        ),
     ],
 )
-def test_arguments_are_checked(arguments, message):
+def test_arguments_are_checked(symmetry, arguments, message):
     with pytest.raises(ValueError, match=message):
-        RandomHorizontalFlip(**arguments)
+        symmetry(**arguments)
+
+
+def test_visibilities_follow_the_permutation():
+    visibilities = tf.constant([[True, False]])
+    keypoints = {
+        F.GROUNDTRUTH_KEYPOINTS: tf.constant([[[0.1, 0.2], [0.3, 0.4]]]),
+        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: visibilities,
+    }
+    for symmetry in (RandomHorizontalFlip, RandomVerticalFlip, RandomRotation90):
+        flip = symmetry(probability=1.0, keypoint_permutation=(1, 0))
+        flipped = flip(keypoints, SEED)
+        np.testing.assert_array_equal(flipped[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[False, True]])

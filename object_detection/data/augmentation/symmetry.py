@@ -1,0 +1,76 @@
+"""Random mappings of an image onto a mirrored or turned one."""
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data.objects import Example
+
+Mappings = Mapping[str, Callable[[tf.Tensor], tf.Tensor]]
+
+
+class RandomSymmetry:
+    """Mirrors or turns an image, and what belongs to it, or leaves it; subclasses say how.
+
+    Args:
+      probability: of doing it, in [0, 1].
+      keypoint_permutation: which keypoint takes the place of each (left eye <-> right eye).
+
+    Raises:
+      ValueError: if the probability is not in [0, 1], or the permutation is none.
+    """
+
+    # Entry of an example -> what is done with it.
+    mappings: Mappings
+    # Name of the permutation in the config.
+    permutation_field = 'keypoint_flip_permutation'
+    # Whether examples with keypoints need a permutation.
+    needs_permutation = True
+
+    def __init__(self, *, probability: float = 0.5, keypoint_permutation: tuple[int, ...] = ()):
+        name = type(self).__name__
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(
+                f'{name}: probability must be between 0 and 1. Received: {probability}.'
+            )
+        if sorted(keypoint_permutation) != list(range(len(keypoint_permutation))):
+            raise ValueError(
+                f'{name}: {self.permutation_field} must hold every index from 0 on once. '
+                f'Received: {tuple(keypoint_permutation)}.'
+            )
+        self._probability = probability
+        self._permutation = tuple(keypoint_permutation)
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Maps `example`, or not.
+
+        Args:
+          example: image [H, W, C]; boxes and keypoints normalized to it; mask crops relative to
+            the boxes or full-size masks; those that are there.
+          seed: integer [2]; tells alone whether to do it.
+
+        Raises:
+          ValueError: if there are keypoints, and not as many as the permutation has.
+        """
+        present = {name: example[name] for name in self.mappings if name in example}
+        if F.GROUNDTRUTH_KEYPOINTS in present:
+            self._check_keypoints(present[F.GROUNDTRUTH_KEYPOINTS])
+        do_it = tf.random.stateless_uniform([], seed) < self._probability
+        return {**example, **tf.cond(do_it, lambda: self._map(present), lambda: dict(present))}
+
+    def _map(self, entries: Example) -> Example:
+        mapped = {name: self.mappings[name](value) for name, value in entries.items()}
+        for name in (F.GROUNDTRUTH_KEYPOINTS, F.GROUNDTRUTH_KEYPOINT_VISIBILITIES):
+            if self._permutation and name in mapped:
+                mapped[name] = tf.gather(mapped[name], self._permutation, axis=1)
+        return mapped
+
+    def _check_keypoints(self, keypoints: tf.Tensor) -> None:
+        if not self._permutation and not self.needs_permutation:
+            return
+        if keypoints.shape[1] != len(self._permutation):
+            raise ValueError(
+                f'{type(self).__name__}: {self.permutation_field} needs one entry for each of the '
+                f'{keypoints.shape[1]} keypoints. Received: {self._permutation}.'
+            )
