@@ -4,7 +4,6 @@ import logging
 import pathlib
 import subprocess
 import sys
-import types
 
 import click.testing
 import pytest
@@ -13,6 +12,7 @@ from absl import flags
 from object_detection import model_main_tf2
 from object_detection.cli import eval as eval_command
 from object_detection.cli import train as train_command
+from object_detection.training.job_options import EvalOptions, TrainOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -22,22 +22,15 @@ def calls(monkeypatch):
     """Records what the programs would run, instead of running it."""
     recorded = {}
 
-    def record(name, status=0):
+    def record(name, status):
         def function(*args, **kwargs):
             recorded[name] = (args, kwargs)
-            return types.SimpleNamespace(exit_status=status)
+            return status
 
         return function
 
-    monkeypatch.setattr('object_detection.training.jobs.read_config', record('config'))
-    monkeypatch.setattr('object_detection.training.jobs.show_log', lambda: None)
-    loop = types.ModuleType('loop')
-    loop.train = record('train', status=143)
-    loop.Intervals = lambda **values: values
-    monkeypatch.setitem(sys.modules, 'object_detection.training.loop', loop)
-    evaluate = types.ModuleType('evaluate')
-    evaluate.evaluate_directory = record('evaluate')
-    monkeypatch.setitem(sys.modules, 'object_detection.training.evaluate', evaluate)
+    monkeypatch.setattr('object_detection.training.jobs.run_training', record('train', 143))
+    monkeypatch.setattr('object_detection.training.jobs.run_evaluation', record('evaluate', 0))
     return recorded
 
 
@@ -46,7 +39,7 @@ def main(monkeypatch):
     """Runs model_main_tf2's `main` with flags of its own."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, 'FLAGS', values)
-    for kind in ('string', 'integer', 'bool', 'enum', 'multi_string'):
+    for kind in ('string', 'integer', 'float', 'bool', 'enum', 'multi_string'):
         define = getattr(flags, f'DEFINE_{kind}')
         monkeypatch.setattr(
             flags,
@@ -78,17 +71,16 @@ def test_training(main, calls):
         '--max_to_keep=0',
     )
     assert status == 143
-    args, options = calls['config']
-    assert args == ('a.config',)
-    assert options['for_what'] == 'train'
-    assert options['num_train_steps'] == 9
-    assert options['settings'] == ['train_config.batch_size=4', 'train_config.num_steps=5']
-    args, options = calls['train']
-    assert args[1] == 'dir'
-    assert options['intervals'] == {'log': 100, 'checkpoint': 3, 'evaluation': 0, 'call': 1}
-    assert options['record_summaries'] is False
-    assert options['precision'] == 'bfloat16'
-    assert options['max_to_keep'] is None
+    (config, model_dir, options), _ = calls['train']
+    assert (config, model_dir) == ('a.config', 'dir')
+    assert options == TrainOptions(
+        num_train_steps=9,
+        checkpoint_every_n=3,
+        record_summaries=False,
+        set=('train_config.batch_size=4', 'train_config.num_steps=5'),
+        precision='bfloat16',
+        max_to_keep=0,
+    )
     assert 'evaluate' not in calls
 
 
@@ -102,35 +94,18 @@ def test_training(main, calls):
 )
 def test_forms_of_boolean_flags(main, calls, argument, value):
     main(argument)
-    assert calls['train'][1]['record_summaries'] is value
-
-
-def test_evaluation_during_training(main, calls):
-    main('--eval_every_n_steps=5')
-    assert calls['config'][1]['for_what'] == 'train and eval'
-    assert calls['train'][1]['intervals']['evaluation'] == 5
+    assert calls['train'][0][2].record_summaries is value
 
 
 def test_evaluation_only(main, calls):
-    assert main('--checkpoint_dir=there', '--eval_timeout=7') == 0
-    assert calls['config'][1]['for_what'] == 'eval'
-    args, options = calls['evaluate']
-    assert args[1] == 'there'
-    assert options['output_dir'] == 'dir'
-    assert options['timeout'] == 7
+    assert main('--checkpoint_dir=there', '--eval_timeout=7', '--run_once') == 0
+    assert calls['evaluate'][0] == (
+        'a.config',
+        'there',
+        'dir',
+        EvalOptions(eval_timeout=7, run_once=True),
+    )
     assert 'train' not in calls
-
-
-def test_evaluation_once(main, calls):
-    main('--checkpoint_dir=there', '--run_once')
-    assert calls['evaluate'][1]['timeout'] == 0
-
-
-@pytest.mark.parametrize('argument', ['--use_tpu', '--num_workers=2', '--tpu_name=x'])
-def test_several_devices_are_rejected(main, calls, argument):
-    with pytest.raises(ValueError, match='not supported yet'):
-        main(argument)
-    assert not calls
 
 
 def test_a_flag_that_would_have_no_effect_is_rejected(main, calls):
@@ -141,12 +116,11 @@ def test_a_flag_that_would_have_no_effect_is_rejected(main, calls):
 
 
 def test_tfod_train(calls):
-    arguments = '--config a.config --model_dir dir --num_train_steps 9 --seed 3 --set a.b=1'
+    arguments = '--config a.config --model_dir dir --num_epochs 1.5 --seed 3 --set a.b=1 --use_tpu'
     result = click.testing.CliRunner().invoke(train_command.command, arguments.split())
     assert result.exit_code == 143
-    assert calls['config'][1]['settings'] == ('a.b=1',)
-    assert calls['train'][1]['seed'] == 3
-    assert calls['train'][1]['max_to_keep'] == 7
+    options = TrainOptions(num_epochs=1.5, seed=3, set=('a.b=1',), use_tpu=True)
+    assert calls['train'][0] == ('a.config', 'dir', options)
 
 
 @pytest.mark.parametrize('is_prefix', [False, True])
@@ -155,8 +129,12 @@ def test_tfod_eval(calls, tmp_path, is_prefix):
     arguments = ['--config', 'a.config', '--checkpoint_dir', str(path), '--run_once']
     result = click.testing.CliRunner().invoke(eval_command.command, arguments)
     assert result.exit_code == 0, result.output
-    assert calls['evaluate'][1]['output_dir'] == str(tmp_path)
-    assert calls['evaluate'][1]['timeout'] == 0
+    assert calls['evaluate'][0] == (
+        'a.config',
+        str(path),
+        str(tmp_path),
+        EvalOptions(run_once=True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,6 +152,19 @@ def test_runs_as_a_module_and_as_a_file(command, tmp_path):
     assert result.returncode == 1
     assert result.stderr.startswith('Error: missing.config')
     assert not list(tmp_path.iterdir())
+
+
+def test_flags_of_the_other_job_are_told(main, calls, capsys):
+    main('--eval_timeout=7', '--seed=1')
+    assert capsys.readouterr().err == (
+        '--eval_timeout has no effect without --checkpoint_dir, which this training lacks.\n'
+    )
+    main('--checkpoint_dir=there', '--eval_timeout=7', '--noevaluate', '--seed=1')
+    told = capsys.readouterr().err.splitlines()
+    assert told == [
+        f'--{name} has no effect on an evaluation (--checkpoint_dir).'
+        for name in ('evaluate', 'seed')
+    ]
 
 
 def test_help_imports_no_tensorflow():

@@ -53,6 +53,7 @@ def one_batch(num_classes: int) -> tf.data.Dataset:
     example = {
         InputFields.IMAGE: pixels.astype(np.float32),
         InputFields.TRUE_IMAGE_SHAPE: np.array([SIZE, SIZE, 3], np.int32),
+        InputFields.SOURCE_ID: np.array('0'),
         InputFields.GROUNDTRUTH_BOXES: np.array([[0.1, 0.1, 0.6, 0.7]], np.float32),
         InputFields.GROUNDTRUTH_CLASSES: np.eye(1, num_classes, dtype=np.float32),
         InputFields.GROUNDTRUTH_WEIGHTS: np.ones(1, np.float32),

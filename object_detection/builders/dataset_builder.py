@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import image_resizer_builder, preprocessor_builder
-from object_detection.config import unsupported
+from object_detection.config import class_weights, unsupported
 from object_detection.core.fields import InputFields
 from object_detection.data import label_map, pipeline
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
@@ -71,6 +71,7 @@ def build_train(
             map(preprocessor_builder.build, train_config.data_augmentation_options)
         ),
         merge_multiple_label_boxes=train_config.merge_multiple_label_boxes,
+        class_weight=train_config.class_weight,
     )
     records = read_records(
         reader,
@@ -270,7 +271,7 @@ def _tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Ten
     return tell
 
 
-def _transform(model, reader, **options) -> ExampleTransform:
+def _transform(model, reader, *, class_weight=(), **options) -> ExampleTransform:
     """Builds the transform for the detector that `model` (a DetectionModel) describes."""
     kind = model.WhichOneof('model')
     if kind is None:
@@ -284,6 +285,9 @@ def _transform(model, reader, **options) -> ExampleTransform:
     if kind == 'faster_rcnn':
         options['mask_crop_size'] = config.groundtruth_mask_crop_size
     return ExampleTransform(
+        class_weights=class_weights.resolve(
+            class_weight, reader.label_map_path, config.num_classes
+        ),
         resizer=image_resizer_builder.build(config.image_resizer),
         num_classes=config.num_classes,
         max_number_of_boxes=reader.max_number_of_boxes,

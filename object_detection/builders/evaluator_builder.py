@@ -1,24 +1,44 @@
-"""Builds the evaluators that an EvalConfig names."""
+"""Builds the evaluators that an EvalConfig names, and tells which metrics they give."""
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from object_detection.config import files, model_rules
+from object_detection.data import label_map
 from object_detection.evaluation.coco import CocoEvaluator
+from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.protos import eval_pb2
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
 
 IOU_TYPES = {'coco_detection_metrics': 'bbox', 'coco_mask_metrics': 'segm'}
 
+# By the stage of the model that they are of.
+_LOSSES = {
+    1: ('Loss/RPNLoss/localization_loss', 'Loss/RPNLoss/objectness_loss'),
+    2: (
+        'Loss/BoxClassifierLoss/localization_loss',
+        'Loss/BoxClassifierLoss/classification_loss',
+    ),
+    3: ('Loss/BoxClassifierLoss/mask_loss',),
+}
+_LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
+
 
 def build(
-    eval_config: eval_pb2.EvalConfig, categories: Sequence[Mapping[str, Any]]
+    eval_config: eval_pb2.EvalConfig,
+    categories: Sequence[Mapping[str, Any]],
+    annotations: CocoAnnotations | None = None,
 ) -> list[CocoEvaluator]:
     """Builds one evaluator for each metrics set, in their order.
 
     Args:
       eval_config: `metrics_set` names the sets; coco_detection_metrics if there is none.
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
+      annotations: ground truth in place of that of the records.
 
     Raises:
       ValueError: for a metrics set that is not supported.
@@ -49,6 +69,51 @@ def build(
             per_category=eval_config.include_metrics_per_category,
             all_per_category=eval_config.all_metrics_per_category,
             super_categories=super_categories,
+            annotations=annotations,
         )
         for name in names
     ]
+
+
+def read_annotations(
+    path: str, label_map_path: str, *, is_complete: bool = True
+) -> CocoAnnotations:
+    """Reads the ground truth of a COCO annotation file for the classes of a label map.
+
+    Args:
+      path: of the annotation file.
+      label_map_path: of the label map.
+      is_complete: see `CocoAnnotations`.
+
+    Raises:
+      OSError: if there is no such file.
+      ValueError: if it is no COCO annotation file, or a class has no category in it.
+    """
+    try:
+        document = json.loads(files.read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f'{path}: expected a JSON file. Received: {error}.') from error
+    classes = defaultdict(list)
+    for text, label in label_map.load(label_map_path).text_to_id.items():
+        if label > 0:  # 0 is the background
+            classes[label].append(text)
+    return CocoAnnotations(document, path, classes, is_complete=is_complete)
+
+
+def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> list[str]:
+    """Returns the names of the metrics and losses that the evaluation of a reader gives."""
+    reader = pipeline_config.eval_input_reader[reader_index]
+    categories = label_map.load(reader.label_map_path).categories
+    evaluators = build(pipeline_config.eval_config, categories)
+    names = [name for evaluator in evaluators for name in evaluator.evaluate()]
+    stages = pipeline_config.model.faster_rcnn.number_of_stages
+    if has_losses(pipeline_config, reader_index):
+        names += [name for stage, losses in _LOSSES.items() if stage <= stages for name in losses]
+        names += _LOSSES_OF_ALL
+    return names
+
+
+def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
+    """Whether a reader loads what the losses need; those of a mask head need masks."""
+    reader = pipeline_config.eval_input_reader[reader_index]
+    return reader.load_instance_masks or not model_rules.has_masks(pipeline_config.model)

@@ -55,19 +55,18 @@ OPTIMIZER_BUILDERS = {
 
 
 def build(config: optimizer_pb2.Optimizer) -> optimizers.Optimizer:
-    """Builds an optimizer.
+    """Builds an optimizer, which keeps averages of the weights if the config does not say no.
+
+    The factors of learning rates are not its affair, but that of `Optimizer.build`, which knows the
+    variables.
 
     Raises:
-      ValueError: if no optimizer or learning rate is set, a schedule contradicts itself, or moving
-        averages are asked for, which are not supported yet.
+      ValueError: if no optimizer or learning rate is set, a schedule contradicts itself, or the
+        decay of the averages is outside [0, 1].
     """
     optimizer = build_oneof(config, 'optimizer', OPTIMIZER_BUILDERS)
     if config.use_moving_average:
-        raise ValueError(
-            'train_config.optimizer.use_moving_average: moving averages of the weights are not '
-            'supported yet; set use_moving_average: false (the default of the field is true). '
-            f'Received: {"true" if config.HasField("use_moving_average") else "nothing"}.'
-        )
+        return optimizers.Averaging(optimizer, decay=config.moving_average_decay)
     return optimizer
 
 

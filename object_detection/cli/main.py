@@ -10,10 +10,14 @@ import click
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
     'demo': 'Run the main job on generated data, printing each command.',
+    'data': 'Download a public data set, and convert it.',
+    'weights': 'Download ImageNet weights of backbones.',
     'convert': 'Convert a data set to sharded TFRecords and a label map.',
     'config': 'Check a pipeline config, or show it with all defaults.',
+    'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',
     'eval': 'Evaluate the checkpoints of a training.',
+    'checkpoint': 'List the variables of a checkpoint or weights file.',
     'export': 'Export a checkpoint as a SavedModel.',
     'predict': 'Detect objects in images with an exported model.',
 }

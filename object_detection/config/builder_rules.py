@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.config import model_rules, quiet_import
+from object_detection.config import evaluation_rules, model_rules, quiet_import
 from object_detection.data import label_map
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -40,20 +40,28 @@ def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the evaluators, made for the classes of each reader, object to."""
-    from object_detection.builders.evaluator_builder import IOU_TYPES  # loads the COCO engine
+    from object_detection.builders import evaluator_builder  # loads the COCO engine
 
     config = pipeline.eval_config
-    unknown = [name for name in config.metrics_set if name not in IOU_TYPES]
+    unknown = [name for name in config.metrics_set if name not in evaluator_builder.IOU_TYPES]
     if unknown:
         yield (
-            f'eval_config.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
+            f'eval_config.metrics_set: expected some of {", ".join(evaluator_builder.IOU_TYPES)}. '
             f'Received: {", ".join(unknown)}.'
         )
         return
     for index, reader in enumerate(pipeline.eval_input_reader):
         path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'
         categories = label_map.load(reader.label_map_path).categories
-        yield from _builds('evaluator', config, path, categories)
+        problems = list(_builds('evaluator', config, path, categories))
+        yield from problems
+        if problems:
+            return
+    known = {
+        name: evaluator_builder.metric_names(pipeline, index)
+        for index, name in enumerate(evaluation_rules.reader_names(pipeline))
+    }
+    yield from evaluation_rules.check_metrics(pipeline, known)
 
 
 def _builds(concept: str, config: Message, path: str, *arguments: object) -> Iterator[str]:

@@ -6,11 +6,21 @@ The fields that nothing reads at all are in `unsupported`; what is here depends 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from object_detection.config import model_rules, unsupported
+from object_detection.config import model_rules, schedule_cautions, unsupported
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
+_AVERAGES = (
+    'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
+    'false keeps none'
+)
+_NOT_FINE_TUNED = 'there is no train_config.fine_tune_checkpoint'
+_FINE_TUNING = (
+    'fine_tune_checkpoint_type',
+    'from_detection_checkpoint',
+    'load_all_detection_checkpoint_vars',
+)
 
 
 def warn(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> None:
@@ -21,7 +31,8 @@ def warn(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> None:
             fields[reason].append(path)
     unsupported.warn_once(fields)
     if 'train_config' in parts:
-        _warn_of_steps_without_learning(pipeline.train_config)
+        for sentence in schedule_cautions.find(pipeline.train_config):
+            unsupported.log_once(sentence)
 
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
@@ -36,17 +47,15 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         if reader.num_keypoints:
             path = f'eval_input_reader[{index}].num_keypoints'
             yield 'eval_input_reader', path, _UNUSED_KEYPOINTS
-
-
-def _warn_of_steps_without_learning(config) -> None:
-    kind = config.optimizer.WhichOneof('optimizer')
-    rate = getattr(config.optimizer, kind).learning_rate if kind else None
-    if rate is None or rate.WhichOneof('learning_rate') != 'cosine_decay_learning_rate':
-        return
-    total = rate.cosine_decay_learning_rate.total_steps
-    if config.num_steps > total:
-        path = f'train_config.optimizer.{kind}.learning_rate.cosine_decay_learning_rate.total_steps'
-        unsupported.log_once(
-            f'train_config.num_steps is {config.num_steps}, but {path} is {total}: the learning '
-            f'rate is 0 for the last {config.num_steps - total} steps.'
-        )
+    if not pipeline.train_config.fine_tune_checkpoint:
+        for name in _FINE_TUNING:
+            if getattr(pipeline.train_config, name):
+                yield 'train_config', f'train_config.{name}', _NOT_FINE_TUNED
+    asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
+    if (
+        asks.HasField('use_moving_averages')
+        and not asks.use_moving_averages
+        and keeps.use_moving_average
+        and pipeline.HasField('train_config')
+    ):
+        yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES

@@ -6,6 +6,7 @@ an error of TensorFlow that names no field.
 
 import dataclasses
 import itertools
+import math
 import struct
 from collections.abc import Iterator
 
@@ -16,12 +17,17 @@ from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
+# Records with objects that are looked at in any case.
+_FEWEST = 8
 # Records with objects after which a reader without any mask is told.
 _MOST_WITHOUT_MASKS = 20
 # Records that are looked through for a class of the label map. As a rule the first has one; many
 # are needed where a label map takes a rare class alone.
 _MOST_WITHOUT_CLASS = 5000
 _MOST_NAMES = 5
+# Annotators draw a little over the border; what is further off was never normalized.
+_LOWEST, _HIGHEST = -0.5, 1.5
+_SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 
 _HEADER = struct.Struct('<QI')  # length of a record and its checksum
 _FOOTER_SIZE = 4
@@ -34,13 +40,15 @@ class _UnreadableError(Exception):
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the first records of `train_input_reader` contradict."""
-    yield from _reader(pipeline.train_input_reader, 'train_input_reader')
+    yield from _reader(
+        pipeline, pipeline.train_input_reader, 'train_input_reader', needs_objects=True
+    )
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the first records of every `eval_input_reader` contradict."""
     for index, reader in enumerate(pipeline.eval_input_reader):
-        yield from _reader(reader, f'eval_input_reader[{index}]')
+        yield from _reader(pipeline, reader, f'eval_input_reader[{index}]')
 
 
 @dataclasses.dataclass
@@ -51,9 +59,12 @@ class _Seen:
     mask_type: str | None = None
     texts: dict[str, None] = dataclasses.field(default_factory=dict)
     has_known_class: bool = False
+    box_problems: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, features, known: dict[str, int]) -> None:
         self.count += 1
+        problem = _box_problem(features)
+        self.box_problems += [f'{_name(features)}: {problem}'] if problem else []
         masks = features.get('image/object/mask')
         if masks is not None and masks.bytes_list.value:
             self.mask_type = self.mask_type or 'PNG_MASKS'
@@ -65,24 +76,42 @@ class _Seen:
         self.has_known_class |= not texts or not known.keys().isdisjoint(texts)
 
 
-def _reader(reader: InputReader, path: str) -> Iterator[str]:
+def _reader(
+    pipeline: TrainEvalPipelineConfig,
+    reader: InputReader,
+    path: str,
+    *,
+    needs_objects: bool = False,
+) -> Iterator[str]:
     known = label_map.load(reader.label_map_path).text_to_id if reader.label_map_path else None
-    if known is None and not reader.load_instance_masks:
-        return
-    seen = _Seen(has_known_class=known is None)
+    seen, looked_at = _Seen(has_known_class=known is None), 0
     try:
         for features in itertools.islice(_features(reader), _MOST_WITHOUT_CLASS):
-            if not features['image/object/bbox/ymin'].float_list.value:
+            looked_at += 1
+            if not features[_SIDES[0]].float_list.value:
                 continue
             seen.add(features, known or {})
+            problem = _label_problem(features, known, pipeline)
+            if problem:
+                yield f'{path}, {_name(features)}: {problem}'
+                return
             needs_masks = reader.load_instance_masks and seen.mask_type is None
-            if seen.has_known_class and not (needs_masks and seen.count < _MOST_WITHOUT_MASKS):
+            needs_more = seen.count < (_MOST_WITHOUT_MASKS if needs_masks else _FEWEST)
+            if seen.has_known_class and not needs_more:
                 break
     except _UnreadableError as error:
         yield f'{path}.tf_record_input_reader.input_path: {error}.'
         return
     if not seen.count:
+        if needs_objects and looked_at:
+            yield (
+                f'{path}.tf_record_input_reader.input_path: expected records with objects '
+                f'({_SIDES[0]} and so on). Received: none in the first {looked_at} records.'
+            )
         return
+    # A few wrong boxes are left out and told in training; that most are is a mistake of the data.
+    if 2 * len(seen.box_problems) > seen.count:
+        yield f'{path}, {seen.box_problems[0]}'
     if reader.load_instance_masks:
         yield from _masks(reader, path, seen)
     if not seen.has_known_class:
@@ -91,6 +120,56 @@ def _reader(reader: InputReader, path: str) -> Iterator[str]:
             f'{seen.count} records with objects. They have {_listed(seen.texts)}; the label map '
             f'has {_listed(known)}.'
         )
+
+
+def _box_problem(features) -> str | None:
+    sides = [features[side].float_list.value for side in _SIDES]
+    if len({len(values) for values in sides}) > 1:
+        return f'expected as many values of each side of the boxes. Received: {_lengths(sides)}.'
+    if not all(map(math.isfinite, itertools.chain(*sides))):
+        return 'expected finite coordinates of the boxes. Received: NaN or infinity.'
+    lowest, highest = min(map(min, sides)), max(map(max, sides))
+    if lowest >= _LOWEST and highest <= _HIGHEST:
+        ymin, xmin, ymax, xmax = sides
+        if all(ymin[n] > ymax[n] or xmin[n] > xmax[n] for n in range(len(ymin))):
+            return (
+                f'expected boxes with ymin < ymax and xmin < xmax. Received: {len(ymin)} boxes of '
+                'the other order; are the sides swapped?'
+            )
+        return None
+    return (
+        'expected boxes normalized to the image, 0..1. Received: coordinates from '
+        f'{lowest:g} to {highest:g}; divide pixels by the height and width of the image.'
+    )
+
+
+def _lengths(sides) -> str:
+    return ', '.join(
+        f'{len(values)} {name.rpartition("/")[2]}'
+        for name, values in zip(_SIDES, sides, strict=True)
+    )
+
+
+def _label_problem(features, known, pipeline: TrainEvalPipelineConfig) -> str | None:
+    if known is not None and _texts(features):
+        return None  # Found by their texts.
+    labels = features['image/object/class/label'].int64_list.value
+    kind = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
+    if not labels or not num_classes or (max(labels) <= num_classes and 0 not in labels):
+        return None
+    if max(labels) <= num_classes:
+        return 'expected labels from 1 on, as 0 is the background. Received: label 0.'
+    return (
+        f'expected labels up to model.{kind}.num_classes = {num_classes}. '
+        f'Received: label {max(labels)}.'
+    )
+
+
+def _name(features) -> str:
+    values = features['image/source_id'].bytes_list.value
+    source_id = values[0].decode(errors='replace') if values else ''
+    return f'record with source id {source_id!r}' if source_id else 'a record without source id'
 
 
 def _masks(reader: InputReader, path: str, seen: _Seen) -> Iterator[str]:

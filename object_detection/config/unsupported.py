@@ -44,12 +44,9 @@ def _warning(reason: str, *harmless: Any) -> Unsupported:
     return Unsupported(WARNING, reason, harmless or None)
 
 
-_NO_STEP = _error('this augmentation is not built yet; random_horizontal_flip is')
-_ONE_PROCESS = _warning('gradients are always averaged over all replicas, synchronously')
+_NO_STEP = _error('this augmentation is not built yet')
+_SYNCHRONOUS = _warning('gradients are always averaged over all replicas, synchronously')
 _TF_DATA = _warning('tf.data replaced the queues that it sized')
-_FINE_TUNING = _warning(
-    'it only says how fine_tune_checkpoint, which is not supported yet, is read'
-)
 _NO_PICTURE_FOLDER = _warning('pictures go to TensorBoard, and into files by `tfod predict`')
 _KEYPOINTS = _error('keypoints are not built yet')
 _ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
@@ -116,20 +113,15 @@ _MODEL = {
 }
 
 _TRAINING = {
-    'TrainConfig.sync_replicas': _ONE_PROCESS,
-    'TrainConfig.replicas_to_aggregate': _ONE_PROCESS,
-    'TrainConfig.startup_delay_steps': _ONE_PROCESS,
-    'TrainConfig.fine_tune_checkpoint': _error(
-        'fine-tuning is not built yet; leave it empty to train from scratch'
+    'TrainConfig.sync_replicas': _SYNCHRONOUS,
+    'TrainConfig.replicas_to_aggregate': _SYNCHRONOUS,
+    'TrainConfig.startup_delay_steps': _SYNCHRONOUS,
+    'TrainConfig.fine_tune_checkpoint_version': _warning(
+        'how fine_tune_checkpoint is stored is seen in its files', 2
     ),
-    'TrainConfig.fine_tune_checkpoint_type': _FINE_TUNING,
-    'TrainConfig.fine_tune_checkpoint_version': _FINE_TUNING,
-    'TrainConfig.from_detection_checkpoint': _FINE_TUNING,
-    'TrainConfig.load_all_detection_checkpoint_vars': _FINE_TUNING,
-    'TrainConfig.run_fine_tune_checkpoint_dummy_computation': _FINE_TUNING,
-    'TrainConfig.bias_grad_multiplier': _error('gradients of biases are not scaled', 0.0, 1.0),
-    'TrainConfig.update_trainable_variables': _error('choosing variables is not built yet'),
-    'TrainConfig.freeze_variables': _error('choosing variables is not built yet'),
+    'TrainConfig.run_fine_tune_checkpoint_dummy_computation': _warning(
+        'all variables exist before fine_tune_checkpoint is read', True
+    ),
     'TrainConfig.batch_queue_capacity': _TF_DATA,
     'TrainConfig.num_batch_queue_threads': _TF_DATA,
     'TrainConfig.prefetch_queue_capacity': _TF_DATA,
@@ -140,7 +132,6 @@ _TRAINING = {
     ),
     'TrainConfig.retain_original_images': _warning('training needs no original images'),
     'TrainConfig.summarize_gradients': _warning('gradients are not summarized'),
-    'Optimizer.moving_average_decay': _warning('averages of weights are not built yet'),
 }
 
 _AUGMENTATION = {
@@ -169,8 +160,6 @@ _AUGMENTATION = {
         'ssd_random_crop_pad',
         'ssd_random_crop_fixed_aspect_ratio',
         'ssd_random_crop_pad_fixed_aspect_ratio',
-        'random_vertical_flip',
-        'random_rotation90',
         'rgb_to_gray',
         'convert_class_logits_to_softmax',
         'random_absolute_pad_image',
@@ -210,7 +199,9 @@ _READING = {
 }
 
 _EVALUATION = {
-    'EvalConfig.num_examples': _warning('all examples are evaluated'),
+    'EvalConfig.num_examples': _warning(
+        'all examples are evaluated, or those that eval_samples limits them to'
+    ),
     'EvalConfig.eval_interval_secs': _warning('each checkpoint is evaluated as it appears'),
     'EvalConfig.max_evals': _warning('evaluation ends with the last checkpoint'),
     'EvalConfig.save_graph': _warning('graphs are not written'),
@@ -218,7 +209,12 @@ _EVALUATION = {
     'EvalConfig.keep_image_id_for_visualization_export': _NO_PICTURE_FOLDER,
     'EvalConfig.eval_master': _warning('evaluation runs in this process'),
     'EvalConfig.ignore_groundtruth': _error('metrics need ground truth; use `tfod predict`'),
-    'EvalConfig.use_moving_averages': _error('averages of weights are not built yet'),
+    # What its values say against what happens is looked at by `training_rules` and `cautions`.
+    'EvalConfig.use_moving_averages': _warning(
+        'averages are evaluated wherever train_config.optimizer.use_moving_average keeps them',
+        True,
+        False,
+    ),
     'EvalConfig.eval_instance_masks': _warning('metrics_set says what is evaluated'),
     'EvalConfig.skip_scores': _warning('scores are always drawn'),
     'EvalConfig.skip_labels': _warning('labels are always drawn'),

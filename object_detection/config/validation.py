@@ -9,30 +9,47 @@ from collections.abc import Callable, Collection, Iterator
 from object_detection.config import (
     builder_rules,
     cautions,
+    evaluation_rules,
     files,
+    fine_tune_rules,
     model_rules,
     records,
+    training_rules,
     unsupported,
     walk,
 )
 from object_detection.config.errors import ConfigError
+from object_detection.config.evaluation_rules import MASK_METRICS
 from object_detection.data import label_map
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
+# Augmentation step -> its field that says which keypoint takes the place of which.
+_KEYPOINT_FLIPS = {
+    'random_horizontal_flip': 'keypoint_flip_permutation',
+    'random_vertical_flip': 'keypoint_flip_permutation',
+    'random_rotation90': 'keypoint_rot_permutation',
+}
 PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
-MASK_METRICS = 'coco_mask_metrics'
 
 Rule = Callable[[TrainEvalPipelineConfig], Iterator[str]]
 
 
-def validate(pipeline: TrainEvalPipelineConfig, *, for_what: str | Collection[str]) -> None:
+def validate(
+    pipeline: TrainEvalPipelineConfig,
+    *,
+    for_what: str | Collection[str],
+    prepare: Callable[[], None] = lambda: None,
+    resumes: bool = False,
+) -> None:
     """Checks the parts of a config that a purpose needs; warns of set fields without effect.
 
     Args:
       pipeline: the config, overrides applied.
       for_what: one or several of `PURPOSES`.
+      prepare: called after the checks that need no TensorFlow.
+      resumes: whether a training goes on from a checkpoint, so that it reads no other one.
 
     Raises:
       ConfigError: listing every problem of a stage, each with the path of its field.
@@ -46,8 +63,11 @@ def validate(pipeline: TrainEvalPipelineConfig, *, for_what: str | Collection[st
     unsupported.warn_once(findings.warnings)
     problems = findings.errors + list(_placeholders(pipeline, parts))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
+        if rules is _BUILDER_RULES:
+            prepare()
         for rule in dict.fromkeys(rule for purpose in purposes for rule in rules[purpose]):
-            problems += rule(pipeline)
+            if not (resumes and rule is _fine_tuning):
+                problems += rule(pipeline)
         _raise_if_any(problems)
     cautions.warn(pipeline, parts)
 
@@ -78,11 +98,22 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.train_config
     if config.batch_size < 1:
         yield f'train_config.batch_size: expected at least 1. Received: {config.batch_size}.'
-    if config.num_steps < 1:
+    if config.num_steps < 1 and not config.HasField('num_epochs'):
         yield (
             'train_config.num_steps: expected the number of steps to train, there or as '
-            '--num_train_steps. Received: 0.'
+            '--num_train_steps (or epochs: train_config.num_epochs, --num_epochs). Received: 0.'
         )
+    if config.HasField('num_epochs'):
+        if config.num_steps:
+            yield (
+                'train_config.num_steps, train_config.num_epochs: expected one of them. '
+                f'Received: {config.num_steps} and {config.num_epochs:g}.'
+            )
+        if config.num_epochs <= 0:
+            yield (
+                'train_config.num_epochs: expected a positive number. '
+                f'Received: {config.num_epochs:g}.'
+            )
     if config.gradient_clipping_by_norm < 0:
         yield (
             'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
@@ -95,17 +126,26 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from _optimizer(config)
 
 
+def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if PLACEHOLDER not in pipeline.train_config.fine_tune_checkpoint:
+        yield from fine_tune_rules.check(pipeline)
+
+
 def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     count = pipeline.train_input_reader.num_keypoints
     for index, step in enumerate(pipeline.train_config.data_augmentation_options):
-        flip = step.random_horizontal_flip
-        is_flip = step.WhichOneof('preprocessing_step') == 'random_horizontal_flip'
-        if count and is_flip and len(flip.keypoint_flip_permutation) != count:
+        kind = step.WhichOneof('preprocessing_step')
+        if not count or kind not in _KEYPOINT_FLIPS:
+            continue
+        field = _KEYPOINT_FLIPS[kind]
+        permutation = list(getattr(getattr(step, kind), field))
+        # Turned keypoints stay what they are, unless the config says otherwise.
+        if len(permutation) != count and (permutation or kind != 'random_rotation90'):
             yield (
-                f'train_config.data_augmentation_options[{index}].random_horizontal_flip.'
-                f'keypoint_flip_permutation: expected one entry for each of the {count} keypoints '
+                f'train_config.data_augmentation_options[{index}].{kind}.'
+                f'{field}: expected one entry for each of the {count} keypoints '
                 '(train_input_reader.num_keypoints), the one that takes its place. '
-                f'Received: {list(flip.keypoint_flip_permutation)}.'
+                f'Received: {permutation}.'
             )
 
 
@@ -157,6 +197,8 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
             '(model.faster_rcnn.number_of_stages is not 3).'
         )
+    if pipeline.eval_input_reader:
+        yield from evaluation_rules.check(pipeline)
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -205,8 +247,8 @@ _PARTS = {
 }
 
 _RULES: dict[str, tuple[Rule, ...]] = {
-    'train': (model_rules.check, _train_config, _train_input),
-    'eval': (model_rules.check, _eval_config, _eval_input),
+    'train': (model_rules.check, _train_config, _fine_tuning, _train_input, training_rules.check),
+    'eval': (model_rules.check, _eval_config, _eval_input, training_rules.check_averages),
     'export': (model_rules.check,),
 }
 

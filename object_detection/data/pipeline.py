@@ -45,6 +45,8 @@ class ExampleTransform:
         examples without masks.
       augmentations: functions (example, seed) -> example, in order, on the image as decoded.
       merge_multiple_label_boxes: make one k-hot object of objects with the same box.
+      class_weights: K factors of the objects' weights, the largest where an object has several
+        classes; () changes none.
       for_evaluation: add the exact ground truth (`evaluation_*`).
     """
 
@@ -54,7 +56,15 @@ class ExampleTransform:
     mask_crop_size: int = 112
     augmentations: tuple[Callable[[Example, tf.Tensor], Example], ...] = ()
     merge_multiple_label_boxes: bool = False
+    class_weights: tuple[float, ...] = ()
     for_evaluation: bool = False
+
+    def __post_init__(self):
+        if len(self.class_weights) not in (0, self.num_classes):
+            raise ValueError(
+                f'ExampleTransform: expected {self.num_classes} class_weights, or none. '
+                f'Received: {len(self.class_weights)}.'
+            )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Transforms what `ExampleDecoder` returns.
@@ -89,6 +99,8 @@ class ExampleTransform:
         example = self._one_hot(example)
         if self.merge_multiple_label_boxes:
             example = objects.merge_same_boxes(example)
+        if self.class_weights:
+            example = self._weigh(example)
         num_valid = _count(example)
         example = objects.select(example, tf.range(tf.minimum(num_valid, self.max_number_of_boxes)))
         outputs[F.NUM_EXCESS_OBJECTS] = num_valid - _count(example)
@@ -117,6 +129,11 @@ class ExampleTransform:
         with tf.control_dependencies([check] if check is not None else []):
             one_hot = tf.one_hot(classes - 1, self.num_classes)
         return {**example, F.GROUNDTRUTH_CLASSES: one_hot}
+
+    def _weigh(self, example: Example) -> Example:
+        classes = example[F.GROUNDTRUTH_CLASSES]  # [n, K]
+        factors = tf.reduce_max(classes * tf.constant(self.class_weights, tf.float32), axis=1)
+        return {**example, F.GROUNDTRUTH_WEIGHTS: example[F.GROUNDTRUTH_WEIGHTS] * factors}
 
     def _load_masks(self, example: Example) -> Example:
         example = dict(example)

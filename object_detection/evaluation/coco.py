@@ -1,16 +1,21 @@
 """COCO's metrics of boxes and of instance masks (https://cocodataset.org/#detection-eval)."""
 
-import io
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
-from pycocotools import mask as mask_api
 
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.evaluation import detections as image_detections
+from object_detection.evaluation.coco_annotations import CocoAnnotations
+from object_detection.evaluation.instances import (
+    Instances,
+    box_areas,
+    encode_png,
+    mask_areas,
+)
 
 _PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
 _AGNOSTIC_CATEGORIES = ({'id': 1, 'name': 'object'},)
@@ -44,32 +49,14 @@ _METRICS = {
 }
 
 
-class _Instances(NamedTuple):
-    """Objects of one image, annotated or detected.
-
-    Attributes:
-      boxes: float64 [n, 4], pixels of the original image.
-      classes: int64 [n], 1-based.
-      areas: float64 [n], pixels.
-      masks: n encoded masks, or None.
-      scores: float [n] of detections, or None.
-      is_crowd: bool [n] of annotations, or None.
-    """
-
-    boxes: np.ndarray
-    classes: np.ndarray
-    areas: np.ndarray
-    masks: list[bytes] | None = None
-    scores: np.ndarray | None = None
-    is_crowd: np.ndarray | None = None
-
-
 class _Image(NamedTuple):
-    source_id: str
+    """An evaluated image; `image_id` is its source id, or its id in the annotation file."""
+
+    image_id: Any
     height: int
     width: int
-    annotated: _Instances
-    detected: _Instances
+    annotated: Instances
+    detected: Instances
 
 
 class CocoEvaluator:
@@ -87,6 +74,7 @@ class CocoEvaluator:
       all_per_category: whether to add all twelve metrics by category; implies `per_category`.
       super_categories: name -> names of its categories; adds the plain mean over them, in which,
         as in the reference, a category without annotations counts as -1.
+      annotations: ground truth that is compared with in place of that of the batches.
 
     Raises:
       ValueError: if `iou_type` is unknown, an id or a name occurs twice in `categories`, or a super
@@ -101,6 +89,7 @@ class CocoEvaluator:
         per_category: bool = False,
         all_per_category: bool = False,
         super_categories: Mapping[str, Sequence[str]] | None = None,
+        annotations: CocoAnnotations | None = None,
     ):
         if iou_type not in _PREFIXES:
             raise ValueError(
@@ -112,12 +101,13 @@ class CocoEvaluator:
         self._iou_type = iou_type
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
+        self._annotations = annotations
         self.clear()
 
     def clear(self) -> None:
         """Forgets all images."""
         self._images: list[_Image] = []
-        self._source_ids: set[str] = set()
+        self._image_ids: set[Any] = set()
         self._class_agnostic: bool | None = None
         self._reported: set[str] = set()
 
@@ -129,24 +119,28 @@ class CocoEvaluator:
             [B, 2] and the evaluation_* entries of an evaluation data set: boxes [B, G, 4]
             normalized to the original image, classes [B, G] 1-based, is_crowd [B, G], area [B, G]
             (0 = not recorded), masks [B, G] encoded PNG of the original size ('segm' only),
-            num_evaluation_boxes [B].
+            num_evaluation_boxes [B]. With `annotations`, only the first two are read.
           detections: what the detector's `postprocess` returns, as numpy: classes 0-based, boxes
             normalized to the true image. Without detection_classes (a detector of one stage) all
             objects count as one category.
 
         Raises:
-          ValueError: if masks are scored and one side has none, or a mask has another size than its
-            image.
+          ValueError: if masks are scored and one side has none, a mask has another size than its
+            image, or `annotations` has no such image.
         """
         self._check_entries(batch, detections)
         shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
         found = image_detections.unbatch(detections, shapes)
         for i, source_id in enumerate(_texts(batch[InputFields.SOURCE_ID])):
-            if self._is_new(source_id):
-                height, width = int(shapes[i][0]), int(shapes[i][1])
-                annotated = self._annotated(batch, i, source_id)
+            height, width = int(shapes[i][0]), int(shapes[i][1])
+            image_id = source_id
+            if self._annotations is not None:
+                image_id = self._annotations.image_id(source_id)
+                self._annotations.check_size(image_id, height, width)
+            if self._is_new(image_id):
+                annotated = self._annotated(batch, i, image_id)
                 detected = self._detected(found[i])
-                self._images.append(_Image(source_id, height, width, annotated, detected))
+                self._images.append(_Image(image_id, height, width, annotated, detected))
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of all images so far; -1 where there is nothing to measure."""
@@ -178,16 +172,24 @@ class CocoEvaluator:
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns the detections as entries of a COCO results file.
 
-        `image_id` is the source id, as a number if it is one. Entries have `bbox` or
+        `image_id` is the source id, as a number if it is one; with `annotations`, it and
+        `category_id` are those of the annotation file. Entries have `bbox` or
         `segmentation`, whichever is scored, so that pycocotools finds the same areas.
         """
         results = []
         for image in self._images:
-            image_id = image_detections.coco_image_id(image.source_id)
             for entry in _entries(image.detected, image.height, image.width, self._iou_type):
                 del entry['area']
-                results.append({'image_id': image_id} | entry)
+                results.append({'image_id': self._id_in_results(image)} | entry)
+                if self._annotations is not None and not self._class_agnostic:
+                    label = entry['category_id']
+                    results[-1]['category_id'] = self._annotations.category_ids[label]
         return results
+
+    def _id_in_results(self, image: _Image) -> Any:
+        if self._annotations is not None:
+            return image.image_id
+        return image_detections.coco_image_id(image.image_id)
 
     def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
         class_agnostic = detections.get(DetectionFields.CLASSES) is None
@@ -207,54 +209,60 @@ class CocoEvaluator:
                 f'`{DetectionFields.MASKS}`; they need a model with a mask head '
                 f'(number_of_stages: 3). Received: {sorted(detections)}.'
             )
-        if batch.get(InputFields.EVALUATION_MASKS) is None:
+        if self._annotations is None and batch.get(InputFields.EVALUATION_MASKS) is None:
             raise ValueError(
                 f'CocoEvaluator: masks are to be scored, but the batch has no '
                 f'`{InputFields.EVALUATION_MASKS}`; set `load_instance_masks: true` in '
                 f'eval_input_reader. Received: {sorted(batch)}.'
             )
 
-    def _is_new(self, source_id: str) -> bool:
-        if not source_id:
+    def _is_new(self, image_id: Any) -> bool:
+        if image_id == '':
             self._report('nameless', 'An image has no source id; all such images are counted.')
             return True
-        if source_id in self._source_ids:
+        if image_id in self._image_ids:
             _LOG.warning(
                 'Image with source id %r was evaluated before; this one is ignored. Source ids '
                 'must be unique.',
-                source_id,
+                image_id,
             )
             return False
-        self._source_ids.add(source_id)
+        self._image_ids.add(image_id)
         return True
 
-    def _annotated(self, batch: Mapping[str, Any], row: int, source_id: str) -> _Instances:
+    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
+        if self._annotations is not None:
+            return self._of_annotations(image_id)
         shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
         count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
         boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
         boxes = image_detections.boxes_to_absolute(boxes, *shape)
         classes = np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64)
-        masks, own_areas = None, _box_areas(boxes)
+        masks, own_areas = None, box_areas(boxes)
         if self._iou_type == 'segm':
             encoded = batch[InputFields.EVALUATION_MASKS][row][:count]
-            masks = [_encode_png(png, *shape, source_id) for png in encoded]
-            own_areas = _mask_areas(masks, *shape)
+            masks = [encode_png(png, *shape, image_id) for png in encoded]
+            own_areas = mask_areas(masks, *shape)
         areas = np.asarray(batch[InputFields.EVALUATION_AREA][row][:count], np.float64)
         is_crowd = np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool)
         areas = np.where(areas > 0, areas, own_areas)
-        instances = _Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
+        instances = Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
         return self._in_categories(instances, 'annotated')
 
-    def _detected(self, found: image_detections.ImageDetections) -> _Instances:
+    def _of_annotations(self, image_id: Any) -> Instances:
+        instances = self._annotations.instances(image_id, with_masks=self._iou_type == 'segm')
+        return self._in_categories(instances, 'annotated')
+
+    def _detected(self, found: image_detections.ImageDetections) -> Instances:
         classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
-        masks, areas = None, _box_areas(found.boxes)
+        masks, areas = None, box_areas(found.boxes)
         if self._iou_type == 'segm':
             masks = image_detections.encode_masks(found)
-            areas = _mask_areas(masks, found.height, found.width)
-        instances = _Instances(found.boxes, classes, areas, masks, scores=found.scores)
+            areas = mask_areas(masks, found.height, found.width)
+        instances = Instances(found.boxes, classes, areas, masks, scores=found.scores)
         return self._in_categories(instances, 'detected')
 
-    def _in_categories(self, instances: _Instances, what: str) -> _Instances:
+    def _in_categories(self, instances: Instances, what: str) -> Instances:
         """Keeps the objects of known categories; without classes, all are of the same one."""
         if self._class_agnostic:
             return instances._replace(classes=np.ones_like(instances.classes))
@@ -267,7 +275,7 @@ class CocoEvaluator:
             f'Objects are {what} whose classes the label map lacks; they do not count. First: '
             f'{unknown}.',
         )
-        return _Instances(*(_rows(values, known) for values in instances))
+        return instances.where(known)
 
     def _report(self, key: str, text: str) -> None:
         """Logs a warning the first time that its cause comes up."""
@@ -284,17 +292,34 @@ class CocoEvaluator:
         return metrics
 
     def _run_engine(self) -> COCOeval_faster:
-        annotated = COCO(self._dataset(image.annotated for image in self._images))
-        detected = COCO(self._dataset(image.detected for image in self._images))
+        images = self._images + self._missed_images()
+        annotated = COCO(self._dataset(images, [image.annotated for image in images]))
+        detected = COCO(self._dataset(images, [image.detected for image in images]))
         engine = COCOeval_faster(annotated, detected, iouType=self._iou_type)
         engine.evaluate()
         engine.accumulate()
         return engine
 
-    def _dataset(self, instances: Iterable[_Instances]) -> dict[str, Any]:
+    def _missed_images(self) -> list[_Image]:
+        """The images of the annotation file that were not evaluated, with no detections."""
+        if self._annotations is None:
+            return []
+        return [
+            _Image(
+                image_id,
+                *self._annotations.size(image_id),
+                self._of_annotations(image_id),
+                Instances(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0), scores=np.zeros(0)),
+            )
+            for image_id in self._annotations.not_evaluated(self._image_ids)
+        ]
+
+    def _dataset(
+        self, evaluated: Sequence[_Image], instances: Sequence[Instances]
+    ) -> dict[str, Any]:
         """Returns one side in COCO's JSON form; images and annotations are numbered from 1."""
         images, annotations = [], []
-        for image_id, (image, rows) in enumerate(zip(self._images, instances, strict=True), 1):
+        for image_id, (image, rows) in enumerate(zip(evaluated, instances, strict=True), 1):
             images.append({'id': image_id, 'height': image.height, 'width': image.width})
             for entry in _entries(rows, image.height, image.width, self._iou_type):
                 annotations.append({'id': len(annotations) + 1, 'image_id': image_id} | entry)
@@ -319,7 +344,7 @@ def _mean(engine: COCOeval_faster | None, metric: _Metric, category: int | None 
 
 
 def _entries(
-    instances: _Instances, height: int, width: int, iou_type: str
+    instances: Instances, height: int, width: int, iou_type: str
 ) -> Iterator[dict[str, Any]]:
     """Yields objects in COCO's JSON form, with what `iou_type` needs."""
     for i, class_id in enumerate(instances.classes.tolist()):
@@ -354,42 +379,6 @@ def _check_categories(
                 f'CocoEvaluator: super category {super_category!r} must list names of '
                 f'categories: {sorted(names)}. Received: {list(members)}.'
             )
-
-
-def _encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
-    """Turns a mask stored as PNG, 0 = background, into an encoded mask."""
-    # Pillow is needed where masks are scored only.
-    from PIL import Image
-
-    if not png:
-        raise ValueError(
-            f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
-        )
-    image = Image.open(io.BytesIO(png))
-    mask = np.asarray(image) > 0
-    if mask.ndim == 3:
-        mask = mask[..., [band != 'A' for band in image.getbands()]].any(axis=-1)
-    if mask.shape != (height, width):
-        raise ValueError(
-            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
-            f'({height}, {width}). Received: {mask.shape}.'
-        )
-    return image_detections.encode_window(mask, 0, 0, height, width)
-
-
-def _mask_areas(masks: Sequence[bytes], height: int, width: int) -> np.ndarray:
-    encoded = [{'size': [height, width], 'counts': counts} for counts in masks]
-    return np.asarray(mask_api.area(encoded), np.float64)
-
-
-def _box_areas(boxes: np.ndarray) -> np.ndarray:
-    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-
-
-def _rows(values: np.ndarray | list | None, keep: np.ndarray) -> np.ndarray | list | None:
-    if isinstance(values, list):
-        return [value for value, kept in zip(values, keep, strict=True) if kept]
-    return None if values is None else values[keep]
 
 
 def _texts(values: np.ndarray) -> list[str]:

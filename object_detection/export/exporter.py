@@ -22,6 +22,8 @@ def load_detector(
 ) -> DetectionModel:
     """Builds a detector for inference, computing in float32, and restores it.
 
+    The weights are their moving averages, where the training kept them.
+
     Args:
       pipeline: the config that the checkpoint was trained with.
       checkpoint: a directory, of which the newest is taken, or the prefix of one.
@@ -32,7 +34,11 @@ def load_detector(
     prefix = checkpoints.find(checkpoint)
     detector = model_builder.build(pipeline.model, is_training=False)
     detector.build_variables()
-    checkpoints.restore_model(prefix, detector.named_variables())
+    checkpoints.restore_model(
+        prefix,
+        detector.named_variables(),
+        averages=pipeline.train_config.optimizer.use_moving_average,
+    )
     return detector
 
 

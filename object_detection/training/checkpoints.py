@@ -1,4 +1,4 @@
-"""Checkpoints `ckpt-N`: saved whole, restored strictly, waited for.
+"""Checkpoints `ckpt-N`: saved whole, restored strictly.
 
 A checkpoint holds nested dicts of variables under names of our own, one level a part of the name:
 
@@ -7,25 +7,30 @@ A checkpoint holds nested dicts of variables under names of our own, one level a
     step/.ATTRIBUTES/VARIABLE_VALUE
 
 N counts the saves from 1, as in the reference; `step` is the number of training steps done. The
-state file `checkpoint` names the complete checkpoints of a directory.
+state file `checkpoint` names the complete checkpoints of a directory, and what it does not name is
+never taken. `checkpoint_recovery.prepare` brings a directory in order after a kill.
 """
 
+import contextlib
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from object_detection.training import checkpoint_files, checkpoint_recovery, disk
+from object_detection.training.checkpoint_contents import (
+    AVERAGES,
+    check_fits,
+    listing,
+    read_shapes,
+    read_step,
+)
+from object_detection.training.checkpoint_files import exists
 from object_detection.training.errors import CheckpointError, DivergenceError
 
 _logger = logging.getLogger(__name__)
-
-_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-_STEP = f'step{_SUFFIX}'
-# How many names an error lists.
-_LISTED = 5
 
 
 class Checkpoints:
@@ -54,136 +59,152 @@ class Checkpoints:
         for slot, variables in optimizer.items():
             self._variables |= _prefixed(f'optimizer/{slot}', variables)
         self._checkpoint = tf.train.Checkpoint(**nest(self._variables))
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint,
-            directory,
-            max_to_keep=max_to_keep,
-            keep_checkpoint_every_n_hours=keep_every_n_hours,
-            checkpoint_name='ckpt',
-        )
+        self._directory = directory
+        self._options = {
+            'max_to_keep': max_to_keep,
+            'keep_checkpoint_every_n_hours': keep_every_n_hours,
+        }
+        self._manager = self._make_manager()
 
     def save(self) -> str:
         """Saves a checkpoint and returns its prefix.
 
         Raises:
           DivergenceError: if a variable holds a NaN or infinite number; nothing is saved then.
+          CheckpointError: if it cannot be written; those before it stay, and are named.
         """
         broken = [name for name, value in self._variables.items() if not _is_finite(value)]
         if broken:
             raise DivergenceError(
                 f'NaN or infinite values in {len(broken)} variables, among them '
-                f'{_listing(broken)}; not saved. The last good checkpoint is '
+                f'{listing(broken)}; not saved. The last good checkpoint is '
                 f'{self.latest or "none"}.'
             )
-        return self._manager.save()
+        try:
+            with disk.writing(self._directory, 'A checkpoint', self.num_bytes):
+                return self._manager.save(options=_durable())
+        except CheckpointError as error:
+            with contextlib.suppress(OSError):
+                checkpoint_recovery.sweep(self._directory)
+            # The old one may count what was not saved.
+            self._manager = self._make_manager()
+            raise CheckpointError(
+                f'{error} The newest checkpoint is {self.latest or "none"}.'
+            ) from error
 
     @property
     def latest(self) -> str | None:
         """The prefix of the newest checkpoint, if there is one."""
         return self._manager.latest_checkpoint
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of one checkpoint, but for some names."""
+        return _num_bytes(self._variables)
+
+    def check_room(self) -> None:
+        """Checks that there is disk space for a checkpoint, and warns if not for all to be kept.
+
+        Raises:
+          CheckpointError: if there is none for one.
+        """
+        disk.check_writable(self._directory, self.num_bytes)
+        free = disk.free_bytes(self._directory)
+        to_keep = self._options['max_to_keep']
+        if free is None or to_keep is None:
+            return
+        # One more is written before the oldest is deleted.
+        needed = (to_keep + 1 - len(self._manager.checkpoints)) * self.num_bytes
+        if free < needed:
+            _logger.warning(
+                '%s: %s of disk space are free, and %d checkpoints to be kept will need %s more; '
+                'a lower --max_to_keep needs less',
+                self._directory,
+                disk.in_words(free),
+                to_keep,
+                disk.in_words(needed),
+            )
+
     def restore_latest(self) -> str | None:
         """Restores the newest checkpoint, if there is one, and returns its prefix.
 
         Raises:
-          CheckpointError: if its variables are not exactly those of this model and optimizer.
+          CheckpointError: if it is damaged, or its variables are not exactly those of this model
+            and optimizer.
         """
         if self.latest is None:
             return None
         check_fits(self.latest, self._variables, exact=True)
-        self._checkpoint.restore(self.latest).assert_existing_objects_matched()
+        with checkpoint_files.reading(self.latest):
+            self._checkpoint.restore(self.latest).assert_existing_objects_matched()
         return self.latest
 
+    def _make_manager(self) -> tf.train.CheckpointManager:
+        # TensorFlow would take a damaged state file for none.
+        checkpoint_files.read_state(self._directory)
+        return tf.train.CheckpointManager(
+            self._checkpoint, self._directory, checkpoint_name='ckpt', **self._options
+        )
 
-def save_model(directory: str, variables: Mapping[str, tf.Variable], step: int) -> str:
-    """Saves a model alone, as `ckpt-0` of a new directory, and returns its prefix.
+
+def save_model(
+    directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
+) -> str:
+    """Saves a model alone, in the place of an older one, and returns its prefix.
 
     Args:
-      directory: created.
+      directory: created; what it holds under another number is deleted afterwards.
       variables: of the model, by name.
       step: number of steps that it was trained for.
+      number: N of 'ckpt-N'.
+
+    Raises:
+      CheckpointError: if it cannot be written.
     """
     named = {'step': tf.Variable(step, dtype=tf.int64), **_prefixed('model', variables)}
     checkpoint = tf.train.Checkpoint(**nest(named))
-    manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
-    return manager.save(checkpoint_number=0)
+    with disk.writing(directory, 'A checkpoint', _num_bytes(named)):
+        checkpoint_files.read_state(directory)
+        manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
+        return manager.save(checkpoint_number=number, options=_durable())
 
 
-def restore_model(prefix: str, variables: Mapping[str, tf.Variable]) -> int:
+def restore_model(
+    prefix: str, variables: Mapping[str, tf.Variable], *, averages: bool = False
+) -> int:
     """Restores a model's variables, by name, and leaves the optimizer's state.
 
     Args:
       prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
       variables: of the model, as `named_variables()` gives them.
+      averages: whether a variable gets the moving average that the checkpoint holds of it.
 
     Returns:
       The step that the checkpoint was saved at.
 
     Raises:
-      CheckpointError: if the checkpoint is absent, or is of a model with other variables.
+      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
     """
     named = _prefixed('model', variables)
     check_fits(prefix, named, exact=True, within='model/')
+    held = read_shapes(prefix)
+    averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
+    if averaged and not averages:
+        _logger.info(
+            '%s holds moving averages, but the config has use_moving_average: false: taking the '
+            'weights themselves',
+            prefix,
+        )
+    if averages:
+        if not averaged:
+            _logger.info('%s holds no moving averages: taking the weights themselves', prefix)
+        for name, variable in averaged.items():
+            del named[f'model/{name}']
+            named[f'{AVERAGES}{name}'] = variable
     checkpoint = tf.train.Checkpoint(**nest(named))
-    checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
+    with checkpoint_files.reading(prefix):
+        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
     return read_step(prefix)
-
-
-def check_fits(
-    prefix: str, variables: Mapping[str, tf.Variable], *, exact: bool, within: str = ''
-) -> None:
-    """Compares names and shapes of a checkpoint with those of `variables`.
-
-    Args:
-      prefix: of one checkpoint.
-      variables: by full name.
-      exact: whether the checkpoint may hold no variable that `variables` lacks.
-      within: beginning of the checkpoint's names that are looked at.
-
-    Raises:
-      CheckpointError: naming what is missing, left over or of another shape.
-    """
-    shapes = _open(prefix).get_variable_to_shape_map()
-    found = {
-        key.removesuffix(_SUFFIX): shape
-        for key, shape in shapes.items()
-        if key.startswith(within) and key.endswith(_SUFFIX) and not key.startswith('save_counter')
-    }
-    missing = sorted(variables.keys() - found.keys())
-    left_over = sorted(found.keys() - variables.keys()) if exact else []
-    reshaped = [
-        f'{name} ({found[name]} there, {variables[name].shape.as_list()} in the model)'
-        for name in sorted(variables.keys() & found.keys())
-        if found[name] != variables[name].shape.as_list()
-    ]
-    problems = [
-        f'{what}: {_listing(names)}'
-        for what, names in (
-            ('of another shape', reshaped),
-            ('not in the checkpoint', missing),
-            ('only in the checkpoint', left_over),
-        )
-        if names
-    ]
-    if problems:
-        raise CheckpointError(
-            f'{prefix} is a checkpoint of another model or optimizer than the config describes; '
-            f'variables {"; ".join(problems)}. Use the config that it was trained with, or another '
-            'model_dir.'
-        )
-
-
-def read_step(prefix: str) -> int:
-    """Returns the step that a checkpoint was saved at."""
-    reader = _open(prefix)
-    if not reader.has_tensor(_STEP):
-        raise CheckpointError(f'{prefix}: expected a checkpoint with `step`. Received one without.')
-    return int(reader.get_tensor(_STEP))
-
-
-def exists(prefix: str) -> bool:
-    """Whether `prefix` names a checkpoint, rather than a directory of them."""
-    return tf.io.gfile.exists(f'{prefix}.index')
 
 
 def find(path: str) -> str:
@@ -193,54 +214,26 @@ def find(path: str) -> str:
       path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken.
 
     Raises:
-      CheckpointError: if there is none.
+      CheckpointError: if there is none, or the state file names one that is gone.
     """
     if exists(path):
         return path
-    latest = tf.train.latest_checkpoint(path)
-    if latest is None:
+    others = checkpoint_files.complete(path)
+    hint = f'; {others[-1]} is complete, and can be named instead' if others else ''
+    try:
+        state = checkpoint_files.read_state(path)
+    except CheckpointError as error:
+        raise CheckpointError(f'{error}{hint}') from error
+    if state is None:
         raise CheckpointError(
             f'{path}: no checkpoint found; expected a directory with a file `checkpoint` and files '
-            f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}.'
+            f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}{hint}.'
         )
-    return latest
-
-
-def follow(
-    directory: str,
-    *,
-    timeout: float,
-    poll_interval: float = 1.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[str]:
-    """Yields the newest checkpoint, then each newer one in turn as it appears.
-
-    Args:
-      directory: of the checkpoints; it may not exist yet.
-      timeout: seconds to wait for the next one before giving up; 0 looks once.
-      poll_interval: seconds between two looks.
-    """
-    seen: set[str] = set()
-    waiting_since = clock()
-    while True:
-        state = tf.train.get_checkpoint_state(directory)
-        known = list(state.all_model_checkpoint_paths) if state else []
-        fresh = [prefix for prefix in known if prefix not in seen]
-        if not seen:
-            fresh = fresh[-1:]
-        seen.update(known)
-        for prefix in fresh:
-            if exists(prefix):
-                yield prefix
-                waiting_since = clock()
-            else:
-                # The trainer may delete it while another one is evaluated.
-                _logger.warning('%s was deleted before it could be read', prefix)
-        if clock() - waiting_since >= timeout:
-            return
-        if not fresh:
-            sleep(min(poll_interval, timeout))
+    if not checkpoint_files.is_complete(state.newest):
+        raise CheckpointError(
+            f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
+        )
+    return state.newest
 
 
 def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
@@ -267,19 +260,16 @@ def _prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf
     return {f'{prefix}/{name}': variable for name, variable in variables.items()}
 
 
-def _open(prefix: str) -> Any:
-    try:
-        return tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError) as error:
-        raise CheckpointError(f'{prefix}: cannot be read as a checkpoint: {error}') from error
+def _num_bytes(variables: Mapping[str, tf.Variable]) -> int:
+    return sum(v.dtype.size * v.shape.num_elements() for v in variables.values())
+
+
+def _durable() -> tf.train.CheckpointOptions:
+    """Has the files of a checkpoint on the disk before the state file names it."""
+    return tf.train.CheckpointOptions(experimental_write_callbacks=[checkpoint_files.make_durable])
 
 
 def _is_finite(variable: tf.Variable) -> bool:
     if not variable.dtype.is_floating:
         return True
     return bool(tf.reduce_all(tf.math.is_finite(variable)))
-
-
-def _listing(names: list[str]) -> str:
-    more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
-    return ', '.join(names[:_LISTED]) + more

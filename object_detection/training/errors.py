@@ -7,3 +7,7 @@ class CheckpointError(ValueError):
 
 class DivergenceError(ValueError):
     """A loss or a weight that is NaN or infinite."""
+
+
+class WorkerError(ValueError):
+    """Another worker of a training in several processes has failed, or cannot be reached."""

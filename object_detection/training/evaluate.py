@@ -1,26 +1,49 @@
 """Evaluates one checkpoint, or every new checkpoint of a directory."""
 
 import contextlib
+import dataclasses
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.config import files, validation
+from object_detection.config import evaluation_rules, files, validation
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import checkpoints
+from object_detection.training import best, checkpoints, following, run_record
 from object_detection.training import precision as precisions
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation import PipelineEvaluation, ShowProgress
+from object_detection.training.interrupts import Interrupts
 
 _logger = logging.getLogger(__name__)
 
 # Reader's name -> metric name -> value.
-Results = dict[str, dict[str, float]]
+Results = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """How an eval job ended.
+
+    Attributes:
+      metrics: of the last checkpoint: reader's name ('' for a single one without) -> metric name ->
+        value; empty if a signal stopped the first evaluation.
+      step: of that checkpoint; None without one.
+      stopped_by: number of the signal that stopped it, or None.
+    """
+
+    metrics: Results = dataclasses.field(default_factory=dict)
+    step: int | None = None
+    stopped_by: int | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """Of a program: 0, or that of one ended by the signal."""
+        return 0 if self.stopped_by is None else 128 + self.stopped_by
 
 
 def evaluate_checkpoint(
@@ -30,8 +53,9 @@ def evaluate_checkpoint(
     output_dir: str | os.PathLike | None = None,
     precision: str | None = None,
     record_summaries: bool = True,
+    val_json_file: str | None = None,
 ) -> Results:
-    """Evaluates one checkpoint on every `eval_input_reader`.
+    """Evaluates one checkpoint on every `eval_input_reader`; keeps no best one.
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
@@ -39,6 +63,7 @@ def evaluate_checkpoint(
       output_dir: see `PipelineEvaluation`; None writes nothing.
       precision: 'float32' or 'bfloat16'; None takes the config's.
       record_summaries: whether to write TensorBoard events.
+      val_json_file: see `PipelineEvaluation`.
 
     Returns:
       Reader's name ('' for a single one without) -> metric name -> value.
@@ -48,10 +73,18 @@ def evaluate_checkpoint(
       CheckpointError: if there is no such checkpoint, or it is of another model.
     """
     prefix = checkpoints.find(os.fspath(checkpoint))
-    results = _evaluate_all(pipeline_config, [prefix], output_dir, precision, record_summaries)
-    if not results:
+    job = _Job(
+        pipeline_config,
+        output_dir,
+        precision=precision,
+        record_summaries=record_summaries,
+        val_json_file=val_json_file,
+        keep_best=False,
+    )
+    result = job.run([prefix])
+    if not result.metrics:
         raise CheckpointError(f'{prefix}: expected a checkpoint. Received one deleted meanwhile.')
-    return results
+    return result.metrics
 
 
 def evaluate_directory(
@@ -63,11 +96,15 @@ def evaluate_directory(
     precision: str | None = None,
     record_summaries: bool = True,
     show_progress: ShowProgress = nullcontext,
-) -> Results:
+    val_json_file: str | None = None,
+) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
 
-    Ends when a checkpoint's step has reached `train_config.num_steps`, or none was added for
-    `timeout` seconds. Checkpoints that the training deletes before they can be read are left out.
+    Ends when the training has: when a checkpoint's step is the last that the training was started
+    for (`train_config.num_steps`, where the directory has no record of its start), or the training
+    says so (`training.ended`) and its last checkpoint was evaluated; or when none was added for
+    `timeout` seconds. SIGTERM and SIGINT end it between two batches. Checkpoints that the training
+    deletes before they can be read are left out.
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
@@ -77,25 +114,44 @@ def evaluate_directory(
       precision: 'float32' or 'bfloat16'; None takes the config's.
       record_summaries: whether to write TensorBoard events.
       show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
-
-    Returns:
-      The results of the last checkpoint; see `evaluate_checkpoint`.
+      val_json_file: see `PipelineEvaluation`.
 
     Raises:
       ConfigError: if the config cannot be evaluated.
       CheckpointError: if no checkpoint appeared, or one is of another model.
     """
     directory = os.fspath(checkpoint_dir)
-    if timeout <= 0 or checkpoints.exists(directory):
-        prefixes: Iterable[str] = [checkpoints.find(directory)]
-    else:
-        prefixes = checkpoints.follow(directory, timeout=timeout)
-    results = _evaluate_all(
-        pipeline_config, prefixes, output_dir, precision, record_summaries, show_progress
-    )
-    if not results:
-        raise CheckpointError(f'{directory}: no checkpoint appeared in {timeout:g} s.')
-    return results
+    is_one = checkpoints.exists(directory)
+    waits = timeout > 0 and not is_one
+    with Interrupts() as interrupts:
+
+        def should_stop() -> bool:
+            return interrupts.received is not None
+
+        prefixes: Iterable[str]
+        if waits:
+            prefixes = following.follow(directory, timeout=timeout, should_stop=should_stop)
+        else:
+            prefixes = [checkpoints.find(directory)]
+        job = _Job(
+            pipeline_config,
+            output_dir,
+            precision=precision,
+            record_summaries=record_summaries,
+            val_json_file=val_json_file,
+            # A best model is no new candidate, and its folder none for another one.
+            keep_best=not is_one and not best.is_best_directory(directory),
+        )
+        result = job.run(prefixes, should_stop, show_progress)
+        if interrupts.received is not None:
+            return dataclasses.replace(result, stopped_by=int(interrupts.received))
+    if not result.metrics:
+        raise CheckpointError(
+            f'{directory}: no checkpoint appeared in {timeout:g} s.'
+            if waits
+            else f'{directory}: expected a checkpoint. Received one deleted meanwhile.'
+        )
+    return result
 
 
 def build_detector(
@@ -114,45 +170,78 @@ def build_detector(
     return detector
 
 
-def _evaluate_all(
-    pipeline_config: TrainEvalPipelineConfig,
-    prefixes: Iterable[str],
-    output_dir: str | os.PathLike | None,
-    precision: str | None,
-    record_summaries: bool,
-    show_progress: ShowProgress = nullcontext,
-) -> Results:
-    """Evaluates checkpoints as they come, until the training has ended; the last one's results."""
-    validation.validate(pipeline_config, for_what='eval')
-    num_steps = pipeline_config.train_config.num_steps
-    detector = build_detector(pipeline_config, precision)
-    evaluation = PipelineEvaluation(
-        detector,
-        pipeline_config,
-        None if output_dir is None else files.check_is_local(output_dir, 'model_dir'),
-        record_summaries=record_summaries,
-    )
-    results: Results = {}
-    with contextlib.closing(evaluation):
-        for prefix in prefixes:
-            step = _restore(prefix, detector)
-            if step is None:
-                continue
-            _logger.info('evaluating %s (step %d)', prefix, step)
-            results = evaluation.run(step, show_progress=show_progress)
-            if step >= num_steps > 0:
-                _logger.info('the training has ended at step %d of %d', step, num_steps)
-                break
-    return results
+class _Job:
+    """Evaluates checkpoints with one detector, whose graph is built once.
 
+    Args:
+      pipeline_config, output_dir, precision, record_summaries, val_json_file: see
+        `evaluate_directory`.
+      keep_best: see `PipelineEvaluation`.
+    """
 
-def _restore(prefix: str, detector: DetectionModel) -> int | None:
-    """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
-    try:
-        return checkpoints.restore_model(prefix, detector.named_variables())
-    except (CheckpointError, tf.errors.NotFoundError):
-        # Of the files of a checkpoint, that which `exists` looks for is deleted first.
-        if checkpoints.exists(prefix):
-            raise
-        _logger.warning('%s was deleted before it could be evaluated', prefix)
-        return None
+    def __init__(
+        self,
+        pipeline_config: TrainEvalPipelineConfig,
+        output_dir: str | os.PathLike | None,
+        *,
+        precision: str | None,
+        record_summaries: bool,
+        val_json_file: str | None,
+        keep_best: bool,
+    ):
+        validation.validate(pipeline_config, for_what='eval')
+        if output_dir is not None:
+            output_dir = files.check_is_local(output_dir, 'model_dir')
+        if val_json_file:
+            evaluation_rules.check_val_json_file(pipeline_config, val_json_file)
+        self._config = pipeline_config.train_config
+        self._detector = build_detector(pipeline_config, precision)
+        self._evaluation = PipelineEvaluation(
+            self._detector,
+            pipeline_config,
+            output_dir,
+            record_summaries=record_summaries,
+            val_json_file=val_json_file,
+            keep_best=keep_best,
+        )
+
+    def run(
+        self,
+        prefixes: Iterable[str],
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> EvaluationResult:
+        """Evaluates checkpoints as they come, until the training's last step; the last result."""
+        result = EvaluationResult()
+        with contextlib.closing(self._evaluation):
+            for prefix in prefixes:
+                step = None if should_stop() else self._restore(prefix)
+                if step is None:
+                    continue
+                _logger.info('evaluating %s (step %d)', prefix, step)
+                metrics = self._evaluation.run(step, should_stop, show_progress)
+                if metrics is None:
+                    _logger.info('stopped before the evaluation of %s was complete', prefix)
+                    break
+                result = EvaluationResult(metrics, step)
+                # The training may be of another length than the config says: --num_train_steps.
+                recorded = run_record.num_steps(os.path.dirname(prefix))
+                num_steps = recorded or self._config.num_steps
+                if step >= num_steps > 0:
+                    _logger.info('the training has ended at step %d of %d', step, num_steps)
+                    break
+        return result
+
+    def _restore(self, prefix: str) -> int | None:
+        """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
+        averages = self._config.optimizer.use_moving_average
+        try:
+            return checkpoints.restore_model(
+                prefix, self._detector.named_variables(), averages=averages
+            )
+        except (CheckpointError, tf.errors.NotFoundError):
+            # Of the files of a checkpoint, that which `exists` looks for is deleted first.
+            if checkpoints.exists(prefix):
+                raise
+            _logger.warning('%s was deleted before it could be evaluated', prefix)
+            return None

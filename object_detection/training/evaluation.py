@@ -7,16 +7,19 @@ import pathlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
 from object_detection.builders import dataset_builder, evaluator_builder
-from object_detection.config import files, model_rules
+from object_detection.config import evaluation_rules, files
+from object_detection.config.evaluation_rules import reader_names
 from object_detection.data import label_map
+from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import damaged_files, history, summaries
+from object_detection.training.best import BestCheckpoint
 from object_detection.training.inference import Batch, evaluate, make_predict
 
 _logger = logging.getLogger(__name__)
@@ -39,6 +42,7 @@ class ReaderEvaluation:
       directory: where metrics.json, metrics.jsonl and the TensorBoard events go; None writes
         nothing.
       record_summaries: whether to write TensorBoard events.
+      annotations: ground truth in place of that of the records.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class ReaderEvaluation:
         directory: str | None,
         *,
         record_summaries: bool = True,
+        annotations: CocoAnnotations | None = None,
     ):
         reader = pipeline_config.eval_input_reader[reader_index]
         self._detector = detector
@@ -56,7 +61,10 @@ class ReaderEvaluation:
         self._config = pipeline_config.eval_config
         self._categories = label_map.load(reader.label_map_path).categories
         self._dataset = dataset_builder.build_eval(pipeline_config, reader_index)
-        with_losses = _has_groundtruth_for_losses(pipeline_config, reader)
+        self._annotations = annotations
+        with_losses = evaluator_builder.has_losses(pipeline_config, reader_index)
+        if not with_losses:
+            _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
         self._predict = make_predict(detector, self._dataset.element_spec, with_losses=with_losses)
         self._num_images: int | None = None
         self._directory = None if directory is None else pathlib.Path(directory)
@@ -71,7 +79,10 @@ class ReaderEvaluation:
         should_stop: Callable[[], bool] = lambda: False,
         show_progress: ShowProgress = nullcontext,
     ) -> dict[str, float] | None:
-        """Evaluates the detector as it is now; None if stopped before the end."""
+        """Evaluates the detector as it is now; None if stopped before the end.
+
+        What is for TensorBoard is written; `write` does the rest.
+        """
         pictures: list[np.ndarray] = []
         images = 0
         with damaged_files.named(self._reader, self._where), show_progress() as report:
@@ -84,8 +95,9 @@ class ReaderEvaluation:
             metrics = evaluate(
                 self._detector,
                 self._dataset,
-                evaluator_builder.build(self._config, self._categories),
+                evaluator_builder.build(self._config, self._categories, self._annotations),
                 predict=self._predict,
+                max_images=self._config.eval_samples or None,
                 on_batch=lambda batch, found: self._draw(pictures, batch, found),
                 should_stop=should_stop,
                 on_images=None if report is None else on_images,
@@ -96,14 +108,23 @@ class ReaderEvaluation:
         self._num_images = images or None
         self._events.scalars(metrics, step)
         self._events.pictures('eval_side_by_side', pictures, step)
+        return metrics
+
+    def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
+        """Writes the results of a step into the files that tell that it was evaluated.
+
+        Args:
+          step: number of training steps done.
+          metrics: of `run`.
+          data: what they are of, see `evaluation_rules.evaluated_data`.
+        """
         if self._directory is not None:
             text = json.dumps(metrics, indent=1) + '\n'
             files.write_text(self._directory / _METRICS, text)
             history.append(
                 self._directory / _ALL_METRICS,
-                {'step': step, 'time': time.time(), 'metrics': metrics},
+                {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics},
             )
-        return metrics
 
     def close(self) -> None:
         self._events.close()
@@ -127,8 +148,15 @@ class PipelineEvaluation:
     Args:
       detector: with its variables built.
       pipeline_config: the whole config.
-      output_dir: results go to `output_dir/eval/<reader's name>`; None writes nothing.
+      output_dir: results go to `output_dir/eval/<reader's name>`, the best model to
+        `output_dir/best`; None writes nothing.
       record_summaries: whether to write TensorBoard events.
+      val_json_file: COCO annotations to compare with in place of the records' ground truth.
+      keep_best: whether the best model is kept, if the config wants it.
+
+    Raises:
+      ConfigError, ValueError: if `val_json_file` does not fit the config.
+      CheckpointError: if `output_dir/best` holds another model.
     """
 
     def __init__(
@@ -138,7 +166,12 @@ class PipelineEvaluation:
         output_dir: str | None,
         *,
         record_summaries: bool = True,
+        val_json_file: str | None = None,
+        keep_best: bool = True,
     ):
+        annotations = None
+        if val_json_file:
+            annotations = read_annotations(pipeline_config, val_json_file)
         self._readers = {
             name: ReaderEvaluation(
                 detector,
@@ -146,9 +179,23 @@ class PipelineEvaluation:
                 index,
                 None if output_dir is None else _directory(output_dir, name),
                 record_summaries=record_summaries,
+                annotations=annotations,
             )
             for index, name in enumerate(reader_names(pipeline_config))
         }
+        self._data = {
+            name: evaluation_rules.evaluated_data(pipeline_config, name, val_json_file)
+            for name in self._readers
+        }
+        self._best = None
+        if (
+            keep_best
+            and output_dir is not None
+            and pipeline_config.eval_config.best_checkpoint.keep
+        ):
+            self._best = BestCheckpoint(
+                pipeline_config, output_dir, detector.named_variables(), val_json_file
+            )
 
     def run(
         self,
@@ -165,6 +212,11 @@ class PipelineEvaluation:
                 return None
             results[name] = metrics
             _log_metrics(name, step, metrics, time.monotonic() - started)
+        # In this order: after a kill in between, the evaluation is done again.
+        if self._best is not None:
+            self._best.update(step, results)
+        for name, metrics in results.items():
+            self._readers[name].write(step, metrics, self._data[name])
         return results
 
     def close(self) -> None:
@@ -172,47 +224,77 @@ class PipelineEvaluation:
             reader.close()
 
 
-def reader_names(pipeline_config: TrainEvalPipelineConfig) -> list[str]:
-    """Returns a name for each `eval_input_reader`; '' for a single one without a name."""
-    readers = pipeline_config.eval_input_reader
-    names = [reader.name for reader in readers]
-    if len(names) == 1:
-        return names
-    return [
-        name if name and names.count(name) == 1 else f'{name or "reader"}_{index}'
-        for index, name in enumerate(names)
-    ]
+def read_annotations(
+    pipeline_config: TrainEvalPipelineConfig, val_json_file: str
+) -> CocoAnnotations:
+    """Reads the COCO annotation file that the config's only reader is compared with.
+
+    Raises:
+      ConfigError: if there is no such file, or not one `eval_input_reader`.
+      ValueError: if it is no COCO annotation file, or lacks a class of the label map.
+    """
+    evaluation_rules.check_val_json_file(pipeline_config, val_json_file)
+    (reader,) = pipeline_config.eval_input_reader
+    is_part = pipeline_config.eval_config.eval_samples or reader.sample_1_of_n_examples > 1
+    return evaluator_builder.read_annotations(
+        val_json_file, reader.label_map_path, is_complete=not is_part
+    )
+
+
+def results_path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
+    """Where all results of the reader `name` are, as lines of JSON: step, time, metrics."""
+    return pathlib.Path(_directory(output_dir, name)) / _ALL_METRICS
+
+
+def drop_later_results(
+    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
+) -> None:
+    """Removes results of later steps, of an earlier run that did not save what it evaluated.
+
+    For the start of a training: what is decided by the results would depend on them.
+    """
+    for name in reader_names(pipeline_config):
+        path = results_path(output_dir, name)
+        entries = history.read(path)
+        kept = [entry for entry in entries if entry['step'] <= step]
+        if len(kept) < len(entries):
+            files.write_text(path, ''.join(json.dumps(entry) + '\n' for entry in kept))
 
 
 def is_evaluated(
-    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    step: int,
+    val_json_file: str | None = None,
 ) -> bool:
     """Whether every reader's results of a step are in `output_dir`; see `PipelineEvaluation`."""
     return all(
         any(
             entry['step'] == step
-            for entry in history.read(pathlib.Path(_directory(output_dir, name)) / _ALL_METRICS)
+            for entry in read_results(pipeline_config, output_dir, name, val_json_file)
         )
         for name in reader_names(pipeline_config)
     )
 
 
+def read_results(
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    name: str,
+    val_json_file: str | None = None,
+) -> list[dict[str, Any]]:
+    """Reads the results of the reader `name`, those of other data left out.
+
+    An eval job may have evaluated fewer images, or compared with another file.
+    """
+    data = evaluation_rules.evaluated_data(pipeline_config, name, val_json_file)
+    entries = history.read(results_path(output_dir, name))
+    return [entry for entry in entries if entry.get('data', data) == data]
+
+
 def _directory(output_dir: str | os.PathLike, name: str) -> str:
     """Where the results of the reader `name` go."""
     return os.path.join(output_dir, 'eval', name)
-
-
-def _has_groundtruth_for_losses(
-    pipeline_config: TrainEvalPipelineConfig, reader: InputReader
-) -> bool:
-    """Whether a reader loads what the losses need; a model with a mask head needs masks."""
-    if model_rules.has_masks(pipeline_config.model) and not reader.load_instance_masks:
-        _logger.info(
-            'no validation losses: eval_input_reader %r has load_instance_masks: false.',
-            reader.name,
-        )
-        return False
-    return True
 
 
 def _log_metrics(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:

@@ -34,6 +34,7 @@ class History:
             'time': time.time(),
             'learning_rate': record.learning_rate,
             'images_per_second': record.images_per_second,
+            'gradient_norm': record.gradient_norm,
             'losses': dict(record.losses),
         }
         append(self._path, entry)
@@ -52,7 +53,7 @@ def append(path: pathlib.Path, entry: dict[str, Any]) -> None:
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
     """Reads the entries: 'step', 'time' (seconds since 1970), 'learning_rate',
-    'images_per_second', 'losses' (name -> value); none if there is no file.
+    'images_per_second', 'gradient_norm', 'losses' (name -> value); none if there is no file.
 
     Lines that cannot be read, such as one cut off by a kill, are left out.
     """

@@ -1,76 +1,229 @@
-"""From a command line to a config: what the programs that train and evaluate have in common.
+"""From a command line to a training or an evaluation: what the programs have in common.
 
 Imports no TensorFlow itself, so that mistakes on the command line, placeholders and missing files
 are told at once; the checks of a config that need it come after those that do not.
 """
 
 import logging
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
-from object_detection.config import reader, validation
+from object_detection.config import evaluation_rules, quiet_import, reader, validation
 from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import cluster
+from object_detection.training.job_options import EvalOptions, JobOptions, TrainOptions
 
 _logger = logging.getLogger(__name__)
 
 _LARGEST_COUNT = 2**32 - 1  # what the fields hold
+# Flag -> the smallest and largest number that it takes.
+_RANGES = {
+    **dict.fromkeys(
+        (
+            'num_train_steps',
+            'sample_1_of_n_eval_examples',
+            'sample_1_of_n_eval_on_train_examples',
+            'eval_samples',
+            'log_every_n',
+            'steps_per_loop',
+        ),
+        (1, _LARGEST_COUNT),
+    ),
+    **dict.fromkeys(
+        (
+            'eval_every_n_steps',
+            'checkpoint_every_n',
+            'summary_every_n',
+            'max_to_keep',
+            'eval_timeout',
+        ),
+        (0, _LARGEST_COUNT),
+    ),
+    'seed': (0, 2**31 - 1),  # 31 bits of it make the sampling noise
+}
+
+
+def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int:
+    """Trains as a command line says; returns the exit status of the program.
+
+    Raises:
+      ConfigError: naming what is wrong with the flags or the config.
+    """
+    show_log()
+    made: dict[str, Any] = {}
+
+    def prepare() -> None:
+        cluster.read(options.num_workers)
+        # Before TensorFlow computes anything: devices cannot be chosen afterwards.
+        quiet_import.import_tensorflow()
+        from object_detection.training import devices, strategies
+
+        devices.set_up(options)
+        made['strategy'] = strategies.build(
+            use_tpu=options.use_tpu, tpu_name=options.tpu_name, num_workers=options.num_workers
+        )
+
+    pipeline = read_config(
+        config_path,
+        options,
+        for_what='train and eval' if options.evaluates else 'train',
+        prepare=prepare,
+        resumes=os.path.exists(os.path.join(model_dir, 'checkpoint')),
+    )
+    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    from object_detection.training.loop import train
+    from object_detection.training.trainer import Intervals
+
+    result = train(
+        pipeline,
+        model_dir,
+        intervals=Intervals(
+            log=options.log_every_n,
+            summary=options.summary_every_n,
+            checkpoint=options.checkpoint_every_n,
+            evaluation=options.eval_every_n_steps if options.evaluates else 0,
+            # Step by step under the debugger.
+            call=1 if options.run_eagerly else options.steps_per_loop,
+        ),
+        max_to_keep=options.max_to_keep or None,
+        record_summaries=options.record_summaries,
+        precision=options.precision,
+        seed=options.seed,
+        val_json_file=options.val_json_file,
+        strategy=made['strategy'],
+    )
+    return result.exit_status
+
+
+def run_evaluation(
+    config_path: str,
+    checkpoint_dir: str,
+    output_dir: str,
+    options: EvalOptions,
+    **how: Any,
+) -> int:
+    """Evaluates as a command line says; returns the exit status of the program.
+
+    Args:
+      config_path: of the pipeline config.
+      checkpoint_dir: where a training saves, or the prefix of one checkpoint.
+      output_dir: results go to its folder eval.
+      options: the flags.
+      **how: goes on to `evaluate_directory`.
+
+    Raises:
+      ConfigError: naming what is wrong with the flags or the config.
+    """
+    show_log()
+
+    def prepare() -> None:
+        quiet_import.import_tensorflow()
+        from object_detection.training import devices
+
+        devices.set_up(options)
+
+    pipeline = read_config(config_path, options, for_what='eval', prepare=prepare)
+    from object_detection.training.evaluate import evaluate_directory
+
+    result = evaluate_directory(
+        pipeline,
+        checkpoint_dir,
+        output_dir=output_dir,
+        timeout=0 if options.run_once else options.eval_timeout,
+        precision=options.precision,
+        record_summaries=options.record_summaries,
+        val_json_file=options.val_json_file,
+        **how,
+    )
+    return result.exit_status
 
 
 def read_config(
     path: str,
+    options: JobOptions,
     *,
     for_what: str,
-    overrides_text: str = '',
-    settings: Iterable[str] = (),
-    num_train_steps: int | None = None,
-    eval_on_train_data: bool = False,
-    sample_1_of_n_eval_examples: int | None = None,
-    sample_1_of_n_eval_on_train_examples: int = 5,
+    prepare: Callable[[], None] = lambda: None,
+    resumes: bool = False,
 ) -> TrainEvalPipelineConfig:
     """Reads a pipeline config, applies what the command line says and checks the result.
 
     Args:
       path: of the config.
+      options: the flags.
       for_what: 'train', 'eval' or 'train and eval'.
-      overrides_text, settings: see `reader.read_pipeline`.
-      num_train_steps: overrides `train_config.num_steps`.
-      eval_on_train_data: evaluate training images instead of the `eval_input_reader`s.
-      sample_1_of_n_eval_examples: overrides the field of every `eval_input_reader`.
-      sample_1_of_n_eval_on_train_examples: which training images are evaluated.
+      prepare, resumes: see `validation.validate`.
 
     Raises:
       ConfigError: naming what is wrong.
     """
-    counts = {
-        '--num_train_steps': num_train_steps,
-        '--sample_1_of_n_eval_examples': sample_1_of_n_eval_examples,
-        '--sample_1_of_n_eval_on_train_examples': sample_1_of_n_eval_on_train_examples,
-    }
-    for flag, count in counts.items():
-        if count is not None and not 1 <= count <= _LARGEST_COUNT:
-            raise ConfigError(
-                f'{flag}: expected 1 to {_LARGEST_COUNT}, or leave it out. Received: {count}.'
-            )
-    pipeline = reader.read_pipeline(path, overrides_text=overrides_text, settings=settings)
-    if num_train_steps is not None:
-        pipeline.train_config.num_steps = num_train_steps
+    _check_ranges(options)
+    pipeline = reader.read_pipeline(
+        path, overrides_text=options.config_override, settings=options.set
+    )
+    _set_length(pipeline.train_config, options)
     purposes = for_what.split(' and ')
-    if 'eval' not in purposes:
-        if eval_on_train_data:
-            raise ConfigError(
-                '--eval_on_train_data: expected --checkpoint_dir or --eval_every_n_steps with it. '
-                'Received: neither.'
-            )
-        if sample_1_of_n_eval_examples is not None:
-            _logger.info('--sample_1_of_n_eval_examples has no effect: nothing is evaluated.')
-    for eval_reader in pipeline.eval_input_reader:
-        if sample_1_of_n_eval_examples is not None:
-            eval_reader.sample_1_of_n_examples = sample_1_of_n_eval_examples
-    if eval_on_train_data:
-        pipeline = on_training_data(pipeline, sample_1_of_n_eval_on_train_examples)
-    validation.validate(pipeline, for_what=purposes)
+    if 'eval' in purposes:
+        pipeline = _set_evaluation(pipeline, options)
+        if options.val_json_file:
+            evaluation_rules.check_val_json_file(pipeline, options.val_json_file)
+    else:
+        _check_evaluation_flags(options)
+    validation.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumes)
     return pipeline
+
+
+def _check_ranges(options: JobOptions) -> None:
+    for name, (lowest, highest) in _RANGES.items():
+        number = getattr(options, name, None)
+        if number is not None and not lowest <= number <= highest:
+            raise ConfigError(
+                f'--{name}: expected {lowest} to {highest}, or leave it out. Received: {number}.'
+            )
+
+
+def _set_length(config: Any, options: JobOptions) -> None:
+    if options.num_train_steps is not None and options.num_epochs is not None:
+        raise ConfigError('--num_train_steps, --num_epochs: expected one of them. Received: both.')
+    if options.num_train_steps is not None:
+        config.num_steps = options.num_train_steps
+        config.ClearField('num_epochs')
+    if options.num_epochs is not None:
+        if options.num_epochs <= 0:
+            raise ConfigError(
+                f'--num_epochs: expected a positive number. Received: {options.num_epochs:g}.'
+            )
+        config.num_epochs = options.num_epochs
+        config.ClearField('num_steps')
+
+
+def _set_evaluation(
+    pipeline: TrainEvalPipelineConfig, options: JobOptions
+) -> TrainEvalPipelineConfig:
+    if options.sample_1_of_n_eval_examples is not None:
+        for eval_reader in pipeline.eval_input_reader:
+            eval_reader.sample_1_of_n_examples = options.sample_1_of_n_eval_examples
+    if options.eval_samples is not None:
+        pipeline.eval_config.eval_samples = options.eval_samples
+    if options.eval_on_train_data:
+        return on_training_data(pipeline, options.sample_1_of_n_eval_on_train_examples)
+    return pipeline
+
+
+def _check_evaluation_flags(options: JobOptions) -> None:
+    """Looks for flags of the evaluation, where there is none."""
+    for name in ('eval_on_train_data', 'val_json_file'):
+        if getattr(options, name):
+            raise ConfigError(
+                f'--{name}: expected --eval_every_n_steps, or an evaluation job (`tfod eval`, '
+                '--checkpoint_dir). Received: a training that does not evaluate.'
+            )
+    for name in ('sample_1_of_n_eval_examples', 'eval_samples'):
+        if getattr(options, name) is not None:
+            _logger.info('--%s has no effect: nothing is evaluated.', name)
 
 
 def on_training_data(
@@ -86,25 +239,13 @@ def on_training_data(
     eval_reader.sample_1_of_n_examples = sample_1_of_n
     for field in ('shuffle', 'num_epochs', 'drop_remainder'):
         eval_reader.ClearField(field)
+    # What is best for the training data is not what validation would keep; readers that are
+    # chosen by name are gone.
+    changed.eval_config.best_checkpoint.keep = False
+    changed.eval_config.best_checkpoint.ClearField('reader')
+    if changed.eval_config.HasField('early_stopping'):
+        changed.eval_config.early_stopping.ClearField('reader')
     return changed
-
-
-def reject_several_devices(*, use_tpu: bool, tpu_name: str | None, num_workers: int) -> None:
-    """Refuses what would need other strategies than that of one device.
-
-    Raises:
-      ConfigError: naming the flag.
-    """
-    if use_tpu or tpu_name:
-        raise ConfigError(
-            '--use_tpu, --tpu_name: training on TPUs is not supported yet; leave them out. '
-            f'Received: use_tpu={use_tpu}, tpu_name={tpu_name}.'
-        )
-    if num_workers != 1:
-        raise ConfigError(
-            '--num_workers: training in several processes is not supported yet; expected 1. '
-            f'Received: {num_workers}.'
-        )
 
 
 def show_log() -> None:

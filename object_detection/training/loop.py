@@ -1,35 +1,60 @@
 """Trains a detector from a pipeline config."""
 
 import contextlib
+import dataclasses
 import logging
-import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder, model_builder, optimizer_builder
-from object_detection.config import files, validation, writer
+from object_detection.config import (
+    evaluation_rules,
+    files,
+    model_rules,
+    schedule_cautions,
+    unsupported,
+    validation,
+    writer,
+)
 from object_detection.config.errors import ConfigError
-from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import (
+    checkpoint_contents,
+    checkpoint_recovery,
+    damaged_files,
+    disk,
+    ended,
+    epochs,
+    evaluation,
+    fine_tune,
+    first_batch,
+    model_summary,
+    moving_averages,
+    parts,
+    run_record,
+    strategies,
+)
 from object_detection.training import checkpoints as checkpoint_files
-from object_detection.training import damaged_files
 from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
-from object_detection.training.evaluation import PipelineEvaluation, is_evaluated
+from object_detection.training.checkpoint_files import STATE_FILE
+from object_detection.training.early_stopping import EarlyStopping
+from object_detection.training.evaluation import PipelineEvaluation
 from object_detection.training.interrupts import Interrupts
 from object_detection.training.recorder import Recorder
 from object_detection.training.step import TrainStep
-from object_detection.training.trainer import Intervals, Trainer, TrainResult
+from object_detection.training.trainer import Intervals, Metrics, Trainer, TrainResult
 
 _logger = logging.getLogger(__name__)
 
 CONFIG_FILE_NAME = 'resolved_pipeline.config'
+SUMMARY_FILE_NAME = 'model_summary.txt'
 
 
 def train(
@@ -43,18 +68,22 @@ def train(
     precision: str | None = None,
     seed: int | None = None,
     progress: progresses.Progress | None = None,
+    val_json_file: str | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
-    Runs in the current tf.distribute strategy. SIGTERM and SIGINT save a checkpoint and end the
-    training; so does the end of the data. Where all steps are done, but not the evaluation at the
-    end, that alone is done. Writes into `model_dir`: checkpoints, the config as it
-    is used (`resolved_pipeline.config`), train/history.jsonl and TensorBoard events.
+    SIGTERM and SIGINT save a checkpoint and end the training; so does the end of the data. Where
+    all steps are done, but not the evaluation at the end, that alone is done. Writes into
+    `model_dir`: checkpoints, the best of the evaluated ones (`best/`), the config as it is used
+    (`resolved_pipeline.config`), `model_summary.txt`, train/history.jsonl, train/runs.jsonl and
+    TensorBoard events.
 
     Args:
       pipeline_config: the config, overrides applied.
       model_dir: of this model alone, on this machine; made if there is none.
-      num_steps: in all, not counted from the checkpoint; None takes `train_config.num_steps`.
+      num_steps: in all, not counted from the checkpoint; None takes `train_config.num_steps`, or
+        `train_config.num_epochs`.
       intervals: of logging, checkpoints and evaluation; None takes the defaults.
       max_to_keep: how many checkpoints; None keeps all.
       record_summaries: whether to write TensorBoard events.
@@ -62,196 +91,340 @@ def train(
       seed: of initial weights, data order and sampling noise, set for Python, NumPy and TensorFlow;
         None draws one and logs it, and the order of the data is not reproducible then.
       progress: what is told of the run; None chooses by whether stderr is a terminal.
+      val_json_file: COCO annotations to evaluate against in place of the records' ground truth.
+      strategy: of the devices, see `strategies.build`; not entered by the caller. None takes the
+        current one.
 
     Raises:
       ConfigError: if the config cannot be trained, or a file of records is damaged.
-      CheckpointError: if `model_dir` holds a checkpoint of another model.
+      CheckpointError: if `model_dir` holds a checkpoint of another model, or cannot be written.
       DivergenceError: if a loss or a weight becomes NaN or infinite.
+      WorkerError: if another worker failed.
     """
+    strategy = strategy or tf.distribute.get_strategy()
     intervals = intervals or Intervals()
-    config = _resolve(pipeline_config, num_steps, precision)
-    validation.validate(config, for_what=['train', 'eval'] if intervals.evaluation else 'train')
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    config = _resolve(pipeline_config, num_steps, precision, is_tpu=is_tpu)
     directory = files.check_is_local(model_dir, 'model_dir')
-    num_steps = config.train_config.num_steps
-    latest = tf.train.latest_checkpoint(directory)
-    start = checkpoint_files.read_step(latest) if latest else 0
-    if start >= num_steps:
-        if intervals.evaluation and not is_evaluated(config, directory, start):
-            return _evaluate_the_end(config, directory, latest, record_summaries)
-        _logger.info('%s is at step %d of %d: nothing left to do', directory, start, num_steps)
-        return TrainResult(step=start, checkpoint=latest, losses={})
+    validation.validate(
+        config,
+        for_what=['train', 'eval'] if intervals.evaluation else 'train',
+        resumes=os.path.exists(os.path.join(directory, STATE_FILE)),
+    )
+    if config.eval_config.HasField('early_stopping') and not intervals.evaluation:
+        unsupported.log_once(
+            'eval_config.early_stopping has no effect without evaluation during training '
+            '(--eval_every_n_steps).'
+        )
+    epochs.resolve(config)
+    for caution in schedule_cautions.find(config.train_config):
+        unsupported.log_once(caution)
+    strategies.check_batch_size(strategy, config.train_config.batch_size)
+    strategies.check_endless(strategy, config.train_input_reader.num_epochs)
+    run = _Run(
+        config=config,
+        directory=directory,
+        strategy=strategy,
+        intervals=intervals,
+        max_to_keep=max_to_keep,
+        record_summaries=record_summaries,
+        val_json_file=val_json_file,
+        progress=progress,
+    )
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(strategies.lost_workers_named(strategy))
+        if run.is_chief:
+            disk.check_writable(directory)
+            opened.enter_context(disk.occupied(directory))
+            opened.enter_context(disk.full_disk_named(directory))
+        result = run.end_of_finished(*run.prepare()) or run.train(seed)
+        if run.is_chief and result.stopped_by is None:
+            ended.mark_ended(directory, result.step, result.reason or 'all steps are done')
+    return result
 
-    has_seed = seed is not None
-    seed = secrets.randbelow(2**31) if seed is None else seed
-    keras.utils.set_random_seed(seed)
-    strategy = tf.distribute.get_strategy()
-    with strategy.scope():
-        detector = _build_detector(config)
-        # Another seed after a restart: otherwise each start would see the same images first.
-        iterator = _training_data(config, strategy, seed + start, deterministic=has_seed)
-        train_step = _build_step(config.train_config, detector, iterator.element_spec, seed)
-        checkpoints = _checkpoints(directory, train_step, config.train_config, max_to_keep)
-        restored = checkpoints.restore_latest()
-        writer.write_pipeline(config, os.path.join(directory, CONFIG_FILE_NAME))
-        _log_start(config, directory, train_step, seed, restored)
-        with contextlib.ExitStack() as opened:
-            evaluation = None
-            if intervals.evaluation:
-                evaluation = PipelineEvaluation(
-                    detector, config, directory, record_summaries=record_summaries
-                )
-                opened.callback(evaluation.close)
-            recorder = Recorder(
-                directory,
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """A training of a resolved config in one process; see `train`."""
+
+    config: TrainEvalPipelineConfig
+    directory: str
+    strategy: tf.distribute.Strategy
+    intervals: Intervals
+    max_to_keep: int | None
+    record_summaries: bool
+    val_json_file: str | None
+    progress: progresses.Progress | None
+
+    @property
+    def is_chief(self) -> bool:
+        return strategies.is_chief(self.strategy)
+
+    def prepare(self) -> tuple[str | None, int]:
+        """Brings the directory in order; returns the newest checkpoint and its step."""
+
+        def clean() -> None:
+            newest = checkpoint_recovery.prepare(self.directory)
+            ended.clear_ended(self.directory)
+            if self.intervals.evaluation:
+                step = checkpoint_files.read_step(newest) if newest else 0
+                evaluation.drop_later_results(self.config, self.directory, step)
+
+        strategies.on_chief(self.strategy, clean)
+        latest = tf.train.latest_checkpoint(self.directory)
+        start = checkpoint_files.read_step(latest) if latest else 0
+        strategies.check_agreement(self.strategy, start)
+        return latest, start
+
+    def end_of_finished(self, latest: str | None, start: int) -> TrainResult | None:
+        """Ends a training that has nothing left to do but to evaluate; None if it has."""
+        if latest is None:
+            return None
+        num_steps = self.config.train_config.num_steps
+        nothing_left = checkpoint_contents.describe_end(self.directory, start, num_steps)
+        evaluates = bool(self.intervals.evaluation)
+        # Files may be seen later by other workers, so the chief looks for all.
+        if nothing_left and evaluates and not self._chief_says(lambda: self._is_evaluated(start)):
+            return self._evaluate_the_end(latest, start)
+        reason = None
+        if nothing_left:
+            _logger.info('%s', nothing_left)
+        elif evaluates:
+            ask = self._early_stopping().reason_to_stop
+            reason = strategies.chiefs_reason(self.strategy, ask)
+        if reason:
+            _logger.info(
+                '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
+                'on, or choose another model_dir to start anew',
+                self.directory,
                 start,
-                progress=progress or progresses.automatic(),
-                record_summaries=record_summaries,
-                names=_class_names(config),
+                reason,
+            )
+        if not nothing_left and not reason:
+            return None
+        checkpoint = latest if self.is_chief else None
+        return TrainResult(step=start, checkpoint=checkpoint, losses={}, reason=reason)
+
+    def train(self, seed: int | None) -> TrainResult:
+        """Builds all parts, restores what there is to go on from, and runs the steps."""
+        has_seed = seed is not None
+        drawn = secrets.randbelow(2**31) if seed is None else seed
+        seed = strategies.chiefs(self.strategy, drawn)
+        keras.utils.set_random_seed(seed)
+        train_config = self.config.train_config
+        with contextlib.ExitStack() as opened:
+            with self.strategy.scope():
+                detector = parts.build_detector(self.config)
+                start = _newest_step(self.directory)
+                # Another seed after a restart: otherwise each start would see the same images
+                # first.
+                iterator = parts.training_data(
+                    self.config, self.strategy, seed + start, deterministic=has_seed
+                )
+                train_step = parts.build_step(train_config, detector, iterator.element_spec, seed)
+                checkpoints = self._checkpoints(train_step)
+                restored = checkpoints.restore_latest()
+                if restored is None:
+                    fine_tune.from_config(detector, train_config, self.directory)
+            if self.is_chief:
+                checkpoints.check_room()
+                self._write_records(train_step, seed, restored)
+            evaluate = self._evaluation(train_step, opened)
+            recorder = Recorder(
+                self.directory if self.is_chief else None,
+                start,
+                progress=(self.progress or progresses.automatic())
+                if self.is_chief
+                else progresses.Silent(),
+                record_summaries=self.record_summaries,
+                names=parts.class_names(self.config),
             )
             opened.callback(recorder.close)
             opened.enter_context(
-                damaged_files.named(config.train_input_reader, 'train_input_reader')
+                damaged_files.named(self.config.train_input_reader, 'train_input_reader')
             )
             return Trainer(
                 train_step=train_step,
                 iterator=iterator,
                 checkpoints=checkpoints,
                 recorder=recorder,
-                num_steps=num_steps,
-                batch_size=config.train_config.batch_size,
-                intervals=intervals,
-                evaluate=evaluation.run if evaluation else None,
+                num_steps=train_config.num_steps,
+                batch_size=train_config.batch_size,
+                intervals=self.intervals,
+                evaluate=evaluate,
+                reason_to_stop=self._early_stopping().reason_to_stop if evaluate else lambda: None,
+                check_batch=self._check_first_batch,
+                evaluates_first=self._owes_an_evaluation(start),
             ).run()
+
+    def _chief_says(self, question: Callable[[], object]) -> bool:
+        answer = strategies.on_chief(self.strategy, question)
+        return bool(strategies.chiefs(self.strategy, int(bool(answer))))
+
+    def _owes_an_evaluation(self, start: int) -> bool:
+        """Whether a signal or a kill kept an earlier run from that of its last checkpoint."""
+        interval = self.intervals.evaluation
+        if not (interval and start) or start % interval:
+            return False
+        return not self._chief_says(lambda: self._is_evaluated(start))
+
+    def _is_evaluated(self, step: int) -> bool:
+        return evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
+
+    def _early_stopping(self) -> EarlyStopping:
+        reader = evaluation_rules.stopping_metric(self.config).reader
+        return EarlyStopping(
+            self.config,
+            lambda: evaluation.read_results(
+                self.config, self.directory, reader, self.val_json_file
+            ),
+        )
+
+    def _evaluate_the_end(self, checkpoint: str, start: int) -> TrainResult:
+        """Does the evaluation of a finished training, which a signal kept from its own."""
+        with self.strategy.scope():
+            detector = parts.build_detector(self.config)
+            checkpoint_files.restore_model(
+                checkpoint,
+                detector.named_variables(),
+                averages=self.config.train_config.optimizer.use_moving_average,
+            )
+        _logger.info(
+            '%s is at step %d, its last: only the evaluation is left', self.directory, start
+        )
+        with Interrupts() as interrupts:
+
+            def run() -> Metrics | None:
+                evaluation = self._pipeline_evaluation(detector)
+                with contextlib.closing(evaluation):
+                    return evaluation.run(start, lambda: interrupts.received is not None)
+
+            metrics = strategies.on_chief(self.strategy, run)
+        return TrainResult(
+            step=start,
+            checkpoint=checkpoint if self.is_chief else None,
+            losses={},
+            metrics=metrics,
+            stopped_by=None if interrupts.received is None else int(interrupts.received),
+        )
+
+    def _evaluation(self, train_step: TrainStep, opened: contextlib.ExitStack):
+        """Returns what the trainer evaluates by; None where it does not."""
+        if not self.intervals.evaluation:
+            return None
+        evaluation = self._pipeline_evaluation(train_step.detector) if self.is_chief else None
+        if evaluation is not None:
+            opened.callback(evaluation.close)
+        variables = train_step.detector.named_variables()
+
+        def run(step: int, should_stop) -> Metrics | None:
+            averages = train_step.optimizer.averages()
+            with moving_averages.swapped(variables, averages, self.strategy):
+                return evaluation.run(step, should_stop)
+
+        return run
+
+    def _pipeline_evaluation(self, detector: DetectionModel) -> PipelineEvaluation:
+        return PipelineEvaluation(
+            detector,
+            self.config,
+            self.directory,
+            record_summaries=self.record_summaries,
+            val_json_file=self.val_json_file,
+        )
+
+    def _checkpoints(self, train_step: TrainStep) -> checkpoint_files.Checkpoints:
+        return checkpoint_files.Checkpoints(
+            self.directory,
+            model=train_step.detector.named_variables(),
+            optimizer=train_step.optimizer.state(),
+            step=train_step.step,
+            max_to_keep=self.max_to_keep,
+            keep_every_n_hours=self.config.train_config.keep_checkpoint_every_n_hours,
+        )
+
+    def _check_first_batch(self, batch: Mapping[str, np.ndarray]) -> None:
+        model = self.config.model
+        kind = model.WhichOneof('model')
+        if kind is not None:
+            first_batch.check(
+                batch,
+                num_classes=getattr(model, kind).num_classes,
+                has_masks=model_rules.has_masks(model),
+            )
+
+    def _write_summary(self, train_step: TrainStep) -> None:
+        """Tells and writes what the model consists of; it is traced for that, which takes time."""
+        summary = model_summary.lines(
+            train_step.detector, trained=train_step.optimizer.variables.keys()
+        )
+        files.write_text(os.path.join(self.directory, SUMMARY_FILE_NAME), '\n'.join(summary) + '\n')
+        _logger.info('the model:\n%s', '\n'.join(summary))
+
+    def _write_records(self, train_step: TrainStep, seed: int, restored: str | None) -> None:
+        """Tells and writes what is run."""
+        train_config = self.config.train_config
+        step = int(train_step.step.numpy())
+        if restored is None:
+            self._write_summary(train_step)
+        writer.write_pipeline(self.config, os.path.join(self.directory, CONFIG_FILE_NAME))
+        run_record.write(
+            self.directory,
+            seed=seed,
+            step=step,
+            num_steps=train_config.num_steps,
+            batch_size=train_config.batch_size,
+            replicas=self.strategy.num_replicas_in_sync,
+            workers=strategies.num_workers(self.strategy),
+        )
+        devices = tf.config.list_logical_devices('GPU') or tf.config.list_logical_devices('CPU')
+        _logger.info(
+            'training %s in %s: %s on %s (%s); batch size %d, %d steps, seed %d',
+            train_step.detector.name,
+            self.directory,
+            precisions.name_of(train_config.precision),
+            devices[0].name,
+            strategies.describe(self.strategy),
+            train_config.batch_size,
+            train_config.num_steps,
+            seed,
+        )
+        if train_step.optimizer.averages():
+            _logger.info(
+                'moving averages of the weights are kept, evaluated and exported '
+                '(train_config.optimizer.use_moving_average, the default)'
+            )
+        if restored:
+            _logger.info('going on from %s, step %d', restored, step)
+            if train_config.fine_tune_checkpoint:
+                _logger.info('train_config.fine_tune_checkpoint is not read again')
 
 
 def _resolve(
-    pipeline_config: TrainEvalPipelineConfig, num_steps: int | None, precision: str | None
+    pipeline_config: TrainEvalPipelineConfig,
+    num_steps: int | None,
+    precision: str | None,
+    *,
+    is_tpu: bool,
 ) -> TrainEvalPipelineConfig:
     """Writes what the caller decides into a copy of the config."""
     config = TrainEvalPipelineConfig()
     config.CopyFrom(pipeline_config)
+    train_config = config.train_config
     if num_steps is not None:
-        config.train_config.num_steps = num_steps
-    if config.train_config.num_steps < 1:
+        train_config.num_steps = num_steps
+        train_config.ClearField('num_epochs')
+    if train_config.num_steps < 1 and not train_config.HasField('num_epochs'):
         raise ConfigError(
             'train_config.num_steps: expected the number of steps to train, there or as '
-            f'--num_train_steps. Received: {config.train_config.num_steps}.'
+            f'--num_train_steps. Received: {train_config.num_steps}.'
         )
-    chosen = precisions.resolve(config.train_config, precision)
-    if precision is not None:
-        config.train_config.precision = train_pb2.TrainConfig.Precision.Value(chosen.upper())
+    chosen = precisions.resolve(train_config, precision, use_tpu=is_tpu)
+    if chosen != precisions.name_of(train_config.precision):
+        train_config.precision = train_pb2.TrainConfig.Precision.Value(chosen.upper())
     return config
 
 
-def _build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
-    with precisions.scope(precisions.name_of(config.train_config.precision)):
-        detector = model_builder.build(config.model, is_training=True)
-        detector.build_variables()
-    return detector
-
-
-def _evaluate_the_end(
-    config: TrainEvalPipelineConfig, directory: str, checkpoint: str, record_summaries: bool
-) -> TrainResult:
-    """Does the evaluation of a finished training, which a signal kept from its own."""
-    with tf.distribute.get_strategy().scope(), contextlib.ExitStack() as opened:
-        interrupts = opened.enter_context(Interrupts())
-        detector = _build_detector(config)
-        step = checkpoint_files.restore_model(checkpoint, detector.named_variables())
-        _logger.info('%s is at step %d, its last: only the evaluation is left', directory, step)
-        evaluation = PipelineEvaluation(
-            detector, config, directory, record_summaries=record_summaries
-        )
-        opened.callback(evaluation.close)
-        metrics = evaluation.run(step, lambda: interrupts.received is not None)
-    return TrainResult(
-        step=step,
-        checkpoint=checkpoint,
-        losses={},
-        metrics=metrics,
-        stopped_by=None if interrupts.received is None else int(interrupts.received),
-    )
-
-
-def _training_data(
-    config: TrainEvalPipelineConfig,
-    strategy: tf.distribute.Strategy,
-    seed: int,
-    *,
-    deterministic: bool,
-) -> Iterator:
-    return iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: dataset_builder.build_train(
-                config, input_context=context, seed=seed, deterministic=deterministic
-            )
-        )
-    )
-
-
-def _build_step(
-    config: train_pb2.TrainConfig, detector: DetectionModel, element_spec: object, seed: int
-) -> TrainStep:
-    return TrainStep(
-        detector,
-        optimizer_builder.build(config.optimizer),
-        element_spec=element_spec,
-        seed=seed,
-        clip_norm=config.gradient_clipping_by_norm,
-        add_regularization_loss=config.add_regularization_loss,
-    )
-
-
-def _checkpoints(
-    directory: str,
-    train_step: TrainStep,
-    config: train_pb2.TrainConfig,
-    max_to_keep: int | None,
-) -> checkpoint_files.Checkpoints:
-    return checkpoint_files.Checkpoints(
-        directory,
-        model=train_step.detector.named_variables(),
-        optimizer=train_step.optimizer.state(),
-        step=train_step.step,
-        max_to_keep=max_to_keep,
-        keep_every_n_hours=config.keep_checkpoint_every_n_hours,
-    )
-
-
-def _class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:
-    path = config.train_input_reader.label_map_path
-    if not path:
-        return {}
-    return {category['id']: category['name'] for category in label_map.load(path).categories}
-
-
-def _log_start(
-    config: TrainEvalPipelineConfig,
-    directory: str,
-    train_step: TrainStep,
-    seed: int,
-    restored: str | None,
-) -> None:
-    def count(variables):
-        return sum(math.prod(variable.shape) for variable in variables.values())
-
-    total, trained = (
-        count(train_step.detector.named_variables()),
-        count(train_step.optimizer.variables),
-    )
-    devices = tf.config.list_logical_devices('GPU') or tf.config.list_logical_devices('CPU')
-    _logger.info(
-        'training %s in %s: %s parameters, %s of them trainable; %s on %s; batch size %d, '
-        '%d steps, seed %d',
-        train_step.detector.name,
-        directory,
-        f'{total:,}',
-        f'{trained:,}',
-        precisions.name_of(config.train_config.precision),
-        devices[0].name,
-        config.train_config.batch_size,
-        config.train_config.num_steps,
-        seed,
-    )
-    if restored:
-        _logger.info('going on from %s, step %d', restored, int(train_step.step.numpy()))
+def _newest_step(directory: str) -> int:
+    latest = tf.train.latest_checkpoint(directory)
+    return checkpoint_files.read_step(latest) if latest else 0

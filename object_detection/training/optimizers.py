@@ -28,14 +28,34 @@ class Optimizer(abc.ABC):
     def __init__(self, learning_rate: Schedule):
         self.learning_rate = learning_rate
         self._variables: dict[str, tf.Variable] = {}
+        self._multipliers: dict[str, float] = {}
         self._slots: dict[str, dict[str, tf.Variable]] = {name: {} for name in self.slot_names}
 
-    def build(self, variables: Mapping[str, tf.Variable]) -> None:
+    def build(
+        self,
+        variables: Mapping[str, tf.Variable],
+        *,
+        multipliers: Mapping[str, float] | None = None,
+    ) -> None:
         """Creates the state of `variables`, which `apply_gradients` will update.
 
         Called in the scope of the strategy that the variables were created in.
+
+        Args:
+          variables: by name.
+          multipliers: factors of the learning rate by variable name; 1 for those not named.
+
+        Raises:
+          ValueError: if `multipliers` names a variable that is not among `variables`.
         """
+        unknown = sorted((multipliers or {}).keys() - variables.keys())
+        if unknown:
+            raise ValueError(
+                f'{type(self).__name__}.build: expected multipliers of variables that are updated. '
+                f'Received multipliers of: {unknown[:5]}.'
+            )
         self._variables = dict(variables)
+        self._multipliers = dict(multipliers or {})
         for slots in self._slots.values():
             for name, variable in variables.items():
                 slots[name] = tf.Variable(
@@ -50,6 +70,10 @@ class Optimizer(abc.ABC):
     def state(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns slot name -> variable name -> what the optimizer keeps for that variable."""
         return {slot: dict(variables) for slot, variables in self._slots.items()}
+
+    def averages(self) -> dict[str, tf.Variable]:
+        """Returns the moving average of each variable by its name; nothing where none are kept."""
+        return {}
 
     def apply_gradients(self, gradients: Mapping[str, tf.Tensor], step: tf.Tensor) -> None:
         """Updates each variable once.
@@ -68,23 +92,27 @@ class Optimizer(abc.ABC):
                 f'given to build(). Received gradients that differ by: {differing[:5]}.'
             )
         step = tf.convert_to_tensor(step)
+        rate = self.learning_rate(step)
+        # One product for each factor, not for each variable.
+        rates = {factor: rate * factor for factor in {1.0, *self._multipliers.values()}}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._update_all, args=(dict(gradients), self.learning_rate(step), step))
+        context.merge_call(self._update_all, args=(dict(gradients), rates, step))
 
     def _update_all(
         self,
         strategy: tf.distribute.Strategy,
         gradients: dict[str, tf.Tensor],
-        learning_rate: tf.Tensor,
+        rates: dict[float, tf.Tensor],
         step: tf.Tensor,
     ) -> None:
         """Runs `_update` for every variable on each device that holds a copy of it."""
         for name, variable in self._variables.items():
+            rate = rates[self._multipliers.get(name, 1.0)]
             slots = [self._slots[slot][name] for slot in self.slot_names]
             strategy.extended.update(
                 variable,
                 self._update,
-                args=(gradients[name], learning_rate, step, *slots),
+                args=(gradients[name], rate, step, *slots),
                 group=False,
             )
 
@@ -181,3 +209,47 @@ class RmsProp(Optimizer):
             epsilon=self._epsilon,
             grad=gradient,
         )
+
+
+class Averaging(Optimizer):
+    """Another optimizer, which keeps exponential moving averages of its variables as well.
+
+    After update t, counted from 1: average += (1 - d) * (variable - average), where
+    d = min(decay, (1 + t) / (10 + t)), so that the first updates are soon forgotten. As in the
+    reference an average starts at zero, of which nothing is left after some 20 updates.
+
+    Args:
+      optimizer: does the updates.
+      decay: the share of the old average that stays, in [0, 1].
+
+    Raises:
+      ValueError: if `decay` is outside [0, 1].
+    """
+
+    slot_names = ('average',)
+
+    def __init__(self, optimizer: Optimizer, *, decay: float):
+        if not 0 <= decay <= 1:
+            raise ValueError(f'moving_average_decay: expected 0 to 1. Received: {decay:g}.')
+        super().__init__(optimizer.learning_rate)
+        self._optimizer = optimizer
+        self._decay = decay
+
+    def build(self, variables, *, multipliers=None):
+        self._optimizer.build(variables, multipliers=multipliers)
+        super().build(variables)
+
+    def state(self):
+        return {**self._optimizer.state(), **super().state()}
+
+    def averages(self):
+        return super().state()['average']
+
+    def apply_gradients(self, gradients, step):
+        self._optimizer.apply_gradients(gradients, step)
+        super().apply_gradients(gradients, step)
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        updates = tf.cast(step + 1, tf.float32)
+        decay = tf.minimum(self._decay, (1 + updates) / (10 + updates))
+        return slots[0].assign_add((1 - decay) * (variable - slots[0]))

@@ -23,12 +23,14 @@ class Record:
       losses: name -> mean value.
       learning_rate: of the last of the steps.
       images_per_second: None as long as only the first call, which builds the graph, was timed.
+      gradient_norm: mean norm of all gradients together, before clipping.
     """
 
     step: int
     losses: Mapping[str, float]
     learning_rate: float
     images_per_second: float | None
+    gradient_norm: float | None = None
 
 
 class Progress(Protocol):
@@ -49,6 +51,22 @@ def automatic() -> Progress:
     """A live line if stderr is a terminal, else log lines."""
     console = rich.console.Console(stderr=True)
     return LiveLine(console) if console.is_terminal else LogLines()
+
+
+class Silent:
+    """Shows nothing; for workers beside the one that does."""
+
+    def start(self, step: int, num_steps: int, batch_size: int) -> None:
+        """Nothing is shown."""
+
+    def update(self, record: Record) -> None:
+        """Nothing is shown."""
+
+    def log(self, record: Record) -> None:
+        """Nothing is shown."""
+
+    def close(self) -> None:
+        """Nothing is left open."""
 
 
 class LogLines:

@@ -13,7 +13,7 @@ from object_detection.training.progress import Progress, Record
 
 
 class Meter:
-    """Means of the losses, and the speed, since the last `reset`."""
+    """Means of what steps return, and the speed, since the last `reset`."""
 
     def __init__(self):
         self.reset()
@@ -25,12 +25,12 @@ class Meter:
         self._seconds = 0.0
 
     def add(
-        self, losses: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
     ) -> None:
-        """Adds the mean losses of `steps` steps; the first call's time is not the steps' own."""
+        """Adds the mean values of `steps` steps; the first call's time is not the steps' own."""
         # Sums stay on the device, so that nothing waits for it here.
         self._sums = {
-            name: loss * steps + self._sums.get(name, 0.0) for name, loss in losses.items()
+            name: value * steps + self._sums.get(name, 0.0) for name, value in values.items()
         }
         self._steps += steps
         if timed:
@@ -46,7 +46,7 @@ class Meter:
     def is_empty(self) -> bool:
         return not self._steps
 
-    def losses(self) -> dict[str, float]:
+    def means(self) -> dict[str, float]:
         return {name: float(value) / self._steps for name, value in self._sums.items()}
 
     def steps_per_second(self) -> float | None:
@@ -57,7 +57,7 @@ class Recorder:
     """Hands records on to a progress display, the history file and TensorBoard.
 
     Args:
-      directory: of the model; files go to its folder `train`.
+      directory: of the model; files go to its folder `train`. None writes no files.
       step: number of steps done at the start.
       progress: the display.
       record_summaries: whether to write TensorBoard events.
@@ -66,29 +66,28 @@ class Recorder:
 
     def __init__(
         self,
-        directory: str,
+        directory: str | None,
         step: int,
         *,
         progress: Progress,
         record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
     ):
-        folder = os.path.join(directory, 'train')
+        folder = None if directory is None else os.path.join(directory, 'train')
         self._progress = progress
-        self._history = History(pathlib.Path(folder) / FILE_NAME, step)
-        self._draws = record_summaries
-        self._events = summaries.EventWriter(folder if record_summaries else None)
+        self._history = None if folder is None else History(pathlib.Path(folder) / FILE_NAME, step)
+        self._draws = record_summaries and folder is not None
+        self._events = summaries.EventWriter(folder if self._draws else None)
         self._names = names
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._batch_size = batch_size
         self._progress.start(step, num_steps, batch_size)
 
-    def inputs(self, batch: Mapping[str, tf.Tensor], step: int) -> None:
+    def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
         """Draws the first images of a batch, as the model sees them."""
         if self._draws:
-            arrays = {name: _first_replica(tensor) for name, tensor in batch.items()}
-            pictures = summaries.input_pictures(arrays, self._names)
+            pictures = summaries.input_pictures(batch, self._names)
             self._events.pictures('train_input_images', pictures, step)
 
     def update(self, record: Record) -> None:
@@ -98,8 +97,14 @@ class Recorder:
     def log(self, record: Record) -> None:
         """Writes a record for good."""
         self._progress.log(record)
-        self._history.add(record)
+        if self._history is not None:
+            self._history.add(record)
+
+    def summarize(self, record: Record) -> None:
+        """Writes a record for TensorBoard."""
         scalars = {**record.losses, 'learning_rate': record.learning_rate}
+        if record.gradient_norm is not None:
+            scalars['gradient_norm'] = record.gradient_norm
         if record.images_per_second is not None:
             scalars['images_per_sec'] = record.images_per_second
             scalars['steps_per_sec'] = record.images_per_second / self._batch_size
@@ -108,8 +113,3 @@ class Recorder:
     def close(self) -> None:
         self._progress.close()
         self._events.close()
-
-
-def _first_replica(tensor: tf.Tensor) -> np.ndarray:
-    """One replica's part of what a distributed data set yields."""
-    return tf.distribute.get_strategy().experimental_local_results(tensor)[0].numpy()

@@ -1,7 +1,7 @@
 """One training step, and many in one call."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,24 +12,47 @@ from object_detection.training.optimizers import Optimizer
 
 TOTAL_LOSS = 'Loss/total_loss'
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
+# Stands among the losses that a step returns: the norm of all gradients before clipping.
+GRADIENT_NORM = 'gradient_norm'
+
+
+class StepReport(NamedTuple):
+    """One step of a call: the first with a number that is not finite, or else the last.
+
+    Attributes:
+      step: int64 scalar, the number of steps done before it.
+      values: the losses and `GRADIENT_NORM`, float32 scalars.
+      source_ids: string [b], of the images that this worker gave to it.
+    """
+
+    step: tf.Tensor
+    values: dict[str, tf.Tensor]
+    source_ids: tf.Tensor
+
+    def is_finite(self) -> tf.Tensor:
+        """bool scalar."""
+        return tf.reduce_all(tf.math.is_finite(tf.stack(list(self.values.values()))))
 
 
 class TrainStep:
     """Forward, backward and update of a detector, in the current tf.distribute strategy.
 
     The gradients are of the mean of the replicas' losses, summed over the replicas and only then
-    clipped (the reference clips before the sum). To be made and called in the strategy's scope.
+    clipped (the reference clips before the sum). To be made in the strategy's scope.
 
     Args:
       detector: with all variables built.
-      optimizer: not yet built; it gets the trainable variables.
+      optimizer: built for the variables to train, or not yet built: then for all trainable ones.
       element_spec: of the batches, e.g. `iterator.element_spec`.
       seed: of the sampling noise.
       clip_norm: largest global norm of the gradients; 0 does not clip.
+      gradient_factors: what the gradients of some variables are multiplied by, by name.
       add_regularization_loss: whether the regularisers' penalties belong to the total loss.
 
     Attributes:
       step: int64 variable, the number of steps done.
+      strategy: that it was made in.
+      report: of the last call, for the search of what went wrong; None before the first.
     """
 
     def __init__(
@@ -40,30 +63,42 @@ class TrainStep:
         element_spec: Any,
         seed: int = 0,
         clip_norm: float = 0.0,
+        gradient_factors: Mapping[str, float] | None = None,
         add_regularization_loss: bool = True,
     ):
         self.detector = detector
         self.optimizer = optimizer
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name='step')
-        optimizer.build(trainable_variables(detector))
+        if not optimizer.variables:
+            optimizer.build(trainable_variables(detector))
         self._seed = seed
         self._clip_norm = clip_norm
+        self._gradient_factors = dict(gradient_factors or {})
         self._add_regularization_loss = add_regularization_loss
-        self._strategy = tf.distribute.get_strategy()
+        self.strategy = tf.distribute.get_strategy()
+        self.report: StepReport | None = None
         # A signature, because images of many sizes would otherwise be traced one by one. No
         # AutoGraph: detectors need none, and are traced in a fifth of the time.
         self._one = tf.function(self._run_one, input_signature=[element_spec], autograph=False)
         self._many = tf.function(self._run_many)
 
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Trains one step on `batch`, keys of `InputFields`; returns the losses, scalars."""
-        return self._one(batch)
+        """Trains one step on `batch`, keys of `InputFields`.
+
+        Returns:
+          The losses and `GRADIENT_NORM`, float32 scalars.
+        """
+        with self.strategy.scope():
+            self.report = self._one(batch)
+        return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
-        """Trains `count` steps on the next batches; returns the means of the losses."""
+        """Trains `count` steps on the next batches; returns the means of what `__call__` does."""
         if count == 1:
-            return self._one(next(iterator))
-        return self._many(iterator, tf.constant(count))
+            return self(next(iterator))
+        with self.strategy.scope():
+            means, self.report = self._many(iterator, tf.constant(count))
+        return means
 
     def losses(
         self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
@@ -81,24 +116,35 @@ class TrainStep:
         penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
         return with_total(self.detector.loss(predictions, groundtruth, seeds=seeds), penalties)
 
-    def _run_one(self, batch: Any) -> dict[str, tf.Tensor]:
-        per_replica = self._strategy.run(self._replica_step, args=(batch,))
-        losses = {
-            name: self._strategy.reduce(tf.distribute.ReduceOp.MEAN, value, axis=None)
+    def _run_one(self, batch: Any) -> StepReport:
+        batch = dict(batch)
+        # Texts stay on the host: accelerators have none.
+        ids = self.strategy.experimental_local_results(batch.pop(InputFields.SOURCE_ID))
+        step = self.step.read_value()
+        per_replica = self.strategy.run(self._replica_step, args=(batch,))
+        # Means over the replicas: the same on each.
+        values = {
+            name: self.strategy.experimental_local_results(value)[0]
             for name, value in per_replica.items()
         }
         # In `_run_many` nothing else would keep the count from going up when the data has ended.
-        with tf.control_dependencies(list(losses.values())):
+        with tf.control_dependencies(list(values.values())):
             self.step.assign_add(1)
-        return losses
+        return StepReport(step, values, tf.concat(ids, axis=0))
 
-    def _run_many(self, iterator: Iterator, count: tf.Tensor) -> dict[str, tf.Tensor]:
-        names = self._one.get_concrete_function().structured_outputs
+    def _run_many(
+        self, iterator: Iterator, count: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], StepReport]:
+        names = self._one.get_concrete_function().structured_outputs.values
         totals = {name: tf.zeros([]) for name in names}
+        # Of unknown length, since a later batch may have another than the one before.
+        no_ids = tf.compat.v1.placeholder_with_default(tf.zeros([0], tf.string), [None])
+        report = StepReport(self.step.read_value(), totals, no_ids)
         for _ in tf.range(count):
-            losses = self._one(next(iterator))
-            totals = {name: totals[name] + losses[name] for name in totals}
-        return {name: total / tf.cast(count, tf.float32) for name, total in totals.items()}
+            newest = self._one(next(iterator))
+            totals = {name: totals[name] + newest.values[name] for name in totals}
+            report = _first_not_finite(report, newest)
+        return {name: total / tf.cast(count, tf.float32) for name, total in totals.items()}, report
 
     def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         context = tf.distribute.get_replica_context()
@@ -117,12 +163,16 @@ class TrainStep:
             self.optimizer.variables,
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
+        gradients |= {name: gradients[name] * f for name, f in self._gradient_factors.items()}
         names = list(gradients)
         values = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[n] for n in names])
+        norm = tf.linalg.global_norm(values)
         if self._clip_norm > 0:
-            values, _ = tf.clip_by_global_norm(values, self._clip_norm)
+            values, _ = tf.clip_by_global_norm(values, self._clip_norm, use_norm=norm)
         self.optimizer.apply_gradients(dict(zip(names, values, strict=True)), self.step)
-        return losses
+        values = {**losses, GRADIENT_NORM: norm}
+        means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
+        return dict(zip(values, tf.unstack(means), strict=True))
 
 
 def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:
@@ -133,6 +183,10 @@ def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:
         for name, variable in detector.named_variables().items()
         if id(variable) in trainable
     }
+
+
+def _first_not_finite(earlier: StepReport, newest: StepReport) -> StepReport:
+    return tf.cond(earlier.is_finite(), lambda: newest, lambda: earlier)
 
 
 def with_total(

@@ -3,23 +3,30 @@
 import dataclasses
 import logging
 import math
+import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
+from object_detection.training import strategies
 from object_detection.training.checkpoints import Checkpoints
 from object_detection.training.errors import DivergenceError
 from object_detection.training.interrupts import Interrupts
 from object_detection.training.progress import Record
 from object_detection.training.recorder import Meter, Recorder
-from object_detection.training.step import TrainStep
+from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
 
 # How often the losses are looked at between two log intervals, in seconds.
 _LOOK_INTERVAL = 1.0
+_MOST_SOURCE_IDS = 16
+# Calls between two questions to all workers whether one has received a signal.
+_CALLS_BETWEEN_QUESTIONS = 10
 
 Metrics = Mapping[str, Mapping[str, float]]
 # (step, should_stop) -> reader's name -> metrics, or None if stopped.
@@ -31,7 +38,8 @@ class Intervals:
     """When things happen, counted in steps.
 
     Attributes:
-      log: between two records in the log, the history and TensorBoard.
+      log: between two records in the log and the history.
+      summary: between two records in TensorBoard; 0 is as `log`.
       checkpoint: between two checkpoints; 0 saves only at the end.
       evaluation: between two evaluations, and at the end; 0 never evaluates.
       call: steps in one call of the compiled function: more is less overhead on a fast
@@ -39,22 +47,27 @@ class Intervals:
     """
 
     log: int = 100
+    summary: int = 0
     checkpoint: int = 1000
     evaluation: int = 0
     call: int = 1
 
     def __post_init__(self):
-        if min(self.log, self.call) < 1 or min(self.checkpoint, self.evaluation) < 0:
+        if min(self.log, self.call) < 1 or min(self.summary, self.checkpoint, self.evaluation) < 0:
             raise ValueError(
-                'Intervals: log and call must be positive, checkpoint and evaluation at least 0. '
-                f'Received: {self}.'
+                'Intervals: log and call must be positive, summary, checkpoint and evaluation at '
+                f'least 0. Received: {self}.'
             )
+
+    @property
+    def summary_or_log(self) -> int:
+        return self.summary or self.log
 
     def steps_to_next(self, step: int, num_steps: int) -> int:
         """How many steps can be done in one call: nothing is due before its end."""
         due = [num_steps - step, self.call]
-        due += [n - step % n for n in (self.log, self.checkpoint, self.evaluation) if n]
-        return min(due)
+        intervals = (self.log, self.summary, self.checkpoint, self.evaluation)
+        return min(due + [n - step % n for n in intervals if n])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +76,20 @@ class TrainResult:
 
     Attributes:
       step: number of steps done in all.
-      checkpoint: prefix of the newest checkpoint, which is of that step.
+      checkpoint: prefix of the newest checkpoint, which is of that step; None on workers other
+        than the chief, which save nothing.
       losses: means since the last record; empty if there was nothing left to do.
       metrics: of the last evaluation; None if there was none.
       stopped_by: number of the signal that stopped it early, or None.
+      reason: why it ended before its last step other than by a signal, a sentence; or None.
     """
 
     step: int
-    checkpoint: str
+    checkpoint: str | None
     losses: Mapping[str, float]
     metrics: Metrics | None = None
     stopped_by: int | None = None
+    reason: str | None = None
 
     @property
     def exit_status(self) -> int:
@@ -85,7 +101,8 @@ class Trainer:
     """Runs steps, and what is due between them.
 
     Args:
-      train_step: one step; its `step` variable is where the run stands.
+      train_step: one step; its `step` variable is where the run stands. Where its strategy has
+        several workers, all run the same trainer, and the chief alone saves and evaluates.
       iterator: over training batches.
       checkpoints: of the model, the optimizer and the step, already restored.
       recorder: where the numbers go.
@@ -93,6 +110,10 @@ class Trainer:
       batch_size: images of one step, over all replicas.
       intervals: when things are due.
       evaluate: evaluates the detector as it is, or None.
+      reason_to_stop: asked after each evaluation; a sentence ends the run.
+      evaluates_first: whether the step that the run starts from is still to be evaluated.
+      check_batch: looks at one replica's part of the first batch, as NumPy arrays, and raises what
+        is wrong.
     """
 
     def __init__(
@@ -106,8 +127,16 @@ class Trainer:
         batch_size: int,
         intervals: Intervals,
         evaluate: EvaluateFunction | None = None,
+        reason_to_stop: Callable[[], str | None] = lambda: None,
+        check_batch: Callable[[Mapping[str, np.ndarray]], None] = lambda batch: None,
+        evaluates_first: bool = False,
     ):
         self._train_step = train_step
+        self._strategy = train_step.strategy
+        self._is_chief = strategies.is_chief(self._strategy)
+        self._statistics = strategies.StatisticsAverage(
+            self._strategy, train_step.detector.named_variables()
+        )
         self._iterator = iterator
         self._checkpoints = checkpoints
         self._recorder = recorder
@@ -115,7 +144,18 @@ class Trainer:
         self._batch_size = batch_size
         self._intervals = intervals
         self._evaluate = evaluate
+        self._reason_to_stop = reason_to_stop
+        self._check_batch = check_batch
+        self._evaluates_first = evaluates_first
         self._meter = Meter()
+        # The same meter, unless the intervals differ.
+        has_own = intervals.summary_or_log != intervals.log
+        self._summary_meter = Meter() if has_own else self._meter
+        self._reports: deque[StepReport] = deque()
+        self._reason: str | None = None
+        self._stopped_by: int | None = None
+        self._calls = 0
+        self._has_repeated = False
         self._step = int(train_step.step.numpy())
         self._last_look = time.monotonic()
         self._saved_step = self._step if checkpoints.latest else None
@@ -127,17 +167,24 @@ class Trainer:
         """Trains to the end, or until a signal comes; see `train`."""
         with Interrupts() as interrupts:
             self._recorder.start(self._step, self._num_steps, self._batch_size)
-            self._do_first_step()
-            while self._do_what_is_due(interrupts) and self._do_steps():
-                pass
+            if not (self._evaluates_first and self._stops_after_evaluation(interrupts)):
+                self._do_first_step()
+                while self._do_what_is_due(interrupts) and self._do_steps():
+                    pass
             self._finish(interrupts)
         return TrainResult(
             step=self._step,
-            checkpoint=self._checkpoints.latest,
+            checkpoint=self._checkpoints.latest if self._is_chief else None,
             losses=self._losses,
             metrics=self._metrics,
-            stopped_by=None if interrupts.received is None else int(interrupts.received),
+            stopped_by=self._stopped_by,
+            reason=self._reason,
         )
+
+    def _stops_after_evaluation(self, interrupts: Interrupts) -> bool:
+        """Evaluates; whether that, or a signal meanwhile, ends the run."""
+        self._run_evaluation(interrupts)
+        return bool(self._reason) or self._is_interrupted(interrupts)
 
     def _do_first_step(self) -> None:
         """Does the step that builds the graph, on a batch that is drawn for TensorBoard."""
@@ -145,9 +192,13 @@ class Trainer:
         batch = next(self._iterator, None)
         if batch is None:
             raise ConfigError('train_input_reader: expected at least one batch. Received: none.')
-        self._recorder.inputs(batch, self._step)
-        self._meter.add(self._train_step(batch), steps=1, seconds=0.0, timed=False)
-        self._step += 1
+        part = {
+            name: self._strategy.experimental_local_results(value)[0].numpy()
+            for name, value in batch.items()
+        }
+        self._check_batch(part)
+        self._recorder.inputs(part, self._step)
+        self._count(self._train_step(batch), 1, 0.0, timed=False)
         self._look()
         _logger.info('the first step, with building the graph: %.1f s', time.monotonic() - started)
 
@@ -156,44 +207,84 @@ class Trainer:
         count = self._intervals.steps_to_next(self._step, self._num_steps)
         started = time.monotonic()
         try:
-            losses = self._train_step.repeat(self._iterator, count)
+            values = self._train_step.repeat(self._iterator, count)
         except (StopIteration, tf.errors.OutOfRangeError):
             self._step = int(self._train_step.step.numpy())
-            _logger.warning(
-                'the training data ended at step %d of %d; train_input_reader.num_epochs: 0 '
-                'repeats it for ever',
-                self._step,
-                self._num_steps,
+            self._reason = (
+                f'the training data ended at step {self._step} of {self._num_steps}; '
+                'train_input_reader.num_epochs: 0 repeats it for ever'
             )
+            _logger.warning('%s', self._reason)
             return False
-        self._meter.add(losses, count, time.monotonic() - started)
-        self._step += count
+        # The first call of many steps builds their graph, too.
+        self._count(
+            values, count, time.monotonic() - started, timed=count == 1 or self._has_repeated
+        )
+        self._has_repeated |= count > 1
         return True
+
+    def _count(
+        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+    ) -> None:
+        """Takes in what a call of `steps` steps returned."""
+        for meter in self._meters():
+            meter.add(values, steps, seconds, timed=timed)
+        self._reports.append(self._train_step.report)
+        self._step += steps
+        self._calls += 1
+
+    def _meters(self) -> set[Meter]:
+        return {self._meter, self._summary_meter}
 
     def _do_what_is_due(self, interrupts: Interrupts) -> bool:
         """Looks, logs, saves, evaluates; False if the run is to end."""
-        if self._step >= self._num_steps or interrupts.received:
+        if self._step >= self._num_steps:
             return False
-        logs, saves, evaluates = (
+        due = self._intervals
+        logs, summarizes, saves, evaluates = (
             n > 0 and self._step % n == 0
-            for n in (self._intervals.log, self._intervals.checkpoint, self._intervals.evaluation)
+            for n in (due.log, due.summary_or_log, due.checkpoint, due.evaluation)
         )
-        if logs:
-            self._log()
-        elif saves or time.monotonic() - self._last_look > _LOOK_INTERVAL:
+        if logs or summarizes:
+            self._record(logs=logs, summarizes=summarizes)
+        elif saves or self._wants_to_look():
             self._look()
         if saves:
             self._save()
         if evaluates:
             self._run_evaluation(interrupts)
-        return not interrupts.received
+        return not (self._reason or self._was_interrupted(interrupts))
+
+    def _was_interrupted(self, interrupts: Interrupts) -> bool:
+        """As `_is_interrupted`, but asked now and then only."""
+        if self._stopped_by is None and not self._may_ask():
+            return False
+        return self._is_interrupted(interrupts)
+
+    def _may_ask(self) -> bool:
+        # Each question makes several workers wait for the devices.
+        is_alone = strategies.num_workers(self._strategy) == 1
+        return is_alone or self._calls % _CALLS_BETWEEN_QUESTIONS == 0
+
+    def _is_interrupted(self, interrupts: Interrupts) -> bool:
+        """Whether this worker, or any other, has received a signal."""
+        if self._stopped_by is None:
+            own = interrupts.received
+            if strategies.agree_on_stop(self._strategy, own is not None):
+                self._stopped_by = int(signal.SIGTERM if own is None else own)
+        return self._stopped_by is not None
+
+    def _wants_to_look(self) -> bool:
+        # By the clock only where no other worker could come to another conclusion.
+        is_alone = strategies.num_workers(self._strategy) == 1
+        return is_alone and time.monotonic() - self._last_look > _LOOK_INTERVAL
 
     def _finish(self, interrupts: Interrupts) -> None:
-        if not self._meter.is_empty:
-            self._log()
+        self._record(logs=not self._meter.is_empty, summarizes=not self._summary_meter.is_empty)
         if self._saved_step != self._step:
             self._save()
-        if self._evaluate and self._evaluated_step != self._step and not interrupts.received:
+        is_due = self._evaluate is not None and self._evaluated_step != self._step
+        if not self._is_interrupted(interrupts) and is_due:
             self._run_evaluation(interrupts)
         _logger.info(
             '%s at step %d of %d; checkpoint %s',
@@ -204,60 +295,98 @@ class Trainer:
         )
 
     def _look(self) -> Record:
-        """Fetches the losses, checks and shows them.
+        """Fetches the means since the last log record, checks and shows them.
 
         Raises:
           DivergenceError: if one is NaN or infinite.
         """
         started = time.monotonic()
-        losses = self._meter.losses()
-        self._meter.add_seconds(time.monotonic() - started)
+        means = self._meter.means()
+        waited = time.monotonic() - started
+        for meter in self._meters():
+            meter.add_seconds(waited)
         self._last_look = time.monotonic()
-        rate = self._meter.steps_per_second()
-        record = Record(
-            step=self._step,
-            losses=losses,
-            learning_rate=self._learning_rate(),
-            images_per_second=None if rate is None else rate * self._batch_size,
-        )
-        if not all(map(math.isfinite, losses.values())):
-            raise DivergenceError(self._describe_divergence(record))
+        if not all(map(math.isfinite, means.values())):
+            raise DivergenceError(self._describe_divergence())
+        self._reports.clear()
+        record = self._describe(means, self._meter)
         self._recorder.update(record)
         return record
 
-    def _log(self) -> None:
-        record = self._look()
-        self._recorder.log(record)
-        self._losses = record.losses
-        self._meter.reset()
+    def _describe(self, means: dict[str, float], meter: Meter) -> Record:
+        rate = meter.steps_per_second()
+        return Record(
+            step=self._step,
+            losses={name: value for name, value in means.items() if name != GRADIENT_NORM},
+            learning_rate=self._learning_rate(self._step - 1),
+            images_per_second=None if rate is None else rate * self._batch_size,
+            gradient_norm=means[GRADIENT_NORM],
+        )
+
+    def _record(self, *, logs: bool, summarizes: bool) -> None:
+        record = None if self._meter.is_empty else self._look()
+        if summarizes:
+            meter = self._summary_meter
+            self._recorder.summarize(self._describe(meter.means(), meter))
+            meter.reset()
+        if logs:
+            self._recorder.log(record)
+            self._losses = record.losses
+            self._meter.reset()
 
     def _save(self) -> None:
+        self._statistics.update()
         try:
-            self._checkpoints.save()
+            strategies.on_chief(self._strategy, self._checkpoints.save)
         except DivergenceError as error:
             raise DivergenceError(
                 f'The training diverged before step {self._step}, learning rate '
-                f'{self._learning_rate():g}: {error}'
+                f'{self._learning_rate(self._step - 1):g}: {error}'
             ) from error
         self._saved_step = self._step
-        _logger.info('saved %s (step %d)', self._checkpoints.latest, self._step)
+        if self._is_chief:
+            _logger.info('saved %s (step %d)', self._checkpoints.latest, self._step)
 
     def _run_evaluation(self, interrupts: Interrupts) -> None:
-        metrics = self._evaluate(self._step, lambda: interrupts.received is not None)
-        if metrics is not None:
-            self._metrics = metrics
-            self._evaluated_step = self._step
+        self._statistics.update()
+        metrics = strategies.on_chief(
+            self._strategy,
+            lambda: self._evaluate(self._step, lambda: interrupts.received is not None),
+        )
+        self._metrics = metrics or self._metrics
+        if self._is_interrupted(interrupts):
+            return
+        self._evaluated_step = self._step
+        if self._step < self._num_steps:
+            reason = strategies.chiefs_reason(self._strategy, self._reason_to_stop)
+            if reason:
+                _logger.info('stopping early: %s', reason)
+                self._reason = reason
 
-    def _learning_rate(self) -> float:
-        """Of the last step that was done."""
-        return float(self._train_step.optimizer.learning_rate(tf.constant(self._step - 1)))
+    def _learning_rate(self, step: int) -> float:
+        """Of the update after `step` others."""
+        return float(self._train_step.optimizer.learning_rate(tf.constant(step)))
 
-    def _describe_divergence(self, record: Record) -> str:
-        losses = ', '.join(f'{name} = {value:g}' for name, value in record.losses.items())
+    def _describe_divergence(self) -> str:
+        report = next((r for r in self._reports if not r.is_finite()), self._reports[-1])
+        values = {name: float(value) for name, value in report.values.items()}
+        terms = [name for name in values if name not in (TOTAL_LOSS, GRADIENT_NORM)]
+        broken = [name for name in terms if not math.isfinite(values[name])]
+        # Each term can be finite and their gradients, or their sum, not.
+        told = broken or [GRADIENT_NORM if math.isfinite(values[TOTAL_LOSS]) else TOTAL_LOSS]
+        others = ', '.join(f'{name} = {values[name]:g}' for name in terms if name not in broken)
+        step = int(report.step)
+        ids = [text.decode(errors='replace') for text in report.source_ids.numpy()]
+        more = f' and {len(ids) - _MOST_SOURCE_IDS} more' if len(ids) > _MOST_SOURCE_IDS else ''
         return (
-            f'The training diverged: at step {record.step}, learning rate '
-            f'{record.learning_rate:g}, the mean losses since the last record are {losses}. '
-            'Nothing of it was saved; the last good checkpoint is '
-            f'{self._checkpoints.latest or "none"}. A lower learning rate, a longer warm-up or '
+            f'The training diverged: {", ".join(f"{name} = {values[name]:g}" for name in told)} at '
+            f'step {step + 1}, learning rate {self._learning_rate(step):g}'
+            f'{f" (the others: {others})" if others else ""}. The images of that batch have the '
+            f'source ids {", ".join(map(repr, ids[:_MOST_SOURCE_IDS]))}{more}. Nothing of it was '
+            f'saved; {self._last_good()}. A lower learning rate, a longer warm-up or '
             'train_config.gradient_clipping_by_norm may help.'
         )
+
+    def _last_good(self) -> str:
+        latest = self._checkpoints.latest
+        return f'the last good checkpoint is {latest}' if latest else 'there is no checkpoint yet'

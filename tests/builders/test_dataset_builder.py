@@ -228,6 +228,16 @@ def test_weights_of_data_sets(tmp_path):
         dataset_builder.build_train(pipeline)
 
 
+def test_class_weights_are_of_training_alone(records):
+    pipeline = config(records)
+    text_format.Merge('class_weight { id: 2 weight: 5 }', pipeline.train_config)
+    for batch in dataset_builder.build_train(pipeline, seed=1).take(3):
+        classes, weights = batch[F.GROUNDTRUTH_CLASSES], batch[F.GROUNDTRUTH_WEIGHTS]
+        np.testing.assert_array_equal(weights, classes.numpy() @ [1.0, 5.0])
+    for batch in dataset_builder.build_eval(pipeline):
+        assert set(batch[F.GROUNDTRUTH_WEIGHTS].numpy().ravel()) <= {0.0, 1.0}
+
+
 def test_text_classes_go_through_the_label_map(tmp_path):
     path = examples.write_records(
         tmp_path / 'a', [examples.example([[0, 0, 1, 1]] * 3, [1, 1, 1], ['Hund', 'cat', 'bird'])]

@@ -2,7 +2,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import evaluator_builder
-from object_detection.protos import eval_pb2
+from object_detection.protos import eval_pb2, pipeline_pb2
 
 CATEGORIES = [{'id': 1, 'name': 'alpha'}, {'id': 2, 'name': 'beta'}]
 
@@ -54,3 +54,37 @@ def test_super_categories_are_a_list_with_commas():
 def test_other_sets_are_rejected(text, received):
     with pytest.raises(ValueError, match=f'coco_detection_metrics, coco_mask_.*{received}'):
         _metric_names(text)
+
+
+def _annotation_file(tmp_path, text):
+    (tmp_path / 'val.json').write_text(text)
+    (tmp_path / 'labels.pbtxt').write_text(
+        'item { id: 0 name: "background" } item { id: 1 name: "/m/1" display_name: "alpha" }'
+    )
+    return str(tmp_path / 'val.json'), str(tmp_path / 'labels.pbtxt')
+
+
+def test_annotations_have_the_classes_of_the_label_map(tmp_path):
+    text = '{"images": [], "annotations": [], "categories": [{"id": 9, "name": "alpha"}]}'
+    annotations = evaluator_builder.read_annotations(*_annotation_file(tmp_path, text))
+    assert annotations.category_ids == {1: 9}
+
+
+def test_what_is_no_json_file(tmp_path):
+    with pytest.raises(ValueError, match=r'val.json: expected a JSON file. Received: '):
+        evaluator_builder.read_annotations(*_annotation_file(tmp_path, 'images:'))
+
+
+@pytest.mark.parametrize(
+    ('stages', 'has_masks', 'count'), [(1, False, 4), (2, False, 6), (3, True, 7), (3, False, 0)]
+)
+def test_names_of_metrics_and_losses(tmp_path, stages, has_masks, count):
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    pipeline.model.faster_rcnn.number_of_stages = stages
+    reader = pipeline.eval_input_reader.add(load_instance_masks=has_masks)
+    reader.label_map_path = _annotation_file(tmp_path, '')[1]
+    pipeline.eval_config.include_metrics_per_category = True
+    names = evaluator_builder.metric_names(pipeline, 0)
+    assert names[12] == 'DetectionBoxes_PerformanceByCategory/mAP/alpha'
+    assert len(names) == 13 + count
+    assert all(name.startswith('Loss/') for name in names[13:])

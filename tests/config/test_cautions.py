@@ -1,8 +1,9 @@
+import importlib.resources
 import logging
 
 import pytest
 
-from object_detection.config import unsupported
+from object_detection.config import reader, schedule_cautions, unsupported
 from object_detection.config.overrides import apply_setting
 from object_detection.config.validation import validate
 from tests.config.pipelines import sound_pipeline
@@ -31,6 +32,103 @@ def warnings(tmp_path, caplog):
     return validated
 
 
+@pytest.mark.parametrize(
+    ('schedule', 'num_steps', 'told'),
+    [
+        # Up to 1 % of the highest rate is as good as none.
+        ('cosine_decay_learning_rate {total_steps: 106 warmup_steps: 10}', 100, None),
+        ('cosine_decay_learning_rate {total_steps: 100 warmup_steps: 99}', 100, None),
+        (
+            'cosine_decay_learning_rate {total_steps: 190 warmup_steps: 10 learning_rate_base: 4}',
+            100,
+            'COSINE.total_steps is 190, but train_config.num_steps is 100: the training ends while '
+            'the learning rate is still 50% of its highest, 4.',
+        ),
+        (
+            'cosine_decay_learning_rate {warmup_steps: 10 hold_base_rate_steps: 100}',
+            100,
+            'COSINE.total_steps is 4000000 (the default), but train_config.num_steps is 100: the '
+            'training ends while the learning rate is still 100% of its highest, 0.002.',
+        ),
+        (
+            'cosine_decay_learning_rate {total_steps: 20000}',
+            10000,
+            'COSINE.warmup_steps is 10000 (the default), but train_config.num_steps is 10000: the '
+            'training ends within the warm-up.',
+        ),
+        ('manual_step_learning_rate {schedule {step: 50} schedule {step: 99}}', 100, None),
+        (
+            'manual_step_learning_rate {schedule {step: 5} schedule {step: 100} '
+            'schedule {step: 200}}',
+            100,
+            'MANUAL.schedule[1].step is 100, but train_config.num_steps is 100: it is never '
+            'reached.',
+        ),
+        (
+            'manual_step_learning_rate {schedule {step: 100} warmup: true}',
+            100,
+            'MANUAL.schedule[0].step is 100, but train_config.num_steps is 100: the training ends '
+            'within the warm-up.',
+        ),
+        ('exponential_decay_learning_rate {decay_steps: 99 decay_factor: 0.5}', 100, None),
+        (
+            'exponential_decay_learning_rate {decay_steps: 100 decay_factor: 0.5}',
+            100,
+            'EXPONENTIAL.decay_steps is 100, decay_factor is 0.5, min_learning_rate is 0 (the '
+            'default), and train_config.num_steps is 100: the learning rate never falls; it is '
+            '0.002 at first and 0.002 in the last step.',
+        ),
+        (
+            'exponential_decay_learning_rate {decay_steps: 100 decay_factor: 0.5 staircase: false}',
+            100,
+            None,
+        ),
+        (
+            'exponential_decay_learning_rate {decay_steps: 50 min_learning_rate: 0.01}',
+            100,
+            'EXPONENTIAL.decay_steps is 50, decay_factor is 0.95 (the default), min_learning_rate '
+            'is 0.01, and train_config.num_steps is 100: the learning rate never falls; it is '
+            '0.01 at first and 0.01 in the last step.',
+        ),
+        (
+            'exponential_decay_learning_rate {decay_steps: 5 burnin_steps: 100}',
+            100,
+            'EXPONENTIAL.burnin_steps is 100, but train_config.num_steps is 100: the training ends '
+            'within the burn-in.',
+        ),
+        ('constant_learning_rate {}', 100, None),
+    ],
+)
+def test_schedules_that_do_not_fit_the_length_of_the_training(warnings, schedule, num_steps, told):
+    messages = warnings(f'{RATE}={{{schedule}}}', f'train_config.num_steps={num_steps}')
+    paths = {
+        'COSINE': COSINE,
+        'MANUAL': f'{RATE}.manual_step_learning_rate',
+        'EXPONENTIAL': f'{RATE}.exponential_decay_learning_rate',
+    }
+    for short, path in paths.items():
+        told = told and told.replace(short, path)
+    assert messages == ([told] if told else [])
+
+
+def test_the_samples_have_schedules_of_the_right_length():
+    paths = list((importlib.resources.files('object_detection') / 'samples/configs').iterdir())
+    configs = [reader.read_pipeline(path) for path in paths if path.name.endswith('.config')]
+    assert len(configs) >= 3
+    for config in configs:
+        assert list(schedule_cautions.find(config.train_config)) == []
+
+
+def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
+    keeps = 'train_config.optimizer.use_moving_average=true'
+    (message,) = warnings(keeps, 'eval_config.use_moving_averages=false')
+    assert message.startswith('no effect: eval_config.use_moving_averages (averages are evaluated')
+    unsupported._warned.clear()
+    assert warnings(keeps) == []
+    assert warnings(keeps, 'eval_config.use_moving_averages=true') == []
+    assert warnings('eval_config.use_moving_averages=false') == []
+
+
 def test_steps_after_the_end_of_the_schedule(warnings):
     schedule = f'{RATE}={{cosine_decay_learning_rate {{total_steps: 100 warmup_steps: 10}}}}'
     assert warnings(schedule, 'train_config.num_steps=100') == []
@@ -57,3 +155,11 @@ def test_keypoints_are_decoded_for_nothing(warnings):
         'no effect: train_input_reader.num_keypoints, eval_input_reader[0].num_keypoints '
         '(keypoints are decoded, but not used by Faster R-CNN).'
     )
+
+
+def test_how_to_fine_tune_without_a_checkpoint(warnings):
+    field = 'train_config.fine_tune_checkpoint_type'
+    (message,) = warnings(f"{field}='full'")
+    assert message == f'no effect: {field} (there is no train_config.fine_tune_checkpoint).'
+    unsupported._warned.clear()
+    assert warnings(f"{field}='full'", for_what='eval') == []

@@ -14,8 +14,12 @@ MASK = np.ones((20, 30))
 def found(tmp_path):
     """Returns what is found in some examples; the label map has cat and dog."""
 
-    def check(serialized, label_map="item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }", **set):
+    cat_and_dog = "item { id: 1 name: 'cat' } item { id: 2 name: 'dog' }"
+
+    def check(serialized, label_map=cat_and_dog, num_classes=0, **set):
         pipeline = TrainEvalPipelineConfig()
+        if num_classes:
+            pipeline.model.faster_rcnn.num_classes = num_classes
         reader = pipeline.train_input_reader
         for name, value in set.items():
             setattr(reader, name, value)
@@ -26,7 +30,9 @@ def found(tmp_path):
         pipeline.eval_input_reader.add().CopyFrom(reader)
         problems = list(records.check_training(pipeline))
         evaluation = list(records.check_evaluation(pipeline))
-        expected = [problem.replace('train_', 'eval_', 1) for problem in problems]
+        # Evaluation may well be of images without objects.
+        shared = [problem for problem in problems if 'records with objects (' not in problem]
+        expected = [problem.replace('train_', 'eval_', 1) for problem in shared]
         assert [problem.replace('reader[0]', 'reader', 1) for problem in evaluation] == expected
         return problems
 
@@ -58,7 +64,9 @@ def test_records_without_any_mask_are_told(found):
     (problem,) = found([examples.example([BOX], [1])] * 30, load_instance_masks=True)
     assert problem.startswith('train_input_reader.load_instance_masks is true, but the first 20 ')
     assert 'tfod convert coco --masks' in problem
-    assert found([examples.example()] * 30, load_instance_masks=True) == []
+    (problem,) = found([examples.example()] * 30, load_instance_masks=True)
+    assert 'records with objects (image/object/bbox/ymin and so on)' in problem
+    assert problem.endswith('Received: none in the first 30 records.')
 
 
 def test_a_wholly_wrong_label_map_is_told_with_both_sides(found):
@@ -101,3 +109,39 @@ def test_records_that_are_no_examples_are_told(found):
     (problem,) = found([b'\xff\xff\xff'])
     assert problem.startswith('train_input_reader.tf_record_input_reader.input_path: ')
     assert problem.endswith('holds records that are no examples.')
+
+
+def test_boxes_in_pixels_are_told(found):
+    pixels = examples.example([[10.0, 20.0, 300.0, 400.0]], [1])
+    fine = examples.example([BOX], [1])
+    (problem,) = found([pixels, pixels, fine])
+    assert problem.startswith('train_input_reader, record with source id')
+    assert 'normalized to the image, 0..1. Received: coordinates from 10 to 400' in problem
+    # One wrong box among many is left out by the pipeline, which tells it.
+    assert found([pixels, fine, fine]) == []
+
+
+def test_labels_above_num_classes_are_told(found):
+    (problem,) = found([examples.example([BOX], [3])], label_map='', num_classes=2)
+    assert problem.endswith('up to model.faster_rcnn.num_classes = 2. Received: label 3.')
+    assert found([examples.example([BOX], [2])], label_map='', num_classes=2) == []
+
+
+def test_labels_that_start_at_0_are_told(found):
+    counted_from_0 = examples.example([BOX] * 2, [0, 1])
+    (problem,) = found([counted_from_0], label_map='', num_classes=2)
+    assert problem.endswith('labels from 1 on, as 0 is the background. Received: label 0.')
+
+
+def test_boxes_of_swapped_sides_are_told(found):
+    ymin, xmin, ymax, xmax = BOX
+    swapped = examples.example([[ymax, xmin, ymin, xmax]] * 2, [1, 1])
+    (problem,) = found([swapped])
+    assert 'expected boxes with ymin < ymax and xmin < xmax. Received: 2 boxes' in problem
+    # One among others is left out by the pipeline, which tells it.
+    assert found([examples.example([BOX, [ymax, xmin, ymin, xmax]], [1, 1])]) == []
+
+
+def test_boxes_that_are_no_numbers_are_told(found):
+    (problem,) = found([examples.example([BOX, [0.1, float('nan'), 0.5, 0.5]], [1, 1])])
+    assert problem.endswith('finite coordinates of the boxes. Received: NaN or infinity.')

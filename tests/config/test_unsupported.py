@@ -43,7 +43,7 @@ def test_what_is_not_lost_is_a_warning_given_once(caplog):
     'text',
     [
         '',
-        'train_config { bias_grad_multiplier: 1.0 sync_replicas: false }',
+        'train_config { sync_replicas: false }',
         'eval_config { recall_upper_bound: 1.0 use_moving_averages: false }',
         'model { faster_rcnn { inplace_batchnorm_update: false resize_masks: false } }',
     ],
@@ -54,18 +54,18 @@ def test_values_that_ask_for_nothing_pass_without_a_word(text):
 
 
 def test_only_the_asked_parts_are_looked_at():
-    pipeline = parse('train_config { freeze_variables: "x" } eval_config { export_path: "y" }')
+    pipeline = parse('model { ssd {} } eval_config { export_path: "y" }')
     assert len(unsupported.find_unsupported(pipeline).errors) == 2
     (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors
     assert error.startswith('eval_config.export_path')
 
 
 def test_repeated_values_are_named_by_their_index():
-    pipeline = parse('train_config { freeze_variables: "x" freeze_variables: "y" }')
+    pipeline = parse('eval_config { keypoint_edge {} keypoint_edge {} }')
     errors = unsupported.find_unsupported(pipeline).errors
     assert [error.split()[0] for error in errors] == [
-        'train_config.freeze_variables[0]',
-        'train_config.freeze_variables[1]',
+        'eval_config.keypoint_edge[0]',
+        'eval_config.keypoint_edge[1]',
     ]
 
 

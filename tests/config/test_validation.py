@@ -16,6 +16,7 @@ ANCHORS = f'{MODEL}.first_stage_anchor_generator'
 PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
 AUGMENTATION = 'train_config.data_augmentation_options[0]'
 RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
+MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier[0]'
 
 
 def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
@@ -129,10 +130,61 @@ def test_a_sound_config_passes(tmp_path):
         ('train_config.optimizer={}', 'train', 'train_config.optimizer', 'is not set'),
         (f'{RATE}={{}}', 'train', RATE, 'is not set'),
         (
-            'train_config.optimizer.use_moving_average=true',
+            'train_config.optimizer={momentum_optimizer {learning_rate {constant_learning_rate {}}}'
+            ' moving_average_decay: 2}',
             'train',
-            'train_config.optimizer.use_moving_average',
-            'false',
+            'train_config.optimizer',
+            'moving_average_decay: expected 0 to 1. Received: 2.',
+        ),
+        (
+            'eval_config.use_moving_averages=true',
+            'eval',
+            'eval_config.use_moving_averages',
+            'expected train_config.optimizer.use_moving_average: true',
+        ),
+        (
+            'train_config.freeze_variables=backbone,conv(1',
+            'train',
+            'train_config.freeze_variables[1]',
+            "expected a regular expression. Received: 'conv(1' (missing ), unterminated",
+        ),
+        (
+            'train_config.update_trainable_variables=[',
+            'train',
+            'train_config.update_trainable_variables[0]',
+            'expected a regular expression',
+        ),
+        (
+            'train_config.bias_grad_multiplier=-1',
+            'train',
+            'train_config.bias_grad_multiplier',
+            'expected a positive factor, or 0 for none. Received: -1.',
+        ),
+        (f'{MULTIPLIER}={{multiplier: 1}}', 'train', f'{MULTIPLIER}.variables', 'is not set'),
+        (f"{MULTIPLIER}={{variables: 'a'}}", 'train', f'{MULTIPLIER}.multiplier', 'is not set'),
+        (
+            f"{MULTIPLIER}={{variables: 'a(' multiplier: 1}}",
+            'train',
+            f'{MULTIPLIER}.variables',
+            'expected a regular expression',
+        ),
+        (
+            f"{MULTIPLIER}={{variables: 'a' multiplier: 0}}",
+            'train',
+            f'{MULTIPLIER}.multiplier',
+            'above 0; use train_config.freeze_variables to train none of them. Received: 0.',
+        ),
+        (
+            f"{MULTIPLIER}={{variables: 'a' multiplier: -2}}",
+            'train',
+            f'{MULTIPLIER}.multiplier',
+            'expected a factor above 0. Received: -2.',
+        ),
+        (
+            "train_config.class_weight[0]={name: 'aa' weight: 2}",
+            'train',
+            'train_config.class_weight[0].name',
+            "such as a, b. Received: 'aa', did you mean 'a'?",
         ),
         (
             f'{RATE}={{cosine_decay_learning_rate {{total_steps: 5}}}}',
@@ -144,7 +196,7 @@ def test_a_sound_config_passes(tmp_path):
             'train_config.fine_tune_checkpoint=a/ckpt-1',
             'train',
             'train_config.fine_tune_checkpoint',
-            'is not supported',
+            'there is none',
         ),
         (
             'train_input_reader.load_instance_masks=false',
@@ -201,8 +253,9 @@ def test_missing_files_are_told_without_tensorflow(tmp_path):
     path = write_files(tmp_path)
     (tmp_path / 'label_map.pbtxt').unlink()
     code = (
-        'import sys; from object_detection.training import jobs\n'
-        'try: jobs.read_config(sys.argv[1], for_what="train and eval")\n'
+        'import sys; from object_detection.training import job_options, jobs\n'
+        'options = job_options.TrainOptions()\n'
+        'try: jobs.read_config(sys.argv[1], options, for_what="train and eval")\n'
         'except ValueError as error: print(error, "tensorflow" in sys.modules)'
     )
     result = subprocess.run(
@@ -221,6 +274,20 @@ def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     (found,) = problems(pipeline, 'train')
     field = f'{AUGMENTATION}.random_horizontal_flip.keypoint_flip_permutation'
     assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
+
+
+def test_turned_keypoints_keep_their_places_unless_a_permutation_is_given(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_input_reader.num_keypoints = 3
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_rotation90 {{}}}}')
+    assert problems(pipeline, 'train') == []
+    turn = 'random_rotation90 {keypoint_rot_permutation: [1, 0]}'
+    apply_setting(pipeline, f'{AUGMENTATION}={{{turn}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_rotation90.keypoint_rot_permutation: expected one entry for each of' in found
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_vertical_flip {{}}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
 
 
 def test_mask_metrics_need_a_mask_model(tmp_path):

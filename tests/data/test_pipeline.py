@@ -209,6 +209,20 @@ def test_merged_boxes_keep_the_rows_of_the_first():
     assert crops[1, 0, 0] == 0
 
 
+def test_class_weights_multiply_those_of_the_record():
+    boxes = [[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.6, 0.6], [0.2, 0.2, 0.6, 0.6]]
+    options = {'class_weights': (0.0, 4.0, 3.0), 'mask_crop_size': 2}
+    record = {'image/object/weight': [1.0, 0.5, 0.25]}
+    outputs = run(boxes, [1, 2, 3], transform=make(**options), **record)
+    np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_WEIGHTS], [0.0, 2.0, 0.75, 0.0])
+    # One object of two classes has the larger of their weights.
+    merged = make(merge_multiple_label_boxes=True, **options)
+    outputs = run(boxes, [1, 3, 2], transform=merged, **record)
+    np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_WEIGHTS], [0.0, 2.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match=r'expected 3 class_weights, or none\. Received: 2'):
+        make(class_weights=(1.0, 1.0))
+
+
 def test_a_class_above_num_classes_is_an_error():
     with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)num_classes \(3\).*img 4'):
         run([[0, 0, 1, 1]], [4], source_id='img 4')

@@ -1,14 +1,16 @@
 """Trains the fake detector on one and on two replicas, in a process that has two CPU devices.
 
-Prints, as JSON, the losses of each step and the weights at the end, of either.
+Prints, as JSON, the losses of each step and the weights and their averages at the end, of either.
 """
 
 import json
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.training import schedules, step
-from object_detection.training.optimizers import Momentum
+from object_detection.training.moving_averages import swapped
+from object_detection.training.optimizers import Averaging, Momentum
 from tests.training import fakes
 
 NUM_STEPS = 4
@@ -25,20 +27,30 @@ def train(strategy: tf.distribute.Strategy) -> dict:
         for index, variable in enumerate(detector.variables):
             value = tf.random.stateless_normal(variable.shape, [index, 5])
             variable.assign(value)
+        optimizer = Averaging(Momentum(schedules.constant(0.1), momentum=0.9), decay=0.9)
+        trained = step.trainable_variables(detector)
+        optimizer.build(trained, multipliers={'box_head/dense/bias': 0.5})
         train_step = step.TrainStep(
-            detector,
-            Momentum(schedules.constant(0.1), momentum=0.9),
-            element_spec=batches.element_spec,
-            clip_norm=CLIP_NORM,
+            detector, optimizer, element_spec=batches.element_spec, clip_norm=CLIP_NORM
         )
         # Both ways of doing steps.
         losses = [train_step(next(batches)), train_step.repeat(batches, NUM_STEPS - 1)]
+        with swapped(trained, optimizer.averages()):
+            averages = [_on_every_replica(variable, strategy) for variable in trained.values()]
+        weights = [_on_every_replica(variable, strategy) for variable in trained.values()]
     return {
         'replicas': strategy.num_replicas_in_sync,
         'step': int(train_step.step.numpy()),
         'losses': [{name: float(loss) for name, loss in each.items()} for each in losses],
-        'weights': [variable.numpy().tolist() for variable in detector.trainable_variables],
+        'weights': weights + averages,
     }
+
+
+def _on_every_replica(variable: tf.Variable, strategy: tf.distribute.Strategy) -> list:
+    first, *others = [copy.numpy() for copy in strategy.experimental_local_results(variable)]
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+    return first.tolist()
 
 
 if __name__ == '__main__':

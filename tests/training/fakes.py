@@ -56,6 +56,9 @@ class FakeDetector(keras.layers.Layer):
             'raw_detection_boxes': boxes,
         }
 
+    def loss_normalizers(self, predictions, groundtruth):
+        return {}
+
     def loss(self, predictions, groundtruth, seeds=None):
         errors = tf.reduce_sum((predictions['boxes'] - groundtruth.boxes[:, 0]) ** 2, axis=-1)
         return {
@@ -89,6 +92,7 @@ def pipeline_config(**train_config) -> TrainEvalPipelineConfig:
     train = config.train_config
     train.batch_size = 2
     train.optimizer.use_moving_average = False
+    config.eval_config.best_checkpoint.keep = False
     rate = train.optimizer.momentum_optimizer.learning_rate.constant_learning_rate
     rate.learning_rate = 0.01
     for name, value in train_config.items():
@@ -115,7 +119,8 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     """Makes training and evaluation build the fakes; `patch` is pytest's monkeypatch.setattr."""
     root = 'object_detection.'
     patch(f'{root}builders.model_builder.build', lambda config, is_training: detector())
-    patch(f'{root}config.validation.validate', lambda pipeline, for_what: None)
+    patch(f'{root}training.model_summary.lines', lambda detector, **options: ['a fake'])
+    patch(f'{root}config.validation.validate', lambda pipeline, **options: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
         lambda config, input_context, seed, deterministic: dataset(
@@ -126,7 +131,10 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
         f'{root}builders.dataset_builder.build_eval',
         lambda config, index: dataset(5, config.eval_config.batch_size),
     )
-    patch(f'{root}builders.evaluator_builder.build', lambda config, categories: [FakeEvaluator()])
+    patch(
+        f'{root}builders.evaluator_builder.build',
+        lambda config, categories, annotations: [FakeEvaluator()],
+    )
 
 
 def write_label_map(path) -> str:

@@ -1,36 +1,16 @@
 """Names, strictness and order of checkpoints."""
 
-import os
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.training import checkpoints
 from object_detection.training.errors import CheckpointError, DivergenceError
-
-
-def _variables(value=1.0, shape=(2, 3)):
-    return {
-        'backbone/conv1/kernel': tf.Variable(tf.fill(shape, value)),
-        'head/bias': tf.Variable([value]),
-        'head/seed': tf.Variable([3, 4]),
-    }
-
-
-def _checkpoints(directory, model, step=0, **options):
-    slots = {name: tf.Variable(tf.zeros_like(v)) for name, v in model.items() if 'seed' not in name}
-    return checkpoints.Checkpoints(
-        str(directory),
-        model=model,
-        optimizer={'momentum': slots},
-        step=tf.Variable(step, dtype=tf.int64),
-        **options,
-    )
+from tests.training.tiny_checkpoints import make_checkpoints, make_variables
 
 
 def test_keys_are_our_names(tmp_path):
-    prefix = _checkpoints(tmp_path, _variables(), step=7).save()
+    prefix = make_checkpoints(tmp_path, make_variables(), step=7).save()
     keys = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     suffix = '/.ATTRIBUTES/VARIABLE_VALUE'
     assert {key.removesuffix(suffix) for key in keys if key.endswith(suffix)} == {
@@ -51,32 +31,32 @@ def test_keys_are_our_names(tmp_path):
 
 
 def test_restores_everything_and_goes_on_counting(tmp_path):
-    saved = _checkpoints(tmp_path, _variables(5.0))
+    saved = make_checkpoints(tmp_path, make_variables(5.0))
     saved.save()
     saved.save()
-    model = _variables(0.0)
-    restored = _checkpoints(tmp_path, model)
+    model = make_variables(0.0)
+    restored = make_checkpoints(tmp_path, model)
     assert restored.restore_latest().endswith('ckpt-2')
     np.testing.assert_array_equal(model['backbone/conv1/kernel'], np.full([2, 3], 5.0))
     assert restored.save().endswith('ckpt-3')
 
 
 def test_keeps_the_newest(tmp_path):
-    saver = _checkpoints(tmp_path, _variables(), max_to_keep=2)
+    saver = make_checkpoints(tmp_path, make_variables(), max_to_keep=2)
     for _ in range(4):
         saver.save()
     assert sorted(p.name for p in tmp_path.glob('*.index')) == ['ckpt-3.index', 'ckpt-4.index']
 
 
 def test_nothing_to_restore(tmp_path):
-    assert _checkpoints(tmp_path, _variables()).restore_latest() is None
+    assert make_checkpoints(tmp_path, make_variables()).restore_latest() is None
 
 
 def test_another_model_is_told_by_names_and_shapes(tmp_path):
-    _checkpoints(tmp_path, _variables()).save()
+    make_checkpoints(tmp_path, make_variables()).save()
     other = {'backbone/conv1/kernel': tf.Variable(tf.zeros([9, 3])), 'new': tf.Variable(0.0)}
     with pytest.raises(CheckpointError, match='another model') as error:
-        _checkpoints(tmp_path, other).restore_latest()
+        make_checkpoints(tmp_path, other).restore_latest()
     text = str(error.value)
     assert 'model/backbone/conv1/kernel ([2, 3] there, [9, 3] in the model)' in text
     assert 'not in the checkpoint: model/new, optimizer/momentum/new' in text
@@ -86,24 +66,24 @@ def test_another_model_is_told_by_names_and_shapes(tmp_path):
 
 
 def test_another_optimizer_is_told(tmp_path):
-    _checkpoints(tmp_path, _variables()).save()
+    make_checkpoints(tmp_path, make_variables()).save()
     adam = checkpoints.Checkpoints(
-        str(tmp_path), model=_variables(), optimizer={}, step=tf.Variable(0, dtype=tf.int64)
+        str(tmp_path), model=make_variables(), optimizer={}, step=tf.Variable(0, dtype=tf.int64)
     )
     with pytest.raises(CheckpointError, match=r'only in the checkpoint: optimizer/momentum'):
         adam.restore_latest()
 
 
 def test_a_model_alone_is_restored_without_the_optimizer(tmp_path):
-    prefix = _checkpoints(tmp_path, _variables(2.0), step=12).save()
-    model = _variables(0.0)
+    prefix = make_checkpoints(tmp_path, make_variables(2.0), step=12).save()
+    model = make_variables(0.0)
     assert checkpoints.restore_model(prefix, model) == 12
     assert float(model['head/bias'][0]) == 2.0
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
-    model = _variables()
-    saver = _checkpoints(tmp_path, model)
+    model = make_variables()
+    saver = make_checkpoints(tmp_path, model)
     saver.save()
     model['head/bias'].assign([float('nan')])
     with pytest.raises(DivergenceError, match=r'model/head/bias.*last good checkpoint is .*ckpt-1'):
@@ -114,7 +94,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
 def test_find(tmp_path):
     with pytest.raises(CheckpointError, match='no checkpoint found'):
         checkpoints.find(str(tmp_path))
-    saver = _checkpoints(tmp_path, _variables())
+    saver = make_checkpoints(tmp_path, make_variables())
     first, second = saver.save(), saver.save()
     assert checkpoints.find(str(tmp_path)) == second
     assert checkpoints.find(first) == first
@@ -130,58 +110,3 @@ def test_names_that_begin_with_another_are_refused():
     for names in (['a', 'a/b'], ['a/b', 'a']):
         with pytest.raises(ValueError, match='another variable'):
             checkpoints.nest({name: tf.Variable(0.0) for name in names})
-
-
-class _Clock:
-    """Time that passes only by sleeping; something may happen at each sleep."""
-
-    def __init__(self, events=()):
-        self.now = 0.0
-        self._events = list(events)
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-        if self._events:
-            self._events.pop(0)()
-
-
-def test_follows_each_new_checkpoint(tmp_path):
-    saver = _checkpoints(tmp_path, _variables())
-    saver.save()
-    saver.save()
-
-    def save_two():
-        saver.save()
-        saver.save()
-
-    clock = _Clock([lambda: None, save_two])
-    found = checkpoints.follow(str(tmp_path), timeout=5.0, clock=clock, sleep=clock.sleep)
-    assert [prefix.rpartition('-')[2] for prefix in found] == ['2', '3', '4']
-    assert clock.now == 7.0
-
-
-def test_follow_once_and_without_any(tmp_path):
-    clock = _Clock()
-    follow = {'clock': clock, 'sleep': clock.sleep}
-    assert list(checkpoints.follow(str(tmp_path), timeout=3.0, **follow)) == []
-    _checkpoints(tmp_path, _variables()).save()
-    assert len(list(checkpoints.follow(str(tmp_path), timeout=0.0, **follow))) == 1
-    assert clock.now == 3.0
-
-
-def test_follow_says_what_it_leaves_out(tmp_path, caplog):
-    saver = _checkpoints(tmp_path, _variables())
-    saver.save()
-
-    def save_two_and_lose_one():
-        lost = saver.save()
-        saver.save()
-        os.remove(f'{lost}.index')
-
-    clock = _Clock([save_two_and_lose_one])
-    found = checkpoints.follow(str(tmp_path), timeout=2.0, clock=clock, sleep=clock.sleep)
-    assert [prefix.rpartition('-')[2] for prefix in found] == ['1', '3']
-    assert f'{tmp_path / "ckpt-2"} was deleted before it could be read' in caplog.text

@@ -5,16 +5,26 @@ import functools
 import glob
 import json
 import os
+import signal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import checkpoints, evaluate, history, inference
+from object_detection.core.fields import InputFields
+from object_detection.training import (
+    best,
+    checkpoints,
+    following,
+    history,
+    inference,
+    run_record,
+)
+from object_detection.training.ended import mark_ended
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluate import evaluate_checkpoint, evaluate_directory
-from object_detection.training.evaluation import reader_names
+from object_detection.training.evaluation import drop_later_results, is_evaluated, results_path
 from tests.training import fakes
 
 
@@ -121,22 +131,6 @@ def test_every_reader_is_evaluated_under_its_own_name(tmp_path, config):
         assert not list((tmp_path / 'eval' / name).glob('events.*'))
 
 
-@pytest.mark.parametrize(
-    ('names', 'expected'),
-    [
-        ([''], ['']),
-        (['val'], ['val']),
-        (['', 'val'], ['reader_0', 'val']),
-        (['val', 'val'], ['val_0', 'val_1']),
-    ],
-)
-def test_names_of_readers(names, expected):
-    config = fakes.pipeline_config()
-    for name in names:
-        config.eval_input_reader.add().name = name
-    assert reader_names(config) == expected
-
-
 def test_ends_with_the_training(tmp_path, config):
     _save(tmp_path, [10, 20])
     evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=1000.0)
@@ -144,9 +138,55 @@ def test_ends_with_the_training(tmp_path, config):
     assert [entry['step'] for entry in entries] == [20]
 
 
+def test_a_longer_training_than_the_config_says_is_followed(tmp_path, config, monkeypatch):
+    run_record.write(tmp_path, num_steps=60)
+    _save(tmp_path, [20, 40, 60])
+    prefixes = [str(tmp_path / f'ckpt-{number}') for number in (1, 2, 3)]
+    monkeypatch.setattr(following, 'follow', lambda *_, **__: iter([*prefixes, 'unasked']))
+    assert evaluate_directory(config, tmp_path, timeout=1000.0).step == 60
+
+
+def test_ends_with_a_training_that_says_so(tmp_path, config):
+    _save(tmp_path, [10])
+    mark_ended(tmp_path, 10, 'all targets are reached')
+    assert evaluate_directory(config, tmp_path, timeout=1000.0).step == 10
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_between_batches(tmp_path, config, number):
+    _save(tmp_path, [10])
+    told = []
+
+    def interrupt(done, total):
+        told.append(done)
+        os.kill(os.getpid(), number)
+
+    show = functools.partial(contextlib.nullcontext, interrupt)
+    result = evaluate_directory(
+        config, tmp_path, output_dir=tmp_path, timeout=1000.0, show_progress=show
+    )
+    assert told == [2]
+    assert (result.metrics, result.stopped_by) == ({}, number)
+    assert result.exit_status == 128 + number
+    assert not results_path(tmp_path, '').exists()
+
+
+def test_a_signal_ends_the_waiting(tmp_path, config, monkeypatch):
+    _save(tmp_path, [10])
+
+    def sleep(seconds):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(following, 'follow', functools.partial(following.follow, sleep=sleep))
+    result = evaluate_directory(config, tmp_path, timeout=1000.0)
+    assert (result.step, result.stopped_by) == (10, signal.SIGTERM)
+
+
 def test_ends_at_the_timeout_with_the_last_result(tmp_path, config):
     _save(tmp_path, [10])
-    assert evaluate_directory(config, tmp_path, timeout=0.1)['']['images'] == 5.0
+    result = evaluate_directory(config, tmp_path, timeout=0.1)
+    assert result.metrics['']['images'] == 5.0
+    assert (result.step, result.stopped_by, result.exit_status) == (10, None, 0)
 
 
 @pytest.mark.parametrize('timeout', [0.0, 0.1])
@@ -180,13 +220,13 @@ def test_checkpoints_that_vanish_before_they_are_opened_are_left_out(
     _save(tmp_path, [10, 15, 20])
     prefixes = [str(tmp_path / f'ckpt-{number}') for number in (1, 2, 3)]
 
-    def follow(directory, timeout):
+    def follow(directory, timeout, should_stop):
         for prefix in prefixes:
             if prefix.endswith('2'):
                 _delete(prefix)
             yield prefix
 
-    monkeypatch.setattr(checkpoints, 'follow', follow)
+    monkeypatch.setattr(following, 'follow', follow)
     evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=1.0)
     entries = history.read(tmp_path / 'eval' / 'metrics.jsonl')
     assert [entry['step'] for entry in entries] == [10, 20]
@@ -243,7 +283,9 @@ def test_results_are_replaced_whole(tmp_path, config, monkeypatch):
     assert path.read_text() == before
 
 
-def test_progress_counts_images_and_knows_their_number_the_second_time(tmp_path, config):
+def test_progress_counts_images_and_knows_their_number_the_second_time(
+    tmp_path, config, monkeypatch
+):
     _save(tmp_path, [10])
     told = []
 
@@ -253,8 +295,9 @@ def test_progress_counts_images_and_knows_their_number_the_second_time(tmp_path,
         yield lambda done, total: told.append((done, total))
         told.append('closed')
 
-    prefixes = iter([str(tmp_path / 'ckpt-1')] * 2)
-    evaluate._evaluate_all(config, prefixes, None, None, False, show)
+    twice = [str(tmp_path / 'ckpt-1')] * 2
+    monkeypatch.setattr(following, 'follow', lambda *_, **__: iter(twice))
+    evaluate_directory(config, tmp_path, timeout=1.0, show_progress=show)
     first = ['shown', (2, None), (4, None), (5, None), 'closed']
     assert told == [*first, 'shown', (2, 5), (4, 5), (5, 5), 'closed']
 
@@ -265,3 +308,143 @@ def test_the_directory_s_evaluation_shows_progress(tmp_path, config):
     show = functools.partial(contextlib.nullcontext, lambda done, total: told.append(done))
     evaluate_directory(config, tmp_path, timeout=0, show_progress=show)
     assert told == [2, 4, 5]
+
+
+def test_only_so_many_images(detector, tmp_path, config):
+    for batch_size, limit in [(2, 3), (2, 4), (2, 9), (5, 1)]:
+        evaluator = fakes.FakeEvaluator()
+        data = fakes.dataset(5, batch_size)
+        inference.evaluate(detector, data, [evaluator], max_images=limit)
+        assert evaluator.source_ids == [str(i) for i in range(min(5, limit))]
+    config.eval_config.eval_samples = 3
+    _save(tmp_path, [10])
+    assert evaluate_checkpoint(config, tmp_path)['']['images'] == 3.0
+
+
+class _CountingDetector(fakes.FakeDetector):
+    """One of its losses is a mean over things, of which image i has i."""
+
+    def predict(self, images, true_shapes, training=False, groundtruth=None, seeds=None):
+        # The counts travel as weights of the ground truth.
+        counts = tf.reduce_sum(groundtruth.weights, axis=1)
+        return super().predict(images, true_shapes) | {'counts': counts}
+
+    def loss(self, predictions, groundtruth, seeds=None):
+        counts = predictions['counts']
+        total = tf.reduce_sum(counts * counts)
+        return {
+            'Loss/by_image': tf.reduce_mean(counts),
+            'Loss/by_thing': tf.math.divide_no_nan(total, tf.reduce_sum(counts)),
+        }
+
+    def loss_normalizers(self, predictions, groundtruth):
+        return {'Loss/by_thing': tf.reduce_sum(predictions['counts'])}
+
+
+def test_losses_are_means_over_what_the_detector_says():
+    detector = _CountingDetector()
+    detector.build_variables()
+    for batch_size in (1, 2, 5):
+        data = fakes.dataset(5, batch_size).map(_with_weights)
+        losses = inference.evaluate(detector, data, [])
+        assert losses['Loss/by_image'] == pytest.approx((0 + 1 + 2 + 3 + 4) / 5)
+        assert losses['Loss/by_thing'] == pytest.approx((0 + 1 + 4 + 9 + 16) / 10)
+        penalty = losses['Loss/regularization_loss']
+        assert losses['Loss/total_loss'] == pytest.approx(2 + 3 + penalty)
+
+
+def _with_weights(batch):
+    counts = tf.cast(batch[InputFields.HASH_FROM_SOURCE_ID], tf.float32)
+    weights = tf.stack([counts, tf.zeros_like(counts)], axis=1)
+    return batch | {InputFields.GROUNDTRUTH_WEIGHTS: weights}
+
+
+class _Recorder:
+    """Takes the place of `restore_model`, and keeps what it was asked for."""
+
+    def __init__(self):
+        self.averages = []
+
+    def __call__(self, prefix, variables, *, averages):
+        self.averages.append(averages)
+        return 20
+
+
+@pytest.mark.parametrize('has_averages', [False, True])
+def test_averages_are_evaluated_where_training_keeps_them(
+    tmp_path, config, monkeypatch, has_averages
+):
+    _save(tmp_path, [20])
+    config.train_config.optimizer.use_moving_average = has_averages
+    recorder = _Recorder()
+    monkeypatch.setattr(checkpoints, 'restore_model', recorder)
+    evaluate_checkpoint(config, tmp_path)
+    evaluate_directory(config, tmp_path, timeout=0)
+    assert recorder.averages == [has_averages] * 2
+
+
+def test_the_best_checkpoint_of_a_job_is_kept(tmp_path, config):
+    config.eval_config.best_checkpoint.keep = True
+    config.eval_config.best_checkpoint.metric = 'Loss/total_loss'
+    _save(tmp_path, [10])
+    evaluate_checkpoint(config, tmp_path, output_dir=tmp_path)
+    assert not (tmp_path / 'best').exists()
+    evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=0)
+    entry = best.read(tmp_path / 'best')
+    assert (entry['step'], entry['metric']) == (10, 'Loss/total_loss')
+    # It can be evaluated itself, which changes nothing in its folder but adds results.
+    evaluate_directory(config, tmp_path / 'best', output_dir=tmp_path / 'best', timeout=0)
+    assert not (tmp_path / 'best' / 'best').exists()
+    assert best.read(tmp_path / 'best') == entry
+    config.eval_config.best_checkpoint.metric = 'mAP'
+    with pytest.raises(ConfigError, match=r"best_checkpoint.metric: .*'images'.* Received: 'mAP'"):
+        evaluate_directory(config, tmp_path, output_dir=tmp_path, timeout=0)
+
+
+def test_an_annotation_file_is_for_one_reader(tmp_path, config):
+    _save(tmp_path, [10])
+    with pytest.raises(ConfigError, match=r"--val_json_file: there is no file '.*gone.json'"):
+        evaluate_checkpoint(config, tmp_path, val_json_file=str(tmp_path / 'gone.json'))
+    path = tmp_path / 'val.json'
+    path.write_text('{"images": [], "annotations": [], "categories": []}')
+    with pytest.raises(ValueError, match=r"val.json: expected a category .* 'cat' \(id 1\)"):
+        evaluate_directory(config, tmp_path, timeout=0, val_json_file=str(path))
+    config.eval_input_reader.add().CopyFrom(config.eval_input_reader[0])
+    with pytest.raises(ConfigError, match='--val_json_file: expected one eval_input_reader'):
+        evaluate_checkpoint(config, tmp_path, val_json_file=str(path))
+
+
+@pytest.mark.parametrize('part', ['', 'eval_samples', 'sample_1_of_n_examples'])
+def test_evaluators_get_the_annotation_file(tmp_path, config, monkeypatch, part):
+    _save(tmp_path, [10])
+    names = [{'id': 7, 'name': 'dog'}, {'id': 8, 'name': 'cat'}]
+    images = [{'id': i, 'height': 8, 'width': 8} for i in range(9)]
+    path = tmp_path / 'val.json'
+    path.write_text(json.dumps({'images': images, 'annotations': [], 'categories': names}))
+    if part == 'eval_samples':
+        config.eval_config.eval_samples = 2
+    elif part:
+        config.eval_input_reader[0].sample_1_of_n_examples = 2
+    given = []
+
+    def build(config, categories, annotations):
+        given.append(annotations)
+        return []
+
+    monkeypatch.setattr('object_detection.builders.evaluator_builder.build', build)
+    evaluate_checkpoint(config, tmp_path, val_json_file=str(path))
+    (annotations,) = given
+    assert annotations.category_ids == {1: 8, 2: 7}
+    assert len(annotations.not_evaluated({0})) == (0 if part else 8)
+
+
+def test_results_of_steps_that_are_done_again_are_dropped(tmp_path, config):
+    _save(tmp_path, [10, 20])
+    for number in (1, 2):
+        evaluate_checkpoint(config, tmp_path / f'ckpt-{number}', output_dir=tmp_path)
+    assert is_evaluated(config, tmp_path, 20)
+    drop_later_results(config, tmp_path, 15)
+    assert not is_evaluated(config, tmp_path, 20)
+    assert is_evaluated(config, tmp_path, 10)
+    drop_later_results(config, tmp_path / 'other', 15)
+    assert not (tmp_path / 'other').exists()

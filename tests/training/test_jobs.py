@@ -4,6 +4,7 @@ import pytest
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import jobs
+from object_detection.training.job_options import EvalOptions, TrainOptions
 
 CONFIG = """
 train_config { batch_size: 4 num_steps: 10 }
@@ -18,42 +19,60 @@ eval_input_reader { name: 'b' }
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    validated = []
     monkeypatch.setattr(
         'object_detection.config.validation.validate',
-        lambda pipeline, for_what: validated.append(for_what),
+        lambda pipeline, for_what, prepare, resumes: None,
     )
     path = tmp_path / 'pipeline.config'
     path.write_text(CONFIG)
-    yield str(path)
-    assert len(validated) <= 1
+    return str(path)
+
+
+def _read(path, for_what, **options):
+    return jobs.read_config(path, TrainOptions(**options), for_what=for_what)
 
 
 def test_overrides(path):
-    pipeline = jobs.read_config(
+    pipeline = _read(
         path,
-        for_what='train and eval',
-        overrides_text='train_config { batch_size: 6 }',
-        settings=['train_config.gradient_clipping_by_norm=2'],
+        'train and eval',
+        config_override='train_config { batch_size: 6 }',
+        set=('train_config.gradient_clipping_by_norm=2',),
         num_train_steps=50,
         sample_1_of_n_eval_examples=3,
+        eval_samples=12,
     )
     assert pipeline.train_config.batch_size == 6
     assert pipeline.train_config.gradient_clipping_by_norm == 2
     assert pipeline.train_config.num_steps == 50
+    assert pipeline.eval_config.eval_samples == 12
     assert [r.sample_1_of_n_examples for r in pipeline.eval_input_reader] == [3, 3]
 
 
 def test_the_config_s_values_stay(path):
-    pipeline = jobs.read_config(path, for_what='train')
+    pipeline = _read(path, 'train')
     assert pipeline.train_config.num_steps == 10
     assert [r.sample_1_of_n_examples for r in pipeline.eval_input_reader] == [2, 1]
 
 
+def test_epochs_go_before_the_config_s_steps_and_steps_before_its_epochs(path):
+    train = _read(path, 'train', num_epochs=1.5).train_config
+    assert (train.num_steps, train.num_epochs) == (0, 1.5)
+    train = _read(path, 'train', set=('train_config.num_epochs=3',), num_train_steps=7).train_config
+    assert train.num_steps == 7
+    assert not train.HasField('num_epochs')
+
+
+def test_steps_and_epochs_contradict_each_other(path):
+    with pytest.raises(ConfigError, match='--num_train_steps, --num_epochs: expected one of them'):
+        _read(path, 'train', num_epochs=1.0, num_train_steps=7)
+    with pytest.raises(ConfigError, match='--num_epochs: expected a positive'):
+        _read(path, 'train', num_epochs=0.0)
+
+
 def test_evaluation_of_training_data(path):
-    pipeline = jobs.read_config(
-        path, for_what='eval', eval_on_train_data=True, sample_1_of_n_eval_on_train_examples=7
-    )
+    options = EvalOptions(eval_on_train_data=True, sample_1_of_n_eval_on_train_examples=7)
+    pipeline = jobs.read_config(path, options, for_what='eval')
     (reader,) = pipeline.eval_input_reader
     assert reader.name == 'training_data'
     assert list(reader.tf_record_input_reader.input_path) == ['train.record']
@@ -63,36 +82,62 @@ def test_evaluation_of_training_data(path):
 
 
 def test_evaluation_flags_without_evaluation(path, caplog):
-    with pytest.raises(ConfigError, match='--eval_on_train_data: expected --checkpoint_dir'):
-        jobs.read_config(path, for_what='train', eval_on_train_data=True)
+    for options in ({'eval_on_train_data': True}, {'val_json_file': 'a.json'}):
+        (name,) = options
+        with pytest.raises(ConfigError, match=f'--{name}: expected --eval_every_n_steps'):
+            _read(path, 'train', **options)
     with caplog.at_level('INFO'):
-        jobs.read_config(path, for_what='train', sample_1_of_n_eval_examples=1)
+        _read(path, 'train', sample_1_of_n_eval_examples=1)
     assert '--sample_1_of_n_eval_examples has no effect' in caplog.text
 
 
 @pytest.mark.parametrize('count', [-5, 0, 2**32])
 @pytest.mark.parametrize(
     'flag',
-    ['num_train_steps', 'sample_1_of_n_eval_examples', 'sample_1_of_n_eval_on_train_examples'],
+    [
+        'num_train_steps',
+        'sample_1_of_n_eval_examples',
+        'sample_1_of_n_eval_on_train_examples',
+        'eval_samples',
+    ],
 )
 def test_counts_out_of_range_are_told_by_the_name_of_the_flag(path, flag, count):
     with pytest.raises(ConfigError, match=rf'^--{flag}: expected 1 to .* Received: {count}\.'):
-        jobs.read_config(path, for_what='train', **{flag: count})
+        _read(path, 'train', **{flag: count})
 
 
 @pytest.mark.parametrize(
-    ('flags', 'text'),
+    ('flag', 'number', 'lowest'),
     [
-        ({'use_tpu': True}, '--use_tpu'),
-        ({'tpu_name': 'mine'}, 'tpu_name=mine'),
-        ({'num_workers': 2}, '--num_workers.*Received: 2'),
+        ('log_every_n', 0, 1),
+        ('steps_per_loop', 0, 1),
+        ('summary_every_n', -1, 0),
+        ('checkpoint_every_n', -1, 0),
+        ('eval_every_n_steps', -1, 0),
+        ('max_to_keep', -1, 0),
+        ('seed', -1, 0),
+        ('seed', 2**31, 0),
     ],
 )
-def test_what_needs_several_devices_is_rejected_by_name(flags, text):
-    given = {'use_tpu': False, 'tpu_name': None, 'num_workers': 1, **flags}
-    with pytest.raises(ConfigError, match=text):
-        jobs.reject_several_devices(**given)
+def test_numbers_of_a_training_out_of_range(path, flag, number, lowest):
+    with pytest.raises(
+        ConfigError, match=rf'^--{flag}: expected {lowest} to .* Received: {number}\.'
+    ):
+        _read(path, 'train', **{flag: number})
 
 
-def test_one_device_is_fine():
-    jobs.reject_several_devices(use_tpu=False, tpu_name=None, num_workers=1)
+def test_a_timeout_below_zero(path):
+    with pytest.raises(ConfigError, match=r'^--eval_timeout: expected 0 to .* Received: -1\.'):
+        jobs.read_config(path, EvalOptions(eval_timeout=-1), for_what='eval')
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        ({}, False),
+        ({'eval_every_n_steps': 5}, True),
+        ({'eval_every_n_steps': 5, 'evaluate': False}, False),
+    ],
+)
+def test_whether_a_training_evaluates(options, expected):
+    assert TrainOptions(**options).evaluates is expected

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from object_detection.config import reader
 from object_detection.config.errors import ConfigError
+from object_detection.core.fields import InputFields
 from object_detection.training import checkpoints, history
 from object_detection.training.errors import CheckpointError, DivergenceError
 from object_detection.training.loop import CONFIG_FILE_NAME, train
@@ -198,10 +199,35 @@ def test_a_loss_that_is_not_finite_stops_before_anything_is_saved(tmp_path, monk
     with pytest.raises(DivergenceError) as error:
         _run(tmp_path, 9)
     text = str(error.value)
-    assert 'at step 3, learning rate 0.01' in text
     assert 'Loss/bad_loss = ' in text
+    assert 'at step 3, learning rate 0.01' in text
+    assert "source ids '0', '1'." in text
     assert f'last good checkpoint is {tmp_path / "ckpt-1"}' in text
     assert _saved(tmp_path) == {1: 2}
+
+
+class _LaterDivergingDetector(fakes.FakeDetector):
+    """Its loss is infinite for batches with the image '4', which is in every third one."""
+
+    def loss(self, predictions, groundtruth, seeds=None):
+        losses = super().loss(predictions, groundtruth, seeds)
+        with tf.init_scope():
+            images = list(fakes.dataset(6, 1))
+        is_bad = tf.reduce_any(
+            groundtruth.boxes[:, 0, 0] == images[4][InputFields.GROUNDTRUTH_BOXES].numpy()[0, 0, 0]
+        )
+        return {**losses, 'Loss/bad_loss': tf.where(is_bad, np.inf, 0.0)}
+
+
+@pytest.mark.parametrize('call', [1, 5])
+def test_the_batch_that_diverged_is_named_also_within_a_call(tmp_path, monkeypatch, call):
+    fakes.patch_builders(monkeypatch.setattr, detector=_LaterDivergingDetector)
+    with pytest.raises(DivergenceError) as error:
+        _run(tmp_path, 9, intervals=Intervals(call=call, log=6))
+    text = str(error.value)
+    assert text.startswith('The training diverged: Loss/bad_loss = inf at step 3, learning rate')
+    assert "source ids '4', '5'." in text
+    assert 'Loss/RPNLoss/objectness_loss = 0.5' in text
 
 
 class _ExplodingDetector(fakes.FakeDetector):
@@ -212,10 +238,21 @@ class _ExplodingDetector(fakes.FakeDetector):
         return {'Loss/distance_loss': distance}
 
 
-def test_weights_that_are_not_finite_are_not_saved(tmp_path, monkeypatch):
+def test_gradients_that_are_not_finite_are_told(tmp_path, monkeypatch):
     fakes.patch_builders(monkeypatch.setattr, detector=_ExplodingDetector)
-    with pytest.raises(DivergenceError, match=r'before step 1, learning rate 0\.01.*box_head'):
+    with pytest.raises(
+        DivergenceError, match=r'gradient_norm = nan at step 1, learning rate 0\.01'
+    ):
         _run(tmp_path, 1)
+    assert not list(tmp_path.glob('ckpt-*'))
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    config = fakes.pipeline_config(num_steps=1)
+    rate = config.train_config.optimizer.momentum_optimizer.learning_rate
+    rate.constant_learning_rate.learning_rate = 3e38
+    with pytest.raises(DivergenceError, match=r'before step 1, learning rate 3e\+38.*box_head'):
+        train(config, tmp_path, seed=1, progress=Probe(), record_summaries=False)
     assert not list(tmp_path.glob('ckpt-*'))
 
 
@@ -333,7 +370,7 @@ def _evaluated(directory):
 
 
 def test_a_last_evaluation_that_a_signal_stopped_is_made_up_for(tmp_path, monkeypatch, caplog):
-    def build(config, categories):
+    def build(config, categories, annotations=None):
         return [_InterruptingEvaluator()]
 
     caplog.set_level(logging.INFO)

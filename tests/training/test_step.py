@@ -39,14 +39,17 @@ def test_losses_and_update_by_hand(regularize):
     kernel, bias = (variable.numpy() for variable in train_step.detector.head.variables)
     batch = next(iter(data))
     losses = train_step(batch)
-    expected, _ = _gradient(kernel, bias, batch, 0.01 if regularize else 0.0)
+    expected, bias_gradient = _gradient(kernel, bias, batch, 0.01 if regularize else 0.0)
     updated = train_step.detector.head.kernel.numpy()
     np.testing.assert_allclose(updated, kernel - 0.1 * expected, rtol=1e-5, atol=1e-6)
     penalty = 0.01 * (kernel**2).sum()
     assert (step.REGULARIZATION_LOSS in losses) == regularize
     if regularize:
         assert float(losses[step.REGULARIZATION_LOSS]) == pytest.approx(penalty, rel=1e-5)
-    parts = [float(value) for name, value in losses.items() if name != step.TOTAL_LOSS]
+    norm = np.sqrt((expected**2).sum() + (bias_gradient**2).sum())
+    assert float(losses[step.GRADIENT_NORM]) == pytest.approx(norm, rel=1e-5)
+    sums = (step.TOTAL_LOSS, step.GRADIENT_NORM)
+    parts = [float(value) for name, value in losses.items() if name not in sums]
     assert float(losses[step.TOTAL_LOSS]) == pytest.approx(sum(parts), rel=1e-6)
     assert int(train_step.step) == 1
 

@@ -1,0 +1,40 @@
+"""`tfod summary`: the layers of a config's model."""
+
+import click
+
+from object_detection.config import quiet_import
+from object_detection.config.reader import read_pipeline
+
+
+@click.command(name='summary')
+@click.option('--config', required=True, help='Pipeline config.')
+@click.option(
+    '--set',
+    'settings',
+    multiple=True,
+    metavar='PATH=VALUE',
+    help='Change one field, e.g. model.faster_rcnn.num_classes=3; repeatable, applied in order.',
+)
+@click.option(
+    '--image_size',
+    type=(int, int),
+    metavar='HEIGHT WIDTH',
+    help='Of the resized image; what the resizer makes of a square photo if not given.',
+)
+@click.option('--every_layer', is_flag=True, help='A line for each layer, not for each group.')
+def command(
+    config: str,
+    settings: tuple[str, ...],
+    image_size: tuple[int, int] | None,
+    every_layer: bool,
+) -> None:
+    """Print the model's layers with shapes, parameters and floating point operations."""
+    pipeline = read_pipeline(config, settings=settings)
+    quiet_import.import_tensorflow()
+    from object_detection.builders import model_builder
+    from object_detection.training import model_summary
+
+    detector = model_builder.build(pipeline.model)
+    detector.build_variables()
+    for line in model_summary.lines(detector, image_size=image_size, every_layer=every_layer):
+        click.echo(line)

@@ -1,0 +1,74 @@
+"""Rules of what `train_config` says about single variables, classes and averages of the weights."""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from object_detection.config import class_weights
+from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what is wrong with what the training does to some of the variables or classes."""
+    config = pipeline.train_config
+    for name in ('freeze_variables', 'update_trainable_variables'):
+        yield from pattern_problems(f'train_config.{name}', getattr(config, name))
+    if not 0 <= config.bias_grad_multiplier < math.inf:
+        yield (
+            'train_config.bias_grad_multiplier: expected a positive factor, or 0 for none. '
+            f'Received: {config.bias_grad_multiplier:g}.'
+        )
+    yield from multiplier_problems(config.optimizer.learning_rate_multiplier)
+    yield from class_weights.problems(
+        config.class_weight, pipeline.train_input_reader.label_map_path, _num_classes(pipeline)
+    )
+
+
+def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what keeps averages of the weights from being evaluated, if that is asked for."""
+    if (
+        pipeline.eval_config.use_moving_averages
+        and not pipeline.train_config.optimizer.use_moving_average
+    ):
+        yield (
+            'eval_config.use_moving_averages: expected train_config.optimizer.use_moving_average: '
+            'true with it, as only then averages are kept. Received: false there.'
+        )
+
+
+def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yields a sentence for each element of the list `field` that is no regular expression."""
+    for index, pattern in enumerate(patterns):
+        yield from _pattern(f'{field}[{index}]', pattern)
+
+
+def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[str]:
+    """Yields what is wrong with factors of learning rates, whatever variables there are."""
+    for index, entry in enumerate(entries):
+        path = f'{MULTIPLIER}[{index}]'
+        if not entry.variables:
+            yield f'{path}.variables is not set; expected a regular expression.'
+        yield from _pattern(f'{path}.variables', entry.variables)
+        if not entry.HasField('multiplier'):
+            yield f'{path}.multiplier is not set; expected a factor of the learning rate.'
+        elif not 0 < entry.multiplier < math.inf:
+            instead = '; use train_config.freeze_variables to train none of them'
+            yield (
+                f'{path}.multiplier: expected a factor above 0'
+                f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
+            )
+
+
+def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
+    model = pipeline.model.WhichOneof('model')
+    return getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+
+
+def _pattern(field: str, pattern: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f'{field}: expected a regular expression. Received: {pattern!r} ({error}).'

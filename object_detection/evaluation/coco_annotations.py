@@ -1,0 +1,298 @@
+"""Ground truth from a COCO annotation file (https://cocodataset.org/#format-data)."""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as mask_api
+
+from object_detection.evaluation.instances import Instances, box_areas, mask_areas
+
+_REQUIRED = {
+    'images': ('id', 'height', 'width'),
+    'annotations': ('image_id', 'category_id', 'bbox'),
+    'categories': ('id', 'name'),
+}
+# How many names an error lists.
+_LISTED = 5
+
+_logger = logging.getLogger(__name__)
+
+
+class CocoAnnotations:
+    """The objects of an annotation file, by image; their classes are those of a label map.
+
+    Boxes, areas, crowds and masks are as annotated. Left out, with one line in the log, are objects
+    of categories that no class stands for, and those without a box or, where masks are scored,
+    without a mask.
+
+    Args:
+      document: the parsed file.
+      path: of the file, for errors.
+      classes: 1-based id of the label map -> the names that its class goes by.
+      is_complete: whether all images of the file are to be evaluated: objects of those that are not
+        count as missed then.
+
+    Attributes:
+      category_ids: id of the label map -> `categories.id`.
+
+    Raises:
+      ValueError: if the document is no COCO annotation file, or a class has no category in it.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        path: str,
+        classes: Mapping[int, Collection[str]],
+        *,
+        is_complete: bool = True,
+    ):
+        _check_document(document, path)
+        self._path = path
+        self._is_complete = is_complete
+        self.category_ids = match_categories(document['categories'], classes, path)
+        self._images: dict[Any, Mapping[str, Any]] = {}
+        for image in document['images']:
+            # Of several entries with one id the first counts.
+            self._images.setdefault(image['id'], image)
+        self._by_text = {image.get('file_name'): image['id'] for image in document['images']}
+        self._by_text |= {str(image_id): image_id for image_id in self._images}
+        self._annotations = self._group(document['annotations'])
+        self._instances: dict[tuple[Any, bool], Instances] = {}
+        self._told: set[str] = set()
+
+    def image_id(self, source_id: str) -> Any:
+        """Returns the `images.id` that a source id stands for, as a number or as a file name.
+
+        Raises:
+          ValueError: if the file has no such image.
+        """
+        if source_id not in self._by_text:
+            known = ', '.join(list(map(str, self._images))[:_LISTED])
+            raise ValueError(
+                f'{self._path}: the evaluated records have an image with the source id '
+                f'{source_id!r}, which is no images.id and no images.file_name of this file; '
+                f'expected the annotations that the records were made of. Its ids begin with: '
+                f'{known}.'
+            )
+        return self._by_text[source_id]
+
+    def size(self, image_id: Any) -> tuple[int, int]:
+        """Returns (height, width) of an image in pixels."""
+        image = self._images[image_id]
+        return int(image['height']), int(image['width'])
+
+    def check_size(self, image_id: Any, height: int, width: int) -> None:
+        """Compares the size of an image in the records with that in the file.
+
+        Raises:
+          ValueError: if they differ.
+        """
+        if self.size(image_id) != (height, width):
+            raise ValueError(
+                f'{self._path}: expected images of the size of those in the records. Received '
+                f'(height, width) {self.size(image_id)} for the image {image_id}, which is '
+                f'{(height, width)} there.'
+            )
+
+    def instances(self, image_id: Any, *, with_masks: bool) -> Instances:
+        """Returns the objects of an image."""
+        key = (image_id, with_masks)
+        if key not in self._instances:
+            self._instances[key] = self._read(image_id, with_masks)
+        return self._instances[key]
+
+    def not_evaluated(self, evaluated: Collection[Any]) -> list[Any]:
+        """Returns the ids of those images that count as missed though no record has them."""
+        missed = [image_id for image_id in self._images if image_id not in evaluated]
+        if missed:
+            effect = (
+                f'their objects count as missed. The first are: {_listing(missed)}.'
+                if self._is_complete
+                else 'they are left out, as only a part of the data is evaluated.'
+            )
+            share = f'{len(missed)} of its {len(self._images)} images were not evaluated'
+            self._tell(f'{self._path}: {share}; {effect}')
+        return missed if self._is_complete else []
+
+    def _group(self, annotations: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping]]:
+        """Groups the objects of known categories by image."""
+        known = set(self.category_ids.values())
+        by_image = defaultdict(list)
+        for annotation in annotations:
+            if annotation['category_id'] in known:
+                by_image[annotation['image_id']].append(annotation)
+        others = len(annotations) - sum(map(len, by_image.values()))
+        if others:
+            _logger.info(
+                '%s: %d of its %d annotations are of categories that the label map lacks, and are '
+                'left out.',
+                self._path,
+                others,
+                len(annotations),
+            )
+        return by_image
+
+    def _read(self, image_id: Any, with_masks: bool) -> Instances:
+        height, width = self.size(image_id)
+        annotations = [
+            annotation
+            for annotation in self._annotations.get(image_id, ())
+            if self._is_usable(annotation['bbox'], 'box', annotation)
+        ]
+        masks = None
+        if with_masks:
+            masks = [self._mask(annotation, height, width) for annotation in annotations]
+            annotations = [a for a, mask in zip(annotations, masks, strict=True) if mask]
+            masks = [mask for mask in masks if mask]
+        boxes = np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4)
+        boxes = np.stack(
+            [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
+        )
+        own_areas = mask_areas(masks, height, width) if with_masks else box_areas(boxes)
+        areas = np.array([a.get('area') or 0 for a in annotations], np.float64)
+        label_ids = {category: label for label, category in self.category_ids.items()}
+        return Instances(
+            boxes,
+            np.array([label_ids[a['category_id']] for a in annotations], np.int64),
+            np.where(areas > 0, areas, own_areas),
+            masks,
+            is_crowd=np.array([bool(a.get('iscrowd')) for a in annotations], bool),
+        )
+
+    def _is_usable(self, box: Any, what: str, annotation: Mapping[str, Any]) -> bool:
+        try:
+            _, _, width, height = (float(number) for number in box)
+            is_usable = all(map(math.isfinite, map(float, box))) and min(width, height) > 0
+        except (TypeError, ValueError):
+            is_usable = False
+        if not is_usable:
+            self._tell_unusable(what, annotation)
+        return is_usable
+
+    def _mask(self, annotation: Mapping[str, Any], height: int, width: int) -> bytes:
+        """Returns the encoded mask of an object; b'' if it has none that fits the image."""
+        try:
+            return encode_segmentation(annotation.get('segmentation'), height, width)
+        except (KeyError, TypeError, ValueError):
+            self._tell_unusable('mask', annotation)
+            return b''
+
+    def _tell_unusable(self, what: str, annotation: Mapping[str, Any]) -> None:
+        self._tell(
+            f'{self._path}: objects without a {what} that can be used are left out; the first is '
+            f'annotation {annotation.get("id")} of image {annotation["image_id"]}.',
+            key=what,
+        )
+
+    def _tell(self, text: str, key: str = 'images') -> None:
+        """Logs a warning the first time that its cause comes up."""
+        if key not in self._told:
+            self._told.add(key)
+            _logger.warning(text)
+
+
+def match_categories(
+    categories: Sequence[Mapping[str, Any]], classes: Mapping[int, Collection[str]], path: str
+) -> dict[int, Any]:
+    """Finds the category of each class: by name, or by id where names are others.
+
+    Args:
+      categories: of the annotation file.
+      classes: id of the label map -> the names that its class goes by.
+      path: of the annotation file, for errors.
+
+    Returns:
+      Id of the label map -> category id.
+
+    Raises:
+      ValueError: if a class has no category of its name, and the label map's ids are not those of
+        the file either: some are absent, or stand for a class that has another id there.
+    """
+    names = [_clean(category['name']) for category in categories]
+    unique = {
+        name: category['id']
+        for name, category in zip(names, categories, strict=True)
+        if names.count(name) == 1
+    }
+    by_name = {
+        label: unique[text] for label, texts in classes.items() for text in texts if text in unique
+    }
+    nameless = [label for label in classes if label not in by_name]
+    if not nameless:
+        return by_name
+    ids = {category['id'] for category in categories}
+    if ids >= set(classes) and all(label == category for label, category in by_name.items()):
+        _logger.info(
+            '%s: classes of the label map without a category of their name are matched by id: %s',
+            path,
+            _listing(nameless),
+        )
+        return {label: label for label in classes}
+    wanted = [f'{" or ".join(map(repr, classes[label]))} (id {label})' for label in nameless]
+    raise ValueError(
+        f'{path}: expected a category for each class of the label map, of the same name or, in all '
+        f'of them, of the same id. Received none for: {_listing(wanted)}. Its categories: '
+        f'{_listing(names)}.'
+    )
+
+
+def encode_segmentation(segmentation: Any, height: int, width: int) -> bytes:
+    """Encodes a segmentation as pycocotools does.
+
+    Args:
+      segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
+        compressed or not. Polygons of less than three corners enclose nothing and are passed over.
+      height, width: of the image.
+
+    Returns:
+      The counts of COCO's compressed run-length encoding.
+
+    Raises:
+      KeyError, TypeError, ValueError: if it is anything else, or of another size.
+    """
+    if isinstance(segmentation, Mapping):
+        counts = segmentation['counts']
+        if list(segmentation['size']) != [height, width]:
+            raise ValueError(f'expected run lengths for {[height, width]}.')
+        if isinstance(counts, str | bytes):
+            return counts.encode() if isinstance(counts, str) else counts
+        if sum(counts) != height * width:
+            raise ValueError(f'expected run lengths for {height * width} pixels.')
+        return mask_api.frPyObjects(dict(segmentation), height, width)['counts']
+    polygons = [list(map(float, polygon)) for polygon in segmentation if len(polygon) >= 6]
+    if not polygons:
+        raise ValueError('expected a polygon of three corners.')
+    return mask_api.merge(mask_api.frPyObjects(polygons, height, width))['counts']
+
+
+def _check_document(document: Any, path: str) -> None:
+    expected = 'expected a COCO annotation file: an object with images, annotations and categories'
+    if not isinstance(document, Mapping):
+        raise ValueError(f'{path}: {expected}. Received: {type(document).__name__}.')
+    for name, keys in _REQUIRED.items():
+        entries = document.get(name)
+        if not isinstance(entries, list):
+            found = 'nothing' if entries is None else type(entries).__name__
+            raise ValueError(f'{path}: {expected}, each a list. Received for {name}: {found}.')
+        for index, entry in enumerate(entries):
+            missing = [k for k in keys if not isinstance(entry, Mapping) or k not in entry]
+            if missing:
+                raise ValueError(
+                    f'{path}: expected {", ".join(keys)} in each entry of {name}. '
+                    f'Received {name}[{index}] without {", ".join(missing)}.'
+                )
+
+
+def _clean(name: Any) -> str:
+    """A name as the conversion to records writes it."""
+    return ''.join(letter if letter.isprintable() else ' ' for letter in str(name)).strip()
+
+
+def _listing(items: Sequence[Any]) -> str:
+    more = f' and {len(items) - _LISTED} more' if len(items) > _LISTED else ''
+    return ', '.join(map(str, items[:_LISTED])) + more

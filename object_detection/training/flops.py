@@ -1,0 +1,169 @@
+"""Counts the floating point operations of a traced function from the shapes that it runs.
+
+Counted are convolutions, their gradients, matrix products and einsums, two operations for each
+product and sum; the rest of a detector is a few percent.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import tensorflow as tf
+
+
+class UnknownShapeError(ValueError):
+    """An operation whose cost depends on a size that is not static."""
+
+
+@dataclasses.dataclass
+class FlopCount:
+    """What a graph computes.
+
+    Attributes:
+      by_operation: operations by the name of the graph's node that does them; those of nested
+        functions have the names of the calls before theirs.
+      unknown: names of nodes that should count but whose shapes are not static.
+      loops: names of loops with something to count. Their bodies are counted once, as the graph
+        does not tell how often they run.
+    """
+
+    by_operation: dict[str, int] = dataclasses.field(default_factory=dict)
+    unknown: list[str] = dataclasses.field(default_factory=list)
+    loops: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_operation.values())
+
+
+def count(graph: tf.Graph) -> FlopCount:
+    """Counts `graph`, e.g. `tf.function(f).get_concrete_function(...).graph`, and what it calls.
+
+    Of the branches of a condition the most expensive counts.
+    """
+    return count_operations(graph.get_operations())
+
+
+def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
+    """Counts the given nodes of a graph and what they call."""
+    result = FlopCount()
+    for operation in operations:
+        if operation.type in _RULES:
+            try:
+                flops = _RULES[operation.type](operation)
+            except UnknownShapeError:
+                result.unknown.append(operation.name)
+            else:
+                result.by_operation[operation.name] = flops
+        else:
+            _add_called(result, operation)
+    return result
+
+
+def _add_called(result: FlopCount, operation: tf.Operation) -> None:
+    """Adds the functions that an operation calls."""
+    called = [count(graph) for graph in _called_graphs(operation)]
+    if not called:
+        return
+    if operation.type in _BRANCHING:
+        called = [max(called, key=lambda branch: branch.total)]
+    if operation.type in _LOOPS and any(part.by_operation for part in called):
+        result.loops.append(operation.name)
+    for part in called:
+        for name, flops in part.by_operation.items():
+            result.by_operation[f'{operation.name}/{name}'] = flops
+        result.unknown += [f'{operation.name}/{name}' for name in part.unknown]
+        result.loops += [f'{operation.name}/{name}' for name in part.loops]
+
+
+def _called_graphs(operation: tf.Operation) -> Iterator[tf.Graph]:
+    for attribute in operation.node_def.attr.values():
+        names = [attribute.func.name, *(function.name for function in attribute.list.func)]
+        for name in filter(None, names):
+            # There is no public way from a name to the graph with its shapes.
+            yield operation.graph._get_function(name).graph
+
+
+def _size(shape: tf.TensorShape) -> int:
+    return math.prod(_static(shape))
+
+
+def _static(shape: tf.TensorShape) -> list[int]:
+    if not shape.is_fully_defined():
+        raise UnknownShapeError
+    return shape.as_list()
+
+
+def _convolution(operation: tf.Operation) -> int:
+    height, width, channels, _ = _static(operation.inputs[1].shape)
+    return 2 * _size(operation.outputs[0].shape) * height * width * channels
+
+
+def _convolution_input_gradient(operation: tf.Operation) -> int:
+    height, width, channels, _ = _static(operation.inputs[1].shape)
+    return 2 * _size(operation.inputs[2].shape) * height * width * channels
+
+
+def _convolution_filter_gradient(operation: tf.Operation) -> int:
+    height, width, channels, _ = _static(operation.outputs[0].shape)
+    return 2 * _size(operation.inputs[2].shape) * height * width * channels
+
+
+def _depthwise(operation: tf.Operation) -> int:
+    height, width, *_ = _static(operation.inputs[1].shape)
+    return 2 * _size(operation.outputs[0].shape) * height * width
+
+
+def _depthwise_input_gradient(operation: tf.Operation) -> int:
+    height, width, *_ = _static(operation.inputs[1].shape)
+    return 2 * _size(operation.inputs[2].shape) * height * width
+
+
+def _depthwise_filter_gradient(operation: tf.Operation) -> int:
+    height, width, *_ = _static(operation.outputs[0].shape)
+    return 2 * _size(operation.inputs[2].shape) * height * width
+
+
+def _product(transposed: str) -> Callable[[tf.Operation], int]:
+    """A matrix product, batched or not; `transposed` is the attribute about its first factor."""
+
+    def rule(operation: tf.Operation) -> int:
+        inner = _static(operation.inputs[0].shape)[-2 if operation.get_attr(transposed) else -1]
+        return 2 * _size(operation.outputs[0].shape) * inner
+
+    return rule
+
+
+def _einsum(operation: tf.Operation) -> int:
+    """Two operations for each combination of indices; with one factor, sums alone."""
+    terms = operation.get_attr('equation').decode().split('->')[0].split(',')
+    sizes: dict[str, int] = {}
+    for term, tensor in zip(terms, operation.inputs, strict=True):
+        shape = _static(tensor.shape)
+        if '.' in term:
+            first, last = term.split('...')
+            term = first + '.' * (len(shape) - len(first) - len(last)) + last
+        # Broadcast indices get names by their place from the right.
+        dots = term.count('.')
+        for letter, size in zip(term, shape, strict=True):
+            if letter == '.':
+                letter, dots = f'.{dots}', dots - 1
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    return math.prod(sizes.values()) * len(terms)
+
+
+_RULES: dict[str, Callable[[tf.Operation], int]] = {
+    'Conv2D': _convolution,
+    'Conv2DBackpropInput': _convolution_input_gradient,
+    'Conv2DBackpropFilter': _convolution_filter_gradient,
+    'DepthwiseConv2dNative': _depthwise,
+    'DepthwiseConv2dNativeBackpropInput': _depthwise_input_gradient,
+    'DepthwiseConv2dNativeBackpropFilter': _depthwise_filter_gradient,
+    'MatMul': _product('transpose_a'),
+    'BatchMatMul': _product('adj_x'),
+    'BatchMatMulV2': _product('adj_x'),
+    'BatchMatMulV3': _product('adj_x'),
+    'Einsum': _einsum,
+}
+_BRANCHING = {'If', 'StatelessIf', 'Case', 'StatelessCase'}
+_LOOPS = {'While', 'StatelessWhile'}

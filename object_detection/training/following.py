@@ -1,0 +1,72 @@
+"""Waits for the checkpoints of a training that may still run."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from object_detection.training import checkpoint_files, checkpoints, ended
+from object_detection.training.errors import CheckpointError
+
+_logger = logging.getLogger(__name__)
+
+
+def follow(
+    directory: str | os.PathLike,
+    *,
+    timeout: float,
+    should_stop: Callable[[], bool] = lambda: False,
+    poll_interval: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[str]:
+    """Yields the newest checkpoint, then each newer one in turn as it appears.
+
+    Ends when the training has said that it has ended (`training.ended`) and its last checkpoint was
+    given, or when no checkpoint came for `timeout` seconds. A damaged state file is waited over:
+    the training mends it when it is started again.
+
+    Args:
+      directory: of the checkpoints; it may not exist yet.
+      timeout: seconds to wait for the next one before giving up; 0 looks once.
+      should_stop: asked before each look; true ends the waiting.
+      poll_interval: seconds between two looks.
+    """
+    folder = os.fspath(directory)
+    seen: set[str] = set()
+    told: set[str] = set()
+    waiting_since = clock()
+    while not should_stop():
+        # Read before the checkpoints, of which the last one is saved before the end is told.
+        end = ended.read_ended(folder)
+        known = _known(folder, told)
+        fresh = [prefix for prefix in known if prefix not in seen]
+        if not seen:
+            fresh = fresh[-1:]
+        seen.update(known)
+        for prefix in fresh:
+            if checkpoints.exists(prefix):
+                yield prefix
+                waiting_since = clock()
+            else:
+                # The training may delete it while another one is evaluated.
+                _logger.warning('%s was deleted before it could be read', prefix)
+        if end is not None and not fresh:
+            _logger.info('the training has ended at step %d: %s', *end)
+            return
+        if clock() - waiting_since >= timeout:
+            return
+        if not fresh:
+            sleep(min(poll_interval, timeout))
+
+
+def _known(directory: str, told: set[str]) -> list[str]:
+    """The complete checkpoints of a directory, oldest first; damage is told once."""
+    try:
+        state = checkpoint_files.read_state(directory)
+    except CheckpointError as error:
+        if str(error) not in told:
+            _logger.warning('%s', error)
+        told.add(str(error))
+        return []
+    return list(state.saved_at) if state else []

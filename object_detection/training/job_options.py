@@ -1,0 +1,78 @@
+"""What a command line can say of a training or an evaluation: one table for every program.
+
+Names and defaults of the fields are those of the flags; imports nothing that is slow.
+"""
+
+import dataclasses
+from typing import Any
+
+
+def _option(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
+    return dataclasses.field(default=default, metadata={'help': help_text, 'choices': choices})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What both kinds of jobs understand."""
+
+    num_train_steps: int | None = _option(None, 'Steps in all; overrides the config.')
+    num_epochs: float | None = _option(
+        None, 'Length of the training in passes over the data, in place of steps.'
+    )
+    eval_on_train_data: bool = _option(False, 'Evaluate training data, not validation data.')
+    sample_1_of_n_eval_examples: int | None = _option(
+        None, 'Evaluate every n-th image; overrides the config.'
+    )
+    sample_1_of_n_eval_on_train_examples: int = _option(5, 'The same with --eval_on_train_data.')
+    eval_samples: int | None = _option(
+        None, 'Evaluate at most so many images of each reader; overrides the config.'
+    )
+    val_json_file: str | None = _option(
+        None, 'COCO annotations to evaluate against, in place of the ground truth of the records.'
+    )
+    precision: str | None = _option(
+        None, 'Type to compute in; overrides the config.', ('float32', 'bfloat16')
+    )
+    device: str | None = _option(
+        None, "Devices to use: 'cpu', 'gpu', or some as in 'gpu:0,1'; all GPUs if not given."
+    )
+    gpu_memory_growth: bool = _option(
+        True, 'Take GPU memory as it is needed; --nogpu_memory_growth takes all at once.'
+    )
+    run_eagerly: bool = _option(False, 'Run without graphs: slow, but Python debuggers work.')
+    record_summaries: bool = _option(True, 'Write TensorBoard events.')
+    config_override: str = _option('', 'A text proto, or a file of one, merged over the config.')
+    set: tuple[str, ...] = _option(
+        (), 'A field to change, e.g. train_config.batch_size=4; repeatable.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(JobOptions):
+    """What a training understands."""
+
+    eval_every_n_steps: int = _option(0, 'Evaluate during training, and at its end; 0 does not.')
+    evaluate: bool = _option(True, '--noevaluate turns every evaluation off.')
+    checkpoint_every_n: int = _option(1000, 'Steps between two checkpoints.')
+    max_to_keep: int = _option(7, 'How many checkpoints to keep; 0 keeps all.')
+    log_every_n: int = _option(100, 'Steps between two records in the log.')
+    summary_every_n: int = _option(0, 'Steps between two TensorBoard records; 0 as --log_every_n.')
+    steps_per_loop: int = _option(1, 'Steps in one call of the compiled function.')
+    seed: int | None = _option(None, 'Makes a run repeatable; drawn and logged if not given.')
+    use_tpu: bool = _option(False, 'Train on TPUs.')
+    tpu_name: str | None = _option(None, 'Name or address of the TPU; the local one if not given.')
+    num_workers: int = _option(
+        1, 'Number of processes that train together; TF_CONFIG says where they are.'
+    )
+
+    @property
+    def evaluates(self) -> bool:
+        return self.evaluate and self.eval_every_n_steps > 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalOptions(JobOptions):
+    """What an evaluation job understands."""
+
+    run_once: bool = _option(False, 'Evaluate the newest checkpoint only.')
+    eval_timeout: int = _option(3600, 'Seconds to wait for another checkpoint.')

@@ -1,0 +1,98 @@
+"""The parts of a training that a pipeline config describes, built from it."""
+
+import logging
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from object_detection.builders import dataset_builder, model_builder, optimizer_builder
+from object_detection.data import label_map
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos import train_pb2
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import precision as precisions
+from object_detection.training import variable_selection
+from object_detection.training.step import TrainStep, trainable_variables
+
+_logger = logging.getLogger(__name__)
+
+
+def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
+    """Builds the detector for training, with its variables, in the precision of the config."""
+    with precisions.scope(precisions.name_of(config.train_config.precision)):
+        detector = model_builder.build(config.model, is_training=True)
+        detector.build_variables()
+    return detector
+
+
+def training_data(
+    config: TrainEvalPipelineConfig,
+    strategy: tf.distribute.Strategy,
+    seed: int,
+    *,
+    deterministic: bool,
+) -> Iterator:
+    """Returns an endless iterator over batches for all replicas.
+
+    Args:
+      config: the whole config.
+      strategy: among whose replicas a batch is divided.
+      seed: of order and augmentation.
+      deterministic: whether the order is reproducible.
+    """
+    return iter(
+        strategy.distribute_datasets_from_function(
+            lambda context: dataset_builder.build_train(
+                config, input_context=context, seed=seed, deterministic=deterministic
+            )
+        )
+    )
+
+
+def build_step(
+    config: train_pb2.TrainConfig, detector: DetectionModel, element_spec: object, seed: int
+) -> TrainStep:
+    """Builds the training step and its optimizer, in the scope of the strategy.
+
+    Args:
+      config: the pipeline's train_config.
+      detector: with its variables.
+      element_spec: of the batches.
+      seed: of the sampling noise.
+
+    Raises:
+      ConfigError: if an expression for names of variables does not fit the detector.
+    """
+    selection = variable_selection.choose(
+        trainable_variables(detector),
+        update_patterns=config.update_trainable_variables,
+        freeze_patterns=config.freeze_variables,
+    )
+    for line in selection.describe():
+        _logger.info('%s', line)
+    optimizer = optimizer_builder.build(config.optimizer)
+    optimizer.build(
+        selection.trained,
+        multipliers=variable_selection.multipliers(
+            selection.trained, config.optimizer.learning_rate_multiplier
+        ),
+    )
+    return TrainStep(
+        detector,
+        optimizer,
+        element_spec=element_spec,
+        seed=seed,
+        clip_norm=config.gradient_clipping_by_norm,
+        gradient_factors=variable_selection.gradient_factors(
+            selection.trained, config.bias_grad_multiplier
+        ),
+        add_regularization_loss=config.add_regularization_loss,
+    )
+
+
+def class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:
+    """Returns 1-based class id -> name; nothing without a label map."""
+    path = config.train_input_reader.label_map_path
+    if not path:
+        return {}
+    return {category['id']: category['name'] for category in label_map.load(path).categories}

@@ -1,0 +1,264 @@
+"""Evaluation against an annotation file gives the numbers of records made from it."""
+
+import contextlib
+import copy
+import io
+import json
+
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from object_detection.dataset_tools import category_labels, coco_examples, coco_json
+from object_detection.evaluation.coco import CocoEvaluator
+from object_detection.evaluation.coco_annotations import (
+    CocoAnnotations,
+    encode_segmentation,
+    match_categories,
+)
+from tests.dataset_tools import records
+from tests.evaluation import coco_files, fakes
+
+AP = {'bbox': 'DetectionBoxes_Precision/mAP', 'segm': 'DetectionMasks_Precision/mAP'}
+
+
+def _images(count=9, with_areas=True):
+    rng = np.random.default_rng(3)
+    return [fakes.random_image(rng, n, with_areas=with_areas) for n in range(count)]
+
+
+def _annotations(document, **options):
+    return CocoAnnotations(document, 'file.json', coco_files.CLASSES, **options)
+
+
+def _evaluator(images, iou_type, annotations=None, categories=fakes.CATEGORIES):
+    evaluator = CocoEvaluator(categories, iou_type=iou_type, annotations=annotations)
+    for batch, detections in fakes.batches(images, 4):
+        evaluator.add_batch(batch, detections)
+    return evaluator
+
+
+def _without_groundtruth(images):
+    empty = {
+        'boxes': np.zeros((0, 4), np.float32),
+        'classes': np.zeros(0, np.int64),
+        'is_crowd': np.zeros(0, bool),
+        'area': np.zeros(0, np.float32),
+        'masks': [],
+    }
+    return [image | empty for image in images]
+
+
+@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@pytest.mark.parametrize('with_areas', [False, True])
+def test_numbers_are_those_of_records_made_from_the_file(iou_type, with_areas):
+    images = _images(with_areas=with_areas)
+    document = coco_files.document(images)
+    assert any(annotation['iscrowd'] for annotation in document['annotations'])
+    expected = _evaluator(images, iou_type).evaluate()
+    bare = _without_groundtruth(images)
+    ours = _evaluator(bare, iou_type, _annotations(document)).evaluate()
+    assert 0.05 < ours[AP[iou_type]] < 0.95
+    assert ours == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+def test_the_results_file_has_the_ids_of_the_annotation_file(iou_type):
+    images = _images()
+    document = coco_files.document(images)
+    evaluator = _evaluator(images, iou_type, _annotations(document))
+    results = json.loads(json.dumps(evaluator.coco_results()))
+    assert {entry['category_id'] for entry in results} <= set(coco_files.CATEGORY_IDS.values())
+    with contextlib.redirect_stdout(io.StringIO()):
+        groundtruth = COCO()
+        # pycocotools needs areas and changes what it is given.
+        groundtruth.dataset = copy.deepcopy(document)
+        groundtruth.createIndex()
+        engine = COCOeval(groundtruth, groundtruth.loadRes(results), iou_type)
+        engine.evaluate()
+        engine.accumulate()
+        engine.summarize()
+    ours = list(evaluator.evaluate().values())
+    assert ours == pytest.approx(engine.stats.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+def test_images_that_no_record_has_count_as_missed(iou_type, caplog):
+    images = _images()
+    document = coco_files.document(images)
+    lost = [image | {'detection_boxes': np.zeros((0, 4), np.float32)} for image in images[6:]]
+    for image in lost:
+        for key in ('detection_classes', 'detection_scores', 'detection_masks'):
+            image[key] = image[key][:0]
+    expected = _evaluator(images[:6] + lost, iou_type).evaluate()
+    annotations = _annotations(document)
+    ours = _evaluator(images[:6], iou_type, annotations).evaluate()
+    assert ours == pytest.approx(expected, abs=1e-9)
+    _evaluator(images[:6], iou_type, annotations).evaluate()
+    assert caplog.text.count('3 of its 9 images were not evaluated; their objects count') == 1
+
+    part = _annotations(document, is_complete=False)
+    ours = _evaluator(images[:6], iou_type, part).evaluate()
+    expected = _evaluator(images[:6], iou_type).evaluate()
+    assert ours == pytest.approx(expected, abs=1e-9)
+    assert caplog.text.count('3 of its 9 images were not evaluated; they are left out') == 1
+
+
+def test_images_may_go_by_their_file_names():
+    images = _images()
+    document = coco_files.document(images)
+    expected = _evaluator(images, 'bbox', _annotations(document)).evaluate()
+    for image in images:
+        image['source_id'] = f'picture {int(image["source_id"])}.jpg'.encode()
+    assert _evaluator(images, 'bbox', _annotations(document)).evaluate() == expected
+
+
+def test_an_image_that_the_file_lacks():
+    images = _images()
+    document = coco_files.document(images)
+    document['images'] = document['images'][1:]
+    with pytest.raises(ValueError, match=r"file.json: .*'100'.* Its ids begin with: 101, 102"):
+        _evaluator(images, 'bbox', _annotations(document))
+
+
+def test_an_image_of_another_size():
+    images = _images()
+    document = coco_files.document(images)
+    document['images'][2]['height'] = 7
+    with pytest.raises(ValueError, match=r'\(7, \d+\) for the image 102'):
+        _evaluator(images, 'bbox', _annotations(document))
+
+
+def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
+    caplog.set_level('INFO', logger='object_detection')
+    images = _images()
+    document = coco_files.document(images)
+    expected = {t: _evaluator(images, t, _annotations(document)).evaluate() for t in AP}
+    document['categories'].append({'id': 77, 'name': 'fish'})
+    good = document['annotations'][0]
+    document['annotations'] += [
+        good | {'id': 901, 'category_id': 77},
+        good | {'id': 902, 'bbox': [1, 1, 0, 5]},
+        good | {'id': 903, 'bbox': [1, 1, float('nan'), 5]},
+        good | {'id': 904, 'bbox': None},
+    ]
+    ours = {t: _evaluator(images, t, _annotations(document)).evaluate() for t in AP}
+    assert ours == expected
+    assert '1 of its ' in caplog.text
+    assert 'without a box that can be used are left out; the first is annotation 902' in caplog.text
+    document['annotations'].append(good | {'id': 905, 'segmentation': []})
+    assert _evaluator(images, 'segm', _annotations(document)).evaluate() == expected['segm']
+    assert 'without a mask that can be used are left out; the first is annotation 905' in (
+        caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ('document', 'message'),
+    [
+        ([], 'Received: list'),
+        ({}, 'Received for images: nothing'),
+        ({'images': {}}, 'Received for images: dict'),
+        ({'images': [{'id': 1}]}, r'images\[0\] without height, width'),
+        ({'images': [], 'categories': []}, 'Received for annotations: nothing'),
+        ({'images': [], 'annotations': [{'image_id': 1}]}, r'annotations\[0\] without category_id'),
+    ],
+)
+def test_what_is_no_annotation_file(document, message):
+    with pytest.raises(ValueError, match=f'^file.json: expected .*{message}'):
+        _annotations(document)
+
+
+def test_categories_are_matched_by_name_or_else_by_id():
+    def match(classes):
+        return match_categories(categories, classes, 'file.json')
+
+    categories = [{'id': 3, 'name': 'cat '}, {'id': 4, 'name': 'dog'}, {'id': 7, 'name': 'dog'}]
+    assert match({1: ['cat']}) == {1: 3}
+    assert match({1: ['/m/01yrx', 'cat']}) == {1: 3}
+    assert match({3: ['Katze'], 4: ['Hund']}) == {3: 3, 4: 4}
+    # Of two categories with one name, the id tells.
+    assert match({3: ['cat'], 7: ['dog_7']}) == {3: 3, 7: 7}
+    for wrong in ({1: ['fish']}, {4: ['cat'], 3: ['Hund']}, {1: ['cat'], 4: ['dog']}):
+        with pytest.raises(ValueError, match=r'Received none for: .* Its categories: cat, dog'):
+            match(wrong)
+
+
+def test_segmentations_are_those_of_pycocotools():
+    tool = COCO()
+    tool.imgs = {1: {'id': 1, 'height': 20, 'width': 30}}
+    for segmentation in (
+        [[2.0, 3.0, 20.5, 4.0, 11.0, 18.0]],
+        [[2.0, 3.0, 20.5, 4.0, 11.0, 18.0], [25, 1, 29, 1, 29, 9, 25, 9]],
+        {'size': [20, 30], 'counts': [100, 50, 450]},
+    ):
+        expected = tool.annToRLE({'image_id': 1, 'segmentation': segmentation})['counts']
+        assert encode_segmentation(segmentation, 20, 30) == expected
+        compressed = {'size': [20, 30], 'counts': expected.decode()}
+        assert encode_segmentation(compressed, 20, 30) == expected
+    two_points = [[1, 1, 5, 5], [2.0, 3.0, 20.5, 4.0, 11.0, 18.0]]
+    assert encode_segmentation(two_points, 20, 30) == encode_segmentation(two_points[1:], 20, 30)
+    for wrong in (
+        [],
+        None,
+        [[1, 1, 5, 5]],
+        {'size': [30, 20], 'counts': [600]},
+        {'size': [20, 30], 'counts': [60]},
+        {'counts': [600]},
+    ):
+        with pytest.raises((KeyError, TypeError, ValueError)):
+            encode_segmentation(wrong, 20, 30)
+
+
+def _row(features, rng):
+    """An image of a record as `fakes` has it, with detections near its objects."""
+    height, width = features['image/height'][0], features['image/width'][0]
+    keys = ('ymin', 'xmin', 'ymax', 'xmax')
+    boxes = np.stack([np.array(features[f'image/object/bbox/{key}']) for key in keys], axis=1)
+    boxes = boxes.astype(np.float32).reshape(-1, 4)
+    classes = np.array(features['image/object/class/label'], np.int64)
+    found = np.clip(boxes + rng.normal(0, 0.01, boxes.shape), 0, 1).astype(np.float32)
+    found[:, 2:] = np.maximum(found[:, 2:], found[:, :2] + 0.01)
+    return {
+        'source_id': features['image/source_id'][0],
+        'shape': np.array([height, width], np.int32),
+        'boxes': boxes,
+        'classes': classes,
+        'is_crowd': np.array(features['image/object/is_crowd'], bool),
+        'area': np.array(features['image/object/area'], np.float32),
+        'masks': features['image/object/mask'],
+        'detection_boxes': found,
+        'detection_classes': (classes - 1).astype(np.float32),
+        'detection_scores': rng.random(len(found)).astype(np.float32),
+        'detection_masks': rng.uniform(0.4, 1.0, (len(found), 14, 14)).astype(np.float32),
+    }
+
+
+def test_real_data_gives_the_numbers_of_its_records(shared):
+    folder = shared / 'data/coco_permissive'
+    path = folder / 'annotations/instances_val.json'
+    if not path.exists():
+        pytest.skip(f'needs {path}')
+    file = coco_json.read(str(path))
+    labels = category_labels.from_categories(file.categories)
+    contents = coco_examples.Contents(labels, masks=True)
+    rng, images = np.random.default_rng(0), []
+    # Those with crowds and some others.
+    found = list(coco_json.group_by_image(file))
+    found.sort(key=lambda image: -sum(a['iscrowd'] for a in image.annotations))
+    for coco_image in found[:6]:
+        encoded = (folder / 'images' / coco_image.image['file_name']).read_bytes()
+        converted = coco_examples.convert(coco_image, encoded, contents)
+        images.append(_row(records.parse(converted.example), rng))
+    assert any(image['is_crowd'].any() for image in images)
+    categories = [{'id': label.label, 'name': label.text} for label in labels.values()]
+    classes = {label.label: [label.text] for label in labels.values()}
+    annotations = CocoAnnotations(
+        json.loads(path.read_text()), str(path), classes, is_complete=False
+    )
+    for iou_type in AP:
+        expected = _evaluator(images, iou_type, categories=categories).evaluate()
+        ours = _evaluator(images, iou_type, annotations, categories).evaluate()
+        assert 0.05 < ours[AP[iou_type]] < 0.95
+        assert ours == pytest.approx(expected, abs=1e-6)

@@ -1,0 +1,218 @@
+"""Trains a tiny Mask R-CNN on replicas, in a process of its own: MODE OUTPUT [MODEL_DIR NUM_STEPS].
+
+`replicas` trains on one replica and on two logical devices with the same global batches, and writes
+the losses of each step and the weights after the last of each of them. `worker` is one of the
+processes that TF_CONFIG names: it goes on from the newest checkpoint of MODEL_DIR to NUM_STEPS, and
+writes its weights and what it was told.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders.model_builder import build as build_model  # patched below
+from object_detection.core.fields import InputFields
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import loop, schedules, step, strategies
+from object_detection.training.optimizers import Momentum
+from object_detection.training.trainer import Intervals
+from tests import tiny_models
+from tests.training import fakes
+
+NUM_STEPS = 4
+BATCH = 4
+_SEED = 3
+_RATE, _MOMENTUM, _CLIP_NORM = 0.02, 0.9, 1.0
+_SIZE = 32
+# Every anchor is proposed and trained on. Otherwise rounding would choose between proposals of
+# nearly the same score, and replicas that differ in their last digits would soon differ in more.
+_NO_CHOICES = """
+model {
+  faster_rcnn {
+    first_stage_anchor_generator {
+      multiscale_anchor_generator { scales_per_octave: 1 }
+    }
+    first_stage_nms_iou_threshold: 1.0
+    first_stage_max_proposals: 84
+    second_stage_batch_size: 84
+    second_stage_balance_fraction: 1.0
+    second_stage_box_predictor {
+      mask_rcnn_box_predictor { mask_prediction_num_conv_layers: 2 }
+    }
+  }
+}
+"""
+
+
+def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    """One pipeline's part of fixed global batches, whose images hold 0 to 4 objects."""
+    count = NUM_STEPS * BATCH
+    truth = tiny_models.random_groundtruth(count)
+    # Else all replicas would have alike many objects, and each could divide by its own number.
+    weights = truth.weights * (np.arange(5) < [[0], [1], [4], [3]] * NUM_STEPS)
+    arrays = {
+        InputFields.IMAGE: tiny_models.random_images(count)[:, :_SIZE, :_SIZE],
+        InputFields.TRUE_IMAGE_SHAPE: np.tile(np.int32([[_SIZE, _SIZE, 3]]), [count, 1]),
+        InputFields.SOURCE_ID: np.array([str(index) for index in range(count)]),
+        InputFields.GROUNDTRUTH_BOXES: truth.boxes,
+        InputFields.GROUNDTRUTH_CLASSES: truth.classes,
+        InputFields.GROUNDTRUTH_WEIGHTS: tf.cast(weights, tf.float32),
+        InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: tf.cast(truth.masks * 255, tf.uint8),
+    }
+    pipelines, mine = context.num_input_pipelines, context.input_pipeline_id
+    size = context.get_per_replica_batch_size(BATCH)
+    examples = tf.data.Dataset.from_tensor_slices(arrays)
+    parts = examples.batch(BATCH // pipelines, drop_remainder=True).shard(pipelines, mine)
+    return parts.unbatch().batch(size, drop_remainder=True).repeat()
+
+
+def build_detector() -> DetectionModel:
+    """Builds it with synchronised batch norms."""
+    pipeline = tiny_models.tiny_pipeline(_NO_CHOICES)
+    anchors = pipeline.model.faster_rcnn.first_stage_anchor_generator.multiscale_anchor_generator
+    anchors.aspect_ratios[:] = [1.0]
+    norms = pipeline.model.faster_rcnn.feature_extractor.conv_hyperparams
+    norm = type(norms.batch_norm)()
+    norm.CopyFrom(norms.batch_norm)
+    norms.sync_batch_norm.CopyFrom(norm)
+    return build_model(pipeline.model, is_training=True)
+
+
+def train(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
+    """Returns 'losses/<name>' [steps] and the variables by name."""
+    with strategy.scope():
+        tf.keras.utils.set_random_seed(_SEED)
+        iterator = iter(strategy.distribute_datasets_from_function(batches))
+        detector = build_detector()
+        detector.build_variables()
+        train_step = step.TrainStep(
+            detector,
+            Momentum(schedules.constant(_RATE), momentum=_MOMENTUM),
+            element_spec=iterator.element_spec,
+            seed=_SEED,
+            clip_norm=_CLIP_NORM,
+        )
+        records = [train_step(next(iterator)) for _ in range(NUM_STEPS)]
+    losses = {
+        f'losses/{name}': np.array([record[name].numpy() for record in records])
+        for name in records[0]
+        if name != step.GRADIENT_NORM
+    }
+    return losses | weights(detector)
+
+
+def weights(detector: DetectionModel) -> dict[str, np.ndarray]:
+    return {name: variable.numpy() for name, variable in detector.named_variables().items()}
+
+
+def compare_replicas(output: str) -> None:
+    (device,) = tf.config.list_physical_devices('CPU')
+    tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+    two = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+    for name, strategy in (('one', tf.distribute.get_strategy()), ('two', two)):
+        np.savez(os.path.join(output, name), **train(strategy))
+    np.savez(os.path.join(output, 'statistics'), **average_statistics(two))
+
+
+def average_statistics(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
+    """Returns each replica's value of each variable, after an average of the statistics."""
+    names = ('differing/moving_mean', 'equal/moving_variance', 'differing/kernel')
+    with strategy.scope():
+        named = {name: tf.Variable(0.1, trainable=False) for name in names}
+
+    @tf.function
+    def disturb():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        for name in names:
+            if name.startswith('differing'):
+                named[name].assign(tf.cast(replica, tf.float32) + 1.0)
+
+    strategy.run(disturb)
+    strategies.StatisticsAverage(strategy, named).update()
+    return {
+        name: np.array([value.numpy() for value in strategy.experimental_local_results(variable)])
+        for name, variable in named.items()
+    }
+
+
+def work(output: str, model_dir: str, num_steps: int) -> None:
+    """Trains by `loop.train`, tells the other worker some things, and ends or is left alone."""
+    strategy = strategies.build(num_workers=2)
+    config = fakes.pipeline_config(batch_size=BATCH, gradient_clipping_by_norm=_CLIP_NORM)
+    momentum = config.train_config.optimizer.momentum_optimizer
+    momentum.momentum_optimizer_value = _MOMENTUM
+    momentum.learning_rate.constant_learning_rate.learning_rate = _RATE
+    made = {}
+
+    def build(config, is_training):
+        made['detector'] = build_detector()
+        return made['detector']
+
+    def build_train(config, input_context, seed, deterministic):
+        # A restart has another seed, so many later as there are steps done: the data go on, too.
+        made['start'] = seed - _SEED
+        return batches(input_context).skip(made['start'])
+
+    root = 'object_detection.'
+    with (
+        mock.patch(f'{root}builders.model_builder.build', build),
+        mock.patch(f'{root}builders.dataset_builder.build_train', build_train),
+        mock.patch(f'{root}config.validation.validate'),
+    ):
+        loop.train(
+            config,
+            model_dir,
+            num_steps=num_steps,
+            intervals=Intervals(log=1, checkpoint=0),
+            record_summaries=False,
+            seed=_SEED,
+            strategy=strategy,
+        )
+    index = strategy.cluster_resolver.task_id
+    told = {'start': made['start']} | tell(strategy, index)
+    np.savez(os.path.join(output, f'worker{index}'), **told, **weights(made['detector']))
+    print(lose_the_other(strategy, index))
+
+
+def tell(strategy: tf.distribute.Strategy, index: int) -> dict[str, object]:
+    """What the workers tell each other."""
+
+    return {
+        'described': strategies.describe(strategy),
+        'stops': [strategies.agree_on_stop(strategy, flag) for flag in (False, index == 1)],
+        'seed': strategies.chiefs(strategy, 2**40 + index),
+        'disagreement': error_of(lambda: strategies.check_agreement(strategy, 5 * index)),
+        'failure': error_of(lambda: strategies.on_chief(strategy, lambda: 1 / 0)),
+    }
+
+
+def lose_the_other(strategy: tf.distribute.Strategy, index: int) -> str:
+    """Ends one worker at once, as a kill would; returns what the other is told."""
+    if index == 1:
+        os._exit(0)
+    return error_of(lambda: ask_in_vain(strategy))
+
+
+def ask_in_vain(strategy: tf.distribute.Strategy) -> None:
+    with strategies.lost_workers_named(strategy):
+        strategies.agree_on_stop(strategy, False)
+
+
+def error_of(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f'{type(error).__name__}: {error}'
+    return ''
+
+
+if __name__ == '__main__':
+    mode, *arguments = sys.argv[1:]
+    if mode == 'replicas':
+        compare_replicas(*arguments)
+    else:
+        work(arguments[0], arguments[1], int(arguments[2]))

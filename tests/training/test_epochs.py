@@ -1,0 +1,55 @@
+"""Epochs in steps."""
+
+import pytest
+
+from object_detection.config.errors import ConfigError
+from object_detection.training import epochs
+from tests.data import examples
+from tests.training import fakes
+
+
+@pytest.fixture
+def config(tmp_path):
+    config = fakes.pipeline_config(batch_size=4)
+    path = examples.write_records(tmp_path / 'train', [b'x'] * 10)
+    config.train_input_reader.tf_record_input_reader.input_path.append(path)
+    return config
+
+
+@pytest.mark.parametrize(('num_epochs', 'expected'), [(1, 3), (2, 5), (0.1, 1), (2.5, 7)])
+def test_steps_cover_the_epochs(config, num_epochs, expected):
+    config.train_config.num_epochs = num_epochs
+    epochs.resolve(config)
+    assert config.train_config.num_steps == expected
+    assert not config.train_config.HasField('num_epochs')
+
+
+@pytest.mark.parametrize(('num_epochs', 'expected'), [(0.1, 1), (1.1, 11), (1.11, 12)])
+def test_the_field_s_few_digits_add_no_step(config, num_epochs, expected):
+    config.train_config.batch_size = 1
+    config.train_config.num_epochs = num_epochs
+    epochs.resolve(config)
+    assert config.train_config.num_steps == expected
+
+
+def test_a_sample_of_the_records_is_an_epoch_of_its_own(config):
+    config.train_config.num_epochs = 2
+    config.train_input_reader.sample_1_of_n_examples = 3
+    epochs.resolve(config)
+    assert config.train_config.num_steps == 2  # 2 * 4 / 4
+
+
+def test_steps_stay_as_they_are(config):
+    config.train_config.num_steps = 77
+    epochs.resolve(config)
+    assert config.train_config.num_steps == 77
+
+
+def test_no_records_are_told(config, tmp_path):
+    config.train_config.num_epochs = 2
+    (tmp_path / 'train').write_bytes(b'')
+    with pytest.raises(ConfigError, match='expected records in train_input_reader'):
+        epochs.resolve(config)
+    (tmp_path / 'train').write_bytes(b'nonsense')
+    with pytest.raises(ConfigError, match=r'input_path: .*train is no TFRecord file'):
+        epochs.resolve(config)

@@ -1,0 +1,175 @@
+"""Several replicas and several processes do what one does with the whole batch."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from object_detection.training import history
+from tests.training import replica_runs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Seconds, on a busy machine; alone a program takes 20.
+TIME_LIMIT = 300
+# Sums over the images in another order differ by some 1e-7; four steps through batch norms, with
+# momentum, make it 4e-6 of an array's largest number. A mask loss that is divided by each replica's
+# own count is wrong by 5e-2.
+TOLERANCE = 1e-4
+
+
+class Programs:
+    """Programs in the background, of which none outlives the block."""
+
+    def __init__(self):
+        self._running = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for program in self._running:
+            program.kill()
+            program.communicate()
+
+    def start(self, *arguments, **environment):
+        command = [sys.executable, '-m', 'tests.training.replica_runs', *map(str, arguments)]
+        program = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._running.append(program)
+        return program
+
+
+def _wait(program):
+    """Returns the last line that it printed."""
+    printed, errors = program.communicate(timeout=TIME_LIMIT)
+    assert program.returncode == 0, errors
+    return (printed.splitlines() or [''])[-1]
+
+
+def _free_ports(count):
+    sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _run_workers(programs, output, model_dir, num_steps):
+    """Returns what each worker prints at the end."""
+    addresses = [f'127.0.0.1:{port}' for port in _free_ports(2)]
+    workers = [
+        programs.start(
+            'worker',
+            output,
+            model_dir,
+            num_steps,
+            TF_CONFIG=json.dumps(
+                {
+                    'cluster': {'worker': addresses},
+                    'task': {'type': 'worker', 'index': index},
+                }
+            ),
+        )
+        for index in range(2)
+    ]
+    return [_wait(worker) for worker in workers]
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    """Everything that was written: 'one', 'two', 'first/worker0', 'second/worker0', ..."""
+    output = tmp_path_factory.mktemp('replicas')
+    for name in ('first', 'second', 'model'):
+        (output / name).mkdir()
+    with Programs() as programs:
+        replicas = programs.start('replicas', output)
+        printed = _run_workers(programs, output / 'first', output / 'model', 2)
+        _run_workers(programs, output / 'second', output / 'model', replica_runs.NUM_STEPS)
+        _wait(replicas)
+    written = {
+        str(path.relative_to(output).with_suffix('')): dict(np.load(path))
+        for path in output.glob('**/*.npz')
+    }
+    return written | {'model_dir': output / 'model', 'told to the one that is left': printed[0]}
+
+
+def _assert_equal_training(ours, expected):
+    for name, value in expected.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(
+            ours[name], value, rtol=0, atol=TOLERANCE * scale + 1e-9, err_msg=name
+        )
+
+
+def _losses_of_history(model_dir):
+    entries = history.read(model_dir / 'train' / history.FILE_NAME)
+    assert [entry['step'] for entry in entries] == [1, 2, 3, 4]
+    return {
+        f'losses/{name}': np.array([entry['losses'][name] for entry in entries])
+        for name in entries[0]['losses']
+    }
+
+
+def test_two_replicas_do_what_one_does_with_the_whole_batch(runs):
+    one, two = runs['one'], runs['two']
+    assert one['losses/Loss/BoxClassifierLoss/mask_loss'].min() > 0.1
+    assert any(name.endswith('/moving_variance') for name in one)
+    _assert_equal_training(two, one)
+
+
+def test_two_processes_do_what_one_does_although_they_were_restarted(runs):
+    losses = _losses_of_history(runs['model_dir'])
+    for worker in ('worker0', 'worker1'):
+        assert runs[f'first/{worker}']['start'] == 0
+        assert runs[f'second/{worker}']['start'] == 2
+        _assert_equal_training(losses | runs[f'second/{worker}'], runs['one'])
+
+
+def test_the_chief_alone_writes(runs):
+    names = sorted(path.name for path in runs['model_dir'].glob('c*'))
+    assert names == [
+        'checkpoint',
+        *(f'ckpt-{n}.{end}' for n in (1, 2) for end in ('data-00000-of-00001', 'index')),
+    ]
+    told = json.loads((runs['model_dir'] / 'train' / 'runs.jsonl').read_text().splitlines()[-1])
+    assert (told['replicas'], told['workers'], told['step']) == (2, 2, 2)
+
+
+def test_workers_agree(runs):
+    for index in range(2):
+        told = runs[f'first/worker{index}']
+        assert str(told['described']) == f'2 replicas, worker {index} of 2'
+        assert told['stops'].tolist() == [False, True]
+        assert told['seed'] == 2**40
+        assert str(told['disagreement']).startswith('CheckpointError: model_dir: expected the same')
+        assert 'worker 0 at step 0, worker 1 at step 5' in str(told['disagreement'])
+
+
+def test_an_error_on_the_chief_reaches_all_workers(runs):
+    assert str(runs['first/worker0']['failure']).startswith('ZeroDivisionError')
+    assert str(runs['first/worker1']['failure']) == (
+        'WorkerError: Worker 0 has failed; its log says why.'
+    )
+
+
+def test_a_lost_worker_is_told_in_one_sentence(runs):
+    told = runs['told to the one that is left']
+    assert told.startswith('WorkerError: Worker 0 lost touch with another one')
+
+
+def test_statistics_of_replicas_are_averaged(runs):
+    statistics = runs['statistics']
+    np.testing.assert_array_equal(statistics['differing/moving_mean'], [1.5, 1.5])
+    np.testing.assert_array_equal(statistics['equal/moving_variance'], np.float32([0.1, 0.1]))
+    np.testing.assert_array_equal(statistics['differing/kernel'], [1.0, 2.0])

@@ -1,0 +1,141 @@
+"""How long trainings run, and what ends them: epochs, results, signals."""
+
+import os
+import signal
+
+import pytest
+
+from object_detection.config.errors import ConfigError
+from object_detection.training import ended, evaluation, history
+from object_detection.training.early_stopping import EarlyStopping
+from object_detection.training.loop import train
+from object_detection.training.progress import Silent
+from object_detection.training.trainer import Intervals, Trainer
+from tests.data import examples
+from tests.training import fakes
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Evaluates one reader, whose metric `images` never improves."""
+    config = fakes.pipeline_config()
+    config.eval_config.batch_size = 2
+    eval_reader = config.eval_input_reader.add()
+    eval_reader.label_map_path = fakes.write_label_map(tmp_path / 'labels.pbtxt')
+    return config
+
+
+def _train(config, directory, **options):
+    options = {'num_steps': 9, 'intervals': Intervals(evaluation=2), **options}
+    return train(config, directory, seed=1, record_summaries=False, progress=Silent(), **options)
+
+
+def _evaluated(directory):
+    return [entry['step'] for entry in history.read(directory / 'eval' / 'metrics.jsonl')]
+
+
+def test_epochs_are_trained(config, tmp_path):
+    path = examples.write_records(tmp_path / 'train', [b'x'] * 6)
+    config.train_input_reader.tf_record_input_reader.input_path.append(path)
+    config.train_config.num_epochs = 2
+    result = _train(config, tmp_path / 'model', num_steps=None, intervals=Intervals())
+    assert result.step == 6
+    assert ended.read_ended(tmp_path / 'model') == (6, 'all steps are done')
+
+
+def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
+    config.eval_config.early_stopping.patience = 2
+    config.eval_config.early_stopping.metric = 'images'
+    result = _train(config, tmp_path)
+    assert result.step == 6
+    assert result.exit_status == 0
+    assert result.reason.startswith('images has not improved for 2 evaluations')
+    assert ended.read_ended(tmp_path) == (6, result.reason)
+    # A restart changes nothing, also where a worker does not see the results yet.
+    assert _train(config, tmp_path).reason == result.reason
+    monkeypatch.setattr(EarlyStopping, 'reason_to_stop', lambda self: None)
+    monkeypatch.setattr('object_detection.training.strategies.chiefs', lambda strategy, value: 1)
+    assert _train(config, tmp_path).reason == 'the chief says so'
+    assert _evaluated(tmp_path) == [2, 4, 6]
+
+
+def test_early_stopping_needs_evaluation(config, tmp_path, caplog):
+    config.eval_config.early_stopping.patience = 1
+    assert _train(config, tmp_path, num_steps=1, intervals=Intervals()).step == 1
+    assert 'early_stopping has no effect without evaluation' in caplog.text
+
+
+class _SignallingEvaluator(fakes.FakeEvaluator):
+    """A signal comes when the evaluation is complete."""
+
+    def evaluate(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().evaluate()
+
+
+def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypatch):
+    # As with several workers, which are not asked after each call.
+    monkeypatch.setattr(Trainer, '_may_ask', lambda self: False)
+    monkeypatch.setattr(
+        'object_detection.builders.evaluator_builder.build',
+        lambda config, categories, annotations: [_SignallingEvaluator()],
+    )
+    result = _train(config, tmp_path)
+    assert (result.step, result.stopped_by) == (2, signal.SIGTERM)
+    assert result.metrics['']['images'] == 5.0
+    assert _evaluated(tmp_path) == [2]
+    assert ended.read_ended(tmp_path) is None
+
+
+def test_log_and_summaries_have_intervals_of_their_own(config, tmp_path, monkeypatch):
+    summarized = []
+    monkeypatch.setattr(
+        'object_detection.training.recorder.Recorder.summarize',
+        lambda self, record: summarized.append(record),
+    )
+    intervals = Intervals(log=4, summary=3)
+    result = _train(config, tmp_path, intervals=intervals)
+    logged = history.read(tmp_path / 'train' / 'history.jsonl')
+    assert [entry['step'] for entry in logged] == [4, 8, 9]
+    assert [record.step for record in summarized] == [3, 6, 9]
+    # Means over other steps.
+    assert summarized[-1].losses != result.losses
+
+
+def test_the_first_batch_is_compared_with_the_model(config, tmp_path):
+    config.model.faster_rcnn.num_classes = fakes.NUM_CLASSES + 1
+    with pytest.raises(ConfigError, match=r'first batch .*num_classes = 3 classes. Received: 2'):
+        _train(config, tmp_path)
+    config.model.faster_rcnn.num_classes = fakes.NUM_CLASSES
+    config.model.faster_rcnn.number_of_stages = 3
+    config.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor.SetInParent()
+    with pytest.raises(ConfigError, match=r'first batch .*load_instance_masks: true'):
+        _train(config, tmp_path)
+    assert not list(tmp_path.glob('ckpt-*'))
+
+
+def test_an_evaluation_that_was_cut_off_is_made_up_for_at_the_next_start(config, tmp_path):
+    options = {'intervals': Intervals(evaluation=2, checkpoint=2)}
+    _train(config, tmp_path, **{**options, 'num_steps': 4})
+    results = tmp_path / 'eval' / 'metrics.jsonl'
+    assert _evaluated(tmp_path) == [2, 4]
+    # As after a kill between the checkpoint and the end of its evaluation.
+    results.write_text(results.read_text().splitlines()[0] + '\n')
+    _train(config, tmp_path, **{**options, 'num_steps': 7})
+    assert _evaluated(tmp_path) == [2, 4, 6, 7]
+
+
+def test_results_of_fewer_images_do_not_count(config, tmp_path):
+    config.eval_config.eval_samples = 2
+    _train(config, tmp_path, num_steps=2)
+    assert evaluation.is_evaluated(config, tmp_path, 2)
+    config.eval_config.eval_samples = 0
+    assert not evaluation.is_evaluated(config, tmp_path, 2)
+    _train(config, tmp_path, num_steps=2)
+    assert evaluation.is_evaluated(config, tmp_path, 2)
+    assert not evaluation.is_evaluated(config, tmp_path, 2, 'a.json')

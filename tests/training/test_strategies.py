@@ -1,0 +1,81 @@
+"""The choice of a strategy, and workers that are alone; several are in test_replicas.py."""
+
+import json
+import types
+
+import pytest
+import tensorflow as tf
+
+from object_detection.config.errors import ConfigError
+from object_detection.training import strategies
+
+TWO_REPLICAS = types.SimpleNamespace(num_replicas_in_sync=2)
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch):
+    monkeypatch.delenv('TF_CONFIG', raising=False)
+
+
+def test_one_device_has_the_strategy_without_overhead(monkeypatch):
+    monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: [])
+    strategy = strategies.build()
+    assert strategy is tf.distribute.get_strategy()
+    assert strategies.describe(strategy) == '1 replica'
+    assert strategies.num_workers(strategy) == 1
+    assert strategies.is_chief(strategy)
+
+
+def test_several_gpus_are_mirrored(monkeypatch):
+    monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: ['one', 'two'])
+    monkeypatch.setattr(tf.distribute, 'MirroredStrategy', lambda: 'mirrored')
+    assert strategies.build() == 'mirrored'
+
+
+@pytest.mark.parametrize('flags', [{'use_tpu': True}, {'tpu_name': 'grpc://127.0.0.1:1'}])
+def test_a_tpu_out_of_reach_is_told_in_one_sentence(flags):
+    with pytest.raises(
+        ConfigError, match=r'^--use_tpu, --tpu_name: expected a TPU that can be'
+    ) as e:
+        strategies.build(**flags)
+    assert '\n' not in str(e.value)
+
+
+def test_tpus_and_workers_exclude_each_other(monkeypatch):
+    content = {'cluster': {'worker': ['a:1', 'b:1']}, 'task': {'type': 'worker', 'index': 0}}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(content))
+    with pytest.raises(ConfigError, match='expected no TF_CONFIG with several workers'):
+        strategies.build(use_tpu=True)
+
+
+def test_the_batch_must_divide_by_the_replicas():
+    strategies.check_batch_size(TWO_REPLICAS, 4)
+    with pytest.raises(ConfigError, match=r'^train_config.batch_size: .*multiple of 2.*ved: 3\.'):
+        strategies.check_batch_size(TWO_REPLICAS, 3)
+
+
+def test_data_that_end_need_one_replica():
+    strategies.check_endless(TWO_REPLICAS, 0)
+    strategies.check_endless(types.SimpleNamespace(num_replicas_in_sync=1), 3)
+    with pytest.raises(ConfigError, match=r'^train_input_reader.num_epochs: .*Received: 3\.'):
+        strategies.check_endless(TWO_REPLICAS, 3)
+
+
+def test_one_worker_agrees_with_itself():
+    strategy = tf.distribute.get_strategy()
+    assert strategies.agree_on_stop(strategy, True)
+    assert not strategies.agree_on_stop(strategy, False)
+    assert strategies.chiefs(strategy, 7) == 7
+    strategies.check_agreement(strategy, 7)
+    assert strategies.on_chief(strategy, lambda: 'done') == 'done'
+    with pytest.raises(tf.errors.UnavailableError), strategies.lost_workers_named(strategy):
+        raise tf.errors.UnavailableError(None, None, 'gone')
+
+
+def test_statistics_of_one_replica_stay():
+    variable = tf.Variable(2.0)
+    average = strategies.StatisticsAverage(
+        tf.distribute.get_strategy(), {'a/moving_mean': variable}
+    )
+    average.update()
+    assert float(variable) == 2.0

@@ -1,0 +1,52 @@
+"""Validation losses of a whole detector do not depend on how images are put into batches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.builders import evaluator_builder
+from object_detection.core.fields import InputFields
+from object_detection.training import inference
+from tests import tiny_models
+
+NUM_IMAGES = 4
+
+
+def _examples():
+    """Images with 0 to 3 objects, so that batches hold different numbers of positives."""
+    groundtruth = tiny_models.random_groundtruth(NUM_IMAGES, rows=4)
+    size = tiny_models.IMAGE_SIZE
+    counts = np.array([3, 0, 1, 2])
+    weights = (np.arange(4) < counts[:, np.newaxis]).astype(np.float32)
+    return {
+        InputFields.IMAGE: tiny_models.random_images(NUM_IMAGES) * 1.0,
+        InputFields.TRUE_IMAGE_SHAPE: np.tile([[size, size, 3]], [NUM_IMAGES, 1]).astype('i4'),
+        InputFields.HASH_FROM_SOURCE_ID: np.arange(NUM_IMAGES, dtype=np.int32),
+        InputFields.GROUNDTRUTH_BOXES: groundtruth.boxes * weights[..., np.newaxis],
+        InputFields.GROUNDTRUTH_CLASSES: groundtruth.classes * weights[..., np.newaxis],
+        InputFields.GROUNDTRUTH_WEIGHTS: weights,
+        InputFields.GROUNDTRUTH_IS_CROWD: np.zeros([NUM_IMAGES, 4], bool),
+        InputFields.NUM_GROUNDTRUTH_BOXES: counts.astype(np.int32),
+        InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: tf.cast(groundtruth.masks * 255, tf.uint8),
+    }
+
+
+def test_losses_do_not_depend_on_the_batch_size(tmp_path):
+    detector = tiny_models.tiny_detector(is_training=False)
+    examples = tf.data.Dataset.from_tensor_slices(_examples())
+    predict = inference.make_predict(detector, examples.batch(1).element_spec)
+    one, three = (
+        inference.evaluate(detector, examples.batch(size), [], predict=predict) for size in (1, 3)
+    )
+    assert one['Loss/BoxClassifierLoss/mask_loss'] > 0
+    assert three == pytest.approx(one, rel=1e-4)
+    parts = [value for name, value in one.items() if name != 'Loss/total_loss']
+    assert one['Loss/total_loss'] == pytest.approx(sum(parts))
+
+    # Those are the names that a config may choose.
+    pipeline = tiny_models.tiny_pipeline()
+    labels = tmp_path / 'label_map.pbtxt'
+    labels.write_text('item { id: 1 name: "a" }')
+    pipeline.eval_input_reader[0].label_map_path = str(labels)
+    names = evaluator_builder.metric_names(pipeline, 0)
+    assert {name for name in names if name.startswith('Loss/')} == one.keys()
