@@ -89,7 +89,7 @@ def test_a_stopped_download_goes_on_where_it_was(server, tmp_path, number):
         time.sleep(0.01)
     process.send_signal(number)
     _, error = process.communicate(timeout=20)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert process.returncode == (130 if number == signal.SIGINT else -number), error
     kept = part.stat().st_size
     assert 0 < kept < len(CONTENT)
     if number == signal.SIGINT:

@@ -4,7 +4,6 @@ import contextlib
 import http.server
 import re
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 
@@ -91,7 +90,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             pieces = 50
             for i in range(0, len(body), len(body) // pieces):
                 self.wfile.write(body[i : i + len(body) // pieces])
-                time.sleep(0.02)
+                self.server.closing.wait(0.2)
         elif action in ('drop', 'stall'):
             self.wfile.write(body[:half])
             if action == 'stall':
