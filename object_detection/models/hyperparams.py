@@ -43,7 +43,7 @@ class BatchNorm(keras.layers.BatchNormalization):
         mean, variance = self.moving_mean.value, self.moving_variance.value
         inputs = tf.cast(inputs, self.compute_dtype)
         updates = bool(training and self.trainable)
-        unused = tf.zeros([0])
+        unused = tf.zeros([0]) if updates else None
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
             scale=tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean),
@@ -54,15 +54,22 @@ class BatchNorm(keras.layers.BatchNormalization):
             is_training=updates,
         )
         if updates:
-            count = tf.cast(tf.size(inputs) // inputs.shape[3], tf.float32)
+            share = 1.0 - self.momentum
+            self.moving_mean.assign(mean * self.momentum + normalized.batch_mean * share)
             # The kernel gives the variance of the population that the batch is a sample of.
-            biased = normalized.batch_variance * ((count - 1.0) / count)
-            self._move(self.moving_mean, normalized.batch_mean)
-            self._move(self.moving_variance, tf.where(count > 1.0, biased, 0.0))
+            share *= _biased_by_unbiased(inputs)
+            self.moving_variance.assign(
+                variance * self.momentum + normalized.batch_variance * share
+            )
         return normalized.y
 
-    def _move(self, statistic: keras.Variable, value: tf.Tensor) -> None:
-        statistic.assign(statistic * self.momentum + value * (1.0 - self.momentum))
+
+def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:
+    """The ratio of the two variances of maps [B, H, W, C]: (n - 1) / n; 0 for one value."""
+    count = maps.shape[:3].num_elements()
+    if count is None:
+        count = tf.cast(tf.reduce_prod(tf.shape(maps)[:3]), tf.float32)
+    return (count - 1.0) / count
 
 
 class FrozenBatchNorm(BatchNorm):
