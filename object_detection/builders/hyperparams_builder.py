@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from object_detection.builders.oneof import build_oneof
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
 from object_detection.protos import hyperparams_pb2
 
 ACTIVATIONS: Mapping[int, str | None] = {
@@ -16,10 +16,10 @@ ACTIVATIONS: Mapping[int, str | None] = {
     hyperparams_pb2.Hyperparams.SWISH: 'swish',
 }
 
-# The proto's L2 weight is of half the sum of squares, Keras's of the whole sum.
+# The proto's L2 weight is of half the sum of squares, Keras's, which L2 follows, of the whole.
 REGULARIZERS: Mapping[str, Callable[[Any], keras.regularizers.Regularizer]] = {
     'l1_regularizer': lambda config: keras.regularizers.L1(config.weight),
-    'l2_regularizer': lambda config: keras.regularizers.L2(config.weight * 0.5),
+    'l2_regularizer': lambda config: L2(config.weight * 0.5),
 }
 
 INITIALIZERS: Mapping[str, Callable[[Any], keras.initializers.Initializer]] = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import keras
 
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
 
 FIRST_LEVEL, LAST_LEVEL = 2, 5
 
@@ -43,7 +43,7 @@ def default_hyperparams(weight_decay: float) -> LayerHyperparams:
     """
     return LayerHyperparams(
         initializer=keras.initializers.HeNormal(),
-        regularizer=keras.regularizers.L2(weight_decay) if weight_decay else None,
+        regularizer=L2(weight_decay) if weight_decay else None,
         activation='relu',
         batch_norm=BatchNormParams(momentum=0.997, epsilon=1e-5, scale=True),
     )
