@@ -66,8 +66,11 @@ def readers_of_the_sample(folder: str):
     return [pipeline.train_input_reader, *pipeline.eval_input_reader]
 
 
+# A shell lets the programs that it starts in the background ignore SIGINT.
 PROGRAM = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from object_detection.cli import data
 from object_detection.dataset_tools import known_files
 from object_detection.dataset_tools.download import RemoteFile
