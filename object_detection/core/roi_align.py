@@ -27,10 +27,9 @@ def crop_and_resize(
     *,
     use_matmul: bool = False,
     extrapolation_value: float = 0.0,
+    box_gradients: bool = False,
 ) -> tf.Tensor:
     """Crops each box out of its image's feature map.
-
-    Gradients flow to `features` only.
 
     Args:
       features: float [B, H, W, C].
@@ -38,14 +37,16 @@ def crop_and_resize(
       crop_size: height h and width w of a crop.
       use_matmul: sample by matrix products with interpolation weights, which XLA compiles; else by
         TensorFlow's kernel. The numbers are the same for float32; products of bfloat16 features
-        round to bfloat16. (The reference's product form fades samples
-        outside of the map out over one pixel; here both take the extrapolation value there.)
+        round to bfloat16. (The reference's product form fades samples outside of the map out over
+        one pixel; here both take the extrapolation value there.)
       extrapolation_value: value of samples outside of the map.
+      box_gradients: whether gradients flow to the boxes too, not to the features alone.
 
     Returns:
       [B, P, h, w, C] of the features' dtype.
     """
-    boxes = tf.stop_gradient(boxes)
+    if not box_gradients:
+        boxes = tf.stop_gradient(boxes)
     if not use_matmul:
         batch, count = dimensions(boxes, 0, 1)
         crops = _crop_natively(
@@ -54,6 +55,7 @@ def crop_and_resize(
             _image_indices(batch, count),
             crop_size,
             extrapolation_value,
+            box_gradients=box_gradients,
         )
         return tf.reshape(crops, [batch, count, *crop_size, features.shape[-1]])
     rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
@@ -106,10 +108,9 @@ def multilevel_crop_and_resize(
     crop_size: tuple[int, int],
     *,
     use_matmul: bool = False,
+    box_gradients: bool = False,
 ) -> tf.Tensor:
     """Crops each box out of one level of its image's feature pyramid.
-
-    Gradients flow to the feature maps only.
 
     Args:
       feature_maps: L maps, float [B, Hl, Wl, C], fine to coarse.
@@ -118,13 +119,15 @@ def multilevel_crop_and_resize(
       crop_size: height h and width w of a crop.
       use_matmul: sample by matrix products over all levels, which XLA compiles; else each box is
         cropped from its own level alone, by TensorFlow's kernel.
+      box_gradients: whether gradients flow to the boxes too, not to the feature maps alone.
 
     Returns:
       [B, P, h, w, C] of the features' dtype; 0 outside of the image.
     """
-    boxes = tf.stop_gradient(boxes)
+    if not box_gradients:
+        boxes = tf.stop_gradient(boxes)
     if not use_matmul:
-        return _multilevel_natively(feature_maps, boxes, levels, crop_size)
+        return _multilevel_natively(feature_maps, boxes, levels, crop_size, box_gradients)
     crops = []
     for level, features in enumerate(feature_maps):
         rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
@@ -176,6 +179,7 @@ def _multilevel_natively(
     boxes: tf.Tensor,
     levels: tf.Tensor,
     crop_size: tuple[int, int],
+    box_gradients: bool,
 ) -> tf.Tensor:
     batch, count = dimensions(boxes, 0, 1)
     flat_levels = tf.reshape(levels, [-1])
@@ -185,7 +189,9 @@ def _multilevel_natively(
         return tf.dynamic_partition(rows, flat_levels, num_levels)
 
     crops = [
-        _crop_natively(features, level_boxes, level_images, crop_size, 0.0)
+        _crop_natively(
+            features, level_boxes, level_images, crop_size, 0.0, box_gradients=box_gradients
+        )
         for features, level_boxes, level_images in zip(
             feature_maps,
             by_level(tf.reshape(boxes, [-1, 4])),
@@ -204,29 +210,39 @@ def _crop_natively(
     image_indices: tf.Tensor,
     crop_size: tuple[int, int],
     extrapolation_value: float,
+    *,
+    box_gradients: bool,
 ) -> tf.Tensor:
     """Boxes [R, 4] of the images [R] -> [R, h, w, C] of the features' dtype.
 
-    The gradient is our own: the CPU kernel's adds to one pixel from several threads without a
-    lock, and loses some of the sums.
+    The gradient of the features is our own: the CPU kernel's adds to one pixel from several
+    threads without a lock, and loses some of the sums.
     """
     boxes = _hold_last_samples(boxes, tf.shape(features)[1:3], crop_size)
 
     @tf.custom_gradient
-    def crop(maps: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    def crop(maps: tf.Tensor, boxes: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         # The kernel does not know bfloat16.
         maps_float32 = tf.cast(maps, tf.float32)
         crops = tf.image.crop_and_resize(
             maps_float32, boxes, image_indices, crop_size, extrapolation_value=extrapolation_value
         )
 
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
             spread = _spread_crops(upstream, boxes, image_indices, tf.shape(maps))
-            return tf.cast(spread, maps.dtype)
+            by_boxes = None
+            if box_gradients:
+                by_boxes = tf.raw_ops.CropAndResizeGradBoxes(
+                    grads=tf.cast(upstream, tf.float32),
+                    image=maps_float32,
+                    boxes=boxes,
+                    box_ind=image_indices,
+                )
+            return tf.cast(spread, maps.dtype), by_boxes
 
         return tf.cast(crops, maps.dtype), gradient
 
-    return crop(features)
+    return crop(features, boxes)
 
 
 def _spread_crops(
@@ -294,15 +310,21 @@ def _interpolation_weights(
     boxes: tf.Tensor, map_size: tf.Tensor, crop_size: tuple[int, int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Boxes [B, P, 4], sizes (H, W) and (h, w) -> weights [B, P, h, H] and [B, P, w, W]."""
-    boxes = _hold_last_samples(boxes, map_size, crop_size)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
-    rows = sample_coordinates(ymin, ymax, crop_size[0], map_size[0])
-    columns = sample_coordinates(xmin, xmax, crop_size[1], map_size[1])
+
+    def inside(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> tf.Tensor:
+        """The coordinates; of a box that ends at the border none rounds past it."""
+        coordinates = sample_coordinates(low, high, size, length)
+        held = tf.minimum(coordinates, tf.cast(length - 1, tf.float32))
+        return tf.where((high <= 1.0 + _ROUNDING)[..., tf.newaxis], held, coordinates)
+
+    rows = inside(ymin, ymax, crop_size[0], map_size[0])
+    columns = inside(xmin, xmax, crop_size[1], map_size[1])
     return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
 
 
 def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, int]) -> tf.Tensor:
-    """Moves the far edges of boxes inwards whose last samples round past the map's border.
+    """Moves the far edges of boxes inwards whose last samples the kernel rounds past the border.
 
     Else the outermost row or column of a box clipped to the image would be zero, by chance. What
     the edges move by is of the size of the rounding error.
@@ -315,13 +337,38 @@ def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, in
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 
     def held(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> tf.Tensor:
-        last_sample = sample_coordinates(low, high, size, length)[..., -1]
-        past = (last_sample > tf.cast(length - 1, tf.float32)) & (high <= 1.0 + _ROUNDING)
+        past = _last_sample_is_past(low, high, size, length) & (high <= 1.0 + _ROUNDING)
         return tf.where(past, tf.minimum(high, 1.0) - _ROUNDING, high)
 
     ymax = held(ymin, ymax, crop_size[0], map_size[0])
     xmax = held(xmin, xmax, crop_size[1], map_size[1])
     return tf.stack([ymin, xmin, ymax, xmax], axis=-1)
+
+
+def _last_sample_is_past(
+    low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor
+) -> tf.Tensor:
+    """Whether the kernel rounds low * last + (size - 1) * step to more than last = length - 1.
+
+    Processors that multiply and add at once leave out the rounding of either product. Float64
+    where the graph's optimizer would else change how float32 is rounded (it multiplies by
+    reciprocals rather than divide).
+    """
+    if size == 1:
+        return tf.zeros_like(low, tf.bool)
+    last = tf.cast(length - 1, tf.float32)
+
+    def wide(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(x, tf.float64)
+
+    step = tf.cast(wide((high - low) * last) / (size - 1), tf.float32)
+    first, span = low * last, tf.cast(wide(step) * (size - 1), tf.float32)
+    sums = [
+        wide(first) + wide(span),
+        wide(low) * wide(last) + wide(span),
+        wide(first) + wide(step) * (size - 1),
+    ]
+    return tf.cast(tf.reduce_max(tf.stack(sums), axis=0), tf.float32) > last
 
 
 def _image_indices(batch: Any, count: Any) -> tf.Tensor:

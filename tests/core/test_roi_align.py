@@ -218,3 +218,45 @@ def test_crops_keep_the_dtype_of_the_features(use_matmul):
         crops = roi_align.crop_and_resize(features, boxes, (2, 2), use_matmul=use_matmul)
     assert crops.dtype == tf.bfloat16
     assert tape.gradient(crops, features).dtype == tf.bfloat16
+
+
+@pytest.mark.parametrize('use_matmul', [False, True])
+@pytest.mark.parametrize('length', [8, 15, 16, 50])
+def test_no_sample_of_a_box_that_ends_at_the_border_rounds_past_it(use_matmul, length):
+    # In a graph, whose optimizer changes how some divisions are rounded.
+    random = np.random.default_rng(length)
+    low = random.uniform(0, 0.9, [1, 2000, 2]).astype(np.float32)
+    high = random.choice(np.float32([1, 1 - 2**-24, 1 - 2**-23, 1 - 2**-22]), [1, 2000, 2])
+    boxes = np.concatenate([low, high], axis=-1)
+
+    @tf.function(input_signature=[tf.TensorSpec([1, None, 4])])
+    def crop(boxes):
+        features = tf.ones([1, length, length, 1])
+        return roi_align.crop_and_resize(features, boxes, (14, 14), use_matmul=use_matmul)
+
+    np.testing.assert_allclose(crop(boxes), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize('use_matmul', [False, True])
+def test_gradients_of_boxes_are_differences_of_crops(use_matmul):
+    random = np.random.default_rng(0)
+    features = tf.constant(random.normal(size=[1, 9, 11, 2]), tf.float32)
+    boxes = tf.constant([[[0.11, 0.23, 0.71, 0.87]]])
+    weights = tf.constant(random.normal(size=[1, 1, 3, 4, 2]), tf.float32)
+
+    def total(boxes, box_gradients=True):
+        crops = roi_align.crop_and_resize(
+            features, boxes, (3, 4), use_matmul=use_matmul, box_gradients=box_gradients
+        )
+        return tf.reduce_sum(crops * weights)
+
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(boxes)
+        wanted, unwanted = total(boxes), total(boxes, box_gradients=False)
+    assert tape.gradient(unwanted, boxes) is None
+    step = 1e-3
+    differences = [
+        (total(boxes + step * row) - total(boxes - step * row)) / (2 * step)
+        for row in tf.eye(4)[:, None, None]
+    ]
+    np.testing.assert_allclose(tape.gradient(wanted, boxes)[0, 0], differences, rtol=5e-3)
