@@ -4,11 +4,14 @@ from typing import Any
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.matchers.bipartite_matcher import BipartiteMatcher
+from object_detection.matchers.hungarian_matcher import HungarianMatcher
+from object_detection.matchers.matcher import Matcher
 from object_detection.protos import matcher_pb2
 
 
-def build(config: matcher_pb2.Matcher) -> ArgMaxMatcher:
-    """Returns the matcher; raises a ValueError if none is set, or one that is not supported."""
+def build(config: matcher_pb2.Matcher) -> Matcher:
+    """Returns the matcher; raises a ValueError if none is set or its thresholds do not fit."""
     return build_oneof(config, 'matcher_oneof', BUILDERS)
 
 
@@ -22,4 +25,12 @@ def _build_argmax(config: Any) -> ArgMaxMatcher:
     )
 
 
-BUILDERS = {'argmax_matcher': _build_argmax}
+BUILDERS = {
+    'argmax_matcher': _build_argmax,
+    'bipartite_matcher': lambda config: BipartiteMatcher(
+        use_matmul_gather=config.use_matmul_gather
+    ),
+    'hungarian_matcher': lambda config: HungarianMatcher(
+        use_matmul_gather=config.use_matmul_gather
+    ),
+}

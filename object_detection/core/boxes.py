@@ -23,13 +23,8 @@ def intersection(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 [..., N, M], 0 for boxes that do not overlap.
     """
-    ymin, xmin, ymax, xmax = tf.unstack(boxes[..., :, tf.newaxis, :], axis=-1)
-    other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(
-        others[..., tf.newaxis, :, :], axis=-1
-    )
-    heights = tf.nn.relu(tf.minimum(ymax, other_ymax) - tf.maximum(ymin, other_ymin))
-    widths = tf.nn.relu(tf.minimum(xmax, other_xmax) - tf.maximum(xmin, other_xmin))
-    return heights * widths
+    shared, _ = _intersection_and_union(boxes[..., :, tf.newaxis, :], others[..., tf.newaxis, :, :])
+    return shared
 
 
 def iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
@@ -37,9 +32,7 @@ def iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
     Boxes that do not overlap have 0, also where both are of zero size.
     """
-    shared = intersection(boxes, others)
-    union = area(boxes)[..., :, tf.newaxis] + area(others)[..., tf.newaxis, :] - shared
-    return tf.math.divide_no_nan(shared, union)
+    return matched_iou(boxes[..., :, tf.newaxis, :], others[..., tf.newaxis, :, :])
 
 
 def ioa(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
@@ -50,6 +43,42 @@ def ioa(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(intersection(boxes, others), area(others)[..., tf.newaxis, :])
 
 
+def giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns generalized IoU of each pair, [..., N, M], -1 to 1; arguments as `intersection`."""
+    return matched_giou(boxes[..., :, tf.newaxis, :], others[..., tf.newaxis, :, :])
+
+
+def matched_iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns intersection over union, [...], of boxes [..., 4] and others [..., 4], broadcast."""
+    shared, union = _intersection_and_union(boxes, others)
+    return tf.math.divide_no_nan(shared, union)
+
+
+def matched_giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Returns generalized IoU (https://arxiv.org/abs/1902.09630, algorithm 1); as `matched_iou`.
+
+    It is IoU less the share of the two boxes' hull that neither covers; 0 for two points in one
+    place.
+    """
+    shared, union = _intersection_and_union(boxes, others)
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(others, axis=-1)
+    hull = (tf.maximum(ymax, other_ymax) - tf.minimum(ymin, other_ymin)) * (
+        tf.maximum(xmax, other_xmax) - tf.minimum(xmin, other_xmin)
+    )
+    return tf.math.divide_no_nan(shared, union) - tf.math.divide_no_nan(hull - union, hull)
+
+
+def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Areas, [...], of what boxes [..., 4] and others [..., 4], broadcast, share and cover."""
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(others, axis=-1)
+    heights = tf.nn.relu(tf.minimum(ymax, other_ymax) - tf.maximum(ymin, other_ymin))
+    widths = tf.nn.relu(tf.minimum(xmax, other_xmax) - tf.maximum(xmin, other_xmin))
+    shared = heights * widths
+    return shared, area(boxes) + area(others) - shared
+
+
 def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     """Moves the edges of boxes [..., N, 4] into `window` [..., 4], of the same frame.
 
@@ -57,6 +86,13 @@ def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     """
     low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
     return tf.clip_by_value(boxes, tf.concat([low, low], -1), tf.concat([high, high], -1))
+
+
+def is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    """Returns which boxes [..., N, 4] lie wholly in `window` [..., 4], of the same frame: bool."""
+    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    inside = tf.concat([boxes[..., :2] >= low, boxes[..., 2:] <= high], axis=-1)
+    return tf.reduce_all(inside, axis=-1)
 
 
 def change_frame(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:

@@ -6,6 +6,8 @@ unless it says otherwise. Sums over anchors and normalisation are the caller's.
 
 import tensorflow as tf
 
+from object_detection.core import boxes as box_ops
+
 
 class L2LocalizationLoss:
     """0.5 * |weight * (prediction - target)|^2; the weight counts squared, as in the reference."""
@@ -76,8 +78,7 @@ class IouLocalizationLoss:
 
     def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each anchor; shapes as the module says, D = 4."""
-        shared, union = _intersection_and_union(predictions, targets)
-        return weights * (1.0 - _ratio(shared, union))
+        return weights * (1.0 - box_ops.matched_iou(predictions, targets))
 
 
 class GiouLocalizationLoss:
@@ -89,12 +90,7 @@ class GiouLocalizationLoss:
 
     def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each anchor; shapes as the module says, D = 4."""
-        shared, union = _intersection_and_union(predictions, targets)
-        low, high = tf.split(predictions, 2, axis=-1)
-        target_low, target_high = tf.split(targets, 2, axis=-1)
-        hull = tf.reduce_prod(tf.maximum(high, target_high) - tf.minimum(low, target_low), axis=-1)
-        giou = _ratio(shared, union) - _ratio(hull - union, hull)
-        return weights * (1.0 - giou)
+        return weights * (1.0 - box_ops.matched_giou(predictions, targets))
 
 
 def fill_nan_targets(targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
@@ -107,18 +103,3 @@ def fill_nan_targets(targets: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
       float32 of that shape.
     """
     return tf.where(tf.math.is_nan(targets), predictions, targets)
-
-
-def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Areas, [...], of what matched boxes [..., 4] share and cover."""
-    low, high = tf.split(boxes, 2, axis=-1)
-    other_low, other_high = tf.split(others, 2, axis=-1)
-    sides = tf.nn.relu(tf.minimum(high, other_high) - tf.maximum(low, other_low))
-    shared = tf.reduce_prod(sides, axis=-1)
-    areas = tf.reduce_prod(high - low, axis=-1) + tf.reduce_prod(other_high - other_low, axis=-1)
-    return shared, areas - shared
-
-
-def _ratio(numerator: tf.Tensor, denominator: tf.Tensor) -> tf.Tensor:
-    """Quotient, 0 where the denominator is 0; gradients stay finite."""
-    return tf.math.divide_no_nan(numerator, denominator)

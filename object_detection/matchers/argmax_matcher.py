@@ -3,9 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-# What a column that is matched to no row has in place of the row's index.
-UNMATCHED = -1
-IGNORED = -2
+from object_detection.matchers.matcher import IGNORED, UNMATCHED
 
 
 class ArgMaxMatcher:
@@ -71,7 +69,7 @@ class ArgMaxMatcher:
         """Returns the row that each column is matched to.
 
         Args:
-          similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched.
+          similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched; N too.
           valid_rows: bool [B, M], rows that may be forced. The others are matched by similarity
             as well; it is for the caller to give them no weight.
 
@@ -108,6 +106,9 @@ def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
     """
     shape = tf.shape(similarity)
     num_images, num_rows, num_columns = shape[0], shape[1], shape[2]
+    # There is no arg max without a column.
+    missing = tf.maximum(1 - num_columns, 0)
+    similarity = tf.pad(similarity, [[0, 0], [0, 0], [0, missing]], constant_values=-np.inf)
     claimed = tf.argmax(similarity, axis=2, output_type=tf.int32)  # [B, M]
     images = tf.broadcast_to(tf.range(num_images)[:, tf.newaxis], [num_images, num_rows])
     # Float32 as TensorFlow scatters int32 on the host; row numbers are exact. Rows that are not
@@ -115,6 +116,8 @@ def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
     none = tf.cast(num_rows, tf.float32)
     claims = tf.where(valid_rows, tf.range(num_rows, dtype=tf.float32), none)
     first = tf.tensor_scatter_nd_min(
-        tf.fill([num_images, num_columns], none), tf.stack([images, claimed], axis=-1), claims
-    )
+        tf.fill([num_images, num_columns + missing], none),
+        tf.stack([images, claimed], axis=-1),
+        claims,
+    )[:, :num_columns]
     return tf.where(first < none, tf.cast(first, tf.int32), UNMATCHED)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from object_detection.core import execution, sampling
-from object_detection.matchers.argmax_matcher import UNMATCHED, ArgMaxMatcher
+from object_detection.matchers.matcher import UNMATCHED, Matcher
 
 
 class Targets(NamedTuple):
@@ -40,7 +40,7 @@ class TargetAssigner:
     def __init__(
         self,
         similarity: Any,
-        matcher: ArgMaxMatcher,
+        matcher: Matcher,
         box_coder: Any,
         negative_class_weight: float = 1.0,
     ):
@@ -58,7 +58,7 @@ class TargetAssigner:
         unmatched_label: tf.Tensor,
         keypoints: tf.Tensor | None = None,
     ) -> Targets:
-        """Returns the targets of a batch; no gradient flows through them.
+        """Returns the targets of a batch; gradients reach the anchors by `box_targets` alone.
 
         Ground truth of weight 0 takes part in the matching (but is never forced), so anchors on
         it are no negatives; they have no weight. Padding rows have zero boxes and weight 0.
@@ -73,7 +73,6 @@ class TargetAssigner:
           keypoints: float32 [B, M, P, 2], (y, x) in the anchors' frame, for a box coder that
             encodes keypoints, else None.
         """
-        anchors, boxes = tf.stop_gradient(anchors), tf.stop_gradient(boxes)
         scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
         similarity = self._similarity.compare(boxes, anchors, scores)  # [B, M, N]
         matches = self._matcher.match(similarity, valid_rows=weights > 0)
@@ -102,13 +101,29 @@ class TargetAssigner:
         return tf.where(matches[..., tf.newaxis] >= 0, codes, 0.0)
 
     def _gather(self, rows: tf.Tensor, matches: tf.Tensor, default: tf.Tensor | float) -> tf.Tensor:
-        """Returns [B, N, ...]: the matched of `rows` [B, M, ...], or `default` [...]."""
-        # The default goes before the rows, so there is something to gather without ground truth.
-        shape = tf.shape(rows)
-        default = tf.broadcast_to(
-            tf.cast(default, rows.dtype), tf.concat([shape[:1], [1], shape[2:]], axis=0)
-        )
-        default = tf.ensure_shape(default, [rows.shape[0], 1, *rows.shape[2:]])
-        indices = tf.maximum(matches, UNMATCHED) + 1
         use_matmul = self._matcher.use_matmul_gather and execution.is_compiled()
-        return sampling.gather_rows(tf.concat([default, rows], axis=1), indices, use_matmul)
+        return gather_matched(rows, matches, default, use_matmul)
+
+
+def gather_matched(
+    rows: tf.Tensor, matches: tf.Tensor, default: tf.Tensor | float, use_matmul: bool = False
+) -> tf.Tensor:
+    """Returns what belongs to the matched rows of ground truth.
+
+    Args:
+      rows: [B, M, ...], of each row; M may be 0.
+      matches: int32 [B, N]: a row's index, or a negative number.
+      default: [...], for what is not matched.
+      use_matmul: see `core.sampling.gather_rows`.
+
+    Returns:
+      [B, N, ...] of the dtype of `rows`.
+    """
+    # The default goes before the rows, so there is something to gather without ground truth.
+    shape = tf.shape(rows)
+    default = tf.broadcast_to(
+        tf.cast(default, rows.dtype), tf.concat([shape[:1], [1], shape[2:]], axis=0)
+    )
+    default = tf.ensure_shape(default, [rows.shape[0], 1, *rows.shape[2:]])
+    indices = tf.maximum(matches, UNMATCHED) + 1
+    return sampling.gather_rows(tf.concat([default, rows], axis=1), indices, use_matmul)

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core import nms
 from tests import goldens
 
 
@@ -51,6 +52,17 @@ def test_zero_size_boxes_have_no_overlap():
         expected = np.zeros([3, 3])
         expected[2, 2] = 1
         np.testing.assert_array_equal(function(boxes, boxes), expected)
+
+
+def test_giou_by_hand():
+    boxes = np.array([[0, 0, 2, 2]], np.float32)
+    others = np.array([[0, 0, 2, 2], [0, 1, 2, 3], [4, 0, 6, 2], [0, 0, 0, 0]], np.float32)
+    # IoU less the part of the hull that is empty; a point has neither.
+    expected = [[1, 1 / 3, -2 / 6, 0]]
+    np.testing.assert_allclose(box_ops.giou(boxes, others), expected, rtol=1e-6)
+    np.testing.assert_allclose(box_ops.matched_giou(boxes, others), expected[0], rtol=1e-6)
+    np.testing.assert_allclose(box_ops.matched_iou(boxes, others), [1, 1 / 3, 0, 0], rtol=1e-6)
+    np.testing.assert_array_equal(box_ops.giou(others[3:], others[3:]), [[0]])
 
 
 def test_clip_and_change_frame_have_a_window_an_image():
@@ -111,15 +123,48 @@ def _area_and_center_size(boxes):
     }
 
 
-# Case -> the call that gives its outputs. What the others record is done elsewhere (sorting and
-# suppressing by score, changing sizes) or not at all (a box that is dropped changes the shape of a
-# batch).
+def _resized(boxes, y_scale, x_scale):
+    sizes = box_ops.corners_to_center_size(boxes) * [1, 1, y_scale, x_scale]
+    return {'boxes': box_ops.center_size_to_corners(sizes)}
+
+
+def _suppressed(boxes, scores, thresh, max_output_size):
+    selection = nms.non_max_suppression(
+        boxes[np.newaxis],
+        scores[np.newaxis],
+        max_outputs=max_output_size,
+        iou_threshold=thresh,
+        score_threshold=-np.inf,
+    )
+    assert selection.is_valid.numpy().all()
+    rows = selection.indices[0].numpy()
+    return {'boxes': boxes[rows], 'scores': scores[rows]}
+
+
+def _clipped(boxes, scores, window):
+    return {'boxes': box_ops.clip(boxes, window), 'scores': scores}
+
+
+def _clipped_with_area(boxes, scores, window):
+    clipped = box_ops.clip(boxes, window)
+    has_area = box_ops.area(clipped) > 0
+    return {'boxes': clipped[has_area], 'scores': scores[has_area]}
+
+
+def _inside(boxes, window):
+    rows = np.flatnonzero(box_ops.is_inside(boxes, window))
+    return {'boxes': boxes[rows], 'indices': rows}
+
+
+# Case -> the call that gives its outputs.
 BOX_LIST_CASES = {
-    'clip_to_window_filter_False': lambda boxes, window: {'boxes': box_ops.clip(boxes, window)},
+    'clip_to_window_filter_False': _clipped,
+    'clip_to_window_filter_True': _clipped_with_area,
     'change_coordinate_frame': lambda boxes, window: {'boxes': box_ops.change_frame(boxes, window)},
     'scale': lambda boxes, y_scale, x_scale: {
         'boxes': box_ops.normalized_to_absolute(boxes, y_scale, x_scale)
     },
+    'scale_height_width': _resized,
     'area_hw': _area_and_center_size,
     'to_normalized': lambda boxes, height, width: {
         'boxes': box_ops.absolute_to_normalized(boxes, height, width)
@@ -127,19 +172,47 @@ BOX_LIST_CASES = {
     'to_absolute': lambda boxes, height, width: {
         'boxes': box_ops.normalized_to_absolute(boxes, height, width)
     },
+    'nms': _suppressed,
+    'prune_outside_window': _inside,
 }
 
 
-@pytest.mark.parametrize('name', BOX_LIST_CASES)
-def test_golden_box_list_ops(name):
-    case = goldens.load('box_list_ops', name)
-    inputs = {key: value for key, value in case.inputs.items() if key != 'scores'}
-    actual = BOX_LIST_CASES[name](**inputs, **case.params)
+@goldens.parametrize('box_list_ops', names=tuple(BOX_LIST_CASES))
+def test_golden_box_list_ops(case_name):
+    case = goldens.load('box_list_ops', case_name)
+    actual = BOX_LIST_CASES[case_name](**case.inputs, **case.params)
+    assert actual.keys() == case.outputs.keys()
     for key, value in actual.items():
         np.testing.assert_allclose(value, case.outputs[key], rtol=1e-5, atol=1e-6, err_msg=key)
 
 
-def test_golden_pairs():
-    case = goldens.load('similarity', 'iou')
-    actual = box_ops.iou(case.inputs['boxes1'], case.inputs['boxes2'])
-    np.testing.assert_allclose(actual, case.outputs['similarity'], rtol=1e-5, atol=1e-7)
+@goldens.parametrize('nms', names=('batch_iou',))
+def test_golden_pairs_of_a_batch(case_name):
+    case = goldens.load('nms', case_name)
+    actual = box_ops.iou(*case.inputs.values()).numpy()
+    expected = case.outputs['iou']
+    # The reference has -1 for padding, boxes without any positive coordinate; here it is 0.
+    np.testing.assert_array_equal(actual[expected < 0], 0)
+    np.testing.assert_allclose(actual, np.maximum(expected, 0), rtol=1e-5, atol=1e-7)
+
+
+@goldens.parametrize('ops', names=('normalized_to_image_coordinates',))
+def test_golden_image_coordinates(case_name):
+    case = goldens.load('ops', case_name)
+    _, height, width, _ = case.params['image_shape']
+    actual = box_ops.normalized_to_absolute(case.inputs['boxes'], height, width)
+    np.testing.assert_allclose(actual, case.outputs['boxes'], rtol=1e-5)
+
+
+@goldens.parametrize('similarity', names=('matched',))
+def test_golden_matched_pairs(case_name):
+    case = goldens.load('similarity', case_name)
+    boxes, others = case.inputs['boxes1'], case.inputs['boxes2']
+    pairs = boxes[:, np.newaxis], others[:, np.newaxis]
+    actual = {
+        'matched_iou': box_ops.matched_iou(boxes, others),
+        'matched_intersection': box_ops.intersection(*pairs)[:, 0, 0],
+        'giou': box_ops.matched_giou(boxes, others),
+    }
+    for key, value in actual.items():
+        np.testing.assert_allclose(value, case.outputs[key], rtol=1e-5, atol=1e-6, err_msg=key)

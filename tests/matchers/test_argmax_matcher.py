@@ -8,6 +8,7 @@ from object_detection.core import sampling
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.protos import matcher_pb2
 from tests import goldens
+from tests.matchers.golden_matches import check_golden_matches
 
 SIMILARITY = np.array(
     [[[0.9, 0.1, 0.4, 0.2, 0.6], [0.3, 0.1, 0.5, 0.2, 0.6], [0.0, 0.2, 0.1, 0.2, 0.0]]], np.float32
@@ -114,7 +115,7 @@ def _golden_match(case, matcher):
     return matcher.match(similarity, valid_rows)
 
 
-@goldens.parametrize('matchers', prefix=('argmax_m', 'argmax_proto', 'bipartite', 'empty'))
+@goldens.parametrize('matchers', prefix=('argmax_m', 'argmax_proto', 'empty'))
 def test_golden_configs(case_name):
     case = goldens.load('matchers', case_name)
     config = text_format.Parse(case.config, matcher_pb2.Matcher())
@@ -124,20 +125,28 @@ def test_golden_configs(case_name):
         return
     matcher = matcher_builder.build(config)
     assert matcher.use_matmul_gather == config.argmax_matcher.use_matmul_gather
-    matches = _golden_match(case, matcher)[0]
-    np.testing.assert_array_equal(matches, case.outputs['match_results'])
+    check_golden_matches(_golden_match(case, matcher)[0].numpy(), case)
 
 
 @goldens.parametrize('matchers', prefix='argmax_empty')
 def test_golden_empty_rows(case_name):
     case = goldens.load('matchers', case_name)
-    matches = _golden_match(case, MATCHER)[0]
-    np.testing.assert_array_equal(matches, case.outputs['match_results'])
+    check_golden_matches(_golden_match(case, MATCHER)[0].numpy(), case)
 
 
+@goldens.parametrize('matchers', names=('argmax_unmatched_gt_matched',))
+def test_golden_thresholds_that_do_not_fit(case_name):
+    assert goldens.load('matchers', case_name).raises == 'ValueError'
+    config = matcher_pb2.Matcher()
+    config.argmax_matcher.unmatched_threshold = 0.7
+    with pytest.raises(ValueError, match=r'must not be above.*Received'):
+        matcher_builder.build(config)
+
+
+@goldens.parametrize('matchers', names=('gather_based_on_match',))
 @pytest.mark.parametrize('use_matmul', [False, True])
-def test_golden_gather_based_on_match(use_matmul):
-    case = goldens.load('matchers', 'gather_based_on_match')
+def test_golden_gather_based_on_match(case_name, use_matmul):
+    case = goldens.load('matchers', case_name)
     params = [case.params['ignored_value'], case.params['unmatched_value'], *case.inputs['values']]
     matches = _golden_match(case, MATCHER)
     rows = sampling.gather_rows(

@@ -12,11 +12,13 @@ from object_detection.builders import (
 )
 from object_detection.core import sampling
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.matchers.bipartite_matcher import BipartiteMatcher
+from object_detection.matchers.hungarian_matcher import HungarianMatcher
 from object_detection.protos import target_assigner_pb2
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
 from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
-from object_detection.target_assigners.target_assigner import TargetAssigner
+from object_detection.target_assigners.target_assigner import TargetAssigner, gather_matched
 from tests import goldens
 
 ANCHORS = np.array([[0, 0, 4, 4], [0, 0, 4, 2], [8, 8, 9, 9], [0, 0, 4, 3]], np.float32)
@@ -78,13 +80,15 @@ def test_padding_rows_change_nothing():
         np.testing.assert_array_equal(actual, value)
 
 
-def test_no_gradient_flows_through_targets():
+def test_gradients_flow_to_anchors_through_box_targets_alone():
     anchors = tf.Variable(ANCHORS)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         targets = _assigner(matched_threshold=0.5).assign(
             anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL
         )
-    assert tape.gradient(targets.box_targets, anchors) is None
+    others = [targets.class_targets, targets.class_weights, targets.box_weights]
+    assert [tape.gradient(other, anchors) for other in others] == [None] * 3
+    assert tape.gradient(targets.box_targets, anchors).numpy().any()
 
 
 def _random_batch(num_rows):
@@ -189,6 +193,12 @@ GOLDEN_ASSIGNERS = {
     'proposal_matmul': _assigner(**PROPOSAL, use_matmul_gather=True),
     'detection': _assigner(matched_threshold=0.5),
     'detection_neg0.3': _assigner(0.3, matched_threshold=0.5),
+    'FastRCNN': _assigner(
+        matched_threshold=0.5,
+        unmatched_threshold=0.1,
+        negatives_lower_than_unmatched=False,
+        coder=UNSCALED,
+    ),
     'ssd': _assigner(matched_threshold=0.5, force_match_for_each_row=True),
     'ssd_neg0.75_ignore': _assigner(0.75, matched_threshold=0.6, unmatched_threshold=0.3),
     'batch_assign_ssd': _assigner(matched_threshold=0.5, force_match_for_each_row=True),
@@ -206,8 +216,21 @@ def test_golden_target_assigner(case_name):
     _check_golden(case, GOLDEN_ASSIGNERS[prefix])
 
 
-def test_golden_target_assigner_from_a_config():
-    case = goldens.load('target_assigner', 'target_assigner_builder')
+@goldens.parametrize('target_assigner', names=('batch_get_targets',))
+@pytest.mark.parametrize('use_matmul', [False, True])
+def test_golden_gathering(case_name, use_matmul):
+    case = goldens.load('target_assigner', case_name)
+    for output, rows in (('target', 'tensors'), ('weight', 'weights')):
+        default = case.inputs['unmatched_' + ('value' if output == 'target' else 'weight')]
+        gathered = gather_matched(
+            tf.constant(_padded(case.inputs, rows)), case.inputs['match'], default, use_matmul
+        )
+        np.testing.assert_allclose(gathered, case.outputs[f'{output}s'], rtol=1e-6)
+
+
+@goldens.parametrize('target_assigner', names=('target_assigner_builder',))
+def test_golden_target_assigner_from_a_config(case_name):
+    case = goldens.load('target_assigner', case_name)
     _check_golden(case, _from_config(case.config))
 
 
@@ -254,6 +277,16 @@ def _padded(inputs, name):
         return None
     size = max(len(array) for array in arrays)
     return np.stack([np.pad(a, [(0, size - len(a))] + [(0, 0)] * (a.ndim - 1)) for a in arrays])
+
+
+@pytest.mark.parametrize('matcher', [BipartiteMatcher(), HungarianMatcher()])
+def test_one_to_one_matchers(matcher):
+    assigner = TargetAssigner(IouSimilarity(), matcher, FasterRcnnBoxCoder())
+    targets = assigner.assign(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
+    # Each object of positive weight has one anchor, all others are negatives.
+    np.testing.assert_array_equal(targets.matches, [[0, -1, -1, -1], [-1, -1, 0, -1]])
+    np.testing.assert_array_equal(targets.class_weights, [[0.5, 1, 1, 1], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(targets.box_weights, [[0.5, 0, 0, 0], [0, 0, 1, 0]])
 
 
 def test_other_similarities_take_part():
