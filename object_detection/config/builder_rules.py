@@ -1,6 +1,5 @@
 """What the builders object to: rules that load TensorFlow, for when nothing cheaper is wrong."""
 
-import functools
 import importlib
 from collections.abc import Iterator
 
@@ -8,7 +7,7 @@ from google.protobuf.message import Message
 
 from object_detection.config import evaluation_rules, model_rules, quiet_import
 from object_detection.data import label_map
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnnFeatureExtractor
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 
@@ -16,17 +15,33 @@ def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the builders of the cheap parts of the model object to."""
     config, root = pipeline.model.faster_rcnn, model_rules.ROOT
     yield from _builds('image_resizer', config.image_resizer, f'{root}.image_resizer')
-    objection = _feature_extractor_objection(config.feature_extractor.SerializeToString())
-    if objection:
-        yield f'{root}.feature_extractor: {objection}'
+    path = f'{root}.feature_extractor'
+    yield from _builds('feature_extractor', config.feature_extractor, path, function='check')
     path = f'{root}.first_stage_anchor_generator'
     yield from _builds('anchor_generator', config.first_stage_anchor_generator, path)
     if config.number_of_stages > 1:
         path = f'{root}.second_stage_post_processing'
         yield from _builds('post_processing', config.second_stage_post_processing, path)
+        yield from _losses(config, root)
         path = f'{root}.second_stage_box_predictor'
         predictor = config.second_stage_box_predictor
         yield from _builds('box_predictor', predictor, path, config.num_classes)
+
+
+def _losses(config: FasterRcnn, root: str) -> Iterator[str]:
+    """Yields what the builders of the second stage's losses object to."""
+    loss, path = config.second_stage_classification_loss, f'{root}.second_stage_classification_loss'
+    yield from _builds('losses', loss, path, function='build_second_stage_classification')
+    if config.HasField('hard_example_miner'):
+        yield from _builds(
+            'losses',
+            config.hard_example_miner,
+            f'{root}.hard_example_miner',
+            loss,
+            config.second_stage_classification_loss_weight,
+            config.second_stage_localization_loss_weight,
+            function='build_hard_example_miner',
+        )
 
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -64,24 +79,14 @@ def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from evaluation_rules.check_metrics(pipeline, known)
 
 
-def _builds(concept: str, config: Message, path: str, *arguments: object) -> Iterator[str]:
+def _builds(
+    concept: str, config: Message, path: str, *arguments: object, function: str = 'build'
+) -> Iterator[str]:
     """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
     quiet_import.import_tensorflow()
     builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
     try:
-        builder.build(config, *arguments)
+        getattr(builder, function)(config, *arguments)
     except ValueError as error:
         message = str(error)
         yield message if message.startswith(path) else f'{path}: {message}'
-
-
-# A program validates more than once, and this check takes a second.
-@functools.lru_cache
-def _feature_extractor_objection(serialized: bytes) -> str:
-    from object_detection.builders import feature_extractor_builder
-
-    try:
-        feature_extractor_builder.check(FasterRcnnFeatureExtractor.FromString(serialized))
-    except ValueError as error:
-        return str(error)
-    return ''

@@ -94,7 +94,8 @@ WEIGHTS = {
             'tensorflow/keras-applications/inception_resnet_v2/'
             'inception_resnet_v2_weights_tf_dim_ordering_tf_kernels_notop.h5',
             checksum='d19885ff4a710c122648d3b5c3b684e4',
-        )
+        ),
+        ('faster_rcnn_inception_resnet_v2_keras',),
     ),
     'mobilenet': Weights(
         RemoteFile('tensorflow/keras-applications/mobilenet/mobilenet_1_0_224_tf_no_top.h5')

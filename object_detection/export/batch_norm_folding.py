@@ -57,7 +57,8 @@ def _pairs(
 
     def record(layer: keras.layers.Layer) -> Callable:
         def call(inputs: tf.Tensor, *args, **kwargs) -> tf.Tensor:
-            graph = inputs.graph
+            # The inputs of a first layer may be a constant of no graph.
+            graph = tf.compat.v1.get_default_graph()
             before = len(graph.get_operations())
             output = originals[layer](inputs, *args, **kwargs)
             added = {operation.name for operation in graph.get_operations()[before:]}

@@ -3,7 +3,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import feature_extractor_builder
-from object_detection.models.feature_extractors import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.protos import faster_rcnn_pb2
 
@@ -67,11 +67,8 @@ def test_errors_name_the_message(text, message):
             function(text)
 
 
-def test_a_check_builds_no_large_backbone(monkeypatch):
-    built = []
-    monkeypatch.setattr(
-        feature_extractor_builder, 'build_faster_rcnn', lambda name, _: built.append(name)
-    )
-    check('type: "faster_rcnn_resnet152_fpn_keras"')
+def test_a_check_builds_nothing(monkeypatch):
+    monkeypatch.setattr(feature_extractor_builder, 'build_faster_rcnn', None)
+    check('type: "faster_rcnn_resnet152_fpn_keras" conv_hyperparams {}')
     check('type: "faster_rcnn_resnet152_keras"')
-    assert built == ['faster_rcnn_resnet18_fpn_keras', 'faster_rcnn_resnet50_keras']
+    check('type: "faster_rcnn_inception_resnet_v2_keras" first_stage_features_stride: 8')

@@ -89,3 +89,11 @@ def test_folding_leaves_no_batch_norm_and_the_same_numbers():
     after = detector.feature_extractor.proposal_features(images)
     for a, b in zip(before, after, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * np.abs(a).max())
+
+
+def test_a_first_convolution_that_reads_a_constant_is_folded():
+    model = functional(batch_norm('norm'))
+    before = model(IMAGES, training=False)
+    images = tf.constant(IMAGES)
+    assert batch_norm_folding.fold([model], lambda: model(images, training=False)) == 1
+    np.testing.assert_allclose(model(IMAGES, training=False), before, rtol=1e-5, atol=1e-5)

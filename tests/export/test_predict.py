@@ -123,6 +123,7 @@ def test_classes_that_the_label_map_lacks_are_drawn_as_numbers(one_object, tmp_p
 
 def test_predict_writes_pictures_and_coco_results(tmp_path):
     detector = tiny.tiny_detector()
+    tiny.shrink_last_layers(detector)
     checkpoints.save_model(str(tmp_path / 'trained'), detector.named_variables(), 7)
     exporter.export(tiny.tiny_pipeline(), str(tmp_path / 'trained'), tmp_path / 'exported')
     rng = np.random.default_rng(1)

@@ -3,14 +3,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.models.feature_extractors import (
     FASTER_RCNN,
     ExtractorOptions,
-    FeatureExtractor,
     build_faster_rcnn,
+    check_faster_rcnn,
 )
 from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
 from tests.contracts_feature_extractor import check_feature_extractor
+
+INCEPTION_RESNET_V2 = 'faster_rcnn_inception_resnet_v2_keras'
 
 
 def build(type_name: str = 'faster_rcnn_resnet18_fpn_keras', **options) -> FeatureExtractor:
@@ -28,6 +31,18 @@ def test_contract(type_name):
     check_feature_extractor(build(type_name))
 
 
+@pytest.mark.usefixtures('short_inception_resnet_v2')
+def test_contract_of_inception_resnet_v2():
+    extractor = build(INCEPTION_RESNET_V2, stride=8)
+    check_feature_extractor(extractor)
+    assert extractor.strides == [8]
+    assert extractor.pad_to_multiple == 1
+    assert not extractor.masks_use_roi_features
+    assert not extractor.losses
+    normalized = extractor.normalize(tf.constant([[[[0.0, 127.5, 255.0]]]]))
+    np.testing.assert_allclose(normalized, [[[[-1, 0, 1]]]], atol=1e-6)
+
+
 @pytest.fixture
 def mixed_precision():
     before = keras.config.dtype_policy()
@@ -36,9 +51,10 @@ def mixed_precision():
     keras.config.set_dtype_policy(before)
 
 
-@pytest.mark.usefixtures('mixed_precision')
-def test_contract_in_mixed_precision():
-    check_feature_extractor(build())
+@pytest.mark.usefixtures('mixed_precision', 'short_inception_resnet_v2')
+@pytest.mark.parametrize('type_name', ['faster_rcnn_resnet18_fpn_keras', INCEPTION_RESNET_V2])
+def test_contract_in_mixed_precision(type_name):
+    check_feature_extractor(build(type_name))
 
 
 def test_pyramid():
@@ -142,7 +158,17 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
         ('faster_rcnn_resnet18_fpn_keras', {'levels': (1, 3)}, 'Received: min_level 1'),
         ('faster_rcnn_resnet18_fpn_keras', {'pad_to_multiple': 48}, 'expected a multiple of 32'),
         ('faster_rcnn_resnet18_fpn_keras', {'stride': 32}, 'expected 8 or 16'),
+        (
+            'faster_rcnn_resnet18_fpn_keras',
+            {'pyramid_depth': 0},
+            'layer_depth: expected at',
+        ),
+        ('faster_rcnn_resnet18_fpn_keras', {'box_head_depth': 0}, 'box_head_depth: expected at'),
         ('faster_rcnn_resnet50_keras', {'stride': 8}, 'expected 16'),
+        ('faster_rcnn_resnet50_keras', {'pad_to_multiple': 0}, 'expected at least 1'),
+        (INCEPTION_RESNET_V2, {'stride': 4}, 'expected 8 or 16'),
+        (INCEPTION_RESNET_V2, {'levels': (2, 6)}, 'has neither `fpn`'),
+        (INCEPTION_RESNET_V2, {'hyperparams': LayerHyperparams()}, 'uses `conv_hyper'),
         ('faster_rcnn_resnet50_keras', {'levels': (2, 6)}, 'has neither `fpn`'),
         ('faster_rcnn_resnet50_keras', {'box_head_depth': 8}, 'nor `box_head_depth`'),
         ('faster_rcnn_resnet50_keras', {'hyperparams': LayerHyperparams()}, 'uses `conv_hyper'),
@@ -152,6 +178,22 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
 def test_errors(type_name, options, message):
     with pytest.raises(ValueError, match=message):
         build(type_name, **options)
+
+
+def test_check_of_a_large_extractor():
+    options = ExtractorOptions(batch_norm_trainable=True, stride=8)
+    check_faster_rcnn(INCEPTION_RESNET_V2, options)
+    with pytest.raises(ValueError, match='expected 16'):
+        check_faster_rcnn('faster_rcnn_resnet152_keras', options)
+    with pytest.raises(ValueError, match='did you mean'):
+        check_faster_rcnn('faster_rcnn_inception_resnet_v3', options)
+
+
+def test_names_of_tensorflow_1_are_those_networks():
+    for depth in (50, 101, 152):
+        name = f'faster_rcnn_resnet{depth}'
+        assert FASTER_RCNN[name] is FASTER_RCNN[f'{name}_keras']
+    assert FASTER_RCNN['faster_rcnn_inception_resnet_v2'] is FASTER_RCNN[INCEPTION_RESNET_V2]
 
 
 def test_crops_of_unknown_size():
