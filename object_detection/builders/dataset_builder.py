@@ -58,19 +58,23 @@ def build_train(
     """
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
     _check_reader(reader, 'train_input_reader')
-    if train_config.use_multiclass_scores:
-        raise ValueError('train_config.use_multiclass_scores is not supported. Received: true.')
+    if train_config.use_multiclass_scores and not reader.load_multiclass_scores:
+        raise ValueError(
+            'train_config.use_multiclass_scores: expected '
+            'train_input_reader.load_multiclass_scores: true with it. Received: false there.'
+        )
     if batch_size is None:
         batch_size = train_config.batch_size
         if input_context is not None:
             batch_size = input_context.get_per_replica_batch_size(batch_size)
+    steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
     transform = _transform(
         pipeline_config.model,
         reader,
-        augmentations=tuple(
-            map(preprocessor_builder.build, train_config.data_augmentation_options)
-        ),
+        label_steps=steps.label_steps,
+        augmentations=steps.augmentations,
         merge_multiple_label_boxes=train_config.merge_multiple_label_boxes,
+        use_multiclass_scores=train_config.use_multiclass_scores,
         class_weight=train_config.class_weight,
     )
     records = read_records(
@@ -229,6 +233,7 @@ def _examples(
         label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
         mask_type=MASK_TYPES[reader.mask_type] if reader.load_instance_masks else None,
         num_keypoints=reader.num_keypoints,
+        load_multiclass_scores=reader.load_multiclass_scores,
         on_unknown_texts=UnknownClassReport(reader.label_map_path).update,
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
+from object_detection.config import augmentation_rules
 from object_detection.data import label_map
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -28,6 +29,7 @@ _MOST_NAMES = 5
 # Annotators draw a little over the border; what is further off was never normalized.
 _LOWEST, _HIGHEST = -0.5, 1.5
 _SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
+_TRAINING = 'train_input_reader'
 
 _HEADER = struct.Struct('<QI')  # length of a record and its checksum
 _FOOTER_SIZE = 4
@@ -40,9 +42,7 @@ class _UnreadableError(Exception):
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the first records of `train_input_reader` contradict."""
-    yield from _reader(
-        pipeline, pipeline.train_input_reader, 'train_input_reader', needs_objects=True
-    )
+    yield from _reader(pipeline, pipeline.train_input_reader, _TRAINING, needs_objects=True)
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -91,7 +91,8 @@ def _reader(
             if not features[_SIDES[0]].float_list.value:
                 continue
             seen.add(features, known or {})
-            problem = _label_problem(features, known, pipeline)
+            problem = _label_problem(features, known, pipeline, path)
+            problem = problem or _score_problem(features, pipeline, path)
             if problem:
                 yield f'{path}, {_name(features)}: {problem}'
                 return
@@ -150,12 +151,14 @@ def _lengths(sides) -> str:
     )
 
 
-def _label_problem(features, known, pipeline: TrainEvalPipelineConfig) -> str | None:
+def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
     if known is not None and _texts(features):
         return None  # Found by their texts.
     labels = features['image/object/class/label'].int64_list.value
+    if path == _TRAINING:
+        labels = augmentation_rules.ids_trained_on(labels, pipeline.train_config)
     kind = pipeline.model.WhichOneof('model')
-    num_classes = getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
+    num_classes = _num_classes(pipeline)
     if not labels or not num_classes or (max(labels) <= num_classes and 0 not in labels):
         return None
     if max(labels) <= num_classes:
@@ -164,6 +167,25 @@ def _label_problem(features, known, pipeline: TrainEvalPipelineConfig) -> str | 
         f'expected labels up to model.{kind}.num_classes = {num_classes}. '
         f'Received: label {max(labels)}.'
     )
+
+
+def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
+    if path != _TRAINING or not pipeline.train_config.use_multiclass_scores:
+        return None
+    num_scores = len(features['image/object/class/multiclass_scores'].float_list.value)
+    num_boxes, num_classes = len(features[_SIDES[0]].float_list.value), _num_classes(pipeline)
+    if num_scores in (0, num_boxes * num_classes) or not num_classes:
+        return None
+    return (
+        f'expected {num_boxes * num_classes} values of image/object/class/multiclass_scores, one '
+        f'for each of {num_classes} classes (without background) of {num_boxes} boxes. '
+        f'Received: {num_scores}.'
+    )
+
+
+def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
+    kind = pipeline.model.WhichOneof('model')
+    return getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
 
 
 def _name(features) -> str:

@@ -7,6 +7,7 @@ files tell, at once; what the builders object to, which loads TensorFlow; the fi
 from collections.abc import Callable, Collection, Iterator
 
 from object_detection.config import (
+    augmentation_rules,
     builder_rules,
     cautions,
     evaluation_rules,
@@ -25,12 +26,7 @@ from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-# Augmentation step -> its field that says which keypoint takes the place of which.
-_KEYPOINT_FLIPS = {
-    'random_horizontal_flip': 'keypoint_flip_permutation',
-    'random_vertical_flip': 'keypoint_flip_permutation',
-    'random_rotation90': 'keypoint_rot_permutation',
-}
+_AFTER_STEPS = ' (after train_config.data_augmentation_options)'
 PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
 
 Rule = Callable[[TrainEvalPipelineConfig], Iterator[str]]
@@ -119,34 +115,12 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
             f'Received: {config.gradient_clipping_by_norm:g}.'
         )
-    for index, step in enumerate(config.data_augmentation_options):
-        if step.WhichOneof('preprocessing_step') is None:
-            yield f'train_config.data_augmentation_options[{index}] is empty; expected a step.'
-    yield from _keypoint_flips(pipeline)
     yield from _optimizer(config)
 
 
 def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if PLACEHOLDER not in pipeline.train_config.fine_tune_checkpoint:
         yield from fine_tune_rules.check(pipeline)
-
-
-def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    count = pipeline.train_input_reader.num_keypoints
-    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
-        kind = step.WhichOneof('preprocessing_step')
-        if not count or kind not in _KEYPOINT_FLIPS:
-            continue
-        field = _KEYPOINT_FLIPS[kind]
-        permutation = list(getattr(getattr(step, kind), field))
-        # Turned keypoints stay what they are, unless the config says otherwise.
-        if len(permutation) != count and (permutation or kind != 'random_rotation90'):
-            yield (
-                f'train_config.data_augmentation_options[{index}].{kind}.'
-                f'{field}: expected one entry for each of the {count} keypoints '
-                '(train_input_reader.num_keypoints), the one that takes its place. '
-                f'Received: {permutation}.'
-            )
 
 
 def _optimizer(config) -> Iterator[str]:
@@ -227,16 +201,20 @@ def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iter
         yield f'{field}: there is no file {path!r}.'
         return
     try:
-        max_id = label_map.load(path).max_id
+        ids = set(label_map.load(path).name_to_id.values())
     except ValueError as error:
         yield f'{field}: {error}'
         return
+    left = ids
+    if field.startswith('train_input_reader'):
+        left = augmentation_rules.ids_trained_on(ids, pipeline.train_config)
+    max_id = max(left, default=0)
     model = pipeline.model.WhichOneof('model')
     num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
     if max_id > num_classes > 0:
         yield (
             f'model.{model}.num_classes is {num_classes}, but {field} ({path}) has ids up to '
-            f'{max_id}; expected at least {max_id}.'
+            f'{max_id}{"" if left == ids else _AFTER_STEPS}; expected at least {max_id}.'
         )
 
 
@@ -247,7 +225,14 @@ _PARTS = {
 }
 
 _RULES: dict[str, tuple[Rule, ...]] = {
-    'train': (model_rules.check, _train_config, _fine_tuning, _train_input, training_rules.check),
+    'train': (
+        model_rules.check,
+        _train_config,
+        augmentation_rules.check,
+        _fine_tuning,
+        _train_input,
+        training_rules.check,
+    ),
     'eval': (model_rules.check, _eval_config, _eval_input, training_rules.check_averages),
     'export': (model_rules.check,),
 }

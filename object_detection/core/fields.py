@@ -17,6 +17,7 @@ class InputFields:
     KEY = 'key'
     GROUNDTRUTH_BOXES = 'groundtruth_boxes'
     GROUNDTRUTH_CLASSES = 'groundtruth_classes'
+    MULTICLASS_SCORES = 'multiclass_scores'
     GROUNDTRUTH_WEIGHTS = 'groundtruth_weights'
     GROUNDTRUTH_IS_CROWD = 'groundtruth_is_crowd'
     GROUNDTRUTH_AREA = 'groundtruth_area'
@@ -52,3 +53,6 @@ class DetectionFields:
     NUM_DETECTIONS = 'num_detections'
     RAW_BOXES = 'raw_detection_boxes'
     RAW_SCORES = 'raw_detection_scores'
+    # Only where the config asks for them.
+    FEATURES = 'detection_features'
+    CROPPED_FEATURES = 'cropped_rpn_box_features'

@@ -15,7 +15,7 @@ class Groundtruth(NamedTuple):
     Attributes:
       boxes: float32 [B, M, 4], [ymin, xmin, ymax, xmax] normalized to the preprocessed (resized
         and padded) image; padding rows are zero.
-      classes: float32 [B, M, K], one-hot (or k-hot), 0-based, without a background column.
+      classes: float32 [B, M, K], one-hot, k-hot or scores, 0-based, without a background column.
       weights: float32 [B, M]; 0 marks padding and objects to ignore.
       masks: None, or float32 in [0, 1]: [B, M, H, W] over the preprocessed image, or, where
         `masks_are_crops`, [B, M, S, S] over each object's own box, first and last samples on the

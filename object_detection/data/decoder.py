@@ -14,6 +14,7 @@ PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
 
 _OBJECT = 'image/object/'
+_SCORES_KEY = f'{_OBJECT}class/multiclass_scores'
 _BOX_KEYS = ('ymin', 'xmin', 'ymax', 'xmax')
 _STRINGS = {
     F.SOURCE_ID: 'image/source_id',
@@ -39,6 +40,7 @@ class ExampleDecoder:
         number them anew; the label is used for records without text, or without a label map.
       mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
       num_keypoints: keypoints an object; 0 leaves them out.
+      load_multiclass_scores: whether to read scores of all classes for each object.
       on_unknown_texts: called with the texts (bytes [n]) of an example that the label map lacks,
         where there are any, possibly from several threads.
 
@@ -52,6 +54,7 @@ class ExampleDecoder:
         label_map: LabelMap | None = None,
         mask_type: str | None = None,
         num_keypoints: int = 0,
+        load_multiclass_scores: bool = False,
         on_unknown_texts: Callable[[np.ndarray], None] | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
@@ -85,6 +88,9 @@ class ExampleDecoder:
             self._add_masks(features, handlers, mask_type)
         if num_keypoints:
             self._add_keypoints(features, handlers)
+        if load_multiclass_scores:
+            features[_SCORES_KEY] = tf.io.VarLenFeature(tf.float32)
+            handlers[F.MULTICLASS_SCORES] = slim.Tensor(_SCORES_KEY)
         self._decoder = slim.TFExampleDecoder(features, handlers)
 
     def __call__(self, serialized: tf.Tensor) -> Example:
@@ -99,7 +105,8 @@ class ExampleDecoder:
           groundtruth_difficult, groundtruth_group_of bool [n]; if asked for,
           groundtruth_encoded_masks string [n] (PNG files) or groundtruth_instance_masks uint8
           [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where
-          not labelled, and groundtruth_keypoint_visibilities bool [n, P].
+          not labelled, and groundtruth_keypoint_visibilities bool [n, P]; multiclass_scores
+          float32 [n, C], C = 0 for a record without.
 
         Raises:
           tf.errors.InvalidArgumentError: when run, if a field has not one value an object.
@@ -113,6 +120,8 @@ class ExampleDecoder:
         example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE] = tf.shape(example[F.IMAGE])[:2]
         if F.GROUNDTRUTH_KEYPOINTS in example:
             example.update(_hide_unlabelled(example, count))
+        if F.MULTICLASS_SCORES in example:
+            example[F.MULTICLASS_SCORES] = _scores_of_objects(example, count)
         return _check_counts(example, count)
 
     def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
@@ -230,6 +239,23 @@ def _hide_unlabelled(example: Example, count: tf.Tensor) -> Example:
         F.GROUNDTRUTH_KEYPOINTS: tf.where(is_visible[..., tf.newaxis], points, float('nan')),
         F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: is_visible,
     }
+
+
+def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:
+    """Stored scores [count * C] -> [count, C]."""
+    scores = example[F.MULTICLASS_SCORES]
+    num_columns = tf.size(scores) // tf.maximum(count, 1)
+    check = tf.debugging.Assert(
+        tf.equal(num_columns * count, tf.size(scores)),
+        [
+            f'A record holds no whole number of {_SCORES_KEY} a box. Image, boxes, scores:',
+            example[F.SOURCE_ID],
+            count,
+            tf.size(scores),
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.reshape(scores, [count, num_columns])
 
 
 def _check_counts(example: Example, count: tf.Tensor) -> Example:

@@ -41,13 +41,20 @@ def crop(masks: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
     Returns:
       uint8 [n, S, S], 255 = 1.
     """
-    crops = tf.image.crop_and_resize(
-        masks[..., tf.newaxis],
-        tf.minimum(boxes, _INSIDE),
-        tf.range(tf.shape(boxes)[0]),
-        [size, size],
-    )
-    return tf.cast(tf.round(crops[..., 0] * 255.0), tf.uint8)
+    return _sample(masks, boxes, size, 255.0)
+
+
+def recrop(crops: tf.Tensor, parts: tf.Tensor) -> tf.Tensor:
+    """Cuts a part out of each crop, which becomes a crop of the same size.
+
+    Args:
+      crops: uint8 [n, S, S], 255 = 1.
+      parts: float32 [n, 4], normalized to the crops, within [0, 1].
+
+    Returns:
+      uint8 [n, S, S], 255 = 1.
+    """
+    return _sample(crops, parts, crops.shape[1], 1.0)
 
 
 def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
@@ -71,8 +78,13 @@ def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor
         )
         return mask
 
-    masks = tf.map_fn(decode_one, encoded, fn_output_signature=tf.TensorSpec(None, tf.uint8))
-    return tf.reshape(masks, [-1, height, width])
+    def decode_all() -> tf.Tensor:
+        spec = tf.TensorSpec([None, None], tf.uint8)
+        return tf.map_fn(decode_one, encoded, fn_output_signature=spec)
+
+    # In a graph, no mask at all has no size that `map_fn` would know.
+    none = tf.zeros([0, height, width], tf.uint8)
+    return tf.cond(tf.size(encoded) > 0, decode_all, lambda: none)
 
 
 def encode(masks: tf.Tensor) -> tf.Tensor:
@@ -84,3 +96,14 @@ def encode(masks: tf.Tensor) -> tf.Tensor:
 def _decode(encoded: tf.Tensor) -> tf.Tensor:
     """One PNG file -> uint8 [H, W], 0 or 1."""
     return tf.minimum(tf.io.decode_png(encoded, channels=1), 1)[..., 0]
+
+
+def _sample(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.Tensor:
+    """Samples boxes of masks, [n, H, W], times `factor`: uint8 [n, size, size]."""
+    crops = tf.image.crop_and_resize(
+        masks[..., tf.newaxis],
+        tf.minimum(boxes, _INSIDE),
+        tf.range(tf.shape(boxes)[0]),
+        [size, size],
+    )
+    return tf.cast(tf.round(crops[..., 0] * factor), tf.uint8)

@@ -24,11 +24,6 @@ class LabelMap(NamedTuple):
     name_to_id: dict[str, int]
     text_to_id: dict[str, int]
 
-    @property
-    def max_id(self) -> int:
-        """The largest id; a model needs at least so many classes."""
-        return max(self.name_to_id.values())
-
 
 def load(path: str) -> LabelMap:
     """Reads a StringIntLabelMap, as text or binary proto.

@@ -9,6 +9,7 @@ from object_detection.core.fields import InputFields as F
 OBJECT_FIELDS = (
     F.GROUNDTRUTH_BOXES,
     F.GROUNDTRUTH_CLASSES,
+    F.MULTICLASS_SCORES,
     F.GROUNDTRUTH_WEIGHTS,
     F.GROUNDTRUTH_IS_CROWD,
     F.GROUNDTRUTH_AREA,

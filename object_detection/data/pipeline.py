@@ -14,6 +14,8 @@ from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
 from object_detection.resizers.resizer import Resizer
 
+Step = Callable[[Example, tf.Tensor], Example]
+
 # Size of an image as the resizer left it, until `normalize_to_batch` has used it.
 _IMAGE_SIZE = 'image_size'
 
@@ -43,8 +45,12 @@ class ExampleTransform:
       max_number_of_boxes: M, rows of the padded ground truth; further objects are left out.
       mask_crop_size: side S of the mask crops; 0 keeps full-size masks. Without effect on
         examples without masks.
+      label_steps: functions (example, seed) -> example, in order, that change labels or drop
+        objects; classes are ids there, masks not yet read.
       augmentations: functions (example, seed) -> example, in order, on the image as decoded.
       merge_multiple_label_boxes: make one k-hot object of objects with the same box.
+      use_multiclass_scores: classes are the stored scores of all classes (soft labels), for
+        examples that have them.
       class_weights: K factors of the objects' weights, the largest where an object has several
         classes; () changes none.
       for_evaluation: add the exact ground truth (`evaluation_*`).
@@ -54,8 +60,10 @@ class ExampleTransform:
     num_classes: int
     max_number_of_boxes: int
     mask_crop_size: int = 112
-    augmentations: tuple[Callable[[Example, tf.Tensor], Example], ...] = ()
+    label_steps: tuple[Step, ...] = ()
+    augmentations: tuple[Step, ...] = ()
     merge_multiple_label_boxes: bool = False
+    use_multiclass_scores: bool = False
     class_weights: tuple[float, ...] = ()
     for_evaluation: bool = False
 
@@ -64,6 +72,11 @@ class ExampleTransform:
             raise ValueError(
                 f'ExampleTransform: expected {self.num_classes} class_weights, or none. '
                 f'Received: {len(self.class_weights)}.'
+            )
+        if self.use_multiclass_scores and self.merge_multiple_label_boxes:
+            raise ValueError(
+                'ExampleTransform: expected one of use_multiclass_scores and '
+                'merge_multiple_label_boxes. Received: both.'
             )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
@@ -87,7 +100,9 @@ class ExampleTransform:
           evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32.
 
         Raises:
-          tf.errors.InvalidArgumentError: when run, for a class id above `num_classes`.
+          ValueError: if scores are asked for that the example lacks.
+          tf.errors.InvalidArgumentError: when run, for a class id above `num_classes`, or scores
+            of another number of classes.
         """
         outputs = _identity_of_image(example)
         num_decoded = _count(example)
@@ -96,11 +111,15 @@ class ExampleTransform:
             outputs.update(evaluation_groundtruth(example))
         example = objects.clip_boxes(example)
         outputs[F.NUM_INVALID_OBJECTS] = num_decoded - _count(example)
+        for i, step in enumerate(self.label_steps):
+            example = step(example, tf.random.fold_in(seed, len(self.augmentations) + i))
         example = self._one_hot(example)
         if self.merge_multiple_label_boxes:
             example = objects.merge_same_boxes(example)
         if self.class_weights:
             example = self._weigh(example)
+        if self.use_multiclass_scores:
+            example = self._soften(example)
         num_valid = _count(example)
         example = objects.select(example, tf.range(tf.minimum(num_valid, self.max_number_of_boxes)))
         outputs[F.NUM_EXCESS_OBJECTS] = num_valid - _count(example)
@@ -134,6 +153,31 @@ class ExampleTransform:
         classes = example[F.GROUNDTRUTH_CLASSES]  # [n, K]
         factors = tf.reduce_max(classes * tf.constant(self.class_weights, tf.float32), axis=1)
         return {**example, F.GROUNDTRUTH_WEIGHTS: example[F.GROUNDTRUTH_WEIGHTS] * factors}
+
+    def _soften(self, example: Example) -> Example:
+        if F.MULTICLASS_SCORES not in example:
+            raise ValueError(
+                'use_multiclass_scores: expected examples with multiclass_scores; set '
+                'load_multiclass_scores of the input reader. Received: none.'
+            )
+        classes, scores = example[F.GROUNDTRUTH_CLASSES], example[F.MULTICLASS_SCORES]
+        num_scores = tf.shape(scores)[1]
+        check = tf.debugging.Assert(
+            (num_scores == 0) | (num_scores == self.num_classes),
+            [
+                f'multiclass_scores of a record are not of the {self.num_classes} classes of the '
+                'model (without background). Image, scores an object:',
+                example[F.SOURCE_ID],
+                num_scores,
+            ],
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            # A record without scores keeps its classes.
+            classes = tf.cond(num_scores > 0, lambda: scores, lambda: classes)
+        return {
+            **example,
+            F.GROUNDTRUTH_CLASSES: tf.ensure_shape(classes, [None, self.num_classes]),
+        }
 
     def _load_masks(self, example: Example) -> Example:
         example = dict(example)

@@ -251,7 +251,6 @@ def test_text_classes_go_through_the_label_map(tmp_path):
 @pytest.mark.parametrize(
     ('reader', 'message'),
     [
-        ('load_multiclass_scores: true', 'train_input_reader.load_multiclass_scores'),
         ('frame_index: 3', 'train_input_reader.frame_index is not supported'),
         ('num_additional_channels: 1', 'train_input_reader.num_additional_channels'),
         ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
@@ -278,7 +277,7 @@ def test_other_errors_name_the_field(records, tmp_path):
         dataset_builder.build_eval(config(records), 1)
     pipeline = config(records)
     pipeline.train_config.use_multiclass_scores = True
-    with pytest.raises(ValueError, match='use_multiclass_scores'):
+    with pytest.raises(ValueError, match='use_multiclass_scores: expected train_input_reader'):
         dataset_builder.build_train(pipeline)
     pipeline = config(records)
     pipeline.train_input_reader.ClearField('tf_record_input_reader')
@@ -288,6 +287,33 @@ def test_other_errors_name_the_field(records, tmp_path):
     pipeline.ClearField('model')
     with pytest.raises(ValueError, match='model is not set'):
         dataset_builder.build_train(pipeline)
+
+
+def test_stored_logits_become_soft_labels_and_other_steps_apply(tmp_path):
+    logits = np.log([[0.75, 0.25], [0.5, 0.5]]).ravel().tolist()
+    record = examples.example(
+        [[0.1, 0.1, 0.5, 0.5]] * 2, [7, 2], image__object__class__multiclass_scores=logits
+    )
+    path = examples.write_records(tmp_path / 'train', [record])
+    pipeline = config(path, reader='load_multiclass_scores: true')
+    text_format.Merge(
+        """
+        use_multiclass_scores: true
+        data_augmentation_options { subtract_channel_mean { means: [300, 300, 300] } }
+        data_augmentation_options { convert_class_logits_to_softmax {} }
+        data_augmentation_options { remap_labels { original_labels: 7 new_label: 1 } }""",
+        pipeline.train_config,
+    )
+    batch = next(iter(dataset_builder.build_train(pipeline, seed=1)))
+    np.testing.assert_allclose(
+        batch[F.GROUNDTRUTH_CLASSES][0], [[0.75, 0.25], [0.5, 0.5], [0, 0]], rtol=1e-6
+    )
+    assert tf.reduce_max(batch[F.IMAGE]) < 0
+    # Evaluation reads them too, and leaves them alone.
+    text_format.Merge('label_map_path: ""', pipeline.eval_input_reader[0])
+    pipeline.model.faster_rcnn.num_classes = 7
+    batch = next(iter(dataset_builder.build_eval(pipeline)))
+    np.testing.assert_array_equal(batch[F.EVALUATION_CLASSES], [[7, 2]])
 
 
 def test_images_that_lose_objects_are_named_once(tmp_path, caplog):

@@ -20,7 +20,6 @@ COPIED = 'core/post_processing.py'
 REFUSED = {
     'parameterized_metric',
     'predict_keypoints',
-    'use_multiclass_scores',
 }
 
 

@@ -145,3 +145,23 @@ def test_boxes_of_swapped_sides_are_told(found):
 def test_boxes_that_are_no_numbers_are_told(found):
     (problem,) = found([examples.example([BOX, [0.1, float('nan'), 0.5, 0.5]], [1, 1])])
     assert problem.endswith('finite coordinates of the boxes. Received: NaN or infinity.')
+
+
+def test_labels_count_as_they_are_trained_on_and_scores_by_their_number(tmp_path):
+    pipeline = TrainEvalPipelineConfig()
+    pipeline.model.faster_rcnn.num_classes = 2
+    record = examples.example([BOX] * 2, [1, 7], image__object__class__multiclass_scores=[0.5] * 6)
+    path = examples.write_records(tmp_path / 'train', [record])
+    pipeline.train_input_reader.tf_record_input_reader.input_path.append(path)
+    (problem,) = records.check_training(pipeline)
+    assert problem.endswith('Received: label 7.')
+    step = pipeline.train_config.data_augmentation_options.add()
+    step.remap_labels.original_labels.append(7)
+    step.remap_labels.new_label = 2
+    assert list(records.check_training(pipeline)) == []
+    pipeline.train_config.use_multiclass_scores = True
+    (problem,) = records.check_training(pipeline)
+    assert 'expected 4 values of image/object/class/multiclass_scores' in problem
+    assert problem.endswith('of 2 boxes. Received: 6.')
+    pipeline.model.faster_rcnn.num_classes = 3
+    assert list(records.check_training(pipeline)) == []

@@ -11,6 +11,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests.config.pipelines import sound_pipeline, write_files
 
 MODEL = 'model.faster_rcnn'
+MINER = f'{MODEL}.hard_example_miner'
 NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
 ANCHORS = f'{MODEL}.first_stage_anchor_generator'
 PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
@@ -49,6 +50,14 @@ def test_a_sound_config_passes(tmp_path):
             'is false, but model.faster_rcnn.number_of_stages is 3',
         ),
         (f'{MODEL}.second_stage_batch_size=21', 'export', f'{MODEL}.second_stage_batch_size', '20'),
+        (f'{MINER}={{num_hard_examples: -1}}', 'export', f'{MINER}.num_hard_', 'at least 0'),
+        (f'{MINER}={{iou_threshold: 2}}', 'export', f'{MINER}.iou_threshold', '0 to 1'),
+        (
+            f'{MODEL}.second_stage_classification_loss={{weighted_dice_classification_loss {{}}}}',
+            'export',
+            f'{MODEL}.second_stage_classification_loss: ',
+            'expected one of: bootstrapped_sigmoid, ',
+        ),
         (f'{MODEL}.initial_crop_size=0', 'export', f'{MODEL}.initial_crop_size', 'at least 1'),
         (f'{MODEL}.maxpool_kernel_size=15', 'export', f'{MODEL}.maxpool_kernel_size', '14'),
         (f'{MODEL}.first_stage_nms_iou_threshold=7', 'export', f'{MODEL}.first_', '0 to 1'),
@@ -290,6 +299,72 @@ def test_turned_keypoints_keep_their_places_unless_a_permutation_is_given(tmp_pa
     assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
 
 
+@pytest.mark.parametrize(
+    ('settings', 'field', 'message'),
+    [
+        (
+            ['train_config.use_multiclass_scores=true'],
+            'train_config.use_multiclass_scores: ',
+            'train_input_reader.load_multiclass_scores: true',
+        ),
+        (
+            [
+                'train_config.use_multiclass_scores=true',
+                'train_input_reader.load_multiclass_scores=true',
+                'train_config.merge_multiple_label_boxes=true',
+            ],
+            'train_config.use_multiclass_scores, train_config.merge_multiple_label_boxes: ',
+            'expected one of them',
+        ),
+        (
+            [f'{AUGMENTATION}={{convert_class_logits_to_softmax {{}}}}'],
+            f'{AUGMENTATION}.convert_class_logits_to_softmax: ',
+            'train_input_reader.load_multiclass_scores: true',
+        ),
+        (
+            [f'{AUGMENTATION}={{remap_labels {{original_labels: 1 new_label: 3}}}}'],
+            'model.faster_rcnn.num_classes is 2, but train_input_reader.label_map_path',
+            'has ids up to 3 (after train_config.data_augmentation_options)',
+        ),
+        (
+            [f'{AUGMENTATION}={{normalize_image {{}}}}'],
+            f'{AUGMENTATION}: normalize_image.original_maxval: ',
+            'more than original_minval',
+        ),
+        (
+            [f'{AUGMENTATION}={{scale_boxes_to_pixel_coordinates {{}}}}'],
+            f'{AUGMENTATION}.scale_boxes_to_pixel_coordinates is not supported',
+            'boxes stay normalized',
+        ),
+    ],
+)
+def test_steps_and_labels_that_do_not_fit(tmp_path, settings, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    for setting in settings:
+        apply_setting(pipeline, setting)
+    (found,) = problems(pipeline, 'train')
+    assert found.startswith(field)
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    'step',
+    [
+        'remap_labels {original_labels: [1, 2] new_label: 1}',
+        'drop_label_probabilistically {label: 2}',
+    ],
+)
+def test_ids_that_no_object_keeps_need_no_class(tmp_path, step):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.model.faster_rcnn.num_classes = 1
+    (found,) = problems(pipeline, 'train')
+    assert 'has ids up to 2' in found
+    apply_setting(pipeline, f'{AUGMENTATION}={{{step}}}')
+    assert problems(pipeline, 'train') == []
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('model.faster_rcnn.num_classes is 1, but eval_input_reader[0].label_')
+
+
 def test_mask_metrics_need_a_mask_model(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.model.faster_rcnn.number_of_stages = 2
@@ -343,3 +418,50 @@ def test_every_reference_config_gets_sentences_and_no_crash(shared):
 def test_an_unknown_purpose_is_rejected(tmp_path):
     with pytest.raises(ValueError, match='for_what'):
         validate(sound_pipeline(tmp_path), for_what='fun')
+
+
+RFCN = f'{MODEL}.second_stage_box_predictor.rfcn_box_predictor'
+RFCN_SETTINGS = [
+    f'{MODEL}.number_of_stages=2',
+    f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
+    f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+    f'{MODEL}.second_stage_box_predictor={{rfcn_box_predictor {{}}}}',
+]
+
+
+@pytest.mark.parametrize(
+    ('setting', 'message'),
+    [
+        (f'{MODEL}.initial_crop_size=0', None),
+        (f'{MODEL}.number_of_stages=3', f'{MODEL}.number_of_stages is 3, but {RFCN} predicts no'),
+        (
+            f'{MODEL}.output_final_box_features=true',
+            f'{MODEL}.output_final_box_features is true, but {RFCN} makes no features',
+        ),
+        (f'{RFCN}.box_code_size=5', f'{RFCN}.box_code_size: Faster R-CNN codes a box with 4'),
+        (f'{RFCN}.depth=0', f'{RFCN}.depth: expected at least 1. Received: 0.'),
+        (f'{RFCN}.num_spatial_bins_width=0', f'{RFCN}.num_spatial_bins_width: expected at least 1'),
+        (
+            f'{RFCN}.crop_height=10',
+            f'{RFCN}.crop_height: expected a multiple of num_spatial_bins_height, 3. Received: 10.',
+        ),
+    ],
+)
+def test_rfcn(tmp_path, setting, message):
+    pipeline = sound_pipeline(tmp_path)
+    for text in [*RFCN_SETTINGS, setting]:
+        apply_setting(pipeline, text)
+    found = problems(pipeline, 'export')
+    if message is None:
+        assert found == []
+    else:
+        (line,) = found
+        assert line.startswith(message)
+
+
+def test_rfcn_takes_no_pyramid(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    for text in (RFCN_SETTINGS[0], RFCN_SETTINGS[3]):
+        apply_setting(pipeline, text)
+    (line,) = problems(pipeline, 'export')
+    assert line.startswith(f'{RFCN} needs a feature extractor of one feature map, but {MODEL}.')

@@ -47,6 +47,7 @@ def golden_decoder(kwargs, folder):
         label_map=label_map.load(folder / path) if path else None,
         mask_type=MASK_TYPES[masks],
         num_keypoints=kwargs.get('num_keypoints', 0),
+        load_multiclass_scores=kwargs.get('load_multiclass_scores', False),
     )
 
 
@@ -81,6 +82,12 @@ def test_matches_the_reference(case_name):
             if name in FILLED and not len(expected):
                 expected = np.zeros(len(example[F.GROUNDTRUTH_BOXES]))
             np.testing.assert_array_equal(example[name], expected, err_msg=name)
+        shape = case.outputs.get(f'ex{i}/image#shape', example[F.IMAGE].shape)
+        np.testing.assert_array_equal(example[F.IMAGE].shape, shape)
+        scores = case.outputs.get(f'ex{i}/{F.MULTICLASS_SCORES}')
+        if scores is not None:
+            # The reference leaves them flat.
+            np.testing.assert_array_equal(np.ravel(example[F.MULTICLASS_SCORES]), scores)
         masks = case.outputs.get(f'ex{i}/groundtruth_instance_masks')
         if masks is not None and F.GROUNDTRUTH_INSTANCE_MASKS in example:
             np.testing.assert_array_equal(example[F.GROUNDTRUTH_INSTANCE_MASKS], masks)
@@ -88,6 +95,51 @@ def test_matches_the_reference(case_name):
             encoded = example[F.GROUNDTRUTH_ENCODED_MASKS]
             decoded = [tf.io.decode_png(mask, channels=1)[..., 0] > 0 for mask in encoded]
             np.testing.assert_array_equal(np.reshape(decoded, masks.shape), masks)
+
+
+def test_reads_what_was_written():
+    case = goldens.load('tf_example_decoder', 'synthetic_features')
+    written = case.inputs
+    path = goldens.COMPONENTS / 'examples' / 'synthetic.record'
+    (record,) = tf.data.TFRecordDataset(str(path))
+    example = ExampleDecoder(num_keypoints=2, load_multiclass_scores=True)(record)
+    of_object = {
+        F.GROUNDTRUTH_CLASSES: 'class/label',
+        F.GROUNDTRUTH_WEIGHTS: 'weight',
+        F.GROUNDTRUTH_IS_CROWD: 'is_crowd',
+        F.GROUNDTRUTH_DIFFICULT: 'difficult',
+        F.GROUNDTRUTH_GROUP_OF: 'group_of',
+    }
+    for name, key in of_object.items():
+        np.testing.assert_allclose(example[name], written[f'image/object/{key}'], err_msg=name)
+    sides = [written[f'image/object/bbox/{side}'] for side in ('ymin', 'xmin', 'ymax', 'xmax')]
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_BOXES], np.stack(sides, 1), rtol=1e-6)
+    scores = written['image/object/class/multiclass_scores'].reshape(3, 3)
+    np.testing.assert_allclose(example[F.MULTICLASS_SCORES], scores, rtol=1e-6)
+    visible = written['image/object/keypoint/visibility'].reshape(3, 2) > 0
+    points = [written[f'image/object/keypoint/{axis}'].reshape(3, 2) for axis in 'yx']
+    expected = np.where(visible[..., np.newaxis], np.stack(points, -1), np.nan)
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_KEYPOINTS], expected, rtol=1e-6)
+    texts = {
+        F.SOURCE_ID: 'image/source_id',
+        F.KEY: 'image/key/sha256',
+        F.FILENAME: 'image/filename',
+    }
+    for name, key in texts.items():
+        assert example[name] == written[key][0]
+    size = [written['image/height'], written['image/width']]
+    np.testing.assert_array_equal(example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE], size)
+
+
+def test_scores_are_told_apart_by_their_number():
+    decoder = ExampleDecoder(load_multiclass_scores=True)
+    key = 'image__object__class__multiclass_scores'
+    assert decoder(examples.example(BOXES, [1, 2]))[F.MULTICLASS_SCORES].shape == (2, 0)
+    assert decoder(examples.example())[F.MULTICLASS_SCORES].shape == (0, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='no whole number of'):
+        decoder(examples.example(BOXES, [1, 2], **{key: [0.5] * 3}))
+    with pytest.raises(tf.errors.InvalidArgumentError, match='no whole number of'):
+        decoder(examples.example(**{key: [0.5]}))
 
 
 def test_text_wins_over_label_and_label_is_the_backup(labels):

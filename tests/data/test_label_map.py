@@ -21,7 +21,6 @@ def test_names_ids_and_display_names(load):
     assert labels.categories == [{'id': 5, 'name': 'B'}, {'id': 2, 'name': 'a'}]
     assert labels.name_to_id == {'b': 5, 'a': 2}
     assert labels.text_to_id == {'b': 5, 'B': 5, 'a': 2}
-    assert labels.max_id == 5
 
 
 def test_background_may_have_id_zero_and_is_no_category(load):

@@ -33,7 +33,18 @@ def run(boxes=(), labels=(), *, transform=None, mask_type=None, **record):
 
 @goldens.parametrize(
     'input_transforms',
-    prefix=('fixed', 'keep_', 'noboxes', 'merge', 'nan', 'unrec', 'confidences', 'inverted'),
+    prefix=(
+        'bfloat16',
+        'confidences',
+        'fixed',
+        'inverted',
+        'keep_',
+        'merge',
+        'multiclass_scores',
+        'nan',
+        'noboxes',
+        'unrec',
+    ),
 )
 def test_matches_the_reference(case_name):
     case = goldens.load('input_transforms', case_name)
@@ -44,6 +55,7 @@ def test_matches_the_reference(case_name):
         max_number_of_boxes=case.params.get('max_num_boxes', 5),
         mask_crop_size=0,
         merge_multiple_label_boxes=case.params.get('merge_multiple_boxes', False),
+        use_multiclass_scores=case.params.get('use_multiclass_scores', False),
     )
     num_objects = len(case.inputs[F.GROUNDTRUTH_BOXES])
     inputs = {
@@ -55,7 +67,20 @@ def test_matches_the_reference(case_name):
     if F.GROUNDTRUTH_INSTANCE_MASKS in inputs:
         masks = inputs[F.GROUNDTRUTH_INSTANCE_MASKS]
         inputs[F.GROUNDTRUTH_INSTANCE_MASKS] = tf.cast(masks, tf.uint8)
+    if F.MULTICLASS_SCORES in case.inputs:
+        # As the decoder here returns them.
+        scores = case.inputs[F.MULTICLASS_SCORES]
+        scores = np.reshape(scores, [num_objects, len(scores) // num_objects])
+        inputs[F.MULTICLASS_SCORES] = tf.constant(scores)
+    if case_name == 'multiclass_scores':
+        with pytest.raises(tf.errors.InvalidArgumentError, match='not of the 18 classes'):
+            transform(inputs, SEED)
+        return
     outputs = transform(inputs, SEED)
+    if case_name == 'bfloat16':
+        # The batch stays float32 here; the detector rounds it.
+        rounded = tf.cast(outputs[F.IMAGE], tf.bfloat16)
+        outputs[F.IMAGE] = tf.cast(rounded, tf.float32)
     if case_name == 'inverted_box':
         # The reference stops the training; here the object is left out and counted.
         assert outputs[F.NUM_GROUNDTRUTH_BOXES] == 2
@@ -66,6 +91,11 @@ def test_matches_the_reference(case_name):
         # The reference drops rows of boxes and classes alone; the weights belong to other objects.
         names.remove(F.GROUNDTRUTH_WEIGHTS)
     assert {F.IMAGE, F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES} <= names
+    if case_name == 'multiclass_scores_empty':
+        # The reference takes ids for indices there: every class is one too far.
+        classes = tf.one_hot(case.inputs[F.GROUNDTRUTH_CLASSES] - 1, 18)
+        np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_CLASSES][:num_objects], classes)
+        names.remove(F.GROUNDTRUTH_CLASSES)
     for name in names - {F.HASH_FROM_SOURCE_ID, F.SOURCE_ID}:
         expected, actual = case.outputs[f'p/{name}'], outputs[name].numpy()
         if name == F.GROUNDTRUTH_KEYPOINTS:
@@ -73,7 +103,7 @@ def test_matches_the_reference(case_name):
             count = outputs[F.NUM_GROUNDTRUTH_BOXES]
             assert np.isnan(actual[count:]).all()
             expected, actual = expected[:count], actual[:count]
-        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def test_rows_stay_together_when_objects_are_dropped():
@@ -221,6 +251,33 @@ def test_class_weights_multiply_those_of_the_record():
     np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_WEIGHTS], [0.0, 2.0, 0.0, 0.0])
     with pytest.raises(ValueError, match=r'expected 3 class_weights, or none\. Received: 2'):
         make(class_weights=(1.0, 1.0))
+
+
+def test_stored_scores_are_soft_labels_and_stay_with_their_objects():
+    boxes = [[0.1, 0.1, 0.5, 0.5], [np.nan, 0, 1, 1], [0.2, 0.2, 0.6, 0.6]]
+    scores = np.arange(9).reshape(3, 3) / 8
+    decoder = ExampleDecoder(load_multiclass_scores=True)
+    record = examples.example(
+        boxes, [1, 2, 3], image__object__class__multiclass_scores=scores.ravel().tolist()
+    )
+    transform = make(use_multiclass_scores=True, class_weights=(0.5, 1.0, 0.25))
+    outputs = transform(decoder(record), SEED)
+    np.testing.assert_allclose(outputs[F.GROUNDTRUTH_CLASSES][:2], scores[[0, 2]])
+    # The class that the record names tells the weight.
+    np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_WEIGHTS], [0.5, 0.25, 0, 0])
+    assert F.MULTICLASS_SCORES not in outputs
+    hard = transform(decoder(examples.example(boxes, [1, 2, 3])), SEED)
+    np.testing.assert_array_equal(hard[F.GROUNDTRUTH_CLASSES][:2], [[1, 0, 0], [0, 0, 1]])
+    empty = transform(decoder(examples.example()), SEED)
+    assert empty[F.GROUNDTRUTH_CLASSES].shape == (4, 3)
+
+
+def test_soft_labels_need_scores_and_are_not_merged():
+    transform = make(use_multiclass_scores=True)
+    with pytest.raises(ValueError, match='use_multiclass_scores: expected examples with'):
+        run([[0, 0, 1, 1]], [1], transform=transform)
+    with pytest.raises(ValueError, match='expected one of use_multiclass_scores and merge_'):
+        make(use_multiclass_scores=True, merge_multiple_label_boxes=True)
 
 
 def test_a_class_above_num_classes_is_an_error():

@@ -1,0 +1,93 @@
+"""Rules of the steps that change training examples, and of labels that are stored as scores."""
+
+from collections.abc import Collection, Iterator
+
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.train_pb2 import TrainConfig
+
+# Step -> its field that says which keypoint takes the place of which.
+_KEYPOINT_FLIPS = {
+    'random_horizontal_flip': 'keypoint_flip_permutation',
+    'random_vertical_flip': 'keypoint_flip_permutation',
+    'random_rotation90': 'keypoint_rot_permutation',
+}
+# Steps that change every image that is trained on in the same way.
+_FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
+_LOADS_SCORES = 'train_input_reader.load_multiclass_scores'
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what is wrong with `train_config.data_augmentation_options` and soft labels."""
+    config = pipeline.train_config
+    for index, step in enumerate(config.data_augmentation_options):
+        if step.WhichOneof('preprocessing_step') is None:
+            yield f'{_path(index)} is empty; expected a step.'
+    yield from _keypoint_flips(pipeline)
+    yield from _scores(pipeline)
+
+
+def cautions(config: TrainConfig) -> Iterator[str]:
+    """Yields a sentence for each step that makes training images unlike all others."""
+    for index, step in enumerate(config.data_augmentation_options):
+        kind = step.WhichOneof('preprocessing_step')
+        if kind in _FIXED_CHANGES:
+            yield (
+                f'{_path(index)}.{kind} changes all training images, but not those of evaluation '
+                'and of exported models.'
+            )
+
+
+def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:
+    """The ids that are left of `ids` after the steps that give new ones, or drop all of a class."""
+    left = set(ids)
+    for step in config.data_augmentation_options:
+        if step.HasField('remap_labels'):
+            originals = left.intersection(step.remap_labels.original_labels)
+            if originals:
+                left = (left - originals) | {step.remap_labels.new_label}
+        drop = step.drop_label_probabilistically
+        if step.HasField('drop_label_probabilistically') and drop.drop_probability == 1:
+            left.discard(drop.label)
+    return left
+
+
+def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    count = pipeline.train_input_reader.num_keypoints
+    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
+        kind = step.WhichOneof('preprocessing_step')
+        if not count or kind not in _KEYPOINT_FLIPS:
+            continue
+        field = _KEYPOINT_FLIPS[kind]
+        permutation = list(getattr(getattr(step, kind), field))
+        # Turned keypoints stay what they are, unless the config says otherwise.
+        if len(permutation) != count and (permutation or kind != 'random_rotation90'):
+            yield (
+                f'{_path(index)}.{kind}.{field}: expected one entry for each of the {count} '
+                'keypoints (train_input_reader.num_keypoints), the one that takes its place. '
+                f'Received: {permutation}.'
+            )
+
+
+def _scores(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    config = pipeline.train_config
+    has_scores = pipeline.train_input_reader.load_multiclass_scores
+    if config.use_multiclass_scores and not has_scores:
+        yield (
+            f'train_config.use_multiclass_scores: expected {_LOADS_SCORES}: true with it. '
+            'Received: false there.'
+        )
+    if config.use_multiclass_scores and config.merge_multiple_label_boxes:
+        yield (
+            'train_config.use_multiclass_scores, train_config.merge_multiple_label_boxes: '
+            'expected one of them. Received: both.'
+        )
+    for index, step in enumerate(config.data_augmentation_options):
+        if step.HasField('convert_class_logits_to_softmax') and not has_scores:
+            yield (
+                f'{_path(index)}.convert_class_logits_to_softmax: expected {_LOADS_SCORES}: true '
+                'with it. Received: false there.'
+            )
+
+
+def _path(index: int) -> str:
+    return f'train_config.data_augmentation_options[{index}]'

@@ -1,0 +1,150 @@
+"""Parts of an image, with what belongs to it; parts may reach beyond the image."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data import instance_masks, objects
+from object_detection.data.objects import Example
+
+
+class Window(NamedTuple):
+    """A part of an image, or more than it: int32 [], pixels of the image."""
+
+    top: tf.Tensor
+    left: tf.Tensor
+    height: tf.Tensor
+    width: tf.Tensor
+
+
+def cut_out(example: Example, window: Window) -> Example:
+    """Makes an image of a window; black where it reaches beyond the image.
+
+    Boxes are clipped to the window. Objects of which nothing is left are dropped, with all of
+    their rows; keypoints outside of it become NaN and invisible.
+
+    Args:
+      example: image [H, W, C]; boxes float32 [n, 4] and keypoints [n, P, 2], normalized to it;
+        mask crops uint8 [n, S, S] relative to the boxes, or full-size masks [n, H, W]; those that
+        are there.
+      window: at least a pixel high and wide.
+    """
+    image = example[F.IMAGE]
+    image_size = tf.cast(tf.shape(image)[:2], tf.float32)
+    origin = tf.cast([window.top, window.left], tf.float32) / image_size
+    extent = tf.cast([window.height, window.width], tf.float32) / image_size
+    boxes = (example[F.GROUNDTRUTH_BOXES] - tf.tile(origin, [2])) / tf.tile(extent, [2])
+    cut = {**example, F.IMAGE: _cut(image, window), F.GROUNDTRUTH_BOXES: boxes}
+    if F.GROUNDTRUTH_INSTANCE_MASKS in example:
+        masks = example[F.GROUNDTRUTH_INSTANCE_MASKS][..., tf.newaxis]
+        cut[F.GROUNDTRUTH_INSTANCE_MASKS] = _cut(masks, window)[..., 0]
+    if F.GROUNDTRUTH_INSTANCE_MASK_CROPS in example:
+        crops = example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+        cut[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.recrop(crops, _inside(boxes))
+    if F.GROUNDTRUTH_KEYPOINTS in example:
+        points = (example[F.GROUNDTRUTH_KEYPOINTS] - origin) / extent
+        is_inside = tf.reduce_all((points >= 0.0) & (points <= 1.0), axis=-1)
+        points = tf.where(is_inside[..., tf.newaxis], points, float('nan'))
+        cut[F.GROUNDTRUTH_KEYPOINTS] = points
+        if F.GROUNDTRUTH_KEYPOINT_VISIBILITIES in example:
+            cut[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] &= is_inside
+    return objects.clip_boxes(cut)
+
+
+class SquareDraws(NamedTuple):
+    """What a square is drawn by: scale float32 [], its centre int32 [], pixels of the image."""
+
+    scale: tf.Tensor
+    y_center: tf.Tensor
+    x_center: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSquareCropByScale:
+    """Cuts out a square, partly outside of the image (CenterNet, https://arxiv.org/abs/1904.07850).
+
+    Its side is one of `num_scales` factors, evenly spaced from `scale_min` to `scale_max`, of the
+    image's longer side. Its centre is not in the border of the image: `max_border` pixels wide,
+    halved until both borders of an axis fit the image. Unlike the reference's, a square holds all
+    that it covers of the image, with the last row and column too.
+
+    Raises:
+      ValueError: if the border is negative, there is no scale, or they are not in order.
+    """
+
+    max_border: int = 128
+    scale_min: float = 0.6
+    scale_max: float = 1.3
+    num_scales: int = 8
+
+    def __post_init__(self):
+        name = 'random_square_crop_by_scale'
+        if self.max_border < 0:
+            raise ValueError(f'{name}.max_border: expected 0 or more. Received: {self.max_border}.')
+        if not 0.0 < self.scale_min <= self.scale_max:
+            raise ValueError(
+                f'{name}: expected 0 < scale_min <= scale_max. '
+                f'Received: {self.scale_min:g} and {self.scale_max:g}.'
+            )
+        if self.num_scales < 1:
+            raise ValueError(f'{name}.num_scales: expected 1 or more. Received: {self.num_scales}.')
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Cuts a square out of `example`; `seed`, integer [2], tells alone which one."""
+        image_size = tf.shape(example[F.IMAGE])[:2]
+        return cut_out(example, self.window(image_size, self.draw(image_size, seed)))
+
+    def draw(self, image_size: tf.Tensor, seed: tf.Tensor) -> SquareDraws:
+        """Draws a square for an image of `image_size`, int32 [2]."""
+        of_scale, of_y, of_x = tf.unstack(tf.random.split(seed, 3))
+        index = tf.random.stateless_uniform([], of_scale, 0, self.num_scales, tf.int32)
+        scales = np.linspace(self.scale_min, self.scale_max, self.num_scales)
+        height, width = tf.unstack(image_size)
+        return SquareDraws(
+            scale=tf.constant(scales, tf.float32)[index],
+            y_center=self._draw_center(height, of_y),
+            x_center=self._draw_center(width, of_x),
+        )
+
+    def window(self, image_size: tf.Tensor, draws: SquareDraws) -> Window:
+        """The square that `draws` stands for, in an image of `image_size`, int32 [2]."""
+        longer_side = tf.cast(tf.reduce_max(image_size), tf.float32)
+        side = tf.maximum(tf.cast(draws.scale * longer_side, tf.int32), 1)
+        return Window(draws.y_center - side // 2, draws.x_center - side // 2, side, side)
+
+    def _draw_center(self, size: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        borders = [self.max_border / 2**i for i in range(self.max_border.bit_length() + 1)]
+        fits = 2.0 * tf.constant(borders, tf.float32) <= tf.cast(size, tf.float32)
+        border = tf.reduce_max(tf.where(fits, tf.constant([int(b) for b in borders]), 0))
+        return tf.random.stateless_uniform([], seed, border, size - border + 1, tf.int32)
+
+
+def _cut(images: tf.Tensor, window: Window) -> tf.Tensor:
+    """Cuts a window out of images [..., H, W, C], of any dtype, with zeros outside of them."""
+    height, width = tf.unstack(tf.shape(images)[-3:-1])
+    rows, above_and_below = _overlap(window.top, window.height, height)
+    columns, left_and_right = _overlap(window.left, window.width, width)
+    parts = images[..., rows, columns, :]
+    leading = images.shape.rank - 3
+    paddings = tf.stack([*[[0, 0]] * leading, above_and_below, left_and_right, [0, 0]])
+    cut = tf.pad(parts, paddings)
+    return tf.ensure_shape(cut, [*images.shape[:-3], None, None, images.shape[-1]])
+
+
+def _overlap(
+    start: tf.Tensor, length: tf.Tensor, size: tf.Tensor
+) -> tuple[slice, tuple[tf.Tensor, tf.Tensor]]:
+    """What a window along one axis covers of an image, and how far it reaches beyond each end."""
+    first = tf.clip_by_value(start, 0, size)
+    end = tf.clip_by_value(start + length, first, size)
+    before = tf.clip_by_value(first - start, 0, length)
+    return slice(first, end), (before, length - (end - first) - before)
+
+
+def _inside(boxes: tf.Tensor) -> tf.Tensor:
+    """Boxes float32 [n, 4] -> what of each lies within [0, 1], normalized to the box."""
+    corners, sizes = tf.tile(boxes[:, :2], [1, 2]), tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
+    return tf.math.divide_no_nan(tf.clip_by_value(boxes, 0.0, 1.0) - corners, sizes)

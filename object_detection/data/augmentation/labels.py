@@ -1,0 +1,107 @@
+"""Changes of objects' labels, and objects left out for their label.
+
+They need neither image nor masks, and see classes as ids [n], 1-based, as they stand in records.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data import objects
+from object_detection.data.objects import Example
+
+
+@dataclasses.dataclass(frozen=True)
+class RemapLabels:
+    """Gives the objects of several classes one id.
+
+    Raises:
+      ValueError: if no ids are given, or the new one is not positive.
+    """
+
+    original_labels: tuple[int, ...]
+    new_label: int
+
+    def __post_init__(self):
+        if not self.original_labels:
+            raise ValueError(
+                'remap_labels.original_labels: expected at least one id. Received: none.'
+            )
+        if self.new_label < 1:
+            raise ValueError(
+                f'remap_labels.new_label: expected a positive id. Received: {self.new_label}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Changes the classes, int [n], of `example`; `seed` is unused."""
+        del seed
+        classes = example[F.GROUNDTRUTH_CLASSES]
+        originals = tf.constant(self.original_labels, classes.dtype)
+        is_original = tf.reduce_any(classes[:, tf.newaxis] == originals, axis=1)
+        new = tf.constant(self.new_label, classes.dtype)
+        return {**example, F.GROUNDTRUTH_CLASSES: tf.where(is_original, new, classes)}
+
+
+@dataclasses.dataclass(frozen=True)
+class DropLabelProbabilistically:
+    """Leaves out objects of one class, each by a draw of its own.
+
+    Raises:
+      ValueError: if the probability is not in [0, 1], or the label is not positive.
+    """
+
+    label: int
+    drop_probability: float = 1.0
+
+    def __post_init__(self):
+        if not 0.0 <= self.drop_probability <= 1.0:
+            raise ValueError(
+                'drop_label_probabilistically.drop_probability: expected 0 to 1. '
+                f'Received: {self.drop_probability:g}.'
+            )
+        if self.label < 1:
+            raise ValueError(
+                f'drop_label_probabilistically.label: expected a positive id. '
+                f'Received: {self.label}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Drops rows of all fields of `objects.OBJECT_FIELDS`; classes are int [n]."""
+        classes = example[F.GROUNDTRUTH_CLASSES]
+        draws = tf.random.stateless_uniform(tf.shape(classes), seed)  # in [0, 1)
+        is_kept = (classes != self.label) | (draws >= self.drop_probability)
+        return objects.select(example, is_kept)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertClassLogitsToSoftmax:
+    """Turns the stored logits of all classes into scores that sum to 1.
+
+    Raises:
+      ValueError: if the temperature is not positive.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self):
+        if self.temperature <= 0:
+            raise ValueError(
+                'convert_class_logits_to_softmax.temperature: expected a positive number. '
+                f'Received: {self.temperature:g}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Changes the multiclass scores, float32 [n, C], of `example`; `seed` is unused.
+
+        Raises:
+          ValueError: if the example has none.
+        """
+        del seed
+        if F.MULTICLASS_SCORES not in example:
+            raise ValueError(
+                'convert_class_logits_to_softmax: expected stored scores; set '
+                'train_input_reader.load_multiclass_scores: true. Received: none.'
+            )
+        logits = example[F.MULTICLASS_SCORES]
+        return {**example, F.MULTICLASS_SCORES: tf.nn.softmax(logits / self.temperature)}

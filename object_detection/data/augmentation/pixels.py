@@ -1,0 +1,100 @@
+"""Fixed changes of an image's values; boxes, masks and labels stay what they are."""
+
+import abc
+import dataclasses
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data.objects import Example
+
+_NUM_CHANNELS = 3
+
+
+class PixelStep(abc.ABC):
+    """Changes the values of every image; subclasses say how."""
+
+    @abc.abstractmethod
+    def change(self, image: tf.Tensor) -> tf.Tensor:
+        """Maps an image float32 [H, W, 3], 0..255, to one of the same shape."""
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Changes the image of `example`, of any dtype, to a float32 one; `seed` is unused."""
+        del seed
+        return {**example, F.IMAGE: self.change(tf.cast(example[F.IMAGE], tf.float32))}
+
+
+@dataclasses.dataclass(frozen=True)
+class NormalizeImage(PixelStep):
+    """Maps the range of values original_minval..original_maxval to target_minval..target_maxval.
+
+    Raises:
+      ValueError: if the range before is empty.
+    """
+
+    original_minval: float
+    original_maxval: float
+    target_minval: float = 0.0
+    target_maxval: float = 1.0
+
+    def __post_init__(self):
+        if self.original_maxval <= self.original_minval:
+            raise ValueError(
+                'normalize_image.original_maxval: expected more than original_minval. '
+                f'Received: {self.original_maxval:g} and {self.original_minval:g}.'
+            )
+
+    def change(self, image: tf.Tensor) -> tf.Tensor:
+        original_range = self.original_maxval - self.original_minval
+        target_range = self.target_maxval - self.target_minval
+        return (image - self.original_minval) * (target_range / original_range) + self.target_minval
+
+
+@dataclasses.dataclass(frozen=True)
+class SubtractChannelMean(PixelStep):
+    """Subtracts one number from each channel.
+
+    Raises:
+      ValueError: if there is not one number a channel.
+    """
+
+    means: tuple[float, ...]
+
+    def __post_init__(self):
+        if len(self.means) != _NUM_CHANNELS:
+            raise ValueError(
+                f'subtract_channel_mean.means: expected one number for each of {_NUM_CHANNELS} '
+                f'channels. Received: {self.means}.'
+            )
+
+    def change(self, image: tf.Tensor) -> tf.Tensor:
+        return image - tf.constant(self.means, tf.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdjustGamma(PixelStep):
+    """Values v become 255 * gain * (v / 255) ** gamma.
+
+    Raises:
+      ValueError: if gamma is negative.
+    """
+
+    gamma: float = 1.0
+    gain: float = 1.0
+
+    def __post_init__(self):
+        if self.gamma < 0:
+            raise ValueError(f'adjust_gamma.gamma: expected 0 or more. Received: {self.gamma:g}.')
+
+    def change(self, image: tf.Tensor) -> tf.Tensor:
+        return 255.0 * tf.image.adjust_gamma(image / 255.0, self.gamma, self.gain)
+
+
+class RgbToGray(PixelStep):
+    """Takes the colour away.
+
+    The result has three equal channels, as the backbones take three; the reference leaves one.
+    """
+
+    def change(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.repeat(tf.image.rgb_to_grayscale(image), _NUM_CHANNELS, axis=-1)

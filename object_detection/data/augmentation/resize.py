@@ -1,0 +1,30 @@
+"""Resizes images before the model's own resizer does."""
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data.objects import Example
+from object_detection.resizers.resizer import Resizer
+
+
+class ResizeImage:
+    """Resizes the image, and full-size masks by nearest neighbour.
+
+    Boxes, keypoints and mask crops are relative, and stay what they are.
+
+    Args:
+      resizer: what resizes; one that pads would move the boxes.
+    """
+
+    def __init__(self, resizer: Resizer):
+        self._resizer = resizer
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes image [H, W, C] and masks [n, H, W] of `example`; `seed` is unused."""
+        del seed
+        image, _ = self._resizer(example[F.IMAGE])
+        example = {**example, F.IMAGE: image}
+        if F.GROUNDTRUTH_INSTANCE_MASKS in example:
+            masks = self._resizer.resize_masks(example[F.GROUNDTRUTH_INSTANCE_MASKS])
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = masks
+        return example

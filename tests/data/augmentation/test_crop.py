@@ -1,0 +1,209 @@
+"""Parts of images: against the reference, with what it drew, alone, and in the pipeline."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data import instance_masks
+from object_detection.data.augmentation.crop import (
+    RandomSquareCropByScale,
+    SquareDraws,
+    Window,
+    cut_out,
+)
+from tests import goldens
+from tests.data import examples
+from tests.data.augmentation import test_fixed_steps as steps
+from tests.data.test_instance_masks import blobs
+
+SEED = steps.SEED
+STEP = 'random_square_crop_by_scale {}'
+
+
+def seeds(count):
+    return [tf.constant([7, i], tf.int64) for i in range(count)]
+
+
+def part(image, window):
+    """NumPy oracle: a window of [H, W, ...], zeros where it reaches beyond it."""
+    size = max(window.height, window.width, *image.shape[:2])
+    padded = np.pad(image, [(size, size)] * 2 + [(0, 0)] * (image.ndim - 2))
+    top, left = window.top + size, window.left + size
+    return padded[top : top + window.height, left : left + window.width]
+
+
+@goldens.parametrize('preprocessor', prefix='square_crop_')
+def test_matches_the_reference_with_its_draws(case_name):
+    case = goldens.load('preprocessor', case_name)
+    example, step = steps.golden_example(case), steps.build(case.config)
+    draws = SquareDraws(
+        *(case.outputs[f'draws.square_crop_scale.{f}'] for f in SquareDraws._fields)
+    )
+    window = Window(*map(int, step.window(tf.constant([30, 44]), draws)))
+    cut = cut_out(example, window)
+    same = (F.GROUNDTRUTH_CLASSES, F.GROUNDTRUTH_WEIGHTS)
+    for name in (F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_KEYPOINTS, *same):
+        expected = case.outputs.get(name, example[name])
+        np.testing.assert_allclose(cut[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+    np.testing.assert_array_equal(cut[F.IMAGE], part(example[F.IMAGE].numpy(), window))
+    # The reference loses the last row and column that a square covers: of an odd one, or at the
+    # image's edge.
+    image = case.outputs[F.IMAGE][0]
+    rows, columns = (np.flatnonzero(image.any(axis=(1 - axis, 2)))[-1] + 1 for axis in (0, 1))
+    assert rows >= window.height - 1 or window.top + rows == 29
+    masks = np.moveaxis(case.outputs[F.GROUNDTRUTH_INSTANCE_MASKS], 0, -1)
+    cut_masks = np.moveaxis(cut[F.GROUNDTRUTH_INSTANCE_MASKS].numpy(), 0, -1)
+    for ours, theirs in ((cut[F.IMAGE].numpy(), image), (cut_masks, masks)):
+        assert ours.shape == theirs.shape
+        np.testing.assert_array_equal(ours[:rows, :columns], theirs[:rows, :columns])
+        assert not ours[rows + 1 :].any()
+        assert not ours[:, columns + 1 :].any()
+
+
+WINDOWS = {
+    'inside': Window(3, 5, 20, 30),
+    'beyond the top and left': Window(-9, -4, 20, 20),
+    'beyond the bottom and right': Window(30, 40, 33, 21),
+    'around the image': Window(-2, -1, 60, 59),
+    'beside the image': Window(-20, 60, 10, 10),
+}
+
+
+@pytest.mark.parametrize('window', WINDOWS.values(), ids=WINDOWS.keys())
+@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+def test_pixels_and_masks_are_those_of_the_window(window, dtype):
+    masks, boxes = blobs()
+    image = examples.noise(37, 53).astype(dtype)
+    example = {
+        F.IMAGE: tf.constant(image),
+        F.GROUNDTRUTH_BOXES: tf.constant(boxes),
+        F.GROUNDTRUTH_INSTANCE_MASKS: tf.constant(masks),
+        F.GROUNDTRUTH_AREA: tf.range(float(len(boxes))),
+    }
+    cut = tf.function(cut_out)(example, Window(*map(tf.constant, window)))
+    assert cut[F.IMAGE].dtype == dtype
+    np.testing.assert_array_equal(cut[F.IMAGE], part(image, window))
+    kept = cut[F.GROUNDTRUTH_AREA].numpy().astype(int)
+    for mask, row in zip(cut[F.GROUNDTRUTH_INSTANCE_MASKS], kept, strict=True):
+        np.testing.assert_array_equal(mask, part(masks[row], window))
+    # In pixels, boxes have moved, and no further than the window's sides.
+    scale = np.array([window.height, window.width] * 2)
+    moved = boxes * [37, 53, 37, 53] - [window.top, window.left] * 2
+    clipped = np.clip(moved, 0, scale)
+    is_visible = (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
+    np.testing.assert_array_equal(kept, np.flatnonzero(is_visible))
+    np.testing.assert_allclose(
+        cut[F.GROUNDTRUTH_BOXES] * scale, clipped[is_visible], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_mask_crops_are_cut_as_masks_are():
+    """A crop of 112 of a cut mask, and the cut crop: edges apart, the same."""
+    masks, boxes = blobs()
+    example = {
+        F.IMAGE: tf.zeros([37, 53, 3]),
+        F.GROUNDTRUTH_BOXES: tf.constant(boxes),
+        F.GROUNDTRUTH_INSTANCE_MASKS: tf.constant(masks),
+        F.GROUNDTRUTH_INSTANCE_MASK_CROPS: instance_masks.crop(masks, boxes, 112),
+    }
+    cut = cut_out(example, Window(6, 8, 24, 30))
+    of_cut = instance_masks.crop(
+        cut[F.GROUNDTRUTH_INSTANCE_MASKS], cut[F.GROUNDTRUTH_BOXES], 112
+    ).numpy()
+    crops = cut[F.GROUNDTRUTH_INSTANCE_MASK_CROPS].numpy()
+    assert crops.dtype == np.uint8
+    assert len(crops) > 1
+    assert ((crops > 127) == (of_cut > 127)).mean() > 0.93
+    whole = cut_out(example, Window(0, 0, 37, 53))[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+    np.testing.assert_array_equal(whole, example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS])
+
+
+def test_a_cut_crop_by_hand():
+    """The left half of the box is outside; the right half of its crop is left."""
+    crop = np.zeros([1, 5, 5], np.uint8)
+    crop[:, :, 3:] = 200
+    example = {
+        F.IMAGE: tf.zeros([10, 10, 3]),
+        F.GROUNDTRUTH_BOXES: tf.constant([[0.2, 0.0, 0.6, 0.8]]),
+        F.GROUNDTRUTH_INSTANCE_MASK_CROPS: tf.constant(crop),
+    }
+    cut = cut_out(example, Window(0, 4, 10, 6))
+    np.testing.assert_allclose(cut[F.GROUNDTRUTH_BOXES], [[0.2, 0, 0.6, 4 / 6]], rtol=1e-6)
+    row = [0, 100, 200, 200, 200]
+    np.testing.assert_array_equal(cut[F.GROUNDTRUTH_INSTANCE_MASK_CROPS], [[row] * 5])
+
+
+def test_keypoints_outside_are_neither_there_nor_visible():
+    example = {
+        F.IMAGE: tf.zeros([10, 10, 3]),
+        F.GROUNDTRUTH_BOXES: tf.constant([[0.0, 0.0, 1.0, 1.0]]),
+        F.GROUNDTRUTH_KEYPOINTS: tf.constant([[[0.5, 0.5], [0.9, 0.5], [0.5, np.nan]]]),
+        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: tf.constant([[True, True, False]]),
+    }
+    cut = cut_out(example, Window(0, 0, 8, 8))
+    expected = [[[0.625, 0.625], [np.nan] * 2, [np.nan] * 2]]
+    np.testing.assert_allclose(cut[F.GROUNDTRUTH_KEYPOINTS], expected)
+    np.testing.assert_array_equal(cut[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[True, False, False]])
+
+
+# Height and width, and the border that is left of 128 pixels: halved until it fits twice.
+@pytest.mark.parametrize(('size', 'border'), [((600, 320), (128, 128)), ((255, 20), (64, 8))])
+def test_squares_are_drawn_evenly(size, border):
+    step = RandomSquareCropByScale(scale_min=0.5, scale_max=1.25, num_scales=4)
+    draw = tf.function(step.draw)
+    drawn = np.array([[x.numpy() for x in draw(tf.constant(size), seed)] for seed in seeds(200)])
+    scales, counts = np.unique(drawn[:, 0], return_counts=True)
+    np.testing.assert_allclose(scales, [0.5, 0.75, 1, 1.25])
+    assert counts.min() > 30
+    for centers, side, excluded in zip(drawn.T[1:], size, border, strict=True):
+        assert excluded <= centers.min() <= centers.max() <= side - excluded
+        assert np.ptp(centers) > 0.8 * (side - 2 * excluded)
+    assert np.abs(np.corrcoef(drawn.T)[np.triu_indices(3, 1)]).max() < 0.25
+
+
+def test_the_square_is_around_its_centre():
+    step = RandomSquareCropByScale()
+    draws = SquareDraws(tf.constant(0.6), tf.constant(10), tf.constant(30))
+    assert [int(x) for x in step.window(tf.constant([20, 45]), draws)] == [-3, 17, 27, 27]
+    tiny = SquareDraws(tf.constant(0.1), tf.constant(2), tf.constant(1))
+    assert [int(x) for x in step.window(tf.constant([4, 3]), tiny)] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('max_border: -1', 'max_border: expected 0 or more. Received: -1'),
+        ('scale_min: 2', 'expected 0 < scale_min <= scale_max. Received: 2 and 1.3'),
+        ('scale_min: 0', 'expected 0 < scale_min'),
+        ('num_scales: 0', 'num_scales: expected 1 or more. Received: 0'),
+    ],
+)
+def test_wrong_fields_are_told(text, message):
+    with pytest.raises(ValueError, match=f'random_square_crop_by_scale.*{message}'):
+        steps.build(f'random_square_crop_by_scale {{ {text} }}')
+
+
+@pytest.mark.parametrize('mask_crop_size', [0, 8])
+@pytest.mark.parametrize('num_objects', [0, 4])
+def test_inside_tf_data_as_alone(mask_crop_size, num_objects):
+    zoo = ('random_horizontal_flip {}', 'random_adjust_hue {}', STEP)
+    transform = steps.make(zoo, mask_crop_size=mask_crop_size)
+    example = steps.decoded(num_objects)
+    data = tf.data.Dataset.range(6).map(
+        lambda i: transform(example, tf.stack([tf.constant(7, tf.int64), i])),
+        num_parallel_calls=4,
+    )
+    assert data.element_spec[F.IMAGE].shape == (37, 53, 3)
+    images, counts = [], []
+    for mapped, seed in zip(data, seeds(6), strict=True):
+        alone = transform(example, seed)
+        images.append(mapped.pop(F.IMAGE))
+        assert mapped.pop(F.SOURCE_ID) == alone[F.SOURCE_ID]
+        counts.append(int(mapped[F.NUM_GROUNDTRUTH_BOXES]))
+        np.testing.assert_allclose(images[-1], alone[F.IMAGE], rtol=1e-4, atol=1e-3)
+        for name, value in mapped.items():
+            np.testing.assert_allclose(value, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
+        assert not mapped[F.GROUNDTRUTH_WEIGHTS][counts[-1] :].numpy().any()
+    assert np.abs(images[0] - images[1]).mean() > 10
+    assert num_objects == 0 or min(counts) < max(counts)
