@@ -14,6 +14,8 @@ from object_detection.protos import pipeline_pb2
 IMAGE_SIZE = 64
 NUM_CLASSES = 4
 MASK_CROP = 14
+# Of a batch of two.
+SEEDS = tf.constant([[3, 1], [4, 1]])
 
 _TINY = """
 model {
@@ -99,3 +101,31 @@ def random_groundtruth(batch: int, rows: int = 5, seed: int = 0) -> Groundtruth:
         masks=tf.constant(rng.uniform(size=(batch, rows, MASK_CROP, MASK_CROP)), tf.float32),
         masks_are_crops=True,
     )
+
+
+def shapes(images: tf.Tensor) -> tf.Tensor:
+    """The true shapes int32 [B, 3] of images without padding."""
+    return tf.tile(tf.shape(images)[tf.newaxis, 1:], [tf.shape(images)[0], 1])
+
+
+def train_losses(
+    detector: DetectionModel,
+    images: tf.Tensor,
+    groundtruth: Groundtruth,
+    seeds: tf.Tensor = SEEDS,
+) -> dict[str, tf.Tensor]:
+    """The losses of images, of which all is true image, in a training."""
+    predictions = detector.predict(
+        detector.normalize(images), shapes(images), True, groundtruth, seeds
+    )
+    return detector.loss(predictions, groundtruth, seeds)
+
+
+def shrink_last_layers(detector: DetectionModel) -> None:
+    """Makes the outputs of the heads small, as they are at the start of a training.
+
+    Random last layers make boxes of thousands of pixels and logits of hundreds.
+    """
+    for name, variable in detector.named_variables().items():
+        if any(layer in name for layer in ('/box_codes', '/classes/', '/masks/')):
+            variable.assign(variable * 0.02)

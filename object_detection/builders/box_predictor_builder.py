@@ -1,19 +1,23 @@
 """Builds the heads of the second and third stage that a BoxPredictor proto describes."""
 
+from collections.abc import Callable
+from typing import Any
+
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import build_oneof
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
+from object_detection.predictors.rfcn_head import RfcnHead
 from object_detection.protos import box_predictor_pb2
 
 
 def build(
     config: box_predictor_pb2.BoxPredictor, num_classes: int, is_training: bool = True
-) -> tuple[BoxHead, MaskHead | None]:
-    """Builds the heads of Faster R-CNN's second and third stage.
+) -> tuple[BoxHead | RfcnHead, MaskHead | None]:
+    """Builds the heads of the second and third stage of Faster R-CNN or R-FCN.
 
     Args:
-      config: of which `mask_rcnn_box_predictor` is set.
+      config: of which `mask_rcnn_box_predictor` or `rfcn_box_predictor` is set.
       num_classes: K, without background.
       is_training: False freezes the heads' batch norms.
 
@@ -21,14 +25,14 @@ def build(
       The box head, and the mask head if `predict_instance_masks`.
 
     Raises:
-      ValueError: if another predictor is set, for `predict_keypoints`, and for masks without
-        `conv_hyperparams`.
+      ValueError: if another predictor is set, for `predict_keypoints`, for masks without
+        `conv_hyperparams`, and for a crop of R-FCN that its bins do not divide.
     """
-    return build_oneof(
-        config,
-        'box_predictor_oneof',
-        {'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes, is_training)},
-    )
+    builders: dict[str, Callable[[Any], tuple[BoxHead | RfcnHead, MaskHead | None]]] = {
+        'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes, is_training),
+        'rfcn_box_predictor': lambda option: (_rfcn(option, num_classes, is_training), None),
+    }
+    return build_oneof(config, 'box_predictor_oneof', builders)
 
 
 def _mask_rcnn(
@@ -70,3 +74,20 @@ def _mask_head(
         convolve_then_upsample=config.convolve_then_upsample_masks,
         batch_norm_trainable=is_training,
     )
+
+
+def _rfcn(
+    config: box_predictor_pb2.RfcnBoxPredictor, num_classes: int, is_training: bool
+) -> RfcnHead:
+    try:
+        return RfcnHead(
+            num_classes,
+            hyperparams=hyperparams_builder.build(config.conv_hyperparams),
+            depth=config.depth,
+            crop_size=(config.crop_height, config.crop_width),
+            num_bins=(config.num_spatial_bins_height, config.num_spatial_bins_width),
+            code_size=config.box_code_size,
+            batch_norm_trainable=is_training,
+        )
+    except ValueError as error:
+        raise ValueError(f'{config.DESCRIPTOR.full_name}: {error}') from error

@@ -16,6 +16,7 @@ from object_detection.losses.classification import (
     SoftmaxAgainstLogitsLoss,
     SoftmaxLoss,
 )
+from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.losses.localization import (
     GiouLocalizationLoss,
     IouLocalizationLoss,
@@ -56,9 +57,17 @@ CLASSIFICATION: dict[str, Callable[[Any], LossFunction]] = {
     ),
 }
 
+_NOT_OF_PROPOSALS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
+
+# Which losses the miner compares: whether those of classes, and of boxes.
+_COMPARED = {
+    losses_pb2.HardExampleMiner.BOTH: (True, True),
+    losses_pb2.HardExampleMiner.CLASSIFICATION: (True, False),
+    losses_pb2.HardExampleMiner.LOCALIZATION: (False, True),
+}
+
 # Fields of `Loss` that change which anchors count.
 _UNSUPPORTED = (
-    'hard_example_miner',
     'random_example_sampler',
     'equalization_loss',
     'expected_loss_weights',
@@ -72,12 +81,14 @@ class Losses:
     Attributes:
       localization, classification: the losses of each anchor.
       localization_weight, classification_weight: factors of their sums.
+      hard_example_miner: chooses the anchors that train; None = all do.
     """
 
     localization: LossFunction
     classification: LossFunction
     localization_weight: float
     classification_weight: float
+    hard_example_miner: HardExampleMiner | None = None
 
 
 def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
@@ -98,20 +109,90 @@ def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
     return _build(config, 'classification_loss', CLASSIFICATION)
 
 
-def build(config: losses_pb2.Loss) -> Losses:
-    """Builds both losses and their weights.
+def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
+    """As `build_classification`, for the classes of proposals; softmax where no loss is set.
+
+    The reference builds softmax for losses other than softmax and sigmoid, focal or not, whatever
+    is set.
 
     Raises:
-      ValueError: if a loss is not set, a number is out of range, or an option is not supported.
+      ValueError: if the loss is not one of proposals, or a number is out of range.
+    """
+    kind = config.WhichOneof('classification_loss')
+    if kind is None:
+        return SoftmaxLoss()
+    if kind in _NOT_OF_PROPOSALS:
+        expected = ', '.join(sorted(CLASSIFICATION.keys() - set(_NOT_OF_PROPOSALS)))
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
+            f'one of: {expected}. Received: {kind}.'
+        )
+    return build_classification(config)
+
+
+def build_hard_example_miner(
+    config: losses_pb2.HardExampleMiner,
+    classification: losses_pb2.ClassificationLoss,
+    classification_weight: float,
+    localization_weight: float,
+) -> HardExampleMiner:
+    """Builds the choice of the examples that train; 0 switches off what it limits.
+
+    Args:
+      config: the message.
+      classification: the loss of the classes, whose examples it chooses.
+      classification_weight, localization_weight: factors of the losses, which count where both are
+        compared.
+
+    Raises:
+      ValueError: if the loss of the classes is a focal loss, or a number is out of range.
+    """
+    name = config.DESCRIPTOR.full_name
+    if classification.WhichOneof('classification_loss') == 'weighted_sigmoid_focal':
+        raise ValueError(
+            f'{name}: expected hard_example_miner or the classification loss '
+            'weighted_sigmoid_focal, which are two ways of doing the same. Received: both.'
+        )
+    of_classes, of_boxes = _COMPARED[config.loss_type]
+    if of_classes != of_boxes:
+        classification_weight, localization_weight = float(of_classes), float(of_boxes)
+    try:
+        return HardExampleMiner(
+            num_hard_examples=config.num_hard_examples or None,
+            iou_threshold=config.iou_threshold,
+            classification_weight=classification_weight,
+            localization_weight=localization_weight,
+            max_negatives_per_positive=config.max_negatives_per_positive or None,
+            min_negatives_per_image=config.min_negatives_per_image,
+        )
+    except ValueError as error:
+        raise ValueError(f'{name}: {error}') from error
+
+
+def build(config: losses_pb2.Loss) -> Losses:
+    """Builds both losses, their weights and the choice of anchors.
+
+    Raises:
+      ValueError: if a loss is not set, a number is out of range, an option is not supported, or
+        two contradict each other.
     """
     for field in _UNSUPPORTED:
         if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
             raise ValueError(f'{config.DESCRIPTOR.full_name}.{field} is not supported; remove it.')
+    weights = {
+        'localization_weight': config.localization_weight,
+        'classification_weight': config.classification_weight,
+    }
+    miner = None
+    if config.HasField('hard_example_miner'):
+        miner = build_hard_example_miner(
+            config.hard_example_miner, config.classification_loss, **weights
+        )
     return Losses(
         localization=build_localization(config.localization_loss),
         classification=build_classification(config.classification_loss),
-        localization_weight=config.localization_weight,
-        classification_weight=config.classification_weight,
+        hard_example_miner=miner,
+        **weights,
     )
 
 

@@ -19,19 +19,18 @@ from object_detection.core.post_processing import NmsParams
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.mask_stage import MaskStage
 from object_detection.meta_architectures.region_proposals import (
     ProposalParams,
     RegionProposalNetwork,
 )
-from object_detection.meta_architectures.roi_stages import (
-    BoxStage,
-    BoxStageParams,
-    MaskStage,
-    RoiCropper,
-)
+from object_detection.meta_architectures.rfcn import Rfcn
+from object_detection.meta_architectures.roi_stages import BoxStage, BoxStageParams, RoiCropper
+from object_detection.predictors.rfcn_head import RfcnHead
 from object_detection.predictors.rpn_head import RpnHead
-from object_detection.protos import faster_rcnn_pb2, losses_pb2, model_pb2
+from object_detection.protos import faster_rcnn_pb2, model_pb2
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
@@ -63,28 +62,48 @@ def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Faste
         )
     static = config.use_static_shapes and (is_training or config.use_static_shapes_for_eval)
     extractor = feature_extractor_builder.build(config.feature_extractor, is_training)
+    outputs = ExtraOutputs(
+        box_features=config.output_final_box_features,
+        cropped_features=config.output_final_box_rpn_features,
+        raw_detections=config.return_raw_detections_during_predict,
+    )
+    detector: type[FasterRcnn] = FasterRcnn
     parts: dict[str, Any] = {}
+    if config.number_of_stages == 1 and outputs != ExtraOutputs():
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: number_of_stages: 1 has no box classifier, which '
+            'output_final_box_features, output_final_box_rpn_features and '
+            'return_raw_detections_during_predict are about; set them false.'
+        )
     if config.number_of_stages > 1:
         box_head, mask_head = box_predictor_builder.build(
             config.second_stage_box_predictor, config.num_classes, is_training
         )
-        parts = {
-            'cropper': RoiCropper(
-                crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
-            ),
-            'box_stage': _box_stage(config, box_head, static),
-            'maxpool_size': config.maxpool_kernel_size,
-            'maxpool_stride': config.maxpool_stride,
-        }
+        parts = {'box_stage': _box_stage(config, box_head, static), 'outputs': outputs}
         if config.number_of_stages == 3:
             parts['mask_stage'] = _mask_stage(config, mask_head)
-    return FasterRcnn(
+        if isinstance(box_head, RfcnHead):
+            detector = Rfcn
+        else:
+            parts |= _crop_parts(config)
+    return detector(
         num_classes=config.num_classes,
         resizer=image_resizer_builder.build(config.image_resizer),
         feature_extractor=extractor,
         rpn=_rpn(config, extractor.num_levels, is_training, static),
         **parts,
     )
+
+
+def _crop_parts(config: faster_rcnn_pb2.FasterRcnn) -> dict[str, Any]:
+    """What the second stage crops proposals with; R-FCN's head crops score maps instead."""
+    return {
+        'cropper': RoiCropper(
+            crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
+        ),
+        'maxpool_size': config.maxpool_kernel_size,
+        'maxpool_stride': config.maxpool_stride,
+    }
 
 
 def _rpn(
@@ -124,6 +143,7 @@ def _rpn(
                 max_detections_per_class=config.first_stage_max_proposals,
                 max_total_detections=config.first_stage_max_proposals,
                 change_coordinate_frame=False,
+                use_combined_nms=config.use_combined_nms_in_first_stage,
             ),
             minibatch_size=config.first_stage_minibatch_size,
             positive_fraction=config.first_stage_positive_balance_fraction,
@@ -131,27 +151,45 @@ def _rpn(
             localization_weight=config.first_stage_localization_loss_weight,
             objectness_weight=config.first_stage_objectness_loss_weight,
             static_shapes=static,
+            fill_samples=static and config.use_static_balanced_label_sampler,
         ),
     )
 
 
 def _box_stage(config: faster_rcnn_pb2.FasterRcnn, head: Any, static: bool) -> BoxStage:
     nms, score_converter = post_processing_builder.build(config.second_stage_post_processing)
+    classification = config.second_stage_classification_loss
+    weights = {
+        'localization_weight': config.second_stage_localization_loss_weight,
+        'classification_weight': config.second_stage_classification_loss_weight,
+    }
+    miner = None
+    batch_size, positive_fraction = (
+        config.second_stage_batch_size,
+        config.second_stage_balance_fraction,
+    )
+    if config.HasField('hard_example_miner'):
+        miner = losses_builder.build_hard_example_miner(
+            config.hard_example_miner, classification, **weights
+        )
+        # It chooses among all proposals, any number of which may be positive.
+        batch_size, positive_fraction = config.first_stage_max_proposals, 1.0
     return BoxStage(
         head=head,
         target_assigner=_target_assigner(config, 0.5, 0.5, force_match=False),
         localization_loss=SmoothL1LocalizationLoss(delta=1.0),
-        classification_loss=losses_builder.build_classification(_classification_loss(config)),
+        classification_loss=losses_builder.build_second_stage_classification(classification),
         nms=functools.partial(nms, static=static) if static else nms,
         score_converter=score_converter,
         params=BoxStageParams(
-            batch_size=config.second_stage_batch_size,
-            positive_fraction=config.second_stage_balance_fraction,
-            localization_weight=config.second_stage_localization_loss_weight,
-            classification_weight=config.second_stage_classification_loss_weight,
+            batch_size=batch_size,
+            positive_fraction=positive_fraction,
             use_matmul_gather=config.use_matmul_gather_in_matcher,
+            fill_samples=static and config.use_static_balanced_label_sampler,
+            **weights,
         ),
         num_classes=config.num_classes,
+        hard_example_miner=miner,
     )
 
 
@@ -181,12 +219,3 @@ def _target_assigner(
         ),
         FasterRcnnBoxCoder(_BOX_CODE_SCALES),
     )
-
-
-def _classification_loss(config: faster_rcnn_pb2.FasterRcnn) -> losses_pb2.ClassificationLoss:
-    """The configured loss; softmax where none is set."""
-    if config.HasField('second_stage_classification_loss'):
-        return config.second_stage_classification_loss
-    softmax = losses_pb2.ClassificationLoss()
-    softmax.weighted_softmax.SetInParent()
-    return softmax

@@ -45,8 +45,8 @@ def build(
 ) -> tuple[Callable[..., Detections], ScoreConverter]:
     """Builds both steps from raw predictions to detections.
 
-    `use_combined_nms` and `use_partitioned_nms` name algorithms of the reference; here one exact
-    algorithm does for every combination of options.
+    `use_partitioned_nms` names an algorithm of the reference; here one exact algorithm does for
+    every combination of options.
 
     Args:
       config: the message.

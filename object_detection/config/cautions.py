@@ -6,10 +6,24 @@ The fields that nothing reads at all are in `unsupported`; what is here depends 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from object_detection.config import model_rules, schedule_cautions, unsupported
+from object_detection.config import (
+    augmentation_rules,
+    model_rules,
+    schedule_cautions,
+    unsupported,
+)
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
+_OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
+_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
+_NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
+_CROP_FIELDS = (
+    'initial_crop_size',
+    'maxpool_kernel_size',
+    'maxpool_stride',
+    'use_matmul_crop_and_resize',
+)
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
 _AVERAGES = (
     'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
@@ -33,11 +47,26 @@ def warn(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> None:
     if 'train_config' in parts:
         for sentence in schedule_cautions.find(pipeline.train_config):
             unsupported.log_once(sentence)
+        for sentence in augmentation_rules.cautions(pipeline.train_config):
+            unsupported.log_once(sentence)
 
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Triples of a top-level field, the path of a field below it, and why that has no effect."""
-    extractor = pipeline.model.faster_rcnn.feature_extractor
+    config = pipeline.model.faster_rcnn
+    if model_rules.is_rfcn(config):
+        for name in _CROP_FIELDS:
+            if getattr(config, name):
+                yield 'model', f'{model_rules.ROOT}.{name}', _NO_CROPS
+    nms = config.second_stage_post_processing.batch_non_max_suppression
+    if not nms.change_coordinate_frame and config.number_of_stages > 1:
+        path = f'{model_rules.ROOT}.second_stage_post_processing.batch_non_max_suppression'
+        yield 'model', f'{path}.change_coordinate_frame', _OWN_FRAME
+    miner = config.hard_example_miner
+    if miner.min_negatives_per_image and not miner.max_negatives_per_positive:
+        path = f'{model_rules.ROOT}.hard_example_miner.min_negatives_per_image'
+        yield 'model', path, _NO_RATIO
+    extractor = config.feature_extractor
     if model_rules.has_pyramid(extractor) and extractor.HasField('first_stage_features_stride'):
         path = f'{model_rules.ROOT}.feature_extractor.first_stage_features_stride'
         yield 'model', path, _OWN_STRIDES

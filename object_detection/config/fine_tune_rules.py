@@ -7,7 +7,7 @@ from object_detection.config import files
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 CHECKPOINT_TYPES = ('classification', 'detection', 'full')
-KERAS_SUFFIXES = ('.h5', '.hdf5')
+WEIGHTS_SUFFIXES = ('.h5', '.hdf5', '.npz')
 
 _ROOT = 'train_config'
 
@@ -43,16 +43,17 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             "Received: 'classification'"
             + ('.' if config.fine_tune_checkpoint_type else ' (unset).')
         )
-    if path.endswith(KERAS_SUFFIXES) and chosen != 'classification':
+    if path.endswith(WEIGHTS_SUFFIXES) and chosen != 'classification':
         yield (
-            f'{_ROOT}.fine_tune_checkpoint_type: the Keras weights file {path!r} holds a backbone '
+            f'{_ROOT}.fine_tune_checkpoint_type: the weights file {path!r} holds a backbone '
             f"alone; expected 'classification'. Received: {chosen!r}."
         )
     if not _exists(path):
         yield (
             f'{_ROOT}.fine_tune_checkpoint: expected the prefix of a checkpoint, such as '
-            f'DIR/ckpt-3, a folder of checkpoints or a Keras weights file. Received: {path!r}, '
-            'where there is none; leave it empty to train from scratch, or to go on in a model_dir.'
+            'DIR/ckpt-3, a folder of checkpoints, a Keras weights file or a NumPy archive. '
+            f'Received: {path!r}, where there is none; leave it empty to train from scratch, or '
+            'to go on in a model_dir.'
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -30,21 +31,36 @@ _RANGES = {
     'first_stage_localization_loss_weight': _NOT_NEGATIVE,
     'first_stage_objectness_loss_weight': _NOT_NEGATIVE,
 }
-_SECOND_STAGE_RANGES = {
+_CROP_RANGES = {
     'initial_crop_size': _AT_LEAST_ONE,
     'maxpool_kernel_size': _AT_LEAST_ONE,
     'maxpool_stride': _AT_LEAST_ONE,
+}
+_SECOND_STAGE_RANGES = {
     'second_stage_batch_size': _AT_LEAST_ONE,
     'second_stage_balance_fraction': _SHARE,
     'second_stage_localization_loss_weight': _NOT_NEGATIVE,
     'second_stage_classification_loss_weight': _NOT_NEGATIVE,
     'second_stage_mask_prediction_loss_weight': _NOT_NEGATIVE,
 }
+_RFCN_RANGES = {
+    'num_spatial_bins_height': _AT_LEAST_ONE,
+    'num_spatial_bins_width': _AT_LEAST_ONE,
+    'depth': _AT_LEAST_ONE,
+}
+_MINER_RANGES = {
+    'num_hard_examples': _NOT_NEGATIVE,
+    'iou_threshold': _SHARE,
+    'max_negatives_per_positive': _NOT_NEGATIVE,
+    'min_negatives_per_image': _NOT_NEGATIVE,
+}
 _NMS_RANGES = {
     'iou_threshold': _SHARE,
     'max_detections_per_class': _AT_LEAST_ONE,
     'max_total_detections': _AT_LEAST_ONE,
 }
+# Outputs that R-FCN has not.
+_BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
 # Without an entry in each there are no anchors.
 _ANCHOR_LISTS = {
     'grid_anchor_generator': ('scales', 'aspect_ratios'),
@@ -61,6 +77,12 @@ def has_masks(model: DetectionModel) -> bool:
 def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
     """Whether the feature extractor's type is one with a feature pyramid."""
     return '_fpn' in extractor.type
+
+
+def is_rfcn(config: FasterRcnn) -> bool:
+    """Whether the second stage is R-FCN's."""
+    kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
+    return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -152,18 +174,26 @@ def _pyramid_levels(config: FasterRcnn) -> tuple[int, int] | None:
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
     yield from _ranges(config, _SECOND_STAGE_RANGES, ROOT)
-    if config.second_stage_batch_size > config.first_stage_max_proposals:
+    if config.HasField('hard_example_miner'):
+        yield from _ranges(config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner')
+    elif config.second_stage_batch_size > config.first_stage_max_proposals:
         yield (
             f'{ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
             f'{ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
             'sample of them.'
         )
+    if not is_rfcn(config):
+        yield from _crops(config)
+    yield from _post_processing(config)
+
+
+def _crops(config: FasterRcnn) -> Iterator[str]:
+    yield from _ranges(config, _CROP_RANGES, ROOT)
     if config.maxpool_kernel_size > config.initial_crop_size > 0:
         yield (
             f'{ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
             f'{ROOT}.initial_crop_size ({config.initial_crop_size}).'
         )
-    yield from _post_processing(config)
 
 
 def _post_processing(config: FasterRcnn) -> Iterator[str]:
@@ -181,16 +211,22 @@ def _box_predictor(config: FasterRcnn) -> Iterator[str]:
     path = f'{ROOT}.second_stage_box_predictor'
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
     if kind is None:
-        yield f'{path} is not set; expected mask_rcnn_box_predictor.'
-    if kind != 'mask_rcnn_box_predictor':
+        yield f'{path} is not set; expected mask_rcnn_box_predictor or rfcn_box_predictor.'
+    rules = {'mask_rcnn_box_predictor': _mask_rcnn_head, 'rfcn_box_predictor': _rfcn_head}
+    if kind not in rules:
         return
-    path = f'{path}.{kind}'
-    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    path, predictor = f'{path}.{kind}', getattr(config.second_stage_box_predictor, kind)
     if predictor.box_code_size != _BOX_CODE_SIZE:
         yield (
             f'{path}.box_code_size: Faster R-CNN codes a box with {_BOX_CODE_SIZE} numbers. '
             f'Received: {predictor.box_code_size}.'
         )
+    yield from rules[kind](config, predictor, path)
+
+
+def _mask_rcnn_head(
+    config: FasterRcnn, predictor: MaskRCNNBoxPredictor, path: str
+) -> Iterator[str]:
     is_mask_stage = config.number_of_stages == 3
     if is_mask_stage != predictor.predict_instance_masks:
         said = str(predictor.predict_instance_masks).lower()
@@ -202,3 +238,25 @@ def _box_predictor(config: FasterRcnn) -> Iterator[str]:
         yield from _ranges(
             predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
         )
+
+
+def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:
+    if config.number_of_stages == 3:
+        yield (
+            f'{ROOT}.number_of_stages is 3, but {path} predicts no masks; set it to 2, or use '
+            'mask_rcnn_box_predictor.'
+        )
+    if has_pyramid(config.feature_extractor):
+        yield (
+            f'{path} needs a feature extractor of one feature map, but '
+            f'{ROOT}.feature_extractor.type {config.feature_extractor.type} has a pyramid.'
+        )
+    for name in _BOX_FEATURES:
+        if getattr(config, name):
+            yield f'{ROOT}.{name} is true, but {path} makes no features of single boxes.'
+    yield from _ranges(predictor, _RFCN_RANGES, path)
+    for side in ('height', 'width'):
+        crop, bins = f'crop_{side}', f'num_spatial_bins_{side}'
+        size, number = getattr(predictor, crop), getattr(predictor, bins)
+        if number > 0 and (size < 1 or size % number):
+            yield f'{path}.{crop}: expected a multiple of {bins}, {number}. Received: {size}.'

@@ -74,31 +74,17 @@ _MODEL = {
     'DetectionModel.center_net': _error('CenterNet is not built yet; faster_rcnn is'),
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
     'FasterRcnn.context_config': _NO_CONTEXT,
-    'FasterRcnn.hard_example_miner': _error('hard example mining is not built yet'),
     'FasterRcnn.inplace_batchnorm_update': _error('batch norm statistics are updated by Keras'),
-    'FasterRcnn.output_final_box_features': _error('box features are not an output yet'),
-    'FasterRcnn.output_final_box_rpn_features': _error('box features are not an output yet'),
     'FasterRcnn.resize_masks': _warning(
         'mask targets are cropped from the resized ground truth and are never resized twice', False
     ),
-    'FasterRcnn.return_raw_detections_during_predict': _error(
-        'raw detections are an output of `postprocess`, not of `predict`'
-    ),
-    'FasterRcnn.use_static_balanced_label_sampler': _warning(
-        'samples always have static shapes', True, False
-    ),
     'FasterRcnn.use_partitioned_nms_in_first_stage': _ONE_NMS,
-    'FasterRcnn.use_combined_nms_in_first_stage': _ONE_NMS,
     'BatchNonMaxSuppression.use_partitioned_nms': _ONE_NMS,
-    'BatchNonMaxSuppression.use_combined_nms': _ONE_NMS,
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
     **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
     'Hyperparams.group_norm': _error('group norm is not built yet; use batch_norm'),
     'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
-    'BoxPredictor.rfcn_box_predictor': _error(
-        'R-FCN is not built yet; use mask_rcnn_box_predictor'
-    ),
     'BoxPredictor.convolutional_box_predictor': _error(
         'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
     ),
@@ -125,7 +111,6 @@ _TRAINING = {
     'TrainConfig.batch_queue_capacity': _TF_DATA,
     'TrainConfig.num_batch_queue_threads': _TF_DATA,
     'TrainConfig.prefetch_queue_capacity': _TF_DATA,
-    'TrainConfig.use_multiclass_scores': _error('soft labels are not built yet'),
     'TrainConfig.max_number_of_boxes': _warning('train_input_reader.max_number_of_boxes is read'),
     'TrainConfig.unpad_groundtruth_tensors': _warning(
         'ground truth stays padded; padding has weight 0, so that the losses are the same'
@@ -135,45 +120,33 @@ _TRAINING = {
 }
 
 _AUGMENTATION = {
-    f'PreprocessingStep.{name}': _NO_STEP
-    for name in (
-        'normalize_image',
-        'random_pixel_value_scale',
-        'random_image_scale',
-        'random_rgb_to_gray',
-        'random_adjust_brightness',
-        'random_adjust_contrast',
-        'random_adjust_hue',
-        'random_adjust_saturation',
-        'random_distort_color',
-        'random_jitter_boxes',
-        'random_crop_image',
-        'random_pad_image',
-        'random_crop_pad_image',
-        'random_crop_to_aspect_ratio',
-        'random_black_patches',
-        'random_resize_method',
-        'scale_boxes_to_pixel_coordinates',
-        'resize_image',
-        'subtract_channel_mean',
-        'ssd_random_crop',
-        'ssd_random_crop_pad',
-        'ssd_random_crop_fixed_aspect_ratio',
-        'ssd_random_crop_pad_fixed_aspect_ratio',
-        'rgb_to_gray',
-        'convert_class_logits_to_softmax',
-        'random_absolute_pad_image',
-        'random_self_concat_image',
-        'autoaugment_image',
-        'drop_label_probabilistically',
-        'remap_labels',
-        'random_jpeg_quality',
-        'random_downscale_to_target_pixels',
-        'random_patch_gaussian',
-        'random_square_crop_by_scale',
-        'random_scale_crop_and_pad_to_square',
-        'adjust_gamma',
-    )
+    'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
+        'boxes stay normalized until the losses; leave it out'
+    ),
+    **{
+        f'PreprocessingStep.{name}': _NO_STEP
+        for name in (
+            'random_image_scale',
+            'random_jitter_boxes',
+            'random_crop_image',
+            'random_pad_image',
+            'random_crop_pad_image',
+            'random_crop_to_aspect_ratio',
+            'random_black_patches',
+            'random_resize_method',
+            'ssd_random_crop',
+            'ssd_random_crop_pad',
+            'ssd_random_crop_fixed_aspect_ratio',
+            'ssd_random_crop_pad_fixed_aspect_ratio',
+            'random_absolute_pad_image',
+            'random_self_concat_image',
+            'autoaugment_image',
+            'random_jpeg_quality',
+            'random_downscale_to_target_pixels',
+            'random_patch_gaussian',
+            'random_scale_crop_and_pad_to_square',
+        )
+    },
 }
 
 _READING = {
@@ -186,7 +159,6 @@ _READING = {
     'InputReader.keypoint_type_weight': _KEYPOINTS,
     'InputReader.use_keypoint_label_map': _KEYPOINTS,
     'InputReader.load_keypoint_depth_features': _KEYPOINTS,
-    'InputReader.load_multiclass_scores': _error('soft labels are not built yet'),
     'InputReader.load_context_features': _NO_CONTEXT,
     'InputReader.load_context_image_ids': _NO_CONTEXT,
     'InputReader.load_dense_pose': _error('DensePose is not built yet'),

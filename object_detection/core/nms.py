@@ -43,7 +43,7 @@ def non_max_suppression(
     boxes: tf.Tensor,
     scores: tf.Tensor,
     *,
-    max_outputs: int,
+    max_outputs: int | tf.Tensor,
     iou_threshold: float,
     score_threshold: float,
     classes: tf.Tensor | None = None,
@@ -56,7 +56,7 @@ def non_max_suppression(
     Args:
       boxes: float32 [B, N, 4], in any frame. Opposite corners may come in any order.
       scores: float32 [B, N].
-      max_outputs: T, the most boxes an image keeps.
+      max_outputs: T, the most boxes an image keeps; may be an int32 scalar.
       iou_threshold: a box is suppressed by a kept one if their IoU is above it.
       score_threshold: only scores above it take part.
       classes: int32 [B, N]; boxes of different classes do not suppress each other. None = one

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, smaller
 
 # The score of what is never taken.
 NEVER = float('-inf')
@@ -50,12 +50,15 @@ class Candidates(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When to stop: `capacity` bounds the kept candidates, those that fill no slot included."""
+    """When to stop: `capacity` bounds the kept candidates, those that fill no slot included.
+
+    Sizes may be int32 scalars.
+    """
 
     iou_threshold: float
-    max_outputs: int
+    max_outputs: int | tf.Tensor
     max_outputs_per_class: int | None
-    capacity: int
+    capacity: int | tf.Tensor
 
 
 class _State(NamedTuple):
@@ -80,7 +83,7 @@ def select(candidates: Candidates, limits: Limits) -> NmsSelection:
     """Runs the loop over tiles."""
     batch = tf.shape(candidates.scores)[0]
     (total,) = dimensions(candidates.scores, 1)
-    tile = tf.minimum(_TILE, total) if tf.is_tensor(total) else min(_TILE, total)
+    tile = smaller(total, _TILE)
     state = _State(
         last_score=tf.fill([batch], float('inf')),
         last_index=tf.fill([batch], -1),
@@ -150,7 +153,7 @@ def _compare_with_kept(
     Returns:
       bool [B, tile]: suppressed by a kept candidate; int32 [B, tile]: kept ones of the same class.
     """
-    size = min(limits.capacity, _TILE)
+    size = smaller(limits.capacity, _TILE)
     # Blocks may not reach over the end; where they would, the last one starts earlier and sees
     # some rows again, which `is_new` leaves out.
     last_start = limits.capacity - size

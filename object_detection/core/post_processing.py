@@ -31,6 +31,8 @@ class NmsParams:
         boxes being suppressed; `iou_threshold` plays no role then.
       use_hard_nms: suppress, whatever `soft_nms_sigma` says.
       change_coordinate_frame: express boxes relative to the clip window.
+      use_combined_nms: as TensorFlow's combined operation, clip to [0, 1] where there is no window,
+        and keep boxes that the window leaves nothing of: opposite edges of those change places.
       use_cpu_nms: run on the CPU.
 
     Raises:
@@ -45,6 +47,7 @@ class NmsParams:
     soft_nms_sigma: float = 0.0
     use_hard_nms: bool = False
     change_coordinate_frame: bool = True
+    use_combined_nms: bool = False
     use_cpu_nms: bool = False
 
     def __post_init__(self):
@@ -106,7 +109,8 @@ def batch_multiclass_non_max_suppression(
 
     Boxes are clipped after the suppression, as the reference does: what a box suppresses does not
     depend on the window. Boxes without area, in the window if there is one, suppress others and
-    count for their class's limit, but are dropped. Scores below 0 are never returned.
+    count for their class's limit, but are dropped (not so with `use_combined_nms`). Scores below 0
+    are never returned.
 
     Args:
       boxes: float32 [B, N, q, 4]; q = K, or 1 where the classes share boxes.
@@ -135,14 +139,16 @@ def batch_multiclass_non_max_suppression(
     if clip_window is not None:
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
         clipped = box_ops.clip(boxes, window[:, tf.newaxis])
-    is_counted = box_ops.area(clipped) > 0
+    is_counted = (box_ops.area(clipped) > 0) | params.use_combined_nms
     if params.use_cpu_nms:
         with tf.device('CPU:0'):
             selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
     else:
         selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
     chosen_boxes = _take_pairs(boxes, selection)
-    if window is not None:
+    if params.use_combined_nms:
+        chosen_boxes = _clip_as_combined(chosen_boxes, window)
+    elif window is not None:
         chosen_boxes = box_ops.clip(chosen_boxes, window)
     if change_coordinate_frame:
         chosen_boxes = box_ops.change_frame(chosen_boxes, window)
@@ -174,6 +180,15 @@ def _check_arguments(
             'batch_multiclass_non_max_suppression: change_coordinate_frame makes boxes relative to '
             'the clip window, so it needs one. Received: clip_window None.'
         )
+
+
+def _clip_as_combined(boxes: tf.Tensor, window: tf.Tensor | None) -> tf.Tensor:
+    """[B, T, 4]: low edges from below and high ones from above; without a window to [0, 1]."""
+    if window is None:
+        return tf.clip_by_value(boxes, 0.0, 1.0)
+    boxes_low, boxes_high = tf.split(boxes, 2, axis=-1)
+    low, high = tf.split(window[:, tf.newaxis], 2, axis=-1)
+    return tf.concat([tf.maximum(boxes_low, low), tf.minimum(boxes_high, high)], axis=-1)
 
 
 def _choose(

@@ -13,13 +13,14 @@ def sample_balanced(
     num_samples: int | None,
     positive_fraction: float,
     noise: tf.Tensor,
+    *,
+    fill: bool | tf.Tensor = False,
 ) -> tf.Tensor:
     """Samples positives up to a share, and negatives for the rest (Faster R-CNN, sec. 3.1.3).
 
     At most int(positive_fraction * num_samples) positives are taken; negatives fill what is left
     of `num_samples`, so there are fewer samples only where negatives run out. Of each kind those
-    with the largest noise are taken. Unlike the static sampler of the reference it never takes
-    what is no candidate.
+    with the largest noise are taken.
 
     Args:
       candidates: bool [B, N], what may be sampled.
@@ -28,6 +29,8 @@ def sample_balanced(
         negatives.
       positive_fraction: the largest share of positives, in [0, 1].
       noise: float32 [B, N], finite, e.g. of `sampling_noise`.
+      fill: a scalar, whether any other rows, also what is no candidate, make up for samples that
+        are missing to `num_samples` (as the static sampler of the reference does).
 
     Returns:
       bool [B, N], True for the samples.
@@ -53,10 +56,15 @@ def sample_balanced(
     size = (
         tf.shape(noise)[1] if num_samples is None else tf.minimum(num_samples, tf.shape(noise)[1])
     )
-    return tf.logical_or(
+    sampled = tf.logical_or(
         _largest(positives, noise, num_positives, size),
         _largest(negatives, noise, num_negatives, size),
     )
+    if fill is False or num_samples is None:
+        return sampled
+    others = tf.logical_not(sampled)
+    num_others = tf.where(fill, size - _count(sampled), 0)
+    return tf.logical_or(sampled, _largest(others, noise, num_others, size))
 
 
 def sampled_indices(sampled: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -123,7 +123,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         return named
 
     def build_variables(self) -> None:
-        """Creates all variables by one pass over a small empty image."""
-        images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
-        true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
+        """Creates all variables by one pass over a batch of no images."""
+        images = tf.zeros([0, _PROBE_SIZE, _PROBE_SIZE, 3])
+        true_shapes = tf.zeros([0, 3], tf.int32)
         self.postprocess(self.predict(images, true_shapes), true_shapes)

@@ -1,27 +1,41 @@
 """Faster R-CNN (https://arxiv.org/abs/1506.01497) and Mask R-CNN (https://arxiv.org/abs/1703.06870)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions, round_up
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.extra_outputs import ExtraOutputs, raw_detections
+from object_detection.meta_architectures.mask_stage import MaskStage, positive_rows, take_rows
 from object_detection.meta_architectures.region_proposals import Proposals, RegionProposalNetwork
-from object_detection.meta_architectures.roi_stages import (
-    BoxStage,
-    MaskStage,
-    RoiCropper,
-    positive_rows,
-    take_rows,
-)
+from object_detection.meta_architectures.roi_stages import BoxStage, RoiCropper
 from object_detection.target_assigners.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages do not depend on each other.
 _ANCHOR_SAMPLE, _PROPOSAL_SAMPLE = 0, 1
+
+
+class RegionPredictions(NamedTuple):
+    """What the second stage makes of the regions of a batch.
+
+    Attributes:
+      crops: [B * P, h, w, C], of the features; None where there are none.
+      features: what codes and logits are predicted from: [B * P, h, w, C], or the maps
+        [B, H, W, C] of whole images.
+      box_codes: [B * P, K or 1, D].
+      class_logits: [B * P, K + 1].
+    """
+
+    crops: tf.Tensor | None
+    features: tf.Tensor
+    box_codes: tf.Tensor
+    class_logits: tf.Tensor
 
 
 class FasterRcnn(DetectionModel):
@@ -42,6 +56,7 @@ class FasterRcnn(DetectionModel):
       box_stage: the second stage, or None.
       mask_stage: the third stage, or None.
       maxpool_size, maxpool_stride: pooling of the crops before the box head.
+      outputs: what is returned beside the usual; needs a second stage.
     """
 
     def __init__(
@@ -56,6 +71,7 @@ class FasterRcnn(DetectionModel):
         mask_stage: MaskStage | None = None,
         maxpool_size: int = 1,
         maxpool_stride: int = 1,
+        outputs: ExtraOutputs | None = None,
         name: str = 'faster_rcnn',
     ):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
@@ -66,6 +82,7 @@ class FasterRcnn(DetectionModel):
         self._cropper = cropper
         self._pool = keras.layers.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
         self._pools = maxpool_size > 1 or maxpool_stride > 1
+        self._outputs = outputs or ExtraOutputs()
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         layers = {**self.feature_extractor.parts(), 'rpn': self.rpn.head}
@@ -110,7 +127,7 @@ class FasterRcnn(DetectionModel):
             'feature_maps': features,
             **self.rpn.predict(features, *dimensions(images, 1, 2), training),
         }
-        proposals = self.rpn.propose(predictions, true_shapes)
+        proposals = self.rpn.propose(predictions, true_shapes, training)
         if self.box_stage is not None and training:
             proposals = self.box_stage.sample(
                 proposals,
@@ -128,14 +145,16 @@ class FasterRcnn(DetectionModel):
         }
         if self.box_stage is None:
             return predictions
-        crops = self._cropper(features, proposals.boxes, height, width)
-        box_features = self._box_features(crops, training)
-        codes, logits = self.box_stage.head(box_features, training=training)
+        crops, box_features, codes, logits = self._classify_regions(
+            features, proposals.boxes, (height, width), training
+        )
         predictions |= {
             'box_classifier_features': box_features,
             'refined_box_encodings': tf.cast(codes, tf.float32),
             'class_predictions_with_background': tf.cast(logits, tf.float32),
         }
+        if self._outputs.raw_detections:
+            predictions |= raw_detections(self.box_stage, predictions, proposals, true_shapes)
         if self.mask_stage is not None and groundtruth is not None:
             targets = self.box_stage.assign(
                 proposals.boxes, _absolute(groundtruth.boxes, images), groundtruth
@@ -151,10 +170,21 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return _proposals_as_detections(proposals, true_shapes)
         detections = self.box_stage.detect(predictions, proposals, true_shapes)
+        if self.mask_stage is None and not self._outputs.need_crops:
+            return detections
+        crops = self._crop_detections(predictions, detections, true_shapes)
+        pooled = self._pool_crops(crops)
+        uses_crops = self.feature_extractor.masks_use_roi_features
+        if self._outputs.box_features or (self.mask_stage is not None and not uses_crops):
+            features = self.feature_extractor.box_classifier_features(pooled, training=False)
         if self.mask_stage is not None:
             detections['detection_masks'] = self._predict_masks(
-                predictions, detections, true_shapes
+                crops if uses_crops else features, detections
             )
+        if self._outputs.box_features:
+            detections[DetectionFields.FEATURES] = _of_detections(features, detections)
+        if self._outputs.cropped_features:
+            detections[DetectionFields.CROPPED_FEATURES] = _of_detections(pooled, detections)
         return detections
 
     def loss(
@@ -208,9 +238,27 @@ class FasterRcnn(DetectionModel):
         multiple = self.feature_extractor.pad_to_multiple
         return tuple(round_up(size, multiple) for size in dimensions(images, 1, 2))
 
-    def _box_features(self, crops: tf.Tensor, training: bool) -> tf.Tensor:
-        pooled = self._pool(crops) if self._pools else crops
-        return self.feature_extractor.box_classifier_features(pooled, training)
+    def _classify_regions(
+        self, features: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
+    ) -> RegionPredictions:
+        """Runs the second stage's networks.
+
+        Args:
+          features: levels, fine to coarse, [B, Hl, Wl, C].
+          boxes: float32 [B, P, 4], absolute.
+          frame: size of the images that the features cover.
+          training: whether dropout and norms act as in training.
+        """
+        # Training stops gradients at the proposals; elsewhere all is differentiable.
+        crops = self._cropper(features, boxes, *frame, box_gradients=not training)
+        box_features = self.feature_extractor.box_classifier_features(
+            self._pool_crops(crops), training
+        )
+        codes, logits = self.box_stage.head(box_features, training=training)
+        return RegionPredictions(crops, box_features, codes, logits)
+
+    def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
+        return self._pool(crops) if self._pools else crops
 
     def _predict_masks_of_proposals(
         self, proposals: Proposals, targets: Targets, features: tf.Tensor, training: bool
@@ -234,29 +282,36 @@ class FasterRcnn(DetectionModel):
         logits = self.mask_stage.head(features, training=training)
         return {'mask_predictions': tf.cast(logits, tf.float32), 'mask_rows': rows}
 
-    def _predict_masks(
+    def _crop_detections(
         self,
         predictions: dict[str, Any],
         detections: dict[str, tf.Tensor],
         true_shapes: tf.Tensor,
     ) -> tf.Tensor:
-        """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
-        boxes = detections['detection_boxes']
+        """Crops the features of final boxes: [B * T, h, w, C]."""
         sizes = tf.cast(true_shapes[:, :2], tf.float32)
-        absolute = boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+        boxes = detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
         multiple = self.feature_extractor.pad_to_multiple
         image_shape = predictions['image_shape']
         height, width = (round_up(image_shape[axis], multiple) for axis in (1, 2))
-        crops = self._cropper(predictions['rpn_features_to_crop'], absolute, height, width)
-        if not self.feature_extractor.masks_use_roi_features:
-            crops = self._box_features(crops, training=False)
-        logits = tf.cast(self.mask_stage.head(crops, training=False), tf.float32)
+        return self._cropper(predictions['rpn_features_to_crop'], boxes, height, width)
+
+    def _predict_masks(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
+        logits = tf.cast(self.mask_stage.head(features, training=False), tf.float32)
         classes = tf.cast(detections['detection_classes'], tf.int32)
         masks = tf.sigmoid(self.mask_stage.select_class(logits, classes))
-        masks = tf.reshape(masks, tf.concat([tf.shape(boxes)[:2], tf.shape(masks)[1:]], axis=0))
-        slots = tf.range(tf.shape(boxes)[1])
-        is_valid = tf.cast(slots, tf.float32) < detections['num_detections'][:, tf.newaxis]
-        return masks * tf.cast(is_valid, tf.float32)[..., tf.newaxis, tf.newaxis]
+        return _of_detections(masks, detections)
+
+
+def _of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
+    """[B * T, ...] -> [B, T, ...], zero in unused slots."""
+    batch, slots = dimensions(detections['detection_scores'], 0, 1)
+    rows = tf.reshape(rows, tf.concat([[batch, slots], tf.shape(rows)[1:]], axis=0))
+    counts = detections['num_detections'][:, tf.newaxis]
+    is_used = tf.cast(tf.range(slots), tf.float32) < counts
+    is_used = tf.reshape(is_used, [batch, slots] + [1] * (len(rows.shape) - 2))
+    return tf.where(is_used, rows, tf.zeros_like(rows))
 
 
 def _proposals(predictions: dict[str, Any]) -> Proposals:

@@ -9,12 +9,17 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core import sampling
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.nms_tiles import used_first
 from object_detection.core.post_processing import (
+    Detections,
     NmsParams,
     batch_multiclass_non_max_suppression,
 )
 from object_detection.core.shapes import dimensions
 from object_detection.target_assigners.target_assigner import TargetAssigner
+
+# Entry of predictions, a bool scalar: whether they were made for training.
+IS_TRAINING = 'is_training'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +34,8 @@ class ProposalParams:
         train. Inference always clips.
       localization_weight, objectness_weight: factors of the losses.
       static_shapes: only operations that XLA compiles.
+      fill_samples: in training, other anchors make up for samples that are missing; see
+        `sampling.sample_balanced`.
     """
 
     nms: NmsParams
@@ -38,6 +45,7 @@ class ProposalParams:
     localization_weight: float
     objectness_weight: float
     static_shapes: bool
+    fill_samples: bool = False
 
 
 class Proposals(NamedTuple):
@@ -94,7 +102,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         Returns:
           The entries `anchors` (float32 [N, 4], absolute), `rpn_box_encodings` (float32
           [B, N, 4]), `rpn_objectness_predictions_with_background` (float32 [B, N, 2]) and
-          `rpn_box_predictor_features` (a list).
+          `rpn_box_predictor_features` (a list); and `is_training`, a bool scalar.
         """
         codes, logits, head_features = self.head(features, training=training)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
@@ -106,30 +114,42 @@ class RegionProposalNetwork(keras.layers.Layer):
         if self.params.clip_anchors or not training:
             anchors = box_ops.clip(anchors, window)
         else:
-            inside = _is_inside(anchors, window)
+            inside = box_ops.is_inside(anchors, window)
             anchors = tf.boolean_mask(anchors, inside)
             codes = tf.boolean_mask(codes, inside, axis=1)
             logits = tf.boolean_mask(logits, inside, axis=1)
         return {
+            IS_TRAINING: tf.constant(training),
             'rpn_box_predictor_features': head_features,
             'rpn_box_encodings': codes,
             'rpn_objectness_predictions_with_background': logits,
             'anchors': anchors,
         }
 
-    def propose(self, predictions: dict[str, Any], true_shapes: tf.Tensor) -> Proposals:
-        """Chooses the best boxes, clipped to the true images; gradients stop here."""
+    def propose(
+        self, predictions: dict[str, Any], true_shapes: tf.Tensor, training: bool
+    ) -> Proposals:
+        """Chooses the best boxes, clipped to the true images; in training gradients stop here.
+
+        With `fill_samples`, padding rows hold boxes that the images leave nothing of.
+        """
         boxes = self.target_assigner.box_coder.decode(
             predictions['rpn_box_encodings'], predictions['anchors']
         )
-        logits = predictions['rpn_objectness_predictions_with_background']
+        scores = tf.nn.softmax(predictions['rpn_objectness_predictions_with_background'])[..., 1:]
+        if training:
+            boxes, scores = tf.stop_gradient(boxes), tf.stop_gradient(scores)
+        windows = true_image_windows(true_shapes)
+        keeps_empty = training and self.params.fill_samples and not self.params.nms.use_combined_nms
         detections = batch_multiclass_non_max_suppression(
-            tf.stop_gradient(boxes)[:, :, tf.newaxis],
-            tf.stop_gradient(tf.nn.softmax(logits)[..., 1:]),
+            boxes[:, :, tf.newaxis],
+            scores,
             self.params.nms,
-            clip_window=true_image_windows(true_shapes),
+            clip_window=None if keeps_empty else windows,
             static=self.params.static_shapes,
         )
+        if keeps_empty:
+            return _clip_with_empty(detections, windows)
         return Proposals(detections.boxes, detections.scores, detections.num_detections)
 
     def loss(
@@ -163,6 +183,7 @@ class RegionProposalNetwork(keras.layers.Layer):
             self.params.minibatch_size,
             self.params.positive_fraction,
             sampling.sampling_noise(seeds, tf.shape(codes)[1], tf.shape(codes)[0]),
+            fill=predictions[IS_TRAINING] if self.params.fill_samples else False,
         )
         sampled = tf.cast(sampled, tf.float32)
         localization = self.localization_loss(
@@ -191,8 +212,13 @@ def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
 
 
-def _is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """bool [N]: which of the boxes [N, 4] do not cross the border of the window [4]."""
-    return tf.reduce_all(
-        tf.concat([boxes[:, :2] >= window[:2], boxes[:, 2:] <= window[2:]], axis=1), axis=1
+def _clip_with_empty(detections: Detections, windows: tf.Tensor) -> Proposals:
+    """Clips to the windows [B, 4]; what has no area there stays, behind the others, uncounted."""
+    boxes = box_ops.clip(detections.boxes, windows)
+    has_area, order = used_first(box_ops.area(boxes) > 0, boxes.shape[1])
+    scores = tf.gather(detections.scores, order, batch_dims=1)
+    return Proposals(
+        boxes=tf.gather(boxes, order, batch_dims=1),
+        scores=tf.where(has_area, scores, 0.0),
+        count=tf.reduce_sum(tf.cast(has_area, tf.int32), axis=1),
     )

@@ -1,7 +1,4 @@
-"""The second stage of Faster R-CNN (boxes and classes) and the third of Mask R-CNN (masks).
-
-Faster R-CNN, https://arxiv.org/abs/1506.01497; Mask R-CNN, https://arxiv.org/abs/1703.06870.
-"""
+"""The second stage of Faster R-CNN (https://arxiv.org/abs/1506.01497): boxes and classes."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,10 +8,11 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import execution, replicas, roi_align, sampling
-from object_detection.core import masks as mask_ops
+from object_detection.core import execution, roi_align, sampling
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
+from object_detection.core.shapes import dimensions
+from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.meta_architectures.region_proposals import (
     Proposals,
     true_image_windows,
@@ -35,7 +33,13 @@ class RoiCropper:
         self._use_matmul = use_matmul
 
     def __call__(
-        self, features: list[tf.Tensor], boxes: tf.Tensor, height: Any, width: Any
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        height: Any,
+        width: Any,
+        *,
+        box_gradients: bool = False,
     ) -> tf.Tensor:
         """Crops each box from the pyramid level that fits its size.
 
@@ -43,20 +47,22 @@ class RoiCropper:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
           height, width: size of the images that the features cover.
+          box_gradients: whether gradients flow to the boxes.
 
         Returns:
           [B * P, crop_size, crop_size, C].
         """
-        normalized = tf.stop_gradient(box_ops.absolute_to_normalized(boxes, height, width))
-        use_matmul = self._use_matmul and execution.is_compiled()
+        normalized = box_ops.absolute_to_normalized(boxes, height, width)
+        options = {
+            'use_matmul': self._use_matmul and execution.is_compiled(),
+            'box_gradients': box_gradients,
+        }
         if len(features) == 1:
-            crops = roi_align.crop_and_resize(
-                features[0], normalized, self._crop_size, use_matmul=use_matmul
-            )
+            crops = roi_align.crop_and_resize(features[0], normalized, self._crop_size, **options)
         else:
             levels = roi_align.fpn_levels(normalized, height, width, len(features))
             crops = roi_align.multilevel_crop_and_resize(
-                features, normalized, levels, self._crop_size, use_matmul=use_matmul
+                features, normalized, levels, self._crop_size, **options
             )
         return tf.reshape(crops, [-1, *self._crop_size, features[0].shape[-1]])
 
@@ -70,6 +76,8 @@ class BoxStageParams:
       positive_fraction: at most this share of them is positive.
       localization_weight, classification_weight: factors of the losses.
       use_matmul_gather: gather rows by one-hot products where XLA compiles.
+      fill_samples: other rows, padding too, make up for samples that are missing; see
+        `sampling.sample_balanced`.
     """
 
     batch_size: int
@@ -77,6 +85,7 @@ class BoxStageParams:
     localization_weight: float
     classification_weight: float
     use_matmul_gather: bool
+    fill_samples: bool = False
 
     @property
     def max_positives(self) -> int:
@@ -96,6 +105,8 @@ class BoxStage(keras.layers.Layer):
       score_converter: logits -> scores.
       params: the numbers.
       num_classes: K.
+      hard_example_miner: chooses the proposals that training sees by their losses, of all of them;
+        None = a balanced sample is drawn.
     """
 
     def __init__(
@@ -109,6 +120,7 @@ class BoxStage(keras.layers.Layer):
         score_converter: Callable[[tf.Tensor], tf.Tensor],
         params: BoxStageParams,
         num_classes: int,
+        hard_example_miner: HardExampleMiner | None = None,
         name: str = 'box_stage',
     ):
         super().__init__(name=name)
@@ -120,6 +132,7 @@ class BoxStage(keras.layers.Layer):
         self._nms = nms
         self._score_converter = score_converter
         self._num_classes = num_classes
+        self._hard_example_miner = hard_example_miner
 
     def assign(
         self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
@@ -142,15 +155,21 @@ class BoxStage(keras.layers.Layer):
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None,
     ) -> Proposals:
-        """Draws `batch_size` proposals an image to train on, in the order of the proposals."""
+        """Draws `batch_size` proposals an image to train on, in the order of the proposals.
+
+        Hard examples are mined of all proposals, so that none is left out where they are.
+        """
+        if self._hard_example_miner is not None:
+            return proposals
         batch, rows = tf.unstack(tf.shape(proposals.scores))
         targets = self.assign(proposals.boxes, groundtruth_boxes, groundtruth)
         sampled = sampling.sample_balanced(
             proposals.is_valid() & (targets.class_weights > 0),
-            _is_positive(targets),
+            is_positive(targets),
             self.params.batch_size,
             self.params.positive_fraction,
             sampling.sampling_noise(seeds, rows, batch),
+            fill=self.params.fill_samples,
         )
         indices, is_valid = sampling.sampled_indices(sampled, self.params.batch_size)
         keep = tf.cast(is_valid, tf.float32)
@@ -190,12 +209,46 @@ class BoxStage(keras.layers.Layer):
         classification = self._classification_loss(
             logits, targets.class_targets, (targets.class_weights * share)[..., tf.newaxis]
         )
+        if self._hard_example_miner is not None:
+            localization, classification = self._mine(
+                localization, classification, proposals, targets
+            )
         return {
             'Loss/BoxClassifierLoss/localization_loss': self.params.localization_weight
             * tf.reduce_sum(localization),
             'Loss/BoxClassifierLoss/classification_loss': self.params.classification_weight
             * tf.reduce_sum(classification),
         }
+
+    def decode(self, predictions: dict[str, Any], proposals: Proposals) -> tf.Tensor:
+        """Returns the refined boxes of each class, float32 [B, P, K or 1, 4], absolute."""
+        codes = predictions['refined_box_encodings']
+        codes = tf.reshape(codes, [*dimensions(proposals.scores, 0, 1), *codes.shape[1:]])
+        return self.target_assigner.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
+
+    def _mine(
+        self,
+        localization: tf.Tensor,
+        classification: tf.Tensor,
+        proposals: Proposals,
+        targets: Targets,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sets the losses of easy proposals to zero; returns both float32 [B, P].
+
+        The reference mines in the first image of a batch alone, and does not tell its miner which
+        proposals are matched, so that `max_negatives_per_positive` does nothing there.
+        """
+        if classification.shape.rank == 3:
+            classification = tf.reduce_sum(classification, axis=2)
+        is_hard = self._hard_example_miner(
+            localization,
+            classification,
+            proposals.boxes,
+            matches=targets.matches,
+            num_valid=proposals.count,
+        )
+        is_hard = tf.cast(is_hard, tf.float32)
+        return localization * is_hard, classification * is_hard
 
     def detect(
         self,
@@ -205,9 +258,7 @@ class BoxStage(keras.layers.Layer):
     ) -> dict[str, tf.Tensor]:
         """Decodes, suppresses and re-frames the boxes to the true images."""
         batch, rows = tf.unstack(tf.shape(proposals.scores))
-        codes = predictions['refined_box_encodings']
-        codes = tf.reshape(codes, [batch, rows, *codes.shape[1:]])
-        boxes = self.target_assigner.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
+        boxes = self.decode(predictions, proposals)
         logits = predictions['class_predictions_with_background']
         scores = self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
         windows = true_image_windows(true_shapes)
@@ -234,119 +285,9 @@ class BoxStage(keras.layers.Layer):
         }
 
 
-class MaskStage(keras.layers.Layer):
-    """Predicts a mask inside each region.
-
-    Args:
-      head: `(features [R, h, w, C], training) -> logits [R, K or 1, mask height, mask width]`.
-      loss_weight: factor of the loss.
-      use_matmul: crop targets by matrix products where XLA compiles.
-    """
-
-    def __init__(
-        self,
-        *,
-        head: keras.layers.Layer,
-        loss_weight: float,
-        use_matmul: bool,
-        name: str = 'mask_stage',
-    ):
-        super().__init__(name=name)
-        self.head = head
-        self._loss_weight = loss_weight
-        self._use_matmul = use_matmul
-
-    def loss(
-        self, logits: tf.Tensor, boxes: tf.Tensor, targets: Targets, groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
-        """Returns the mask loss: the mean over the pixels of all positive regions of the batch.
-
-        The mean is over the batches of all replicas. Mean over images, as the losses of boxes are,
-        it would weigh an object by how few others its image has.
-
-        Args:
-          logits: float32 [B * S, K or 1, h, w].
-          boxes: float32 [B, S, 4], normalized to the padded image.
-          targets: what the regions are matched to.
-          groundtruth: gives the masks.
-
-        Raises:
-          ValueError: if the ground truth holds no masks.
-        """
-        if groundtruth.masks is None:
-            raise ValueError(
-                'The mask loss needs ground truth masks, but there are none: set '
-                'load_instance_masks: true in the input reader.'
-            )
-        size = tuple(logits.shape[2:4])
-        matches = tf.maximum(targets.matches, 0)
-        if groundtruth.masks_are_crops:
-            wanted = mask_ops.mask_targets_from_crops(
-                groundtruth.masks,
-                groundtruth.boxes,
-                boxes,
-                matches,
-                size,
-                use_matmul=self._use_matmul and execution.is_compiled(),
-            )
-        else:
-            wanted = mask_ops.mask_targets_from_images(groundtruth.masks, boxes, matches, size)
-        predicted = self.select_class(logits, _target_class(targets))
-        predicted = tf.reshape(predicted, tf.shape(wanted))
-        weights = tf.cast(targets.box_weights > 0, tf.float32)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=predicted)
-        total = tf.reduce_sum(losses * weights[:, :, tf.newaxis, tf.newaxis])
-        normalizer = replicas.global_normalizer(tf.reduce_sum(weights) * size[0] * size[1])
-        return {'Loss/BoxClassifierLoss/mask_loss': self._loss_weight * total / normalizer}
-
-    @staticmethod
-    def select_class(logits: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:
-        """Takes each region's channel: [R, K or 1, h, w] and int32 [B, S] -> [R, h, w]."""
-        if logits.shape[1] == 1:
-            return logits[:, 0]
-        return tf.gather(logits, tf.reshape(classes, [-1]), axis=1, batch_dims=1)
-
-
-def positive_rows(targets: Targets, is_valid: tf.Tensor, size: int) -> tf.Tensor:
-    """Chooses the rows whose masks train: all positives, filled up with other rows.
-
-    Args:
-      targets: of P regions an image.
-      is_valid: bool [B, P].
-      size: S, at least the number of positives of any image.
-
-    Returns:
-      Row indices int32 [B, S] in ascending order.
-    """
-    rows = tf.shape(is_valid)[1]
-    order = tf.range(rows, dtype=tf.int32)[tf.newaxis]
-    rank = tf.where(_is_positive(targets) & is_valid, order - rows, order)
-    return tf.sort(tf.math.top_k(-rank, size, sorted=True).indices, axis=1)
-
-
-def take_rows(targets: Targets, indices: tf.Tensor, use_matmul: bool) -> Targets:
-    """Gathers rows [B, S] of every field [B, P, ...]; by products only where XLA compiles."""
-    use_matmul = use_matmul and execution.is_compiled()
-    return Targets(
-        *(
-            # Matches may be negative, which only the plain gather keeps at any size.
-            tf.gather(field, indices, batch_dims=1)
-            if field.dtype.is_integer
-            else sampling.gather_rows(field, indices, use_matmul)
-            for field in targets
-        )
-    )
-
-
-def _is_positive(targets: Targets) -> tf.Tensor:
+def is_positive(targets: Targets) -> tf.Tensor:
     """bool [B, P]: matched to an object of a class other than background."""
     return tf.argmax(targets.class_targets, axis=-1) > 0
-
-
-def _target_class(targets: Targets) -> tf.Tensor:
-    """int32 [B, P], 0-based without background; 0 for background (its weight is zero)."""
-    with_background = tf.argmax(targets.class_targets, axis=-1, output_type=tf.int32)
-    return tf.maximum(with_background - 1, 0)
 
 
 def _best_class_boxes(boxes: tf.Tensor, scores: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:

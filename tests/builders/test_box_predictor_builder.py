@@ -52,10 +52,40 @@ def test_mask_head(text, shape, layers):
 
 
 @pytest.mark.parametrize(
+    ('text', 'depth', 'bins', 'code_size'),
+    [
+        ('', 1024, 9, 4),
+        (
+            'depth: 8 num_spatial_bins_height: 2 num_spatial_bins_width: 4 box_code_size: 5',
+            8,
+            8,
+            5,
+        ),
+    ],
+)
+def test_rfcn_head(text, depth, bins, code_size):
+    box_head, mask_head = build(
+        f'rfcn_box_predictor {{ {text} conv_hyperparams {{ '
+        'regularizer { l2_regularizer { weight: 2.0 } } } }'
+    )
+    codes, logits = box_head(tf.zeros([2, 5, 6, 7]), tf.zeros([2, 3, 4]))
+    assert codes.shape == (6, 3, code_size)
+    assert logits.shape == (6, 4)
+    channels = [v.shape[0] for v in box_head.variables if v.path.endswith('bias')]
+    assert channels == [depth, bins * 3 * code_size, bins * 4]
+    assert len(box_head.losses) == 3
+    assert mask_head is None
+
+
+@pytest.mark.parametrize(
     ('text', 'message'),
     [
         ('', 'is not set'),
-        ('rfcn_box_predictor {}', 'Received: rfcn_box_predictor'),
+        ('convolutional_box_predictor {}', 'Received: convolutional_box_predictor'),
+        (
+            'rfcn_box_predictor { crop_height: 10 }',
+            r'RfcnBoxPredictor: .*multiple of the grid of bins \(3, 3\). Received: \(10, 12\)',
+        ),
         (
             'mask_rcnn_box_predictor { predict_keypoints: true }',
             'predict_keypoints is not supported',

@@ -16,43 +16,36 @@ from object_detection.protos import (
     region_similarity_calculator_pb2,
 )
 
-# Builder, message, oneof, options that are not supported (and why).
+# Builder, message, oneof.
 ONEOFS = {
     'anchor_generator': (
         anchor_generator_builder,
         anchor_generator_pb2.AnchorGenerator,
         'anchor_generator_oneof',
-        set(),
     ),
-    'box_coder': (box_coder_builder, box_coder_pb2.BoxCoder, 'box_coder_oneof', set()),
-    # The reference cannot build it under TensorFlow 2 either.
-    'matcher': (matcher_builder, matcher_pb2.Matcher, 'matcher_oneof', {'bipartite_matcher'}),
+    'box_coder': (box_coder_builder, box_coder_pb2.BoxCoder, 'box_coder_oneof'),
+    'matcher': (matcher_builder, matcher_pb2.Matcher, 'matcher_oneof'),
     'region_similarity_calculator': (
         region_similarity_calculator_builder,
         region_similarity_calculator_pb2.RegionSimilarityCalculator,
         'region_similarity',
-        set(),
     ),
 }
 
 
 @pytest.mark.parametrize('name', ONEOFS)
-def test_every_option_is_built_or_rejected(name):
-    builder, message, oneof, unsupported = ONEOFS[name]
-    assert missing_options(message, oneof, builder.BUILDERS) == unsupported
+def test_every_option_is_built(name):
+    builder, message, oneof = ONEOFS[name]
+    assert not missing_options(message, oneof, builder.BUILDERS)
     for field in message.DESCRIPTOR.oneofs_by_name[oneof].fields:
         config = message()
         getattr(config, field.name).SetInParent()
-        if field.name in unsupported:
-            with pytest.raises(ValueError, match=f'not supported.*Received: {field.name}'):
-                builder.build(config)
-        else:
-            assert builder.build(config) is not None
+        assert builder.build(config) is not None
 
 
 @pytest.mark.parametrize('name', ONEOFS)
 def test_an_option_must_be_set(name):
-    builder, message, oneof, _ = ONEOFS[name]
+    builder, message, oneof = ONEOFS[name]
     with pytest.raises(ValueError, match=rf'{message.DESCRIPTOR.full_name}.{oneof} is not set'):
         builder.build(message())
 
@@ -73,3 +66,18 @@ def test_objects_are_of_the_named_class():
     config = anchor_generator_pb2.AnchorGenerator()
     config.grid_anchor_generator.SetInParent()
     assert isinstance(anchor_generator_builder.build(config), GridAnchorGenerator)
+
+
+def test_an_option_without_a_builder_is_told():
+    config = box_coder_pb2.BoxCoder()
+    config.square_box_coder.SetInParent()
+    with pytest.raises(ValueError, match=r'not supported.*Received: square_box_coder'):
+        build_oneof(config, 'box_coder_oneof', {})
+
+
+@pytest.mark.parametrize('option', ['argmax_matcher', 'bipartite_matcher', 'hungarian_matcher'])
+def test_matchers_read_how_to_gather(option):
+    config = matcher_pb2.Matcher()
+    assert not matcher_builder.build(matcher_pb2.Matcher(**{option: {}})).use_matmul_gather
+    getattr(config, option).use_matmul_gather = True
+    assert matcher_builder.build(config).use_matmul_gather

@@ -88,8 +88,12 @@ def test_every_option_has_a_builder():
     assert set(hyperparams_builder.ACTIVATIONS) == set(proto.Hyperparams.Activation.values())
 
 
-def test_errors():
+@goldens.parametrize('hyperparams', names=(REFUSED,))
+def test_the_norm_that_the_reference_drops_is_refused(case_name):
     with pytest.raises(ValueError, match=r'not supported.*Received: group_norm'):
-        build('group_norm {}')
+        build(goldens.load('hyperparams', case_name).config)
+
+
+def test_errors():
     with pytest.raises(ValueError, match=r"keras_initializer_by_name: .*Received: 'glorot'"):
         build('initializer { keras_initializer_by_name: "glorot" }')

@@ -14,14 +14,12 @@ from tests import goldens
 LOCALIZATION = ('l2', 'smooth_l1', 'l1', 'iou', 'giou')
 # Faster R-CNN of the reference silently builds softmax where bootstrapped sigmoid is configured.
 OTHER_LOSS = ('frcnn_unsupported_bootstrap',)
-# Softmax, where Faster R-CNN's config has no loss: the model builder's choice, not this one's.
-UNSET = ('frcnn_default',)
 
 
 def build(case_name, case):
     if case_name.startswith('frcnn_'):
         config = text_format.Parse(case.config, losses_pb2.ClassificationLoss())
-        return losses_builder.build_classification(config)
+        return losses_builder.build_second_stage_classification(config)
     losses = losses_builder.build(text_format.Parse(case.config, losses_pb2.Loss()))
     return losses.localization if case_name.startswith(LOCALIZATION) else losses.classification
 
@@ -29,7 +27,7 @@ def build(case_name, case):
 @goldens.parametrize('losses')
 def test_losses_equal_the_reference(case_name):
     case = goldens.load('losses', case_name)
-    if case.raises or case_name in UNSET:
+    if case.raises:
         with pytest.raises(ValueError, match=r'Received|not supported'):
             build(case_name, case)(tf.zeros([1, 2, 4]), tf.zeros([1, 2, 4]), tf.zeros([1, 2]))
         return
@@ -78,7 +76,6 @@ def test_weights_are_read():
 @pytest.mark.parametrize(
     'text',
     [
-        'hard_example_miner {}',
         'random_example_sampler {}',
         'equalization_loss {}',
         'expected_loss_weights: EXPECTED_SAMPLING',
@@ -87,6 +84,57 @@ def test_weights_are_read():
 def test_options_that_choose_anchors_are_rejected(text):
     with pytest.raises(ValueError, match=rf'protos\.Loss\.{text.split()[0].strip(":")} is not'):
         losses_builder.build(text_format.Parse(text, losses_pb2.Loss()))
+
+
+MINED = 'localization_loss { weighted_l2 {} } classification_loss { weighted_sigmoid {} } '
+
+
+@pytest.mark.parametrize(
+    ('loss_type', 'hardest'), [('BOTH', 2), ('CLASSIFICATION', 0), ('LOCALIZATION', 1)]
+)
+def test_the_miner_compares_the_losses_of_its_type(loss_type, hardest):
+    losses = losses_builder.build(
+        text_format.Parse(
+            f'{MINED} hard_example_miner {{ num_hard_examples: 1 loss_type: {loss_type} }} '
+            'localization_weight: 2.0 classification_weight: 0.5',
+            losses_pb2.Loss(),
+        )
+    )
+    boxes = tf.constant([[[0.0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]])
+    # 2 * 1 + 4, 2 * 3 + 0, 2 * 2.9 + 3.5
+    is_hard = losses.hard_example_miner(
+        tf.constant([[1.0, 3, 2.9]]), tf.constant([[8.0, 0, 7]]), boxes
+    )
+    np.testing.assert_array_equal(np.flatnonzero(is_hard[0]), [hardest])
+
+
+def test_a_miner_without_bounds_keeps_what_does_not_overlap():
+    miner = losses_builder.build_hard_example_miner(
+        losses_pb2.HardExampleMiner(num_hard_examples=0), losses_pb2.ClassificationLoss(), 1.0, 1.0
+    )
+    boxes = tf.tile(tf.range(100.0)[:, tf.newaxis], [1, 4]) + [0.0, 0, 1, 1]
+    losses = tf.ones([1, 100])
+    assert np.all(miner(losses, losses, boxes[tf.newaxis]))
+    default = losses_builder.build_hard_example_miner(
+        losses_pb2.HardExampleMiner(), losses_pb2.ClassificationLoss(), 1.0, 1.0
+    )
+    assert np.sum(default(losses, losses, boxes[tf.newaxis])) == 64
+
+
+def test_a_miner_with_numbers_out_of_range_names_its_message():
+    config = losses_pb2.HardExampleMiner(iou_threshold=-1.0)
+    with pytest.raises(ValueError, match=r'protos\.HardExampleMiner: .*iou_threshold'):
+        losses_builder.build_hard_example_miner(config, losses_pb2.ClassificationLoss(), 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    'name', ['penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss']
+)
+def test_losses_of_pixels_do_not_fit_proposals(name):
+    config = losses_pb2.ClassificationLoss()
+    getattr(config, name).SetInParent()
+    with pytest.raises(ValueError, match=rf'ClassificationLoss\.{name} is a loss of pixels'):
+        losses_builder.build_second_stage_classification(config)
 
 
 def test_errors_name_the_message():

@@ -10,8 +10,9 @@ from object_detection.builders.oneof import missing_options
 from object_detection.protos import calibration_pb2, post_processing_pb2
 from tests import goldens
 
-# The reference rejects sigmoid calibrations; here they are built.
-BUILT_HERE = ('calib_sigmoid', 'calib_class_sigmoid')
+# The reference rejects sigmoid calibrations; here they are built. Their scales are those of no
+# calibration, and these their shifts.
+BUILT_HERE = {'calib_sigmoid': 0.1, 'calib_class_sigmoid': 0.0}
 
 
 def parse(text):
@@ -25,7 +26,8 @@ def test_scores_equal_the_reference(case_name):
         converter = post_processing_builder.build_score_converter(parse(case.config))
         scores = converter(tf.constant(case.inputs['logits']))
         assert case.raises == 'ValueError'
-        assert bool(tf.reduce_all((scores >= 0) & (scores <= 1)))
+        expected = 1 / (1 + np.exp(-case.inputs['logits'] + BUILT_HERE[case_name]))
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
     elif case.raises:
         with pytest.raises(ValueError, match='Received'):
             post_processing_builder.build_score_converter(parse(case.config))
@@ -111,7 +113,8 @@ def test_all_numbers_of_the_suppression_are_read():
         text_format.Parse(
             'score_threshold: 0.25 iou_threshold: 0.5 max_detections_per_class: 3 '
             'max_total_detections: 7 use_class_agnostic_nms: true soft_nms_sigma: 0.5 '
-            'change_coordinate_frame: false use_hard_nms: true use_cpu_nms: true',
+            'change_coordinate_frame: false use_hard_nms: true use_cpu_nms: true '
+            'use_combined_nms: true',
             post_processing_pb2.BatchNonMaxSuppression(),
         )
     )
@@ -122,6 +125,7 @@ def test_all_numbers_of_the_suppression_are_read():
     assert params.soft_nms_sigma == 0.5
     assert params.use_class_agnostic_nms
     assert params.use_cpu_nms
+    assert params.use_combined_nms
     assert not params.change_coordinate_frame
     assert not params.is_soft  # use_hard_nms
 

@@ -119,6 +119,18 @@ def test_the_samples_have_schedules_of_the_right_length():
         assert list(schedule_cautions.find(config.train_config)) == []
 
 
+def test_fields_that_others_make_idle(warnings):
+    nms = 'model.faster_rcnn.second_stage_post_processing.batch_non_max_suppression'
+    (message,) = warnings(f'{nms}.change_coordinate_frame=false')
+    assert message.startswith(f'no effect: {nms}.change_coordinate_frame (detections of')
+    miner = 'model.faster_rcnn.hard_example_miner'
+    (message,) = warnings(f'{miner}={{min_negatives_per_image: 3}}')
+    assert message.startswith(f'no effect: {miner}.min_negatives_per_image (it widens')
+    unsupported._warned.clear()
+    both = '{min_negatives_per_image: 3 max_negatives_per_positive: 2}'
+    assert warnings(f'{miner}={both}') == []
+
+
 def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
     keeps = 'train_config.optimizer.use_moving_average=true'
     (message,) = warnings(keeps, 'eval_config.use_moving_averages=false')
@@ -148,6 +160,16 @@ def test_the_stride_of_a_pyramid(warnings):
     assert warnings(f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}', anchors) == []
 
 
+def test_steps_that_change_training_images_alone(warnings):
+    steps = '{rgb_to_gray {}},{random_horizontal_flip {}},{adjust_gamma {gamma: 2}}'
+    options = 'train_config.data_augmentation_options'
+    assert warnings(*(f'{options}[{i}]={step}' for i, step in enumerate(steps.split(',')))) == [
+        f'{options}[{i}].{step} changes all training images, but not those of evaluation and of '
+        'exported models.'
+        for i, step in ((0, 'rgb_to_gray'), (2, 'adjust_gamma'))
+    ]
+
+
 def test_keypoints_are_decoded_for_nothing(warnings):
     settings = ('train_input_reader.num_keypoints=2', 'eval_input_reader[0].num_keypoints=2')
     (message,) = warnings(*settings)
@@ -163,3 +185,17 @@ def test_how_to_fine_tune_without_a_checkpoint(warnings):
     assert message == f'no effect: {field} (there is no train_config.fine_tune_checkpoint).'
     unsupported._warned.clear()
     assert warnings(f"{field}='full'", for_what='eval') == []
+
+
+def test_crops_of_features_that_rfcn_does_not_make(warnings):
+    model = 'model.faster_rcnn'
+    (message,) = warnings(
+        f'{model}.number_of_stages=2',
+        f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}',
+        f'{model}.first_stage_anchor_generator={GRID}',
+        f'{model}.second_stage_box_predictor={{rfcn_box_predictor {{}}}}',
+        for_what=('export',),
+    )
+    names = ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride')
+    fields = ', '.join(f'{model}.{name}' for name in names)
+    assert message.startswith(f'no effect: {fields} (R-FCN crops score maps')

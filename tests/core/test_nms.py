@@ -215,8 +215,9 @@ def test_multiclass_equals_a_greedy_loop(
         np.testing.assert_array_equal(selection.scores[i, count:], 0)
 
 
-def test_equals_the_reference():
-    case = goldens.load('nms', 'partitioned_padded')
+@goldens.parametrize('nms', names=('partitioned_padded',))
+def test_equals_the_reference(case_name):
+    case = goldens.load('nms', case_name)
     boxes, scores = case.inputs['boxes'], case.inputs['scores']
     # The reference's tiles take a box without any positive coordinate for a suppressed one.
     scores = np.where(np.all(boxes <= 0, axis=1), 0, scores)

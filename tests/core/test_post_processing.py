@@ -28,18 +28,7 @@ LIFTED = (
     'combined_agnostic',
     'combined_change_frame',
 )
-
-
-def batch_cases(*, combined):
-    """Golden names of the batched function that return something."""
-    if not goldens.COMPONENTS.is_dir():
-        return [pytest.param('absent', marks=pytest.mark.skip(reason='needs ../shared/goldens'))]
-    cases = goldens._index()['nms.npz']['cases']
-    return [
-        name
-        for name, case in cases.items()
-        if case.get('config') and not case.get('raises') and name.startswith('combined') == combined
-    ]
+RAISING = ('change_frame_without_window', 'agnostic_two_classes', 'bad_iou', 'bad_max', 'bad_soft')
 
 
 def run(case, **changes):
@@ -67,7 +56,9 @@ def without_lost_boxes(case):
     return np.where(np.all(boxes <= 0, axis=-1), 0, case.inputs['scores'])
 
 
-@pytest.mark.parametrize('case_name', batch_cases(combined=False))
+@goldens.parametrize(
+    'nms', without=('combined', 'single_', 'partitioned_padded', 'batch_iou', *RAISING, *LIFTED)
+)
 def test_detections_equal_the_reference(case_name):
     case = goldens.load('nms', case_name)
     changes = {'scores': without_lost_boxes(case)} if case_name in LOSES_BOXES else {}
@@ -99,40 +90,23 @@ def test_detections_equal_the_reference(case_name):
         np.testing.assert_allclose(value, wanted, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize('case_name', batch_cases(combined=True))
-def test_combined_selection_equals_the_reference(case_name):
-    # The reference's combined form orders equal scores at random, keeps boxes that the window
-    # leaves no area of, and clips low edges from below only and high edges from above only (and
-    # to [0, 1] without a window). So the selection is compared, made without a window.
+@goldens.parametrize('nms', prefix='combined', without=LIFTED)
+def test_combined_detections_equal_the_reference(case_name):
     case = goldens.load('nms', case_name)
-    window = np.broadcast_to(case.inputs.get('clip_window', [0.0, 0, 1, 1]), [2, 4])
-    # The boxes of no size among the inputs are what ours drops: grown a little, nothing is.
-    boxes = case.inputs['boxes']
-    sizes = boxes[..., 2:] - boxes[..., :2]
-    is_empty = np.all(sizes == 0, axis=-1, keepdims=True)
-    grown = np.where(is_empty, boxes + np.array([0, 0, 1e-6, 1e-6], np.float32), boxes)
-    detections = run(case, boxes=grown, clip_window=None)
+    detections = run(case)
     np.testing.assert_array_equal(detections.num_detections, case.outputs['num_detections'])
     np.testing.assert_allclose(detections.scores, case.outputs['nmsed_scores'], atol=1e-6)
+
+    def rows(scores, classes, boxes):
+        """Of one image; the reference orders those of equal scores at random."""
+        rows = np.column_stack([scores, classes, boxes])
+        return rows[np.lexsort((rows[:, 1], -rows[:, 0]))]
+
     for i in range(2):
-        low, high = np.split(detections.boxes[i].numpy(), 2, axis=1)
-        if 'clip_window' in case.inputs:
-            low, high = np.maximum(low, window[i, :2]), np.minimum(high, window[i, 2:])
-        else:
-            low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
-        ours = np.column_stack([detections.scores[i], detections.classes[i], low, high])
-        theirs = np.column_stack(
-            [
-                case.outputs['nmsed_scores'][i],
-                case.outputs['nmsed_classes'][i],
-                case.outputs['nmsed_boxes'][i],
-            ]
-        )
-
-        def in_order(rows):
-            return rows[np.lexsort((rows[:, 1], -rows[:, 0]))]
-
-        np.testing.assert_allclose(in_order(ours), in_order(theirs), atol=1e-5)
+        ours = rows(detections.scores[i], detections.classes[i], detections.boxes[i])
+        names = ('nmsed_scores', 'nmsed_classes', 'nmsed_boxes')
+        theirs = rows(*(case.outputs[name][i] for name in names))
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 @goldens.parametrize('nms', prefix='single_')
@@ -172,22 +146,19 @@ def test_single_images_equal_the_reference(case_name):
         )
 
 
-@pytest.mark.parametrize('case_name', LIFTED)
+@goldens.parametrize('nms', names=LIFTED)
 def test_restrictions_of_the_reference_are_lifted(case_name):
     case = goldens.load('nms', case_name)
     assert case.raises == 'ValueError'
-    base = goldens.load('nms', {'soft_nms_static': 'soft_nms'}.get(case_name, 'shared_clip'))
-    if case_name in ('combined_masks', 'soft_nms_static'):
+    without = {'soft_nms_static': 'soft_nms', 'combined_masks': 'combined'}.get(case_name)
+    if without:
         # Of the same boxes, the selection is that of the form without the option.
-        expected = run(base, **case.inputs)
+        expected = run(goldens.load('nms', without), **case.inputs)
         np.testing.assert_allclose(run(case).boxes, expected.boxes, atol=1e-6)
     assert run(case).num_detections.numpy().min() > 0
 
 
-@pytest.mark.parametrize(
-    'case_name',
-    ['change_frame_without_window', 'agnostic_two_classes', 'bad_iou', 'bad_max', 'bad_soft'],
-)
+@goldens.parametrize('nms', names=RAISING)
 def test_raises_where_the_reference_does(case_name):
     case = goldens.load('nms', case_name)
     assert case.raises == 'ValueError'
@@ -213,6 +184,20 @@ def test_clips_after_suppressing_and_drops_what_is_left_without_area(static):
     expected = [[0, 1.2, 1, 2], [0.5, 0.5, 0.7, 1.5], [0, 0, 0, 0], [0, 0, 0, 0]]
     np.testing.assert_allclose(detections.boxes[0], expected)
     np.testing.assert_allclose(detections.scores[0], [0.9, 0.3, 0, 0])
+
+
+@pytest.mark.parametrize('static', [False, True])
+def test_combined_form_keeps_what_is_outside_the_window(static):
+    detections = batch_multiclass_non_max_suppression(
+        tf.constant([[[[0.1, 0.1, 0.5, 1.5]], [[-0.5, 0.2, -0.1, 0.4]], [[0.0, 0, 0, 0]]]]),
+        tf.constant([[[0.9], [0.8], [0.7]]]),
+        NmsParams(use_combined_nms=True, change_coordinate_frame=False),
+        clip_window=tf.constant([0.0, 0, 1, 1]),
+        static=static,
+    )
+    np.testing.assert_array_equal(detections.num_detections, [3])
+    expected = [[0.1, 0.1, 0.5, 1], [0, 0.2, -0.1, 0.4], [0, 0, 0, 0]]
+    np.testing.assert_allclose(detections.boxes[0, :3], expected)
 
 
 def test_frame_can_be_overridden():

@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
 from tests import tiny_models as tiny
+from tests.tiny_models import SEEDS, shapes, train_losses
 
-SEEDS = tf.constant([[3, 1], [4, 1]])
 LOSSES = {
     'Loss/RPNLoss/localization_loss',
     'Loss/RPNLoss/objectness_loss',
@@ -19,30 +19,9 @@ def stages(number: int) -> str:
     return f'model {{ faster_rcnn {{ number_of_stages: {number} }} }}'
 
 
-def shapes(images: tf.Tensor) -> tf.Tensor:
-    return tf.tile(tf.shape(images)[tf.newaxis, 1:], [tf.shape(images)[0], 1])
-
-
-def train_losses(detector, images, groundtruth, seeds=SEEDS):
-    predictions = detector.predict(
-        detector.normalize(images), shapes(images), True, groundtruth, seeds
-    )
-    return detector.loss(predictions, groundtruth, seeds)
-
-
 @pytest.fixture(scope='module')
 def detector():
     return tiny.tiny_detector()
-
-
-@pytest.fixture(scope='module')
-def images():
-    return tiny.random_images(2)
-
-
-@pytest.fixture(scope='module')
-def groundtruth():
-    return tiny.random_groundtruth(2)
 
 
 def test_detections_have_the_documented_shapes(detector, images):
@@ -126,7 +105,7 @@ def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, ground
         )
         batch = tf.gather(images, order)
         predictions = detector.predict(detector.normalize(batch), shapes(batch), False, None, None)
-        proposals = detector.rpn.propose(predictions, shapes(batch))
+        proposals = detector.rpn.propose(predictions, shapes(batch), training=True)
         boxes = rows.boxes * tiny.IMAGE_SIZE
         seeds = tf.gather(SEEDS, order)
         return detector.box_stage.sample(proposals, boxes, rows, seeds).boxes
@@ -136,7 +115,7 @@ def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, ground
 
 def test_sampled_proposals_keep_their_order(detector, images, groundtruth):
     predictions = detector.predict(detector.normalize(images), shapes(images))
-    proposals = detector.rpn.propose(predictions, shapes(images))
+    proposals = detector.rpn.propose(predictions, shapes(images), training=True)
     sample = detector.box_stage.sample(
         proposals, groundtruth.boxes * tiny.IMAGE_SIZE, groundtruth, SEEDS
     )

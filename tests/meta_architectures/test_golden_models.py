@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
-from object_detection.core import execution, sampling
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn import FasterRcnn
 from tests.models import golden_models
@@ -76,29 +75,6 @@ def filled(request) -> Filled:
     return Filled(golden, detector, images, true_shapes, _groundtruth(golden))
 
 
-@pytest.fixture
-def reference_sampler(monkeypatch):
-    """Samples as the reference's static sampler does; see `test_training`."""
-    ours = sampling.sample_balanced
-
-    def sample(candidates, positives, num_samples, *arguments):
-        missing = num_samples - tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1, keepdims=True)
-        others = tf.cumsum(tf.cast(~candidates, tf.int32), axis=1)
-        return ours(candidates | (others <= missing), positives, num_samples, *arguments)
-
-    monkeypatch.setattr(sampling, 'sample_balanced', sample)
-
-
-@pytest.fixture
-def open_gradients(monkeypatch):
-    """Stops no gradients; see `test_losses_of_predictions_at_inference`.
-
-    The crops are those by products then: the kernel's have no gradient by the boxes.
-    """
-    monkeypatch.setattr(tf, 'stop_gradient', lambda tensor: tensor)
-    monkeypatch.setattr(execution, 'is_compiled', lambda: True)
-
-
 def test_preprocess(filled):
     filled.golden.check('preprocess/inputs', filled.images, tolerance=TENSOR_TOLERANCE)
     np.testing.assert_array_equal(
@@ -115,13 +91,8 @@ def test_predict_and_postprocess(filled):
     _check_detections(filled.golden.arrays, {k: v.numpy() for k, v in detections.items()})
 
 
-def test_losses_of_predictions_at_inference(filled, open_gradients):
-    """Losses without the mask loss, which the reference computes of final detections there.
-
-    In this mode, which nothing trains in, the reference lets gradients flow through the box
-    targets into the proposals. Here they always stop at both, as they do in training there (the
-    norm of all variables together differs by 0.3 % then); they are let through for the comparison.
-    """
+def test_losses_of_predictions_at_inference(filled):
+    """Losses without the mask loss, which the reference computes of final detections there."""
     losses, gradients = _losses_and_gradients(filled, training=False)
     facts = filled.golden.facts['loss_eval_mode']
     has_masks = filled.detector.mask_stage is not None
@@ -130,33 +101,17 @@ def test_losses_of_predictions_at_inference(filled, open_gradients):
         _check_gradients(filled, gradients, facts)
 
 
-def test_training(filled, reference_sampler):
+def test_training(filled):
     """Predictions, losses and gradients of all variables.
 
-    The sampler is the reference's static one. Where there are fewer candidates than samples, as
-    in these goldens (as many samples as anchors), it takes anchors that are to be ignored, between
-    the thresholds, as negatives. This project samples candidates only, whatever
-    `use_static_balanced_label_sampler` says: tests/core/test_sampling.py lists it. The static form
-    is put in here, so that all the rest of training is compared.
+    The sampler is the static one, which takes anchors between the thresholds too: these goldens
+    sample all anchors.
     """
     _check_predictions(filled.golden, 'train_predict', filled.predict(training=True))
     losses, gradients = _losses_and_gradients(filled, training=True)
     facts = filled.golden.facts['loss_train_mode']
     _check_losses(losses, facts)
     _check_gradients(filled, gradients, facts)
-
-
-def test_training_samples_candidates_only(filled):
-    """The other losses do not depend on the sampler; those of the first stage are inference's.
-
-    The dynamic sampler, which the reference uses at inference, takes candidates only.
-    """
-    losses = filled.detector.loss(filled.predict(training=True), filled.groundtruth)
-    wanted = dict(filled.golden.facts['loss_train_mode']['loss'])
-    for name, loss in filled.golden.facts['loss_eval_mode']['loss'].items():
-        if name.startswith('Loss/RPNLoss/'):
-            wanted[name] = loss
-    _check_losses(losses, {'loss': wanted})
 
 
 def _groundtruth(golden: GoldenModel) -> Groundtruth:

@@ -12,17 +12,24 @@ from tests import tiny_models
 NUM_IMAGES = 4
 
 
-def _examples():
-    """Images with 0 to 3 objects, so that batches hold different numbers of positives."""
+def _examples(detector):
+    """Images with 0 to 3 objects, so that batches hold different numbers of positives.
+
+    The objects are where the detector proposes some.
+    """
     groundtruth = tiny_models.random_groundtruth(NUM_IMAGES, rows=4)
     size = tiny_models.IMAGE_SIZE
+    images = tiny_models.random_images(NUM_IMAGES) * 1.0
+    true_shapes = tf.constant([[size, size, 3]] * NUM_IMAGES)
+    proposals = detector.predict(detector.normalize(images), true_shapes)
+    boxes = proposals['proposal_boxes_normalized'][:, :4]
     counts = np.array([3, 0, 1, 2])
     weights = (np.arange(4) < counts[:, np.newaxis]).astype(np.float32)
     return {
-        InputFields.IMAGE: tiny_models.random_images(NUM_IMAGES) * 1.0,
-        InputFields.TRUE_IMAGE_SHAPE: np.tile([[size, size, 3]], [NUM_IMAGES, 1]).astype('i4'),
+        InputFields.IMAGE: images,
+        InputFields.TRUE_IMAGE_SHAPE: true_shapes,
         InputFields.HASH_FROM_SOURCE_ID: np.arange(NUM_IMAGES, dtype=np.int32),
-        InputFields.GROUNDTRUTH_BOXES: groundtruth.boxes * weights[..., np.newaxis],
+        InputFields.GROUNDTRUTH_BOXES: boxes * weights[..., np.newaxis],
         InputFields.GROUNDTRUTH_CLASSES: groundtruth.classes * weights[..., np.newaxis],
         InputFields.GROUNDTRUTH_WEIGHTS: weights,
         InputFields.GROUNDTRUTH_IS_CROWD: np.zeros([NUM_IMAGES, 4], bool),
@@ -33,7 +40,7 @@ def _examples():
 
 def test_losses_do_not_depend_on_the_batch_size(tmp_path):
     detector = tiny_models.tiny_detector(is_training=False)
-    examples = tf.data.Dataset.from_tensor_slices(_examples())
+    examples = tf.data.Dataset.from_tensor_slices(_examples(detector))
     predict = inference.make_predict(detector, examples.batch(1).element_spec)
     one, three = (
         inference.evaluate(detector, examples.batch(size), [], predict=predict) for size in (1, 3)

@@ -1,0 +1,121 @@
+"""Training on the examples with the greatest losses (https://arxiv.org/abs/1604.03540)."""
+
+import tensorflow as tf
+
+from object_detection.core.nms import non_max_suppression
+from object_detection.core.nms_tiles import NEVER, NmsSelection
+from object_detection.core.shapes import dimensions, smaller
+from object_detection.matchers.matcher import UNMATCHED
+
+
+class HardExampleMiner:
+    """Chooses the hardest examples of each image, near duplicates left out.
+
+    Hardness is a weighted sum of both losses. Examples are taken as detections are: the hardest
+    first, none that overlaps a harder one. Then, of those, unmatched ones may be limited: harder
+    ones stay.
+
+    Differs from the reference: a loss that is not a number is the hardest, so that it is seen (it
+    is never mined there).
+
+    Args:
+      num_hard_examples: the most examples an image keeps; None = no limit.
+      iou_threshold: an example is left out if its IoU with a harder one is above it.
+      classification_weight, localization_weight: how much each loss counts for the hardness.
+      max_negatives_per_positive: the most unmatched examples for each matched one; None = no limit.
+      min_negatives_per_image: unmatched examples that this limit always allows.
+
+    Raises:
+      ValueError: if a number is out of range.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_hard_examples: int | None = 64,
+        iou_threshold: float = 0.7,
+        classification_weight: float = 1.0,
+        localization_weight: float = 1.0,
+        max_negatives_per_positive: float | None = None,
+        min_negatives_per_image: int = 0,
+    ):
+        _check('num_hard_examples', num_hard_examples, 1)
+        _check('max_negatives_per_positive', max_negatives_per_positive, 0)
+        _check('min_negatives_per_image', min_negatives_per_image, 0)
+        if not 0.0 <= iou_threshold <= 1.0:
+            raise ValueError(
+                f'HardExampleMiner: iou_threshold must be in [0, 1]. Received: {iou_threshold}.'
+            )
+        self._num_hard_examples = num_hard_examples
+        self._iou_threshold = iou_threshold
+        self._classification_weight = classification_weight
+        self._localization_weight = localization_weight
+        self._max_negatives_per_positive = max_negatives_per_positive
+        self._min_negatives_per_image = min_negatives_per_image
+
+    def __call__(
+        self,
+        localization_losses: tf.Tensor,
+        classification_losses: tf.Tensor,
+        boxes: tf.Tensor,
+        *,
+        matches: tf.Tensor | None = None,
+        num_valid: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Marks the examples to train on; no gradient flows through the choice.
+
+        Args:
+          localization_losses, classification_losses: float32 [B, N], N at least 1.
+          boxes: float32 [B, N, 4], in any frame, the examples' places.
+          matches: int32 [B, N], as `Targets.matches`; None = unmatched ones are not limited.
+          num_valid: int32 [B], rows that are no padding; None = all.
+
+        Returns:
+          bool [B, N].
+        """
+        hardness = tf.stop_gradient(
+            self._classification_weight * classification_losses
+            + self._localization_weight * localization_losses
+        )
+        hardness = tf.where(tf.math.is_nan(hardness), float('inf'), hardness)
+        (size,) = dimensions(hardness, 1)
+        if self._num_hard_examples is not None:
+            size = smaller(size, self._num_hard_examples)
+        selection = non_max_suppression(
+            tf.stop_gradient(boxes),
+            hardness,
+            max_outputs=size,
+            iou_threshold=self._iou_threshold,
+            score_threshold=NEVER,
+            num_valid=num_valid,
+        )
+        if self._max_negatives_per_positive is not None and matches is not None:
+            selection = self._limit_negatives(selection, matches)
+        return _marks(selection, tf.shape(hardness))
+
+    def _limit_negatives(self, selection: NmsSelection, matches: tf.Tensor) -> NmsSelection:
+        """Drops the easiest unmatched examples, and ignored ones easier than the first dropped."""
+        matches = tf.gather(matches, selection.indices, batch_dims=1)
+        is_positive = selection.is_valid & (matches >= 0)
+        is_negative = selection.is_valid & (matches == UNMATCHED)
+        num_positives = tf.reduce_sum(tf.cast(is_positive, tf.float32), axis=1)
+        limit = tf.maximum(
+            tf.cast(self._max_negatives_per_positive * num_positives, tf.int32),
+            self._min_negatives_per_image,
+        )
+        rank = tf.cumsum(tf.cast(is_negative, tf.int32), axis=1)
+        is_kept = is_positive | (rank <= limit[:, tf.newaxis])
+        return selection._replace(is_valid=selection.is_valid & is_kept)
+
+
+def _marks(selection: NmsSelection, shape: tf.Tensor) -> tf.Tensor:
+    """bool [B, N] = `shape`, True where selected."""
+    images = tf.range(shape[0])[:, tf.newaxis] + tf.zeros_like(selection.indices)
+    where = tf.stack([images, selection.indices], axis=-1)
+    # Float32, as TensorFlow scatters int32 on the host. Unused slots add zeros to the first row.
+    return tf.scatter_nd(where, tf.cast(selection.is_valid, tf.float32), shape) > 0
+
+
+def _check(name: str, value: float | None, lowest: int) -> None:
+    if value is not None and value < lowest:
+        raise ValueError(f'HardExampleMiner: {name} must be at least {lowest}. Received: {value}.')

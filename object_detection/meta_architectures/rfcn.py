@@ -1,0 +1,71 @@
+"""R-FCN (https://arxiv.org/abs/1605.06409)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.meta_architectures.extra_outputs import ExtraOutputs
+from object_detection.meta_architectures.faster_rcnn import FasterRcnn, RegionPredictions
+from object_detection.meta_architectures.region_proposals import RegionProposalNetwork
+from object_detection.meta_architectures.roi_stages import BoxStage
+
+
+class Rfcn(FasterRcnn):
+    """Faster R-CNN whose second stage runs once an image, not once a proposal.
+
+    The extractor's box classifier sees the whole feature map, and the head crops score maps. All
+    else (proposals, samples, losses, detections) is Faster R-CNN's. There are two stages, always.
+
+    Args:
+      num_classes: K, without background.
+      resizer: the image resizer.
+      feature_extractor: has one feature map.
+      rpn: the first stage.
+      box_stage: the second stage; its head is `(features [B, H, W, C], boxes [B, P, 4], training)
+        -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
+      outputs: what is returned beside the usual.
+
+    Raises:
+      ValueError: if the extractor has a pyramid, or `outputs` are crops.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: Any,
+        rpn: RegionProposalNetwork,
+        box_stage: BoxStage,
+        outputs: ExtraOutputs | None = None,
+        name: str = 'rfcn',
+    ):
+        if feature_extractor.num_levels != 1:
+            raise ValueError(
+                'R-FCN needs a feature extractor of one feature map. '
+                f'Received: one of {feature_extractor.num_levels} levels.'
+            )
+        if outputs is not None and outputs.need_crops:
+            raise ValueError(
+                'R-FCN has no features of single boxes: expected output_final_box_features: false '
+                'and output_final_box_rpn_features: false. Received: true.'
+            )
+        super().__init__(
+            num_classes=num_classes,
+            resizer=resizer,
+            feature_extractor=feature_extractor,
+            rpn=rpn,
+            box_stage=box_stage,
+            outputs=outputs,
+            name=name,
+        )
+
+    def _classify_regions(
+        self, features: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
+    ) -> RegionPredictions:
+        maps = self.feature_extractor.box_classifier_features(features[0], training)
+        normalized = box_ops.absolute_to_normalized(boxes, *frame)
+        codes, logits = self.box_stage.head(maps, normalized, training=training)
+        return RegionPredictions(None, maps, codes, logits)
