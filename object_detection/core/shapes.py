@@ -13,11 +13,6 @@ def dimensions(tensor: tf.Tensor, *axes: int) -> tuple[Any, ...]:
     )
 
 
-def round_up(size: Any, multiple: int) -> Any:
-    """Returns the smallest multiple that is not below `size`, an integer or a scalar tensor."""
-    return -(-size // multiple) * multiple
-
-
 def smaller(size: int | tf.Tensor, other: int | tf.Tensor) -> int | tf.Tensor:
     """Returns the smaller size: an integer if both are, else an int32 scalar."""
     if tf.is_tensor(size) or tf.is_tensor(other):

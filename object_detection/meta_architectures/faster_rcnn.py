@@ -9,11 +9,15 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.core.shapes import dimensions, round_up
+from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.extra_outputs import ExtraOutputs, raw_detections
 from object_detection.meta_architectures.mask_stage import MaskStage, positive_rows, take_rows
-from object_detection.meta_architectures.region_proposals import Proposals, RegionProposalNetwork
+from object_detection.meta_architectures.region_proposals import (
+    Proposals,
+    RegionProposalNetwork,
+    proposals_as_detections,
+)
 from object_detection.meta_architectures.roi_stages import BoxStage, RoiCropper
 from object_detection.target_assigners.target_assigner import Targets
 
@@ -44,8 +48,10 @@ class FasterRcnn(DetectionModel):
     Stage 1 proposes boxes, stage 2 classifies and refines them, stage 3 predicts a mask in each.
     All rows of proposals and detections are padded to fixed sizes.
 
-    Differs from the reference: masks are predicted from the frame that the features have (the
-    padded image), and in training only for as many regions as can be positive.
+    Where the extractor pads images further than the resizer does, crops of the features are by so
+    much too large, as in the reference: trained weights depend on it. Differs from the reference:
+    masks of detections are cropped in the frame of the padded image too, not in that of the image
+    without padding, and in training are predicted only for as many regions as can be positive.
 
     Args:
       num_classes: K, without background.
@@ -119,7 +125,7 @@ class FasterRcnn(DetectionModel):
                 f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
                 f'(num_classes). Received: shape {groundtruth.classes.shape}.'
             )
-        height, width = self._feature_frame(images)
+        height, width = dimensions(images, 1, 2)
         features = self.feature_extractor.proposal_features(images, training)
         predictions = {
             'image_shape': tf.shape(images),
@@ -168,7 +174,7 @@ class FasterRcnn(DetectionModel):
     ) -> dict[str, tf.Tensor]:
         proposals = _proposals(predictions)
         if self.box_stage is None:
-            return _proposals_as_detections(proposals, true_shapes)
+            return proposals_as_detections(self.rpn, predictions, proposals, true_shapes)
         detections = self.box_stage.detect(predictions, proposals, true_shapes)
         if self.mask_stage is None and not self._outputs.need_crops:
             return detections
@@ -233,11 +239,6 @@ class FasterRcnn(DetectionModel):
         targets = targets._replace(box_weights=targets.box_weights * is_valid)
         return take_rows(targets, predictions['mask_rows'], self.box_stage.params.use_matmul_gather)
 
-    def _feature_frame(self, images: tf.Tensor) -> tuple[Any, Any]:
-        """Size of the area that the feature maps cover: the extractor pads its input."""
-        multiple = self.feature_extractor.pad_to_multiple
-        return tuple(round_up(size, multiple) for size in dimensions(images, 1, 2))
-
     def _classify_regions(
         self, features: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
     ) -> RegionPredictions:
@@ -246,7 +247,7 @@ class FasterRcnn(DetectionModel):
         Args:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
-          frame: size of the images that the features cover.
+          frame: size of the images.
           training: whether dropout and norms act as in training.
         """
         # Training stops gradients at the proposals; elsewhere all is differentiable.
@@ -291,9 +292,7 @@ class FasterRcnn(DetectionModel):
         """Crops the features of final boxes: [B * T, h, w, C]."""
         sizes = tf.cast(true_shapes[:, :2], tf.float32)
         boxes = detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
-        multiple = self.feature_extractor.pad_to_multiple
-        image_shape = predictions['image_shape']
-        height, width = (round_up(image_shape[axis], multiple) for axis in (1, 2))
+        _, height, width, _ = tf.unstack(predictions['image_shape'])
         return self._cropper(predictions['rpn_features_to_crop'], boxes, height, width)
 
     def _predict_masks(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -318,15 +317,6 @@ def _proposals(predictions: dict[str, Any]) -> Proposals:
     return Proposals(
         predictions['proposal_boxes'], predictions['proposal_scores'], predictions['num_proposals']
     )
-
-
-def _proposals_as_detections(proposals: Proposals, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
-    sizes = tf.cast(true_shapes[:, :2], tf.float32)
-    return {
-        'detection_boxes': proposals.boxes / tf.concat([sizes, sizes], axis=1)[:, tf.newaxis],
-        'detection_scores': proposals.scores,
-        'num_detections': tf.cast(proposals.count, tf.float32),
-    }
 
 
 def _absolute(boxes: tf.Tensor, images: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import sampling
+from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import used_first
 from object_detection.core.post_processing import (
@@ -126,6 +127,13 @@ class RegionProposalNetwork(keras.layers.Layer):
             'anchors': anchors,
         }
 
+    def decode(self, predictions: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
+        boxes = self.target_assigner.box_coder.decode(
+            predictions['rpn_box_encodings'], predictions['anchors']
+        )
+        return boxes, tf.nn.softmax(predictions['rpn_objectness_predictions_with_background'])
+
     def propose(
         self, predictions: dict[str, Any], true_shapes: tf.Tensor, training: bool
     ) -> Proposals:
@@ -133,10 +141,8 @@ class RegionProposalNetwork(keras.layers.Layer):
 
         With `fill_samples`, padding rows hold boxes that the images leave nothing of.
         """
-        boxes = self.target_assigner.box_coder.decode(
-            predictions['rpn_box_encodings'], predictions['anchors']
-        )
-        scores = tf.nn.softmax(predictions['rpn_objectness_predictions_with_background'])[..., 1:]
+        boxes, scores = self.decode(predictions)
+        scores = scores[..., 1:]
         if training:
             boxes, scores = tf.stop_gradient(boxes), tf.stop_gradient(scores)
         windows = true_image_windows(true_shapes)
@@ -204,6 +210,27 @@ class RegionProposalNetwork(keras.layers.Layer):
             'Loss/RPNLoss/objectness_loss': self.params.objectness_weight
             * mean_over_images(objectness),
         }
+
+
+def proposals_as_detections(
+    rpn: RegionProposalNetwork,
+    predictions: dict[str, Any],
+    proposals: Proposals,
+    true_shapes: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Returns the detections of the first stage alone, which knows no classes but background."""
+    windows = true_image_windows(true_shapes)
+    raw_boxes, raw_scores = rpn.decode(predictions)
+    multiclass = tf.stack([1.0 - proposals.scores, proposals.scores], axis=-1)
+    is_valid = proposals.is_valid()[..., tf.newaxis]
+    return {
+        DetectionFields.BOXES: box_ops.change_frame(proposals.boxes, windows),
+        DetectionFields.SCORES: proposals.scores,
+        DetectionFields.MULTICLASS_SCORES: tf.where(is_valid, multiclass, 0.0),
+        DetectionFields.NUM_DETECTIONS: tf.cast(proposals.count, tf.float32),
+        DetectionFields.RAW_BOXES: box_ops.change_frame(box_ops.clip(raw_boxes, windows), windows),
+        DetectionFields.RAW_SCORES: raw_scores,
+    }
 
 
 def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:

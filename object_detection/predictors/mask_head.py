@@ -12,15 +12,16 @@ class MaskHead(keras.layers.Layer):
     """Predicts masks from features of boxes (https://arxiv.org/abs/1703.06870).
 
     Without `convolve_then_upsample`: features are resized to the mask's size (bilinear, corners
-    aligned), then convolved. With it: convolved, enlarged by nearest neighbour, then convolved to
-    the masks. There is no transposed convolution.
+    aligned), then convolved. With it: convolved, enlarged by nearest neighbour, convolved once more
+    (both in place of a transposed convolution), then convolved to the masks.
 
     Args:
       num_classes: K, without background.
       hyperparams: set-up of the convolutions.
       mask_size: (height, width) of the masks.
-      num_conv_layers: of 3x3 convolutions, the one to the masks included; at least 1.
-      conv_depth: their channels; 0 chooses it between those of the features and of the masks.
+      num_conv_layers: of 3x3 convolutions, the one to the masks included, that after the
+        enlargement not; at least 1.
+      conv_depth: their channels; 0 chooses it by the numbers of features and classes.
       class_agnostic: whether there is one mask for all classes.
       convolve_then_upsample: see above; needs a mask size that is a multiple of the features'.
       batch_norm_trainable: False freezes the norms.
@@ -49,6 +50,7 @@ class MaskHead(keras.layers.Layer):
                 f'positive mask size. Received: num_conv_layers {num_conv_layers}, '
                 f'conv_depth {conv_depth}, mask_size {tuple(mask_size)}.'
             )
+        self._num_classes = num_classes
         self._num_masks = 1 if class_agnostic else num_classes
         self._hyperparams = hyperparams
         self._mask_size = tuple(mask_size)
@@ -61,14 +63,15 @@ class MaskHead(keras.layers.Layer):
         if self._convolve_then_upsample:
             self._check_upsampling(features_shape)
         channels = features_shape[-1]
-        depth = self._conv_depth or automatic_depth(channels, self._num_masks)
+        depth = self._conv_depth or automatic_depth(channels, self._num_classes)
+        names = [f'conv_{i}' for i in range(1, self._num_hidden + 1)]
+        if self._convolve_then_upsample:
+            names.append('conv_upsampled')
         # Made here, as the automatic depth is only known with the features.
         self._convs, self._norms = [], []
-        for i in range(1, self._num_hidden + 1):
-            conv = self._hyperparams.conv(depth, 3, name=f'conv_{i}')
-            norm = self._hyperparams.norm(
-                frozen=not self._batch_norm_trainable, name=f'conv_{i}_bn'
-            )
+        for name in names:
+            conv = self._hyperparams.conv(depth, 3, name=name)
+            norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')
             conv.build((None, None, None, channels))
             norm.build((None, None, None, depth))
             self._convs.append(conv)
@@ -92,13 +95,19 @@ class MaskHead(keras.layers.Layer):
         if not self._convolve_then_upsample:
             x = tf.compat.v1.image.resize(x, self._mask_size, align_corners=True)
             x = tf.cast(x, self.compute_dtype)
-        for conv, norm in zip(self._convs, self._norms, strict=True):
+        for i, (conv, norm) in enumerate(zip(self._convs, self._norms, strict=True)):
+            if i == self._num_hidden:
+                x = self._enlarge(x)
             x = self._activation(norm(conv(x), training=training))
-        if self._convolve_then_upsample:
-            for axis in (1, 2):
-                x = tf.repeat(x, self._mask_size[axis - 1] // features.shape[axis], axis=axis)
         logits = tf.cast(self._last(x), tf.float32)  # [N, mask height, mask width, K or 1]
         return tf.transpose(logits, [0, 3, 1, 2])
+
+    def _enlarge(self, features: tf.Tensor) -> tf.Tensor:
+        """Repeats rows and columns up to the masks' size."""
+        for axis in (1, 2):
+            times = self._mask_size[axis - 1] // features.shape[axis]
+            features = tf.repeat(features, times, axis=axis)
+        return features
 
     def _check_upsampling(self, features_shape) -> None:
         sizes = tuple(features_shape[1:3])
@@ -109,10 +118,10 @@ class MaskHead(keras.layers.Layer):
             )
 
 
-def automatic_depth(feature_channels: int, num_masks: int) -> int:
-    """Returns a power of two between the numbers of input and output channels.
+def automatic_depth(feature_channels: int, num_classes: int) -> int:
+    """Returns a power of two between the numbers of features and classes.
 
-    It is their geometric mean with weights 2 (features) and 3 (masks), rounded on a log scale.
+    It is their geometric mean with weights 2 (features) and 3 (classes), rounded on a log scale.
     """
-    mean = (2 * math.log2(feature_channels) + 3 * math.log2(num_masks)) / 5
+    mean = (2 * math.log2(feature_channels) + 3 * math.log2(num_classes)) / 5
     return 2 ** round(mean)

@@ -101,6 +101,9 @@ def test_losses_of_predictions_at_inference(filled):
         _check_gradients(filled, gradients, facts)
 
 
+@pytest.mark.parametrize(
+    'filled', [FASTER_RCNN, pytest.param(MASK_RCNN, marks=pytest.mark.slow)], indirect=True
+)
 def test_training(filled):
     """Predictions, losses and gradients of all variables.
 

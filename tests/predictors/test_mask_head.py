@@ -52,8 +52,17 @@ def test_convolve_then_upsample_by_numpy():
     logits = head(FEATURES)
     hidden = np.maximum(conv(FEATURES.numpy(), weights(head)['conv_1/kernel']), 0)
     enlarged = hidden.repeat(2, axis=1).repeat(3, axis=2)
+    enlarged = np.maximum(conv(enlarged, weights(head)['conv_upsampled/kernel']), 0)
     expected = conv(enlarged, weights(head)['masks/kernel'])
     np.testing.assert_allclose(logits, expected.transpose(0, 3, 1, 2), atol=1e-5)
+
+
+def test_the_automatic_depth_is_by_classes_also_for_one_mask_for_all():
+    for agnostic in (False, True):
+        head = build(num_classes=90, class_agnostic=agnostic, conv_depth=0)
+        head(FEATURES)
+        # 2 ** round((2 * log2(4) + 3 * log2(90)) / 5)
+        assert weights(head)['conv_1/kernel'].shape[-1] == 32
 
 
 def test_layers():
