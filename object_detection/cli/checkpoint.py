@@ -1,30 +1,198 @@
-"""`tfod checkpoint`: looks into files of weights."""
+"""`tfod checkpoint`: looks into files of weights, and turns those of others into ours."""
 
-import math
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from object_detection.config import quiet_import
+from object_detection.config.fine_tune_rules import CHECKPOINT_TYPES
+
+if TYPE_CHECKING:
+    from object_detection.training.fine_tune import Report
+    from object_detection.training.weight_listing import ListedVariable, Listing
+
+# How many names of a kind `convert` lists.
+_LISTED = 20
 
 
 @click.group(name='checkpoint', context_settings={'help_option_names': ['-h', '--help']})
 def command() -> None:
-    """Look into checkpoints and weights files."""
+    """Look into checkpoints and weights files, and convert them.
+
+    PATH is the prefix of a checkpoint (DIR/ckpt-3), a folder of checkpoints (the newest is taken),
+    a Keras weights file (.h5) or a NumPy archive of tensorpack (.npz). A checkpoint may be one of
+    this toolkit, of the TensorFlow Object Detection API (TF 2), or of a ResNet with variable names
+    of NVIDIA, TPU and Habana, or TF-Slim.
+    """
 
 
 @command.command()
 @click.argument('path')
-def inspect(path: str) -> None:
-    """Lists the variables of PATH with their shapes.
+@click.option('--match', default='', metavar='REGEX', help='List names with a match of it alone.')
+@click.option('--json', 'as_json', is_flag=True, help='Print JSON.')
+def inspect(path: str, match: str, as_json: bool) -> None:
+    """Lists the variables of PATH: name, shape, dtype, number of parameters.
 
-    PATH is the prefix of a checkpoint (DIR/ckpt-3), a folder of checkpoints (the newest is listed)
-    or a Keras weights file (.h5).
+    What is not of the model, such as an optimizer's state, is listed apart. The end says what PATH
+    is, and as which fine_tune_checkpoint_type it can be used.
     """
+    try:
+        pattern = re.compile(match)
+    except re.error as error:
+        raise click.UsageError(
+            f'--match: expected a regular expression. Received: {match!r} ({error}).'
+        ) from error
     quiet_import.import_tensorflow()
-    from object_detection.training import weight_sources
+    from object_detection.training import weight_listing
 
-    with weight_sources.open_source(path) as source:
-        for name, shape in sorted(source.shapes.items()):
-            click.echo(f'{name} {list(shape)}')
-        count = sum(math.prod(shape) for shape in source.shapes.values())
-        click.echo(f'{source.description}: {len(source.shapes)} variables, {count:,} numbers')
+    listing = weight_listing.of_file(path)
+    chosen = [v for v in listing.variables if pattern.search(v.name)]
+    if as_json:
+        click.echo(_to_json(path, listing, chosen))
+        return
+    for line in _to_lines(listing, chosen):
+        click.echo(line)
+
+
+@command.command()
+@click.argument('path')
+@click.option(
+    '--pipeline_config_path',
+    '--config',
+    'config',
+    required=True,
+    help='Pipeline config of the model.',
+)
+@click.option('--output', required=True, help='Folder to write; an earlier conversion is replaced.')
+@click.option(
+    '--checkpoint_type',
+    type=click.Choice(CHECKPOINT_TYPES),
+    help='What to take of PATH; the most that it can serve if not given.',
+)
+@click.option('--config_override', default='', help='Text proto merged into the config.')
+@click.option(
+    '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
+)
+def convert(
+    path: str,
+    config: str,
+    output: str,
+    checkpoint_type: str | None,
+    config_override: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Writes the weights of PATH as a checkpoint of this toolkit, for training and evaluation.
+
+    --output gets the checkpoint ckpt-0 and the config. What PATH does not hold is initialised
+    anew, such as all but the backbone with --checkpoint_type=classification. A variable that is
+    absent or of another shape for another reason than num_classes is an error, unless
+    train_config.load_all_detection_checkpoint_vars is true.
+    """
+    from google.protobuf import text_format
+
+    from object_detection.config.reader import read_pipeline
+    from object_detection.config.validation import validate
+
+    pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
+    quiet_import.import_tensorflow()
+    from object_detection.builders import model_builder
+    from object_detection.training import conversion
+
+    conversion.check_output(output)
+    validate(pipeline, for_what='export')
+    detector = model_builder.build(pipeline.model, is_training=False)
+    detector.build_variables()
+    done = conversion.convert(
+        detector,
+        path,
+        output,
+        checkpoint_type=checkpoint_type,
+        whatever_fits=pipeline.train_config.load_all_detection_checkpoint_vars,
+        pipeline_text=text_format.MessageToString(pipeline),
+    )
+    click.echo(f'{done.source}, as {done.checkpoint_type!r}:')
+    for line in _report_lines(done.report):
+        click.echo(line)
+    click.echo(f'written: {done.prefix}')
+    anew = len(done.report.missing) + len(done.report.mismatched)
+    if anew:
+        click.echo(f'{anew} variables are freshly initialised: train the model before it is used.')
+
+
+def _to_json(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) -> str:
+    variables = [
+        {
+            'name': variable.name,
+            'shape': list(variable.shape),
+            'dtype': variable.dtype,
+            'parameters': variable.size,
+            'is_weight': variable.is_weight,
+        }
+        for variable in chosen
+    ]
+    content = {
+        'path': path,
+        'description': listing.description,
+        'fine_tune_checkpoint_types': list(listing.types),
+        'parameters': sum(v.size for v in _split(listing.variables)[0]),
+        'variables': variables,
+    }
+    return json.dumps(content, indent=2)
+
+
+def _to_lines(listing: 'Listing', chosen: Sequence['ListedVariable']) -> list[str]:
+    """Tables of what is chosen, and the sums of all."""
+    weights, others = _split(chosen)
+    lines = _table(weights)
+    if others:
+        lines += ['', 'beside the weights:', *_table(others)]
+    lines += ['', listing.description]
+    lines += [f'fine_tune_checkpoint_type: {", ".join(listing.types) or "none"}']
+    weights, others = _split(listing.variables)
+    lines += [f'weights: {_count(weights)} parameters']
+    if others:
+        lines += [f'beside them: {_count(others)} numbers']
+    if len(chosen) < len(listing.variables):
+        lines += [f'listed of all: {_count(chosen)} numbers']
+    return lines
+
+
+def _split(
+    variables: Sequence['ListedVariable'],
+) -> tuple[list['ListedVariable'], list['ListedVariable']]:
+    """Returns the weights, and what is beside them."""
+    weights = [variable for variable in variables if variable.is_weight]
+    return weights, [variable for variable in variables if not variable.is_weight]
+
+
+def _table(variables: Sequence['ListedVariable']) -> list[str]:
+    rows = [(v.name, str(list(v.shape)), v.dtype, f'{v.size:,}') for v in variables]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        f'{name:{widths[0]}}  {shape:{widths[1]}}  {dtype:{widths[2]}}  {size:>{widths[3]}}'
+        for name, shape, dtype, size in rows
+    ]
+
+
+def _count(variables: Sequence['ListedVariable']) -> str:
+    number = len(variables)
+    total = sum(variable.size for variable in variables)
+    return f'{number} variable{"" if number == 1 else "s"}, {total:,}'
+
+
+def _report_lines(report: 'Report') -> list[str]:
+    lines = [f'  restored: {len(report.restored)}']
+    for what, names in (
+        ('of another shape there, freshly initialised', report.mismatched),
+        ('not taken from it, freshly initialised', report.missing),
+        ('in it and not used', report.unused),
+    ):
+        if names:
+            lines.append(f'  {what}: {len(names)}')
+            lines += [f'    {name}' for name in names[:_LISTED]]
+            if len(names) > _LISTED:
+                lines.append(f'    and {len(names) - _LISTED} more')
+    return lines

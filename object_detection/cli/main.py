@@ -17,7 +17,7 @@ COMMANDS = {
     'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',
     'eval': 'Evaluate the checkpoints of a training.',
-    'checkpoint': 'List the variables of a checkpoint or weights file.',
+    'checkpoint': 'List the variables of weights files, or convert them to ours.',
     'export': 'Export a checkpoint as a SavedModel.',
     'predict': 'Detect objects in images with an exported model.',
 }

@@ -12,7 +12,7 @@ from object_detection.export import input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import pipeline_pb2, train_pb2
-from object_detection.training import checkpoints
+from object_detection.training import checkpoints, inference_weights
 
 _logger = logging.getLogger(__name__)
 
@@ -26,7 +26,8 @@ def load_detector(
 
     Args:
       pipeline: the config that the checkpoint was trained with.
-      checkpoint: a directory, of which the newest is taken, or the prefix of one.
+      checkpoint: a directory, of which the newest is taken, or the prefix of one; of ours, or of
+        the TensorFlow Object Detection API.
 
     Raises:
       CheckpointError: if there is none, or it is of another model.
@@ -34,11 +35,8 @@ def load_detector(
     prefix = checkpoints.find(checkpoint)
     detector = model_builder.build(pipeline.model, is_training=False)
     detector.build_variables()
-    checkpoints.restore_model(
-        prefix,
-        detector.named_variables(),
-        averages=pipeline.train_config.optimizer.use_moving_average,
-    )
+    averages = pipeline.train_config.optimizer.use_moving_average
+    inference_weights.restore(detector, prefix, averages=averages)
     return detector
 
 
@@ -73,7 +71,7 @@ def export(
         output_directory,
         input_type=input_type,
         save_checkpoint=lambda directory: checkpoints.save_model(
-            directory, detector.named_variables(), checkpoints.read_step(prefix)
+            directory, detector.named_variables(), inference_weights.read_step(prefix)
         ),
         pipeline_text=text_format.MessageToString(pipeline),
     )

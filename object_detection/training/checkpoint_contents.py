@@ -1,13 +1,13 @@
 """What a checkpoint holds, and how that differs from what a config describes."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 import tensorflow as tf
 
-from object_detection.training.checkpoint_files import open_reader, reading
+from object_detection.training.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 from object_detection.training.errors import CheckpointError
 
-_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'
 _MODEL = 'model/'
@@ -16,12 +16,28 @@ AVERAGES = f'{_OPTIMIZER}average/'
 # How many names an error lists.
 _LISTED = 5
 
+# What programs keep beside the weights of a model, by its name in checkpoints of TensorFlow 2 or 1.
+_NO_WEIGHT = re.compile(
+    r'(^|/)(optimizer|\.OPTIMIZER_SLOT)/'
+    r'|/(Adagrad|Adam|Adam_1|ExponentialMovingAverage|Momentum|RMSProp|RMSProp_1)$'
+    r'|^(beta[12]_power|global_step|learning_rate|loss_scale|save_counter|step)(/|:|$)'
+    rf'|^{_OBJECT_GRAPH}$'
+)
+
 # The optimizer by the names of what it keeps for a variable.
 OPTIMIZERS = {
     frozenset({'momentum'}): 'momentum_optimizer',
     frozenset({'m', 'v'}): 'adam_optimizer',
     frozenset({'rms', 'momentum'}): 'rms_prop_optimizer',
 }
+
+
+def is_weight(name: str) -> bool:
+    """Whether a name in a checkpoint, of any program, is of a model's variable.
+
+    That leaves out what an optimizer keeps, moving averages, counters and TensorFlow's bookkeeping.
+    """
+    return _NO_WEIGHT.search(name) is None
 
 
 def read_shapes(prefix: str) -> dict[str, list[int]]:
@@ -32,9 +48,9 @@ def read_shapes(prefix: str) -> dict[str, list[int]]:
     """
     shapes = open_reader(prefix).get_variable_to_shape_map()
     return {
-        key.removesuffix(_SUFFIX): shape
+        key.removesuffix(VALUE_SUFFIX): shape
         for key, shape in shapes.items()
-        if key.endswith(_SUFFIX) and not key.startswith('save_counter')
+        if key.endswith(VALUE_SUFFIX) and not key.startswith('save_counter')
     }
 
 
@@ -42,7 +58,7 @@ def read_step(prefix: str) -> int:
     """Returns the step that a checkpoint was saved at."""
     check_is_ours(prefix)
     with reading(prefix):
-        return int(open_reader(prefix).get_tensor(f'{_STEP}{_SUFFIX}'))
+        return int(open_reader(prefix).get_tensor(f'{_STEP}{VALUE_SUFFIX}'))
 
 
 def check_is_ours(prefix: str) -> None:
@@ -52,8 +68,8 @@ def check_is_ours(prefix: str) -> None:
       CheckpointError: if it is one.
     """
     keys = open_reader(prefix).get_variable_to_shape_map().keys()
-    names = {key.removesuffix(_SUFFIX) for key in keys if key.endswith(_SUFFIX)}
-    if any(name.startswith((f'{_MODEL}_feature_extractor/', f'{_MODEL}_box')) for name in names):
+    names = {key.removesuffix(VALUE_SUFFIX) for key in keys if key.endswith(VALUE_SUFFIX)}
+    if any(name.startswith((f'{_MODEL}_feature_extractor', f'{_MODEL}_box')) for name in names):
         whose = 'the TensorFlow Object Detection API'
     elif _OBJECT_GRAPH not in keys:
         whose = 'TensorFlow 1'
@@ -61,12 +77,12 @@ def check_is_ours(prefix: str) -> None:
         whose = 'another program'
     else:
         return
-    others = keys - {_OBJECT_GRAPH, f'save_counter{_SUFFIX}'}
+    others = keys - {_OBJECT_GRAPH, f'save_counter{VALUE_SUFFIX}'}
     sample = sorted(others, key=lambda key: (not key.startswith(_MODEL), key))
     raise CheckpointError(
         f'{prefix}: expected a checkpoint with `step` and the variables of a model under '
         f'`{_MODEL}`. Received one of {whose}, which cannot be gone on from; it holds '
-        f'{listing(name.removesuffix(_SUFFIX) for name in sample) or "nothing"}.'
+        f'{listing(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
     )
 
 

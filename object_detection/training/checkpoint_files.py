@@ -19,6 +19,8 @@ from object_detection.config import files
 from object_detection.training.errors import CheckpointError
 
 STATE_FILE = 'checkpoint'
+# Ends the key of a variable's value, in checkpoints of objects.
+VALUE_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _PAUSES = (0.0, 0.05, 0.25)  # seconds before each look at a state file
 _FILE = re.compile(r'(?P<name>ckpt-(?P<number>\d+))\.(index|data-\d{5}-of-\d{5})')
 _DATA = re.compile(r'\.data-\d{5}-of-(?P<count>\d{5})$')

@@ -13,7 +13,7 @@ from object_detection.builders import model_builder
 from object_detection.config import evaluation_rules, files, validation
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import best, checkpoints, following, run_record
+from object_detection.training import best, checkpoints, following, inference_weights, run_record
 from object_detection.training import precision as precisions
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation import PipelineEvaluation, ShowProgress
@@ -236,9 +236,7 @@ class _Job:
         """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
         averages = self._config.optimizer.use_moving_average
         try:
-            return checkpoints.restore_model(
-                prefix, self._detector.named_variables(), averages=averages
-            )
+            return inference_weights.restore(self._detector, prefix, averages=averages)
         except (CheckpointError, tf.errors.NotFoundError):
             # Of the files of a checkpoint, that which `exists` looks for is deleted first.
             if checkpoints.exists(prefix):

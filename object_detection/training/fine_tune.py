@@ -1,23 +1,25 @@
-"""Starts a detector from the weights of a checkpoint, or of a Keras weights file.
+"""Starts a detector from the weights of a checkpoint or of a weights file.
 
 A type says what is taken, as in the reference implementation: 'classification' the backbone,
 'detection' the whole feature extractor (backbone, pyramid, layers over the crops), 'full'
-everything. Unlike there, a changed number of classes starts just the layers concerned anew.
+everything. Unlike there, a changed number of classes starts just the layers concerned anew, and
+the backbone can be taken out of a detector.
 """
 
 import dataclasses
 import logging
 import os
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
+import tensorflow as tf
 
 from object_detection.config import fine_tune_rules
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.training import weight_sources
-from object_detection.training.checkpoint_contents import listing
+from object_detection.training.checkpoint_contents import is_weight, listing
+from object_detection.training.checkpoint_files import VALUE_SUFFIX
 from object_detection.training.errors import CheckpointError
 from object_detection.training.weight_comparison import (
     Comparison,
@@ -29,15 +31,6 @@ from object_detection.training.weight_comparison import (
 from object_detection.training.weight_entry import Entry
 
 _logger = logging.getLogger(__name__)
-
-# Beginnings of the names of what each type takes.
-_SCOPES = {
-    'classification': re.compile(r'backbone/|box_classifier/conv\d'),
-    'detection': re.compile(r'(backbone|fpn|box_classifier)/'),
-    'full': re.compile(''),
-}
-# What a checkpoint holds beside the weights of a model.
-_NO_WEIGHTS = ('optimizer/', 'step')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +70,7 @@ def from_config(
     if not path:
         return None
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    is_checkpoint = not path.endswith(fine_tune_rules.KERAS_SUFFIXES)
+    is_checkpoint = not path.endswith(fine_tune_rules.WEIGHTS_SUFFIXES)
     if model_dir and is_checkpoint and os.path.realpath(folder) == os.path.realpath(model_dir):
         raise CheckpointError(
             'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
@@ -102,9 +95,9 @@ def restore(
     """Assigns the weights of a file, all or, after an error, none; logs what became of which.
 
     Args:
-      detector: with all its variables; in the scope of their tf.distribute strategy.
+      detector: variables that it lacks are made; in the scope of its tf.distribute strategy.
       checkpoint_path: a prefix ('DIR/ckpt-3'), a folder of checkpoints (the newest is taken), or a
-        Keras weights file of a ResNet.
+        weights file; of which kinds, `weight_sources.open_source` says.
       checkpoint_type: 'classification', 'detection' or 'full'; see the module.
       whatever_fits: whether variables that are absent, or have another shape for another reason
         than the number of classes, are started anew rather than an error.
@@ -115,6 +108,8 @@ def restore(
     """
     for problem in fine_tune_rules.check_type(checkpoint_type):
         raise ValueError(problem)
+    if not all(part.built for part in detector.parts().values()):
+        detector.build_variables()  # `predict` alone makes those of the mask head in training only
     variables = detector.named_variables()
     with weight_sources.open_source(checkpoint_path) as source:
         if checkpoint_type not in source.types:
@@ -122,26 +117,23 @@ def restore(
                 f'{checkpoint_path} holds a backbone alone: expected fine_tune_checkpoint_type: '
                 f"'classification'. Received: {checkpoint_type!r}."
             )
-        scope = _SCOPES[checkpoint_type]
-        entries = {k: v for k, v in source.entries(variables).items() if scope.match(k)}
-        wanted = {k: v for k, v in variables.items() if scope.match(k)}
+        scope = _scope(checkpoint_type, detector)
+        entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
+        wanted = {k: v for k, v in variables.items() if k.startswith(scope)}
         found = compare(wanted, entries, detector.num_classes)
         check_backbones(wanted, entries, checkpoint_path)
         if not whatever_fits:
             check(found, wanted, entries, checkpoint_path, checkpoint_type)
         if not found.restored:
             raise CheckpointError(f'{checkpoint_path} holds no variable that fits the model.')
-        arrays = {name: _read(name, entries[name], checkpoint_path) for name in found.restored}
-        # Only now, when nothing can fail any more.
-        for name, array in arrays.items():
-            variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
+        assign({k: variables[k] for k in found.restored}, entries, checkpoint_path)
         report = _report(found, variables, entries, source.shapes)
     _log(report, f"{source.description} ('{checkpoint_type}')", variables)
     if found.of_classes:
         _logger.info(
             'num_classes is %d, and %d there; started anew: %s',
             detector.num_classes,
-            num_classes_of(entries),
+            num_classes_of(wanted, entries, detector.num_classes),
             _by_layer(found.of_classes, variables),
         )
     if found.reshaped:
@@ -149,6 +141,34 @@ def restore(
             'of another shape there; started anew: %s', _by_layer(found.reshaped, variables)
         )
     return report
+
+
+def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], path: str) -> None:
+    """Assigns values of a file, all or, after an error, none.
+
+    Args:
+      variables: by name.
+      entries: of the file, by the same names and more, of the same shapes.
+      path: of the file, for errors.
+
+    Raises:
+      CheckpointError: if it is damaged.
+    """
+    arrays = {name: _read(name, entries[name], path) for name in variables}
+    # Only now, when nothing can fail any more.
+    for name, array in arrays.items():
+        variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
+
+
+def _scope(checkpoint_type: str, detector: DetectionModel) -> tuple[str, ...]:
+    """Beginnings of the names of what a type takes."""
+    if checkpoint_type == 'full':
+        return ('',)
+    if checkpoint_type == 'detection':
+        return ('backbone/', 'fpn/', 'box_classifier/')
+    # The last stages of a backbone without a pyramid run on crops.
+    has_pyramid = any(name.startswith('fpn/') for name in detector.named_variables())
+    return ('backbone/',) if has_pyramid else ('backbone/', 'box_classifier/')
 
 
 def _report(
@@ -162,7 +182,7 @@ def _report(
     return Report(
         restored=found.restored,
         missing=sorted(set(variables) - set(found.restored) - set(mismatched)),
-        unused=[k for k in names_in_file if k not in used and not k.startswith(_NO_WEIGHTS)],
+        unused=[k for k in names_in_file if k not in used and is_weight(k)],
         mismatched=mismatched,
     )
 
@@ -189,6 +209,7 @@ def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
     """Lists names by layer, or by part where all of `all_names` in that part are among them."""
     parts = {name.split('/')[0] for name in all_names}
     parts -= {name.split('/')[0] for name in set(all_names) - set(names)}
+    names = [name.removesuffix(VALUE_SUFFIX) for name in names]
     groups = (
         name.split('/')[0] if name.split('/')[0] in parts else name.rpartition('/')[0]
         for name in sorted(names)

@@ -34,19 +34,21 @@ def place(layer_path: str, names: Collection[str]) -> str:
     return next((name for name in candidates if name in names), candidates[0])
 
 
-def bottleneck_layers(num_convolutions: int) -> Iterator[str]:
-    """Yields the layers of a bottleneck ResNet in the order that Keras numbers them in.
+def bottleneck_layers(num_convolutions: int, *, shortcut_first: bool = False) -> Iterator[str]:
+    """Yields the layers of a bottleneck ResNet in the order that they are numbered in.
 
     Args:
       num_convolutions: of the whole network; nothing is yielded where no ResNet has so many.
+      shortcut_first: whether a stage begins with its shortcut; in Keras it is the third.
     """
+    first_block = (0, 1, 2, 3) if shortcut_first else (1, 2, 0, 3)
     for (blocks, has_bottlenecks), _ in _DEPTHS.items():
         # Three a block, a shortcut a stage, and the first one.
         if has_bottlenecks and 3 * sum(blocks) + len(blocks) + 1 == num_convolutions:
             yield 'conv1'
             for stage, count in enumerate(blocks, start=2):
                 for block in range(1, count + 1):
-                    order = (1, 2, 0, 3) if block == 1 else (1, 2, 3)
+                    order = first_block if block == 1 else (1, 2, 3)
                     yield from (f'conv{stage}_block{block}_{i}' for i in order)
 
 

@@ -23,7 +23,7 @@ _ADVICE = {
         "fine_tune_checkpoint_type: 'detection' takes the feature extractor alone, " + _TOLERANCE
     ),
 }
-# Layer -> how many outputs belong to no class; the number of others is a multiple of K.
+# Layer -> how many classes it has outputs for beside the K.
 _CLASS_LAYERS = {
     'box_head/classes': 1,
     'box_head/classes_bn': 1,
@@ -32,7 +32,7 @@ _CLASS_LAYERS = {
 }
 # An automatic depth of its convolutions depends on K, too.
 _MASK_HEAD = 'mask_head/'
-_CLASS_BIAS = 'box_head/classes/bias'
+_CLASS_KERNEL = 'box_head/classes/kernel'
 
 
 class Comparison(NamedTuple):
@@ -65,7 +65,7 @@ def compare(
     """
     shared = sorted(variables.keys() & entries.keys())
     other_shape = [name for name in shared if entries[name].shape != _shape(variables[name])]
-    their_classes = num_classes_of(entries)
+    their_classes = num_classes_of(variables, entries, num_classes)
     of_classes = [
         name
         for name in other_shape
@@ -96,7 +96,7 @@ def _depends_on_classes(
     return (
         background is not None
         and shape[:-1] == other_shape[:-1]
-        and (shape[-1] - background) * other_classes == (other_shape[-1] - background) * classes
+        and shape[-1] * (other_classes + background) == other_shape[-1] * (classes + background)
     )
 
 
@@ -105,9 +105,18 @@ def _layer(name: str) -> str:
     return name.rpartition('/')[0].removesuffix('_bn').removesuffix('_conv')
 
 
-def num_classes_of(entries: Mapping[str, Entry]) -> int | None:
-    """Returns K of the detector that a file holds; None if it has no head for classes."""
-    return entries[_CLASS_BIAS].shape[-1] - 1 if _CLASS_BIAS in entries else None
+def num_classes_of(
+    variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], num_classes: int
+) -> int | None:
+    """Returns K of the detector that a file holds; None if it has no head for classes.
+
+    Arguments as of `compare`.
+    """
+    if _CLASS_KERNEL not in variables or _CLASS_KERNEL not in entries:
+        return None
+    # One, or with R-FCN a map for each bin.
+    outputs_per_class = variables[_CLASS_KERNEL].shape[-1] // (num_classes + 1)
+    return entries[_CLASS_KERNEL].shape[-1] // outputs_per_class - 1
 
 
 def check_backbones(here: Iterable[str], there: Iterable[str], path: str) -> None:
@@ -137,15 +146,17 @@ def check(
       CheckpointError: listing names, shapes and what to do.
     """
     reshaped = [
-        f'{name} ({list(entries[name].shape)} there, {list(_shape(variables[name]))} in the model)'
+        f'{name} ({_key(name, entries)}{list(entries[name].shape)} there, '
+        f'{list(_shape(variables[name]))} in the model)'
         for name in found.reshaped
     ]
+    extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
         f'{what}: {listing(names)}'
         for what, names in (
             ('of another shape', reshaped),
             ('not in it', found.absent),
-            ('only in it', found.extra),
+            ('only in it', extra),
         )
         if names
     ]
@@ -154,6 +165,12 @@ def check(
             f'{path} does not fit the model; variables {"; ".join(problems)}. '
             f'{_ADVICE[checkpoint_type]}'
         )
+
+
+def _key(name: str, entries: Mapping[str, Entry]) -> str:
+    """What the file calls a variable, if that is another name, to be followed by its shape."""
+    key = entries[name].keys[0]
+    return '' if key.endswith(name.partition('/')[2]) else f'{key}: '
 
 
 def _shape(variable: tf.Variable) -> tuple[int, ...]:

@@ -1,24 +1,37 @@
-"""Files that weights are taken from, under one interface; `open_source` looks which one it is.
+"""Files that weights are taken from, under one interface; `recognize` tells which one it is.
 
 A source is a context manager with `description`, `types` (of `fine_tune_checkpoint_type` that it
-can serve), `shapes` (all its variables by their names in the file) and `entries(names)`: what it
-holds for a detector with variables of these names.
+can serve), `shapes` (all its variables by their names in the file) and `entries(detector)`: what it
+holds for a detector, by the detector's names.
 """
 
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Protocol, Self
 
-import numpy as np
 import tensorflow as tf
 
 from object_detection.config.fine_tune_rules import CHECKPOINT_TYPES
-from object_detection.training import checkpoint_files, checkpoints, resnet_names
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import (
+    checkpoint_files,
+    checkpoints,
+    foreign_checkpoints,
+    foreign_names,
+    named_arrays,
+    reference_checkpoints,
+    resnet_names,
+)
 from object_detection.training.checkpoint_contents import AVERAGES, check_is_ours
+from object_detection.training.checkpoint_files import VALUE_SUFFIX
 from object_detection.training.errors import CheckpointError
 from object_detection.training.keras_weights import KerasWeights, is_hdf5
+from object_detection.training.named_arrays import CheckpointArrays, NpzArrays
 from object_detection.training.weight_entry import Entry
 
-_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
+# An open file, whatever its names are: `path`, `shapes` and `dtypes` by name, `close()`.
+Arrays = CheckpointArrays | KerasWeights | NpzArrays
+
 _MODEL = 'model/'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
 
@@ -34,7 +47,7 @@ class WeightSource(Protocol):
 
     def __exit__(self, *_: object) -> None: ...
 
-    def entries(self, names: Collection[str]) -> dict[str, Entry]: ...
+    def entries(self, detector: DetectionModel) -> dict[str, Entry]: ...
 
 
 class OwnCheckpoint:
@@ -42,67 +55,99 @@ class OwnCheckpoint:
 
     Of variables that have a moving average the average is taken: it is what was evaluated and
     exported.
-
-    Raises:
-      CheckpointError: if it is absent or damaged.
     """
 
     types = CHECKPOINT_TYPES
 
-    def __init__(self, prefix: str):
-        self._prefix = prefix
-        self._reader = checkpoint_files.open_reader(prefix)
+    def __init__(self, arrays: CheckpointArrays):
+        self._arrays = arrays
         self.shapes: Mapping[str, tuple[int, ...]] = {
-            key.removesuffix(_SUFFIX): tuple(shape)
-            for key, shape in sorted(self._reader.get_variable_to_shape_map().items())
+            key.removesuffix(VALUE_SUFFIX): shape
+            for key, shape in sorted(arrays.shapes.items())
             if not key.startswith(_BESIDE_VARIABLES)
         }
         averaged = any(name.startswith(AVERAGES) for name in self.shapes)
-        self.description = f'checkpoint {prefix}{", its moving averages" if averaged else ""}'
+        self.description = f'checkpoint {arrays.path}{", its moving averages" if averaged else ""}'
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._arrays.close()
 
-    def entries(self, names: Collection[str]) -> dict[str, Entry]:
+    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
         """Returns what the checkpoint holds for a detector, by the detector's names.
 
         Raises:
           CheckpointError: if it was written by another program.
         """
-        check_is_ours(self._prefix)
+        check_is_ours(self._arrays.path)
+        names = detector.named_variables()
         own = [name.removeprefix(_MODEL) for name in self.shapes if name.startswith(_MODEL)]
         return {_placed(name, names): self._entry(name) for name in own}
 
     def _entry(self, name: str) -> Entry:
         keys = [key for key in (f'{AVERAGES}{name}', f'{_MODEL}{name}') if key in self.shapes]
-        return Entry(tuple(keys), self.shapes[keys[0]], lambda: self._read(keys[0]))
-
-    def _read(self, key: str) -> np.ndarray:
-        with checkpoint_files.reading(self._prefix):
-            return self._reader.get_tensor(key + _SUFFIX)
+        return Entry(
+            tuple(keys), self.shapes[keys[0]], lambda: self._arrays.read(keys[0] + VALUE_SUFFIX)
+        )
 
 
 def open_source(path: str) -> WeightSource:
     """Opens the file, or the newest checkpoint of a folder, that a path names.
 
+    Of which kind it is, its content says.
+
     Raises:
       CheckpointError: if there is none, or none of a kind that is known.
     """
+    with contextlib.ExitStack() as after_failure:
+        arrays = after_failure.enter_context(contextlib.closing(open_arrays(path)))
+        source = recognize(arrays)
+        after_failure.pop_all()
+    return source
+
+
+def open_arrays(path: str) -> Arrays:
+    """Opens what `open_source` does, whatever names are in it.
+
+    Raises:
+      CheckpointError: if there is none, or it is damaged or no file of weights.
+    """
     path = path.removesuffix('.index')
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-    if is_file and not checkpoint_files.exists(path):
-        with tf.io.gfile.GFile(path, 'rb') as file:
-            head = file.read(16)
-        if is_hdf5(head):
-            return KerasWeights(path)
-        raise CheckpointError(
-            f'{path}: expected the prefix of a checkpoint, such as DIR/ckpt-3, a folder of them, '
-            f'or a Keras weights file (.h5). Received: a file of another kind, beginning {head!r}.'
-        )
-    return OwnCheckpoint(checkpoints.find(path))
+    if not is_file or checkpoint_files.exists(path):
+        return CheckpointArrays(checkpoints.find(path))
+    with tf.io.gfile.GFile(path, 'rb') as file:
+        head = file.read(16)
+    if is_hdf5(head):
+        return KerasWeights(path)
+    if named_arrays.is_npz(head):
+        return NpzArrays(path)
+    if named_arrays.is_single_file_checkpoint(path):
+        return CheckpointArrays(path)
+    raise CheckpointError(
+        f'{path}: expected the prefix of a checkpoint, such as DIR/ckpt-3, a folder of them, a '
+        'Keras weights file (.h5) or a NumPy archive (.npz). Received: a file of another kind, '
+        f'beginning {head!r}.'
+    )
+
+
+def recognize(arrays: Arrays) -> WeightSource:
+    """Returns the source of weights that an open file is; it closes the file.
+
+    Raises:
+      CheckpointError: if the names in it are of no kind that is known.
+    """
+    if isinstance(arrays, KerasWeights):
+        return arrays
+    if isinstance(arrays, NpzArrays):
+        return foreign_checkpoints.recognize(arrays, (foreign_names.TENSORPACK,))
+    if reference_checkpoints.is_reference(arrays.shapes):
+        return reference_checkpoints.ReferenceCheckpoint(arrays)
+    if any(key.endswith(VALUE_SUFFIX) for key in arrays.shapes):
+        return OwnCheckpoint(arrays)
+    return foreign_checkpoints.recognize(arrays, foreign_names.NAME_BASED)
 
 
 def _placed(name: str, names: Collection[str]) -> str:

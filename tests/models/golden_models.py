@@ -4,7 +4,7 @@ import functools
 import importlib.util
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -17,14 +17,9 @@ from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2, pipeline_pb2
+from object_detection.training import reference_names
 
 GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
-
-# Parts of the reference's checkpoint keys.
-_PROPOSALS = '_feature_extractor_for_proposal_features'
-_BOX_CLASSIFIER = '_feature_extractor_for_box_classifier_features/layer_with_weights-{}'
-_RPN = '_first_stage_box_predictor/_prediction_heads'
-_SECOND_STAGE = '_mask_rcnn_box_predictor'
 
 
 class GoldenModel:
@@ -62,22 +57,26 @@ class GoldenModel:
         resized = tf.compat.v1.image.resize(images.astype(np.float32), target)
         return tf.image.pad_to_bounding_box(resized, 0, 0, size, size).numpy()
 
-    def fill(self, layers: Sequence[keras.layers.Layer], prefix: str) -> None:
-        """Gives `layers` the reference's weights.
+    def fill(self, parts: Mapping[str, keras.layers.Layer]) -> None:
+        """Gives the layers, all built, the reference's weights.
 
         Args:
-          layers: as many as there are keys that match.
-          prefix: of their checkpoint keys, with `{}` for the index in `layers`.
+          parts: of a detector, by their names there (`DetectionModel.parts`).
         """
         recipe = _recipe()
-        for i, layer in enumerate(layers):
-            for variable in layer.variables:
-                key = f'model/{prefix.format(i)}/{variable.name}{recipe.SUFFIX}'
-                shape = self._shapes[key]
-                assert tuple(variable.shape) == shape, (key, variable.path)
-                variable.assign(recipe.weight(key, shape, self.facts['recipe']['s']))
-                self.unused.discard(key)
-                self.keys[variable.path] = key
+        variables = {
+            f'{part}/{variable.path.removeprefix(layer.name + "/")}': variable
+            for part, layer in parts.items()
+            for variable in layer.weights
+        }
+        keys = reference_names.match(variables, self._shapes)
+        assert keys.keys() == variables.keys()
+        for name, key in keys.items():
+            assert tuple(variables[name].shape) == self._shapes[key], (key, name)
+            weight = recipe.weight(key, self._shapes[key], self.facts['recipe']['s'])
+            variables[name].assign(weight)
+            self.unused.discard(key)
+            self.keys[variables[name].path] = key
 
     def check(self, name: str, ours: tf.Tensor, *, tolerance: float = 5e-5) -> None:
         """Asserts that `ours` is the recorded tensor, relative to that tensor's own spread."""
@@ -96,62 +95,26 @@ class GoldenModel:
 
 
 def fill_proposal_layers(golden: GoldenModel, extractor: FeatureExtractor) -> None:
-    """Fills the backbone and, where there is one, the pyramid of a ResNet-50."""
-    layers = '/layer_with_weights-{}'
-    if extractor.pyramid is None:
-        golden.fill(layers_with_weights(extractor.backbone), _PROPOSALS + layers)
-        return
-    golden.fill(
-        layers_with_weights(extractor.backbone), f'{_PROPOSALS}/classification_backbone{layers}'
-    )
-    layer = extractor.pyramid.get_layer
-    generator = _PROPOSALS + '/fpn_features_generator'
-    golden.fill([layer('projection_5')], generator + '/top_layers/{}')
-    for i, level in enumerate((4, 3, 2)):
-        golden.fill([layer(f'projection_{level}')], f'{generator}/residual_blocks/{i}/{{}}')
-        smoothing = [layer(f'smoothing_{level}'), layer(f'smoothing_{level}_bn')]
-        golden.fill(smoothing, f'{generator}/conv_layers/{i}/{{}}')
-    golden.fill(
-        [layer('coarse_6'), layer('coarse_6_bn')], _PROPOSALS + '/coarse_feature_layers/0/{}'
-    )
+    """Fills the backbone and, where there is one, the pyramid."""
+    parts = extractor.parts()
+    golden.fill({name: part for name, part in parts.items() if name != 'box_classifier'})
 
 
 def fill_box_classifier(golden: GoldenModel, extractor: FeatureExtractor) -> None:
-    """Fills the layers, already built, between crops and the box head."""
-    classifier = extractor.box_classifier
-    if extractor.pyramid is None:
-        layers = layers_with_weights(classifier)
-    else:
-        layers = [classifier._first, classifier._norm, classifier._second]
-    golden.fill(layers, _BOX_CLASSIFIER)
+    """Fills the layers, already built, between crops and the box head, and those before."""
+    golden.fill(extractor.parts())
 
 
 def fill_rpn_head(golden: GoldenModel, head: RpnHead) -> None:
-    golden.fill([head._conv], '_first_stage_box_predictor_first_conv/layer_with_weights-{}')
-    golden.fill(head._box_heads, _RPN + '/box_encodings/{}/_box_encoder_layers/0')
-    golden.fill(
-        head._class_heads, _RPN + '/class_predictions_with_background/{}/_class_predictor_layers/0'
-    )
+    golden.fill({'rpn': head})
 
 
 def fill_box_head(golden: GoldenModel, head: BoxHead) -> None:
-    # The reference's lists start with a layer without weights.
-    golden.fill([head._box_dense], _SECOND_STAGE + '/_box_prediction_head/_box_encoder_layers/1')
-    golden.fill(
-        [head._class_dense], _SECOND_STAGE + '/_class_prediction_head/_class_predictor_layers/1'
-    )
+    golden.fill({'box_head': head})
 
 
 def fill_mask_head(golden: GoldenModel, head: MaskHead) -> None:
-    golden.fill(
-        [head._convs[0], head._activation, head._activation, head._last],
-        _SECOND_STAGE + '/_third_stage_heads/mask_predictions/_mask_predictor_layers/{}',
-    )
-
-
-def layers_with_weights(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers as the reference's checkpoints count them."""
-    return [layer for layer in model.layers if layer.variables]
+    golden.fill({'mask_head': head})
 
 
 def crop(features: np.ndarray, boxes: np.ndarray, size: int) -> np.ndarray:

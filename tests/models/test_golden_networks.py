@@ -1,6 +1,7 @@
 """Backbone, pyramid and heads give the reference's numbers with the reference's weights."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from object_detection.builders import (
@@ -9,7 +10,7 @@ from object_detection.builders import (
     hyperparams_builder,
 )
 from object_detection.core import roi_align
-from object_detection.models.feature_extractors import FeatureExtractor
+from object_detection.models.feature_extractor import FeatureExtractor
 from object_detection.predictors.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,
@@ -26,7 +27,7 @@ def test_resnet50_fpn():
     golden = GoldenModel('faster_rcnn_resnet50_v1_fpn_640x640')
     extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
     fill_proposal_layers(golden, extractor)
-    maps = _check_proposals(golden, extractor)
+    maps = _check_proposals(golden, extractor, golden.images())
 
     boxes = golden.arrays['predict/proposal_boxes_normalized']
     levels = roi_align.fpn_levels(tf.constant(boxes), 256, 256, len(maps)).numpy()
@@ -54,7 +55,7 @@ def test_resnet50_with_masks():
     extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=False)
     fill_proposal_layers(golden, extractor)
     fill_box_classifier(golden, extractor)
-    (features,) = _check_proposals(golden, extractor)
+    (features,) = _check_proposals(golden, extractor, golden.images())
 
     def box_features(boxes):
         size = golden.config.initial_crop_size
@@ -72,8 +73,30 @@ def test_resnet50_with_masks():
     assert not golden.unused
 
 
-def _check_proposals(golden: GoldenModel, extractor: FeatureExtractor) -> list[tf.Tensor]:
-    images = extractor.normalize(tf.constant(golden.images()))
+@pytest.mark.slow
+def test_inception_resnet_v2():
+    golden = GoldenModel('mask_rcnn_inception_resnet_v2_1024x1024')
+    extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)
+    fill_proposal_layers(golden, extractor)
+    fill_box_classifier(golden, extractor)
+    images = tf.compat.v1.image.resize(golden.arrays['images'].astype(np.float32), [256, 256])
+    (features,) = _check_proposals(golden, extractor, images)
+    boxes = golden.arrays['predict/proposal_boxes_normalized']
+    crops = [crop(features[i].numpy(), boxes[i], golden.config.initial_crop_size) for i in range(2)]
+    _check_box_head(golden, extractor.box_classifier_features(np.concatenate(crops)))
+
+    assert {key.split('/')[2] for key in golden.unused} == {'_third_stage_heads'}
+    assert not extractor.losses
+    trainable = {golden.keys[variable.path] for variable in extractor.trainable_variables}
+    assert trainable == {
+        key for key in golden.facts['trainable_keys'] if '_feature_extractor' in key
+    }
+
+
+def _check_proposals(
+    golden: GoldenModel, extractor: FeatureExtractor, images: np.ndarray | tf.Tensor
+) -> list[tf.Tensor]:
+    images = extractor.normalize(tf.convert_to_tensor(images))
     golden.check('preprocess/inputs', images)
     maps = extractor.proposal_features(images)
     for i, level in enumerate(maps):

@@ -149,3 +149,21 @@ def test_weights_stand_in_where_there_are_no_averages(tmp_path, caplog):
 def test_names_are_listed_up_to_a_number():
     assert checkpoint_contents.listing('abc') == 'a, b, c'
     assert checkpoint_contents.listing('abcdefg') == 'a, b, c, d, e and 2 more'
+
+
+@pytest.mark.parametrize(
+    ('name', 'is_weight'),
+    [
+        ('model/backbone/conv1_conv/kernel', True),
+        ('resnet_v1_50/conv1/BatchNorm/moving_mean', True),
+        ('conv0/bn/mean/EMA', True),
+        ('optimizer/momentum/backbone/conv1_conv/kernel', False),
+        ('model/_box/kernel/.OPTIMIZER_SLOT/optimizer/momentum/.ATTRIBUTES/VARIABLE_VALUE', False),
+        ('resnet_v1_50/conv1/weights/Momentum', False),
+        ('global_step', False),
+        ('step/.ATTRIBUTES/VARIABLE_VALUE', False),
+        ('_CHECKPOINTABLE_OBJECT_GRAPH', False),
+    ],
+)
+def test_weights_are_told_from_what_is_beside_them(name, is_weight):
+    assert checkpoint_contents.is_weight(name) == is_weight

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.builders import model_builder
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training import checkpoints, fine_tune
 from object_detection.training.errors import CheckpointError
-from tests.tiny_models import tiny_detector
+from tests.tiny_models import tiny_detector, tiny_pipeline
+from tests.training.fake_detectors import VariablesDetector
 
 HEADS = {
     'box_head/box_codes/bias',
@@ -21,37 +23,26 @@ HEADS = {
 MASKS = {'mask_head/masks/bias', 'mask_head/masks/kernel'}
 
 
-class Detector:
+def weights(value=0.0, *, num_classes=4, mask_depth=8, blocks=2, masks=True):
     """The variables of a small detector alone, filled with one number."""
-
-    name = 'detector'
-
-    def __init__(self, value=0.0, *, num_classes=4, mask_depth=8, blocks=2, masks=True):
-        self.num_classes = num_classes
-        shapes = {
-            'backbone/conv1_conv/kernel': (7, 7, 3, 4),
-            **{f'backbone/conv2_block{i}_2_conv/kernel': (3, 4) for i in range(1, blocks + 1)},
-            'fpn/top/kernel': (4, 4),
-            'box_classifier/dense_1/kernel': (4, 4),
-            'rpn/conv/kernel': (4, 4),
-            'box_head/classes/kernel': (4, num_classes + 1),
-            'box_head/classes/bias': (num_classes + 1,),
-            'box_head/box_codes/kernel': (4, 4 * num_classes),
-            'box_head/box_codes/bias': (4 * num_classes,),
+    shapes = {
+        'backbone/conv1_conv/kernel': (7, 7, 3, 4),
+        **{f'backbone/conv2_block{i}_2_conv/kernel': (3, 4) for i in range(1, blocks + 1)},
+        'fpn/top/kernel': (4, 4),
+        'box_classifier/dense_1/kernel': (4, 4),
+        'rpn/conv/kernel': (4, 4),
+        'box_head/classes/kernel': (4, num_classes + 1),
+        'box_head/classes/bias': (num_classes + 1,),
+        'box_head/box_codes/kernel': (4, 4 * num_classes),
+        'box_head/box_codes/bias': (4 * num_classes,),
+    }
+    if masks:
+        shapes |= {
+            'mask_head/conv_1/kernel': (3, 3, 4, mask_depth),
+            'mask_head/masks/kernel': (3, 3, mask_depth, num_classes),
+            'mask_head/masks/bias': (num_classes,),
         }
-        if masks:
-            shapes |= {
-                'mask_head/conv_1/kernel': (3, 3, 4, mask_depth),
-                'mask_head/masks/kernel': (3, 3, mask_depth, num_classes),
-                'mask_head/masks/bias': (num_classes,),
-            }
-        self.variables = {name: tf.Variable(tf.fill(s, value)) for name, s in shapes.items()}
-
-    def named_variables(self):
-        return self.variables
-
-    def values(self):
-        return {name: variable.numpy().flat[0] for name, variable in self.variables.items()}
+    return VariablesDetector(shapes, num_classes=num_classes, value=value)
 
 
 def save(folder, detector) -> str:
@@ -59,9 +50,9 @@ def save(folder, detector) -> str:
 
 
 def test_a_detector_is_restored_exactly_and_from_a_folder(tmp_path):
-    source = Detector(1.0)
+    source = weights(1.0)
     save(tmp_path, source)
-    target = Detector()
+    target = weights()
     report = fine_tune.restore(target, str(tmp_path))
     assert set(target.values().values()) == {1.0}
     assert report.restored == sorted(source.variables)
@@ -77,8 +68,8 @@ def test_a_detector_is_restored_exactly_and_from_a_folder(tmp_path):
     ],
 )
 def test_what_a_type_takes_with_another_number_of_classes(tmp_path, checkpoint_type, parts):
-    prefix = save(tmp_path, Detector(1.0, num_classes=7))
-    target = Detector()
+    prefix = save(tmp_path, weights(1.0, num_classes=7))
+    target = weights()
     report = fine_tune.restore(target, prefix, checkpoint_type)
     assert {name.split('/')[0] for name in report.restored} - {'mask_head'} == parts
     values = target.values()
@@ -88,7 +79,7 @@ def test_what_a_type_takes_with_another_number_of_classes(tmp_path, checkpoint_t
 
 def test_only_the_heads_concerned_start_anew_and_one_line_says_so(tmp_path, caplog):
     with caplog.at_level(logging.INFO, 'object_detection'):
-        report = fine_tune.restore(Detector(), save(tmp_path, Detector(1.0, num_classes=1)))
+        report = fine_tune.restore(weights(), save(tmp_path, weights(1.0, num_classes=1)))
     assert set(report.mismatched) == HEADS | MASKS
     assert report.missing == []
     assert report.unused == sorted(f'model/{name}' for name in HEADS | MASKS)
@@ -119,16 +110,16 @@ def assert_refused(target, path, *texts, **options):
 
 
 def test_what_the_classes_do_not_explain_is_an_error(tmp_path):
-    prefix = save(tmp_path, Detector(1.0, mask_depth=16))
+    prefix = save(tmp_path, weights(1.0, mask_depth=16))
     shapes = 'mask_head/conv_1/kernel ([3, 3, 4, 16] there, [3, 3, 4, 8] in the model)'
-    assert_refused(Detector(), prefix, 'of another shape', shapes, 'load_all_detection')
-    fine_tune.restore(Detector(), prefix, 'detection')
+    assert_refused(weights(), prefix, 'of another shape', shapes, 'load_all_detection')
+    fine_tune.restore(weights(), prefix, 'detection')
 
 
 def test_whatever_fits_is_taken_where_that_is_asked_for(tmp_path):
-    prefix = save(tmp_path, Detector(1.0, masks=False))
-    assert_refused(Detector(), prefix, 'not in it: mask_head/conv_1/kernel')
-    target = Detector()
+    prefix = save(tmp_path, weights(1.0, masks=False))
+    assert_refused(weights(), prefix, 'not in it: mask_head/conv_1/kernel')
+    target = weights()
     report = fine_tune.restore(target, prefix, whatever_fits=True)
     assert report.missing == ['mask_head/conv_1/kernel', *sorted(MASKS)]
     assert target.values()['rpn/conv/kernel'] == 1.0
@@ -136,19 +127,19 @@ def test_whatever_fits_is_taken_where_that_is_asked_for(tmp_path):
 
 
 def test_another_backbone_is_refused_in_any_case(tmp_path):
-    prefix = save(tmp_path, Detector(1.0, blocks=3))
+    prefix = save(tmp_path, weights(1.0, blocks=3))
     for options in ({'checkpoint_type': 'classification'}, {'whatever_fits': True}):
-        assert_refused(Detector(), prefix, 'of 2 basic blocks. Received: a ResNet of 3', **options)
+        assert_refused(weights(), prefix, 'of 2 basic blocks. Received: a ResNet of 3', **options)
 
 
 def test_a_norm_that_the_model_lacks_is_not_dropped(tmp_path):
-    source = Detector(1.0)
+    source = weights(1.0)
     source.variables['backbone/conv1_bn/gamma'] = tf.Variable(tf.ones([4]))
-    assert_refused(Detector(), save(tmp_path, source), 'only in it: backbone/conv1_bn/gamma')
+    assert_refused(weights(), save(tmp_path, source), 'only in it: backbone/conv1_bn/gamma')
 
 
 def test_averages_go_before_the_weights_of_the_last_step(tmp_path):
-    model = Detector(1.0)
+    model = weights(1.0)
     averages = {'rpn/conv/kernel': tf.Variable(tf.fill([4, 4], 2.0))}
     prefix = checkpoints.Checkpoints(
         str(tmp_path),
@@ -156,34 +147,34 @@ def test_averages_go_before_the_weights_of_the_last_step(tmp_path):
         optimizer={'average': averages},
         step=tf.Variable(0, dtype=tf.int64),
     ).save()
-    target = Detector()
+    target = weights()
     report = fine_tune.restore(target, prefix)
     assert target.values() == model.values() | {'rpn/conv/kernel': 2.0}
     assert report.unused == []
 
 
 def test_damaged_and_foreign_files_change_nothing(tmp_path):
-    prefix = save(tmp_path / 'own', Detector(1.0))
+    prefix = save(tmp_path / 'own', weights(1.0))
     data = tmp_path / 'own' / 'ckpt-0.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:1000])
-    assert_refused(Detector(), prefix, 'damaged')
-    assert_refused(Detector(), tmp_path / 'absent', 'absent')
+    assert_refused(weights(), prefix, 'damaged')
+    assert_refused(weights(), tmp_path / 'absent', 'absent')
     (tmp_path / 'notes.txt').write_text('weights are elsewhere')
-    assert_refused(Detector(), tmp_path / 'notes.txt', 'expected the prefix of a checkpoint')
+    assert_refused(weights(), tmp_path / 'notes.txt', 'expected the prefix of a checkpoint')
     foreign = tf.train.Checkpoint(net=tf.Variable(1.0)).save(str(tmp_path / 'foreign' / 'ckpt'))
-    assert_refused(Detector(), foreign, 'another program')
+    assert_refused(weights(), foreign, 'another program')
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path):
-    broken = Detector(1.0)
+    broken = weights(1.0)
     broken.variables['fpn/top/kernel'].assign(tf.fill([4, 4], np.nan))
-    assert_refused(Detector(), save(tmp_path, broken), 'NaN or infinity in fpn/top/kernel')
+    assert_refused(weights(), save(tmp_path, broken), 'NaN or infinity in fpn/top/kernel')
 
 
 def test_replicated_and_frozen_variables(tmp_path):
-    prefix = save(tmp_path, Detector(1.0))
+    prefix = save(tmp_path, weights(1.0))
     with tf.distribute.MirroredStrategy(['CPU:0']).scope():
-        target = Detector()
+        target = weights()
         target.variables['fpn/top/kernel'] = tf.Variable(tf.zeros([4, 4]), trainable=False)
         fine_tune.restore(target, prefix)
     assert set(target.values().values()) == {1.0}
@@ -199,14 +190,40 @@ def test_replicated_and_frozen_variables(tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_config_asks_for(tmp_path, options, parts):
-    prefix = save(tmp_path, Detector(1.0, masks=False))
+    prefix = save(tmp_path, weights(1.0, masks=False))
     config = TrainConfig(fine_tune_checkpoint=prefix, **options)
-    report = fine_tune.from_config(Detector(), config)
+    report = fine_tune.from_config(weights(), config)
     assert {name.split('/')[0] for name in report.restored} == parts
 
 
 def test_a_config_without_a_checkpoint_and_one_with_that_of_its_own_run(tmp_path):
-    assert fine_tune.from_config(Detector(), TrainConfig()) is None
-    config = TrainConfig(fine_tune_checkpoint=save(tmp_path, Detector()))
+    assert fine_tune.from_config(weights(), TrainConfig()) is None
+    config = TrainConfig(fine_tune_checkpoint=save(tmp_path, weights()))
     with pytest.raises(CheckpointError, match='outside model_dir'):
-        fine_tune.from_config(Detector(), config, os.path.join(tmp_path, '.'))
+        fine_tune.from_config(weights(), config, os.path.join(tmp_path, '.'))
+
+
+def test_variables_that_are_not_there_yet_are_made(tmp_path):
+    """A detector that has only predicted has no mask head."""
+    source = tiny_detector(seed=1)
+    target = model_builder.build(tiny_pipeline().model)
+    target.predict(tf.zeros([1, 64, 64, 3]), tf.constant([[64, 64, 3]]))
+    assert 'mask_head/masks/kernel' not in target.named_variables()
+    report = fine_tune.restore(target, save(tmp_path, source))
+    assert report.restored == sorted(source.named_variables())
+
+
+def test_score_maps_of_bins_depend_on_the_classes(tmp_path):
+    """R-FCN has a map for each bin and class."""
+
+    def detector(value, num_classes):
+        detector = weights(value, num_classes=num_classes, masks=False)
+        for name, outputs in (('classes', num_classes + 1), ('box_codes', 4 * num_classes)):
+            for kind, shape in (('kernel', (1, 1, 4)), ('bias', ())):
+                maps = tf.fill((*shape, 9 * outputs), value)
+                detector.variables[f'box_head/{name}/{kind}'] = tf.Variable(maps)
+        return detector
+
+    report = fine_tune.restore(detector(0.0, 4), save(tmp_path, detector(1.0, 7)))
+    assert set(report.mismatched) == HEADS
+    assert report.missing == []

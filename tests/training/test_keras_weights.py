@@ -11,40 +11,16 @@ import pytest
 import tensorflow as tf
 from keras.src.legacy.saving import legacy_h5_format
 
-from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.feature_extractors import ExtractorOptions, build_faster_rcnn
-from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.training import fine_tune, resnet_names
+from object_detection.training import fine_tune, keras_weights, resnet_names
 from object_detection.training.errors import CheckpointError
+from object_detection.training.keras_weights import KerasWeights
+from tests.training.fake_detectors import ExtractorDetector
 
 # Keras' own writers rely on it.
 pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
 
 SIZE = 64
 OUTPUTS = ['conv2_block3_out', 'conv3_block4_out', 'conv4_block6_out', 'conv5_block3_out']
-
-
-class Detector:
-    """A feature extractor as the parts of a detector."""
-
-    num_classes = 3
-    name = 'detector'
-    named_variables = DetectionModel.named_variables
-
-    def __init__(self, type_name: str):
-        has_pyramid = '_fpn_' in type_name
-        small = {'pyramid_depth': 8, 'box_head_depth': 8} if has_pyramid else {}
-        self.extractor = build_faster_rcnn(
-            type_name,
-            ExtractorOptions(
-                batch_norm_trainable=False,
-                hyperparams=LayerHyperparams() if has_pyramid else None,
-                **small,
-            ),
-        )
-        if has_pyramid:
-            self.extractor.box_classifier_features(tf.zeros([1, 2, 2, 8]))
-        self.parts = self.extractor.parts
 
 
 @pytest.fixture(scope='module')
@@ -79,7 +55,7 @@ def keras_resnet(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def pyramid_detector():
-    return Detector('faster_rcnn_resnet50_fpn_keras')
+    return ExtractorDetector('faster_rcnn_resnet50_fpn_keras')
 
 
 def assert_close(actual, expected):
@@ -100,7 +76,7 @@ def test_a_pyramids_backbone_gives_keras_features(keras_resnet, pyramid_detector
 
 
 def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
-    detector = Detector('faster_rcnn_resnet50_keras')
+    detector = ExtractorDetector('faster_rcnn_resnet50_keras')
     report = fine_tune.restore(detector, keras_resnet.paths['keras 3'], 'classification')
     extractor = detector.extractor
     stage_4 = extractor.backbone(extractor.normalize(tf.constant(keras_resnet.image)))
@@ -181,3 +157,80 @@ def test_layers_are_counted_in_the_order_of_keras(keras_resnet):
     order = [f'{name}_conv' for name in resnet_names.bottleneck_layers(53)]
     assert order == keras_resnet.convolutions
     assert [len(list(resnet_names.bottleneck_layers(n))) for n in (104, 155, 54)] == [104, 155, 0]
+
+
+def write_numbered_file(path, first_number):
+    """An Inception-ResNet v2 of single numbers: the i-th numbered layer has the value i."""
+    with h5py.File(path, 'w') as file:
+        for i in range(203):
+            conv, norm = f'conv2d_{first_number + i}', f'batch_normalization_{first_number + i}'
+            file.create_dataset(f'{conv}/{conv}/kernel:0', data=np.full((1, 1, 1, 1), i, 'f'))
+            file.create_dataset(f'{norm}/{norm}/beta:0', data=np.full((1,), i, 'f'))
+        file.create_dataset('conv_7b/conv_7b/kernel:0', data=np.full((1, 1, 1, 1), 1000, 'f'))
+        file.create_dataset('predictions/predictions/kernel:0', data=np.zeros((1, 1000), 'f'))
+
+
+def test_numbered_layers_of_inception_resnet(tmp_path):
+    write_numbered_file(tmp_path / 'numbered.h5', first_number=301)
+    expected = {
+        'backbone/conv_1a/kernel': 0,
+        'backbone/conv_4a_bn/beta': 4,
+        'backbone/mixed_5b_branch3_1/kernel': 11,
+        'backbone/block35_2_branch2_3/kernel': 23,
+        'backbone/block17_20_branch1_3_bn/beta': 155,
+        'box_classifier/mixed_7a_branch0_1/kernel': 156,
+        'box_classifier/block8_10_branch1_3/kernel': 202,
+        'box_classifier/conv_7b/kernel': 1000,
+    }
+    detector = types.SimpleNamespace(named_variables=lambda: expected)
+    with KerasWeights(str(tmp_path / 'numbered.h5')) as source:
+        entries = source.entries(detector)
+        assert len(entries) == 203 * 2 + 1
+        assert {name: entries[name].read().item() for name in expected} == expected
+
+
+@pytest.mark.parametrize('name', ['top_level_model_weights', 'conv2d_9'])
+def test_a_variable_in_no_layer_is_left(tmp_path, name):
+    path = tmp_path / 'numbered.h5'
+    write_numbered_file(path, first_number=301)
+    with h5py.File(path, 'r+') as file:
+        file.create_dataset(name, data=np.ones((3,), 'f'))
+    detector = types.SimpleNamespace(named_variables=lambda: {'backbone/conv_1a/kernel': 0})
+    with KerasWeights(str(path)) as source:
+        assert source.shapes[name] == (3,)
+        assert source.entries(detector)['backbone/conv_1a/kernel'].read().item() == 0
+
+
+def test_a_file_that_cannot_be_understood_is_closed(tmp_path, monkeypatch):
+    path = tmp_path / 'weights.h5'
+    write_numbered_file(path, first_number=1)
+
+    def fail(file):
+        raise KeyError('no such group')
+
+    monkeypatch.setattr(keras_weights, '_find_datasets', fail)
+    with pytest.raises(CheckpointError, match='expected a whole HDF5 file'):
+        KerasWeights(str(path))
+    h5py.File(path, 'r+').close()  # refused while the file is open for reading
+
+
+@pytest.mark.slow
+def test_inception_resnet_of_keras(tmp_path):
+    model = keras.applications.InceptionResNetV2(weights=None, include_top=False)
+    for layer in model.layers:
+        for i, variable in enumerate(layer.weights):
+            variable.assign(np.full(variable.shape, hash((layer.name, i)) % 9973, np.float32))
+    model.save_weights(tmp_path / 'network.weights.h5')
+    with h5py.File(tmp_path / 'notop.h5', 'w') as file:
+        legacy_h5_format.save_weights_to_hdf5_group(file, model)
+    detector = ExtractorDetector('faster_rcnn_inception_resnet_v2_keras')
+    # Both networks order their layers by how far from the output they are.
+    expected = [layer.weights for layer in model.layers if layer.weights]
+    for name in ('network.weights.h5', 'notop.h5'):
+        report = fine_tune.restore(detector, str(tmp_path / name), 'classification')
+        assert report.missing == report.unused == report.mismatched == []
+        layers = [la for part in detector.parts().values() for la in part.layers if la.weights]
+        for ours, theirs in zip(layers, expected, strict=True):
+            for variable in theirs:
+                value = getattr(ours, variable.name)
+                np.testing.assert_array_equal(value, variable, err_msg=f'{name}: {ours.name}')

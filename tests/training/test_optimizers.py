@@ -58,6 +58,11 @@ def test_reference_numbers(case_name):
     if config.HasField('rms_prop_optimizer'):
         optimizer = _rms_prop_with_the_reference_s_reading_of_decay(config)
     _assert_equal(_run(optimizer, case), case)
+    schedule = optimizer_builder.build_schedule(
+        getattr(config, config.WhichOneof('optimizer')).learning_rate
+    )
+    rates = [schedule(step) for step in range(len(case.inputs['gw']))]
+    np.testing.assert_allclose(rates, case.outputs['learning_rate'], rtol=1e-5)
 
 
 def _rms_prop_with_the_reference_s_reading_of_decay(config):

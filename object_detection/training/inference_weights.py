@@ -1,0 +1,65 @@
+"""Weights for evaluation and export: of our checkpoints and, whole, of the reference's."""
+
+import logging
+
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import (
+    checkpoint_files,
+    checkpoints,
+    fine_tune,
+    reference_checkpoints,
+    weight_comparison,
+)
+from object_detection.training.checkpoint_contents import listing
+from object_detection.training.errors import CheckpointError
+from object_detection.training.named_arrays import CheckpointArrays
+
+_logger = logging.getLogger(__name__)
+
+
+def restore(detector: DetectionModel, prefix: str, *, averages: bool) -> int:
+    """Restores all variables of a detector or, after an error, none.
+
+    Args:
+      detector: with all its variables.
+      prefix: of one checkpoint of ours, or of the TensorFlow Object Detection API.
+      averages: whether a variable gets the moving average that the checkpoint holds of it.
+
+    Returns:
+      The step that the checkpoint was saved at; 0 if it does not say, as those of the zoo.
+
+    Raises:
+      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
+    """
+    if not _is_reference(prefix):
+        return checkpoints.restore_model(prefix, detector.named_variables(), averages=averages)
+    _restore_reference(detector, prefix, averages)
+    return reference_checkpoints.read_step(prefix)
+
+
+def read_step(prefix: str) -> int:
+    """Returns what `restore` does."""
+    if _is_reference(prefix):
+        return reference_checkpoints.read_step(prefix)
+    return checkpoints.read_step(prefix)
+
+
+def _is_reference(prefix: str) -> bool:
+    keys = checkpoint_files.open_reader(prefix).get_variable_to_shape_map()
+    return reference_checkpoints.is_reference(keys)
+
+
+def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) -> None:
+    variables = detector.named_variables()
+    arrays = CheckpointArrays(prefix)
+    with reference_checkpoints.ReferenceCheckpoint(arrays, averages=averages) as source:
+        entries = source.entries(detector)
+        found = weight_comparison.compare(variables, entries, detector.num_classes)
+        unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
+        if unfit:
+            raise CheckpointError(
+                f'{prefix} is a checkpoint of another model than the config describes; variables '
+                f'that do not fit: {listing(unfit)}. Use the pipeline.config that came with it.'
+            )
+        fine_tune.assign(variables, entries, prefix)
+    _logger.info('restored from %s', source.description)
