@@ -5,6 +5,8 @@ import pathlib
 
 import pytest
 
+from tests import goldens
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 SHARED = pathlib.Path(__file__).resolve().parents[2] / 'shared'
@@ -16,3 +18,17 @@ def shared() -> pathlib.Path:
     if not SHARED.is_dir():
         pytest.skip('needs the folder ../shared (reference facts, golden numbers, real data)')
     return SHARED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    """A test that compares a golden case fails if it does not look at all of its outputs."""
+    goldens.read.clear()
+    result = yield
+    file = getattr(getattr(item, 'function', None), 'golden_file', None)
+    unread = goldens.unread((file, item.callspec.params['case_name']) if file else None)
+    assert not unread, (
+        'The test compares a golden case but does not read these; compare them, or give the reason '
+        f'in tests/golden_lists.py: {unread}'
+    )
+    return result

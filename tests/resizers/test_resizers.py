@@ -29,17 +29,26 @@ def test_resizer_matches_the_reference(case_name):
     if 'image' in outputs:
         resized, true_shape = call(image)
         assert resized.dtype == tf.float32
-        np.testing.assert_allclose(resized, outputs['image'], rtol=1e-6, atol=2e-4)
+        np.testing.assert_allclose(resized, outputs['image'], rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(true_shape, outputs['true_shape'])
         if resizer.static_shape:
             assert resizer.static_shape == resized.shape
     elif 'masks_shape' in outputs:
         masks = resizer.resize_masks(tf.zeros([0, *image.shape[:2]]))
         np.testing.assert_array_equal(masks.shape, outputs['masks_shape'])
+        np.testing.assert_array_equal(call(image)[1], outputs['true_shape'])
     if 'masks' in case.inputs:
         masks = resizer.resize_masks(tf.constant(case.inputs['masks']))
         assert masks.dtype == tf.uint8
         np.testing.assert_array_equal(masks, outputs['masks'])
+        np.testing.assert_array_equal(call(image)[1], outputs['true_shape_with_masks'])
+
+
+@goldens.parametrize('image_resizers', names=('empty',))
+def test_a_resizer_must_be_set(case_name):
+    assert goldens.load('image_resizers', case_name).raises == 'ValueError'
+    with pytest.raises(ValueError, match=r'ImageResizer\.image_resizer_oneof is not set'):
+        build('')
 
 
 @pytest.mark.parametrize(

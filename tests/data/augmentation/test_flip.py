@@ -101,12 +101,14 @@ def test_matches_the_reference(case_name):
         step.random_horizontal_flip.probability = float(draw < 0.5)
     flip = preprocessor_builder.build(step)
     if case_name in ('hflip_kp_noperm', 'vflip_kp_noperm'):
+        assert case.raises == 'ValueError'
         with pytest.raises(ValueError, match='needs one entry for each of the 4 keypoints'):
             flip(inputs, SEED)
         return
     flipped = flip({name: tf.constant(value) for name, value in inputs.items()}, SEED)
     if case_name == 'hflip_p0':
         # The reference cannot build probability 0; here it never flips.
+        assert case.raises == 'ValueError'
         np.testing.assert_array_equal(flipped['image'], inputs['image'])
         return
     for name in case.params['changed']:

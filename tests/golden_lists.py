@@ -1,0 +1,264 @@
+"""The golden cases of the reference that this project does not reproduce, and why.
+
+File (without '.npz') -> name, or pattern with `*`, -> reason. `tests/test_golden_cases.py` checks
+that no entry is stale and that, with these, every case is accounted for.
+"""
+
+Lists = dict[str, dict[str, str]]
+
+# The reference is wrong, or stricter or laxer than need be. A test claims each of these cases, and
+# asserts what is so instead, and reads at least one part of what is recorded.
+NOT_MATCHED: Lists = {
+    'anchors': {
+        'ssd_one_layer_div0': 'divides by zero; here it is a ValueError',
+    },
+    'crop_ops': {
+        'mask_target_matmul': (
+            'its matrix products fade out over a pixel outside of the image, where its kernel cuts '
+            'off; compared inside'
+        ),
+        'matmul_*': 'as mask_target_matmul',
+        'multilevel_matmul*': 'as mask_target_matmul',
+        'reframe_bilinear': (
+            'divides 0 by 0 for a box without area and sets its first pixel; here it covers nothing'
+        ),
+    },
+    'evaluation': {
+        'coco_per_category_stock': (
+            'metrics of each category raise with the stock engine; here they need no patched one'
+        ),
+    },
+    'hyperparams': {
+        'group_norm': 'drops it without a word; here it is an error',
+    },
+    'input_transforms': {
+        'inverted_box': 'stops the training; here the object is left out and counted',
+        'merge_boxes': 'drops rows of boxes and classes alone, so weights are of other objects',
+        'nan_boxes': 'as merge_boxes',
+        'multiclass_scores_empty': 'takes ids for indices there, so each class is one too far',
+        'unrecognized': 'as merge_boxes',
+    },
+    'label_maps': {
+        'duplicate_id': 'takes the first of two items with one id; here it is an error',
+        'duplicate_name': 'takes the last of two items with one name; here it is an error',
+        'no_name': 'takes items without any name; here it is an error',
+    },
+    'losses': {
+        'frcnn_unsupported_bootstrap': (
+            'builds softmax where bootstrapped sigmoid is configured; here what is configured'
+        ),
+    },
+    'matchers': {
+        'bipartite_builder_tf2': 'refuses the matcher under TensorFlow 2; here it is built',
+        'hungarian_row2invalid': (
+            'numbers the rows without those that are not valid; here as they are given'
+        ),
+    },
+    'nms': {
+        'agnostic_static': (
+            'its padded kernel takes a box without any positive coordinate for a suppressed one; '
+            'compared without such boxes'
+        ),
+        'agnostic_static_partitioned': 'as agnostic_static',
+        'batch_iou': 'gives -1 for boxes without any positive coordinate; here IoU is 0',
+        'combined_agnostic': 'refuses the combination; here one algorithm does them all',
+        'combined_change_frame': 'as combined_agnostic',
+        'combined_masks': 'as combined_agnostic',
+        'combined_numvalid': 'as combined_agnostic',
+        'partitioned_padded': 'as agnostic_static',
+        'single_multiclass_padded': 'as agnostic_static',
+        'soft_nms_static': 'as combined_agnostic',
+        'static_partitioned_masks': (
+            'its partitioned kernel sorts boxes and scores, but not what is carried along'
+        ),
+    },
+    'ops': {
+        'merge_boxes': 'takes boxes for the same that differ by 1e-5; here only equal ones',
+    },
+    'optimizers': {
+        'all_defaults_rms': (
+            'reads rms_prop_optimizer.decay as a decay of the learning rate; here it is that of '
+            'the average. Compared under its reading'
+        ),
+        'rms_*': 'as all_defaults_rms',
+    },
+    'preprocessor': {
+        'hflip_kp_noperm': 'leaves out the flip of keypoints; here it is an error',
+        'hflip_p0': 'cannot build probability 0; here it never flips',
+        'scale_boxes_to_pixel_coordinates': 'scales keypoints as well; here they stay normalized',
+        'square_crop_*': (
+            'loses the last row and column of odd squares and at the edges of the image; compared '
+            'without'
+        ),
+        'vflip_kp_noperm': 'as hflip_kp_noperm',
+    },
+    'score_converters': {
+        'calib_class_sigmoid': 'refuses sigmoid calibrations; here they are built',
+        'calib_sigmoid': 'as calib_class_sigmoid',
+    },
+    'similarity': {
+        'ioa': 'divides 0 by 0 where the second box has no area; here that is 0',
+    },
+    'tf_example_decoder': {
+        'coco_plain_nolabelmap': (
+            'returns no classes, to be padded with zeros, where a record lacks them; here an error'
+        ),
+        'minimal_all': 'returns no masks where a record lacks them; here an error',
+    },
+}
+
+_POSES = 'keypoint detection is not built'
+_SSD = 'SSD is not built'
+_PASCAL = 'PASCAL VOC metrics are not built'
+_OPEN_IMAGES = 'Open Images metrics are not built'
+_IMAGE_LABELS = 'labels of whole images are not read'
+_NO_CALLER = 'a helper of the reference that nothing here needs'
+_NO_ROWS_DROPPED = 'boxes of a batch are not dropped, which changes its shape; they get no weight'
+NO_STEP = 'this augmentation is not built'
+
+# Parts of the reference that are not built. No test claims these cases.
+NOT_BUILT: Lists = {
+    'box_list_ops': {
+        'pad_or_clip_*': _NO_CALLER,
+        'prune_completely_outside_window': _NO_ROWS_DROPPED,
+        'prune_non_overlapping_boxes': _NO_ROWS_DROPPED,
+        'prune_small_boxes': _NO_ROWS_DROPPED,
+        'refine_boxes': 'box voting: no config leads to it',
+        'sort_by_field': _NO_CALLER,
+    },
+    'centernet_postprocess': {'*': 'CenterNet is not built'},
+    'centernet_targets': {'*': 'CenterNet is not built'},
+    'crop_ops': {
+        'reframe_corners': 'an intermediate value of the reference',
+        'reframe_nearest': 'only probabilities are pasted, always bilinear',
+        'reframe_uint8': 'only probabilities are pasted, always bilinear',
+        'roi_align_*': (
+            'crops of averaged samples in the half-pixel frame: no config of the reference leads '
+            'to it'
+        ),
+    },
+    'evaluation': {
+        'coco_keypoints*': _POSES,
+        'coco_panoptic': 'panoptic segmentation is not built',
+        'coco_skip_unlabeled': _IMAGE_LABELS,
+        'cor_loc': _OPEN_IMAGES,
+        'from_eval_config': 'of its metrics_set, only COCO boxes and masks are built',
+        'lvis_mask': 'LVIS metrics are not built',
+        'metric_registry': 'of its metrics_set, only COCO boxes and masks are built',
+        'object_detection_all': _PASCAL,
+        'oid_*': _OPEN_IMAGES,
+        'pascal*': _PASCAL,
+        'precision_at_recall*': 'precision at recall is not built',
+        'precision_recall*': _PASCAL,
+        'weighted_pascal*': _PASCAL,
+    },
+    'expected_loss': {'*': _SSD},
+    'input_transforms': {
+        'additional_channels': 'images have three channels',
+        'k_hot*': _IMAGE_LABELS,
+        'keypoint_weights': _POSES,
+        'labeled_classes': _IMAGE_LABELS,
+    },
+    'keypoint_ops': {'*': _POSES},
+    'learning_rates': {
+        'exponential_decay_with_warmup': 'a helper that no config reaches',
+    },
+    'ops': {
+        'dense_to_sparse_boxes': _NO_CALLER,
+        'fixed_padding': 'the padding of MobileNet and other backbones that are not built',
+        'gather_with_padding': _NO_CALLER,
+        'indices_to_dense': _NO_CALLER,
+        'nearest_upsampling': 'a layer of Keras does it',
+        'pad_to_multiple': 'the padding of MobileNet and other backbones that are not built',
+        'padded_one_hot': _NO_CALLER,
+    },
+    'preprocessor': {
+        'builder_defaults': (
+            'keywords of its functions; the defaults are those of the schema, as are ours'
+        ),
+        'common_inputs': 'inputs of the other cases',
+        'func_arg_map_*': 'which arguments its functions take; here each takes the whole example',
+        'one_hot_encoding': _IMAGE_LABELS,
+        'rank3_image': 'its steps take batches of one image; here they take the image',
+        **dict.fromkeys(
+            [
+                'absolute_pad_*',
+                'black_patches_*',
+                'crop_*',
+                'downscale_*',
+                'image_scale_*',
+                'jitter_boxes_*',
+                'jpeg_quality_*',
+                'pad_*',
+                'patch_gaussian_*',
+                'resize_method_*',
+                'scale_crop_pad_*',
+                'self_concat_*',
+                'ssd_random_crop_*',
+            ],
+            NO_STEP,
+        ),
+    },
+    'pyramids': {'*': 'EfficientDet is not built'},
+    'target_assigner': {
+        'bad_combination': 'assigners are built of their parts, there are no names to combine',
+        'batch_assign_confidences_*': _SSD,
+        'multibox_tf2': 'assigners are built of their parts, there are no names to combine',
+    },
+    'tf_example_decoder': {
+        'coco_densepose': 'DensePose is not built',
+        'coco_keypoints_depth_missing': _POSES,
+        'coco_keypoints_labelmap': _POSES,
+        'hierarchy_without_label_map': 'label hierarchies are not built',
+        'synthetic_features': 'context features, tracks and further channels are not built',
+        'synthetic_hierarchy*': 'label hierarchies are not built',
+    },
+    'tf_examples': {
+        'pascal_*': 'converting PASCAL VOC is not built',
+        'recursive_parse_xml': 'converting PASCAL VOC is not built',
+    },
+}
+
+# Outputs that tests need not read of a case that they claim: what concerns parts that are not
+# built, and what repeats other outputs.
+NOT_COMPARED: Lists = {
+    'anchors': {
+        'feature_map_index': 'level_counts tell the level; the index restarts at each grid',
+    },
+    'image_resizers': {
+        'n_outputs*': 'how many tensors the call of the reference returns',
+    },
+    'input_transforms': {
+        't/*': 'the same objects before they are padded; p/* are compared',
+        'p/filename': 'not carried: source_id names the image',
+        'p/key': 'not carried: source_id names the image',
+        'p/groundtruth_confidences': _SSD,
+        'p/groundtruth_difficult': _PASCAL,
+        'p/groundtruth_group_of': _OPEN_IMAGES,
+        'p/groundtruth_image_*': _IMAGE_LABELS,
+        'p/groundtruth_instance_mask_weights': 'each mask counts as its object does',
+        'p/groundtruth_keypoint_weights': _POSES,
+        'p/groundtruth_not_exhaustive_classes': _IMAGE_LABELS,
+        'p/groundtruth_verified_neg_classes': _IMAGE_LABELS,
+        'p/original_image': 'pictures are drawn on the resized images',
+        'p/source_id': 'the reference gives a hash as text',
+    },
+    'nms': {
+        'boundaries': 'no config leads to boundaries of masks',
+        'sorted_*': 'an intermediate value of the reference',
+    },
+    'preprocessor': {
+        'draws.*': 'what the reference drew: an input here',
+        'groundtruth_confidences': _SSD,
+    },
+    'tf_example_decoder': {
+        '*context_feature*': 'context features are not built',
+        '*groundtruth_image_*': _IMAGE_LABELS,
+        '*groundtruth_instance_mask_weights': 'each mask counts as its object does',
+        '*groundtruth_keypoint_depth*': _POSES,
+        '*groundtruth_not_exhaustive_classes': _IMAGE_LABELS,
+        '*groundtruth_verified_neg_classes': _IMAGE_LABELS,
+        '*groundtruth_track_ids': 'tracking is not built',
+        '*image_additional_channels': 'images have three channels',
+    },
+}

@@ -1,0 +1,106 @@
+"""No golden case of the reference's components is forgotten."""
+
+import ast
+import importlib
+import pathlib
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from google.protobuf import text_format
+
+from object_detection.builders import preprocessor_builder
+from object_detection.protos import preprocessor_pb2
+from tests import golden_lists, goldens
+
+TESTS = pathlib.Path(__file__).parent
+
+
+@pytest.fixture(scope='module')
+def claimed() -> set[tuple[str, str]]:
+    """File and name of the cases that some test claims, as `tests/goldens.py` says."""
+    if not goldens.COMPONENTS.is_dir():
+        pytest.skip('needs ../shared/goldens')
+    found = set()
+    for path in sorted(TESTS.rglob('test_*.py')):
+        source = path.read_text()
+        if 'import goldens' in source and path != pathlib.Path(__file__):
+            importlib.import_module('.'.join(path.relative_to(TESTS.parent).with_suffix('').parts))
+            found |= set(written_out(source))
+    return found | {(file, name) for file, names in goldens.claimed.items() for name in names}
+
+
+def written_out(source: str):
+    """The literal arguments of `goldens.load` in a module's tests, but where it is for inputs."""
+    for function in ast.parse(source).body:
+        if isinstance(function, ast.FunctionDef) and function.name.startswith('test_'):
+            nodes = list(ast.walk(function))
+            if not {getattr(node, 'attr', '') for node in nodes} & {'outputs', 'params', 'raises'}:
+                continue
+            for_inputs = [n.value for n in nodes if getattr(n, 'attr', '') == 'inputs']
+            for node in nodes:
+                is_load = isinstance(node, ast.Call) and ast.unparse(node.func) == 'goldens.load'
+                if is_load and node not in for_inputs:
+                    arguments = [getattr(argument, 'value', None) for argument in node.args]
+                    if all(isinstance(argument, str) for argument in arguments):
+                        yield tuple(arguments)
+
+
+def listed(lists: golden_lists.Lists) -> set[tuple[str, str]]:
+    """File and name of the cases that the lists' entries stand for."""
+    return {
+        (file, name)
+        for file, entries in lists.items()
+        for pattern in entries
+        for name in goldens.cases(file)
+        if fnmatchcase(name, pattern)
+    }
+
+
+def test_every_case_is_claimed_or_listed(claimed):
+    cases = {(file, name) for file in goldens.files() for name in goldens.cases(file)}
+    forgotten = cases - claimed - listed(golden_lists.NOT_BUILT)
+    assert not forgotten, (
+        'No test claims these golden cases; give the reason in tests/golden_lists.py: '
+        f'{sorted(forgotten)}'
+    )
+    assert claimed <= cases
+
+
+def test_what_is_not_built_is_not_claimed(claimed):
+    built = claimed & listed(golden_lists.NOT_BUILT)
+    assert not built, f'delete these in tests/golden_lists.py, NOT_BUILT: {sorted(built)}'
+
+
+def test_augmentations_listed_as_not_built_are_not():
+    cases = goldens.cases('preprocessor')
+    for pattern, reason in golden_lists.NOT_BUILT['preprocessor'].items():
+        if reason == golden_lists.NO_STEP:
+            steps = {name: step(cases[name]) for name in cases if fnmatchcase(name, pattern)}
+            assert None not in steps.values(), steps
+            assert not preprocessor_builder.BUILDERS.keys() & set(steps.values()), steps
+
+
+def step(facts: dict[str, Any]) -> str | None:
+    """Name of the step that a case of the preprocessor is of."""
+    config = text_format.Parse(facts.get('config') or '', preprocessor_pb2.PreprocessingStep())
+    return config.WhichOneof('preprocessing_step') or (facts['params'] or {}).get('function')
+
+
+def test_what_is_not_matched_is_claimed(claimed):
+    skipped = listed(golden_lists.NOT_MATCHED) - claimed
+    assert not skipped, f'no test asserts what is so instead: {sorted(skipped)}'
+
+
+@pytest.mark.parametrize('lists', ['NOT_MATCHED', 'NOT_BUILT'])
+def test_every_entry_of_the_lists_stands_for_a_case(claimed, lists):
+    for file, entries in getattr(golden_lists, lists).items():
+        for pattern in entries:
+            assert any(fnmatchcase(name, pattern) for name in goldens.cases(file)), pattern
+
+
+def test_every_entry_of_the_outputs_stands_for_one(claimed):
+    for file, entries in golden_lists.NOT_COMPARED.items():
+        outputs = {name for case in goldens.cases(file).values() for name in case['outputs']}
+        for pattern in entries:
+            assert any(fnmatchcase(name, pattern) for name in outputs), pattern
