@@ -1,0 +1,39 @@
+"""Runs the checker beside the project: whole detectors with the reference's weights.
+
+It restores a checkpoint with the reference's keys and compares preprocess, predict, postprocess,
+losses and gradients with recorded numbers.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+# A minute or more each, but the first.
+QUICK = 'faster_rcnn_resnet50_v1_640x640'
+SLOW = (
+    'faster_rcnn_resnet50_v1_fpn_640x640',
+    'mask_rcnn_inception_resnet_v2_1024x1024',
+    'mask_rcnn_resnet50_keras',
+)
+
+
+@pytest.mark.parametrize(
+    'model', [QUICK, *(pytest.param(model, marks=pytest.mark.slow) for model in SLOW)]
+)
+def test_detector(shared, model):
+    # A process of its own: the checker imports modules by names of its own folder.
+    finished = subprocess.run(
+        [sys.executable, str(shared / 'goldens' / 'check_models.py'), '--only', model],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=os.environ | {'CUDA_VISIBLE_DEVICES': '', 'PYTHONDONTWRITEBYTECODE': '1'},
+    )
+    assert finished.returncode == 0, f'{finished.stdout}\n{finished.stderr[-2000:]}'
+
+
+def test_every_two_stage_model_is_listed(shared):
+    found = {path.stem for path in (shared / 'goldens' / 'models').glob('*_rcnn_*.json')}
+    assert found == {QUICK, *SLOW}

@@ -1,0 +1,34 @@
+"""The tables of docs/migrating.md say what the code does."""
+
+import pathlib
+import re
+
+from object_detection.config import unsupported
+from object_detection.models.feature_extractors import FASTER_RCNN
+
+PAGE = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'migrating.md'
+
+
+def rows(heading: str) -> list[list[list[str]]]:
+    """The rows of a section's tables: for each cell, the words in backquotes."""
+    _, _, section = PAGE.read_text().partition(f'\n## {heading}\n')
+    lines = section.partition('\n## ')[0].splitlines()
+    tables = [line.strip('|').split('|') for line in lines if line.startswith('| `')]
+    return [[re.findall(r'`([^`]+)`', cell) for cell in cells] for cells in tables]
+
+
+def test_types_of_feature_extractors():
+    listed = [types[0] for types, *_ in rows('Feature extractors')[1:]]
+    assert len(set(listed)) == len(listed)
+    assert set(listed) == set(FASTER_RCNN)
+
+
+def test_rejected_fields():
+    listed = [
+        f'{message}.{field}' for (message,), fields in rows('What is not there') for field in fields
+    ]
+    assert len(set(listed)) == len(listed)
+    rejected = {
+        field for field, entry in unsupported.FIELDS.items() if entry.level == unsupported.ERROR
+    }
+    assert set(listed) == rejected

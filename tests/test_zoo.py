@@ -1,0 +1,248 @@
+"""The two-stage configs of the TensorFlow Object Detection API, as their users have them.
+
+Each is read from its own file, made small by settings of the command line, trained for a step on
+TFRecords, evaluated, exported and run. `pytest -m zoo tests/test_zoo.py` runs those that the
+default run leaves out.
+"""
+
+import concurrent.futures
+import json
+import logging
+import multiprocessing
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.config.errors import ConfigError
+from object_detection.config.reader import read_pipeline
+from object_detection.config.validation import validate
+from object_detection.export import exporter
+from object_detection.export.inference import SavedDetector
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import jobs
+from object_detection.training.job_options import TrainOptions
+from tests.conftest import SHARED
+from tests.data import examples
+
+CONFIGS = SHARED / 'reference' / 'configs'
+ZOO = (
+    'faster_rcnn_resnet50_v1_640x640_coco17_tpu-8',
+    'faster_rcnn_resnet50_v1_800x1333_coco17_gpu-8',
+    'faster_rcnn_resnet50_v1_1024x1024_coco17_tpu-8',
+    'faster_rcnn_resnet101_v1_640x640_coco17_tpu-8',
+    'faster_rcnn_resnet101_v1_800x1333_coco17_gpu-8',
+    'faster_rcnn_resnet101_v1_1024x1024_coco17_tpu-8',
+    'faster_rcnn_resnet152_v1_640x640_coco17_tpu-8',
+    'faster_rcnn_resnet152_v1_800x1333_coco17_gpu-8',
+    'faster_rcnn_resnet152_v1_1024x1024_coco17_tpu-8',
+    'faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8',
+    'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
+)
+# What the default run tries. The config with a pyramid resembles a sample config, which
+# test_samples tries too.
+SAMPLE = ('faster_rcnn_resnet50_v1_640x640_coco17_tpu-8',)
+# Of TensorFlow 1, whose programs alone ran them: one of each kind that is built here.
+OLD_TRAINED = (
+    'faster_rcnn_resnet50_pets',
+    'mask_rcnn_resnet101_pets',
+    'rfcn_resnet101_pets',
+    'faster_rcnn_inception_resnet_v2_atrous_pets',
+)
+# Those that are rejected, and by what word of the message.
+OLD_REJECTED = {
+    'context_rcnn_resnet101_snapshot_serengeti': 'Context R-CNN is not built',
+    'context_rcnn_resnet101_snapshot_serengeti_sync': 'Context R-CNN is not built',
+    'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
+    'faster_rcnn_inception_resnet_v2_atrous_oid_v4': 'eval_config.metrics_set',
+    'faster_rcnn_inception_v2_coco': "'faster_rcnn_inception_v2'",
+    'faster_rcnn_inception_v2_pets': "'faster_rcnn_inception_v2'",
+    'faster_rcnn_nas_coco': "'faster_rcnn_nas'",
+    'faster_rcnn_resnet101_atrous_coco': 'first_stage_features_stride: expected 16',
+    'faster_rcnn_resnet101_ava_v2.1': 'eval_config.metrics_set',
+    'faster_rcnn_resnet101_fgvc': 'eval_config.metrics_set',
+    'faster_rcnn_resnet50_fgvc': 'eval_config.metrics_set',
+    'mask_rcnn_inception_v2_coco': "'faster_rcnn_inception_v2'",
+    'mask_rcnn_resnet101_atrous_coco': 'first_stage_features_stride: expected 16',
+    'mask_rcnn_resnet50_atrous_coco': 'first_stage_features_stride: expected 16',
+}
+# Fields that the zoo's configs set, that have no effect, and that one warning names.
+TPU_FIELDS = (
+    'train_config.replicas_to_aggregate',
+    'train_config.startup_delay_steps',
+    'train_config.sync_replicas',
+    'train_config.unpad_groundtruth_tensors',
+)
+MASK_FIELDS = ('eval_config.eval_instance_masks',)
+METRICS = {
+    'coco_detection_metrics': 'DetectionBoxes',
+    'coco_mask_metrics': 'DetectionMasks',
+}
+CLASSES = 90
+DETECTIONS = 4
+SIZE = 96
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _configs_of_the_reference():
+    if not CONFIGS.is_dir():
+        pytest.skip('needs ../shared/reference/configs, the configs of the reference')
+
+
+@pytest.fixture(scope='module')
+def records(tmp_path_factory) -> pathlib.Path:
+    """A folder with two annotated images, and a label map."""
+    folder = tmp_path_factory.mktemp('records')
+    # An anchor of 64 pixels, the smallest of these configs, fits it and the image.
+    serialized = [
+        examples.example(
+            [[0.0, 0.0, 0.75, 0.75]],
+            labels=[CLASSES],
+            image=examples.png(examples.noise(80, SIZE, seed)),
+            source_id=str(seed),
+            masks=[np.pad(np.ones((60, 72), np.uint8), [(0, 20), (0, 24)])],
+        )
+        for seed in (1, 2)
+    ]
+    examples.write_records(folder / 'data.record', serialized)
+    items = [f"item {{ id: {number} name: 'class {number}' }}" for number in range(1, CLASSES + 1)]
+    (folder / 'label_map.txt').write_text('\n'.join(items))
+    return folder
+
+
+def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]:
+    """Settings that fill the paths in and make a config small; what it builds stays the same."""
+    model = 'model.faster_rcnn'
+    nms = f'{model}.second_stage_post_processing.batch_non_max_suppression'
+    resizer = pipeline.model.faster_rcnn.image_resizer.WhichOneof('image_resizer_oneof')
+    sides = {
+        'fixed_shape_resizer': ('height', 'width'),
+        'keep_aspect_ratio_resizer': ('min_dimension', 'max_dimension'),
+    }[resizer]
+    readers = ('train_input_reader', 'eval_input_reader[0]')
+    return [
+        *(f'{model}.image_resizer.{resizer}.{side}={SIZE}' for side in sides),
+        f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer
+        f'{model}.first_stage_max_proposals=32',
+        f'{model}.second_stage_batch_size=8',
+        f'{nms}.max_detections_per_class={DETECTIONS}',
+        f'{nms}.max_total_detections={DETECTIONS}',
+        *(f'{reader}.label_map_path={records}/label_map.txt' for reader in readers),
+        *(
+            f'{reader}.tf_record_input_reader.input_path={records}/data.record'
+            for reader in readers
+        ),
+        *(f'{reader}.mask_type=PNG_MASKS' for reader in readers),
+        'train_config.batch_size=1',
+        'train_config.num_steps=1',
+        'train_config.fine_tune_checkpoint=',
+        'train_config.fine_tune_checkpoint_type=',
+        'train_config.from_detection_checkpoint=false',
+    ]
+
+
+def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[str, Any]:
+    """Does the whole job; returns losses, metrics, shapes of the detections, and warnings."""
+    # Nothing runs often enough here to be worth optimizing.
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+    warnings: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    logging.getLogger('object_detection').addHandler(handler)
+    options = TrainOptions(
+        num_train_steps=1, eval_every_n_steps=1, log_every_n=1, seed=0, set=settings
+    )
+    model_dir = str(folder / 'model')
+    assert jobs.run_training(config, model_dir, options) == 0
+    pipeline = read_pipeline(config, settings=settings)
+    exporter.export(pipeline, model_dir, folder / 'exported')
+    detections = SavedDetector(folder / 'exported').run(examples.noise(50, 70))
+    lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
+    return {
+        'losses': json.loads(lines[-1])['losses'],
+        'metrics': json.loads((folder / 'model' / 'eval' / 'metrics.json').read_text()),
+        'shapes': {key: value.shape for key, value in detections.items()},
+        'warnings': warnings,
+    }
+
+
+def run_apart(*arguments: Any) -> dict[str, Any]:
+    """`run` in a process of its own, with which the memory of a model goes."""
+    context = multiprocessing.get_context('spawn')
+    with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(run, *arguments).result()
+
+
+def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
+    """Checks what `run` returns for a config."""
+    losses, metrics, shapes = result['losses'], result['metrics'], result['shapes']
+    predictor = pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
+    has_masks = predictor.predict_instance_masks
+    mask_shape = (DETECTIONS, predictor.mask_height, predictor.mask_width)
+    assert np.isfinite(list(losses.values())).all()
+    assert losses['Loss/BoxClassifierLoss/localization_loss'] > 0
+    assert (losses.get('Loss/BoxClassifierLoss/mask_loss', 0) > 0) == has_masks
+    wanted = pipeline.eval_config.metrics_set or ['coco_detection_metrics']
+    assert {name for name in metrics if name.endswith('_Precision/mAP')} == {
+        f'{METRICS[name]}_Precision/mAP' for name in wanted
+    }
+    assert shapes['detection_boxes'] == (DETECTIONS, 4)
+    assert shapes['detection_multiclass_scores'] == (DETECTIONS, CLASSES + 1)
+    assert shapes.get('detection_masks') == (mask_shape if has_masks else None)
+
+
+def fields_without_effect(warnings: list[str]) -> list[str]:
+    """The fields that warnings name as having no effect; the same one twice if it is told twice."""
+    found = [re.match(r'no effect: (.*?) \(', warning) for warning in warnings]
+    return sorted(path for match in found if match for path in match[1].split(', '))
+
+
+def two_stage(folder: str) -> set[str]:
+    paths = (CONFIGS / folder).glob('*.config')
+    return {path.stem for path in paths if 'faster_rcnn {' in path.read_text()}
+
+
+def test_the_lists_are_complete():
+    assert two_stage('tf2') == set(ZOO)
+    assert set(OLD_REJECTED) | set(OLD_TRAINED) <= two_stage('samples')
+
+
+@pytest.mark.parametrize(
+    'name', [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.zoo) for name in ZOO]
+)
+def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
+    config = str(CONFIGS / 'tf2' / f'{name}.config')
+    pipeline = read_pipeline(config)
+    result = run_apart(config, tuple(small(pipeline, records)), tmp_path)
+    check(result, pipeline)
+    unread = TPU_FIELDS if 'tpu' in name else MASK_FIELDS if name.startswith('mask') else ()
+    assert fields_without_effect(result['warnings']) == list(unread)
+    # The only other one is about a training of one step.
+    others = [text for text in result['warnings'] if not text.startswith('no effect: ')]
+    assert [text for text in others if 'the training ends within the warm-up' not in text] == []
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize('name', OLD_TRAINED)
+def test_old_configs_train(name, tmp_path, records):
+    config = str(CONFIGS / 'samples' / f'{name}.config')
+    pipeline = read_pipeline(config)
+    result = run_apart(config, tuple(small(pipeline, records)), tmp_path)
+    check(result, pipeline)
+    unread = fields_without_effect(result['warnings'])
+    assert len(set(unread)) == len(unread)
+
+
+@pytest.mark.zoo
+@pytest.mark.parametrize('name', sorted(two_stage('samples')) if CONFIGS.is_dir() else [])
+def test_old_configs_are_accepted_or_told_why_not(name, records):
+    config = str(CONFIGS / 'samples' / f'{name}.config')
+    pipeline = read_pipeline(config, settings=small(read_pipeline(config), records))
+    if name not in OLD_REJECTED:
+        validate(pipeline, for_what=['train', 'eval'])
+        return
+    with pytest.raises(ConfigError, match=OLD_REJECTED[name]):
+        validate(pipeline, for_what=['train', 'eval'])
