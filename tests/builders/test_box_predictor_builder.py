@@ -39,7 +39,7 @@ def test_no_dropout_by_default():
             'mask_height: 6 mask_width: 4 convolve_then_upsample_masks: true '
             'mask_prediction_num_conv_layers: 3 mask_prediction_conv_depth: 2',
             (2, 3, 6, 4),
-            3,
+            4,
         ),
     ],
 )

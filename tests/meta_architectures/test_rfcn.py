@@ -99,7 +99,9 @@ def test_the_head_sees_the_whole_padded_map_and_its_own_proposals(detector):
     padded = tf.pad(images, [[0, 0], [0, 14], [0, 24], [0, 0]])
     maps = detector.feature_extractor.backbone(padded)
     maps = detector.feature_extractor.box_classifier(tf.nest.flatten(maps)[0])
-    codes, logits = detector.box_stage.head(maps, predictions['proposal_boxes'] / 64)
+    # As the crops of a pyramid: by the image's size.
+    boxes = predictions['proposal_boxes'] / tf.constant([50.0, 40.0, 50.0, 40.0])
+    codes, logits = detector.box_stage.head(maps, boxes)
     np.testing.assert_allclose(predictions['refined_box_encodings'], codes, atol=1e-5)
     np.testing.assert_allclose(predictions['class_predictions_with_background'], logits, atol=1e-5)
     assert np.ptp(logits, axis=0).max() > 1e-3
