@@ -1,16 +1,25 @@
 """Builds the feature extractor that a FasterRcnnFeatureExtractor proto describes."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
-from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models import fpn
+from object_detection.models.backbones.resnet_v1 import Padding
+from object_detection.models.feature_extractor import FeatureExtractor, Preprocess
 from object_detection.models.feature_extractors import (
     ExtractorOptions,
     build_faster_rcnn,
     check_faster_rcnn,
 )
-from object_detection.protos import faster_rcnn_pb2
+from object_detection.protos import faster_rcnn_pb2, fpn_pb2
+
+_PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor
+PADDINGS: Mapping[int, Padding] = {
+    _PROTO.SYMMETRIC: Padding.SYMMETRIC,
+    _PROTO.SAME: Padding.SAME,
+    _PROTO.SYMMETRIC_ALL: Padding.SYMMETRIC_ALL,
+}
 
 
 def build(
@@ -55,7 +64,9 @@ def _options(
     def if_set(field: str):
         return getattr(config, field) if config.HasField(field) else None
 
-    pyramid = if_set('fpn')
+    pyramid, padding_mode = if_set('fpn'), if_set('padding_mode')
+    if config.freeze_affine:
+        _check_freeze_affine(config)
     return ExtractorOptions(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
@@ -67,6 +78,52 @@ def _options(
         stride=config.first_stage_features_stride,
         pad_to_multiple=if_set('pad_to_multiple'),
         levels=pyramid and (pyramid.min_level, pyramid.max_level),
-        pyramid_depth=pyramid and pyramid.additional_layer_depth,
+        pyramid_depth=pyramid and _depth(pyramid),
+        pyramid=_pyramid(config.fpn),
         box_head_depth=if_set('box_head_depth'),
+        stride_in_1x1=if_set('stride_in_1x1'),
+        padding_mode=PADDINGS.get(padding_mode),
+        frozen_stages=if_set('frozen_stages'),
+        freeze_affine=if_set('freeze_affine'),
+        preprocess=_preprocess(config.preprocess) if config.HasField('preprocess') else None,
     )
+
+
+def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
+    return fpn.Options(
+        pool_extra_levels=config.extra_level_type == config.MAX_POOL,
+        bilinear=config.upsample_type == config.BILINEAR,
+        smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
+    )
+
+
+def _depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:
+    """Two fields say it."""
+    depth, filters = config.additional_layer_depth, config.num_filters
+    if not config.HasField('num_filters'):
+        return depth
+    if config.HasField('additional_layer_depth') and depth != filters:
+        raise ValueError(
+            'fpn.num_filters: expected that of fpn.additional_layer_depth, which says the same: '
+            f'all levels have as many channels. Received: {filters} and {depth}.'
+        )
+    return filters
+
+
+def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
+    lists = {name: tuple(getattr(config, name)) for name in ('mean', 'std')}
+    return Preprocess(
+        scale=config.scale, **{name: values for name, values in lists.items() if values}
+    )
+
+
+def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
+    """It needs norms that are frozen in training."""
+    hyperparams = config.conv_hyperparams
+    kind = hyperparams.WhichOneof('normalizer_oneof')
+    may_train = kind not in ('batch_norm', 'sync_batch_norm') or getattr(hyperparams, kind).train
+    if config.batch_norm_trainable and may_train:
+        raise ValueError(
+            'freeze_affine: expected `batch_norm_trainable: false`, as scale and offset stop with '
+            'the norms that are frozen. Received: true.'
+        )

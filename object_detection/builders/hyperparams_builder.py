@@ -6,7 +6,12 @@ from typing import Any
 import keras
 
 from object_detection.builders.oneof import build_oneof
-from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import (
+    L2,
+    BatchNormParams,
+    GroupNormParams,
+    LayerHyperparams,
+)
 from object_detection.protos import hyperparams_pb2
 
 ACTIVATIONS: Mapping[int, str | None] = {
@@ -37,9 +42,10 @@ INITIALIZERS: Mapping[str, Callable[[Any], keras.initializers.Initializer]] = {
     'keras_initializer_by_name': lambda name: _initializer_by_name(name),
 }
 
-NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams]] = {
+NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = {
     'batch_norm': lambda config: _batch_norm(config, synchronized=False),
     'sync_batch_norm': lambda config: _batch_norm(config, synchronized=True),
+    'group_norm': lambda config: _group_norm(config),
 }
 
 
@@ -50,7 +56,8 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
     normalisation. `op` has no effect: whether layers are convolutions or dense is theirs to say.
 
     Raises:
-      ValueError: for `group_norm`, and for a Keras initializer that does not exist.
+      ValueError: for a Keras initializer that does not exist, or parameters of `group_norm` that
+        are not positive.
     """
     options: dict[str, Any] = {}
     if config.initializer.WhichOneof('initializer_oneof'):
@@ -58,7 +65,8 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
     if config.regularizer.WhichOneof('regularizer_oneof'):
         options['regularizer'] = build_oneof(config.regularizer, 'regularizer_oneof', REGULARIZERS)
     if config.WhichOneof('normalizer_oneof'):
-        options['batch_norm'] = build_oneof(config, 'normalizer_oneof', NORMALIZERS)
+        norm = build_oneof(config, 'normalizer_oneof', NORMALIZERS)
+        options['group_norm' if isinstance(norm, GroupNormParams) else 'batch_norm'] = norm
     return LayerHyperparams(
         activation=ACTIVATIONS[config.activation],
         force_use_bias=config.force_use_bias,
@@ -85,3 +93,11 @@ def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> Bat
         train=config.train,
         synchronized=synchronized,
     )
+
+
+def _group_norm(config: hyperparams_pb2.GroupNorm) -> GroupNormParams:
+    for name in ('groups', 'epsilon'):
+        value = getattr(config, name)
+        if not value > 0:
+            raise ValueError(f'GroupNorm.{name}: expected a positive number. Received: {value:g}.')
+    return GroupNormParams(groups=config.groups, epsilon=config.epsilon)

@@ -1,5 +1,6 @@
 """The networks of Faster R-CNN around the cropping of proposals."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import keras
@@ -15,6 +16,25 @@ VGG_MEANS = (123.68, 116.779, 103.939)
 def subtract_means(images: tf.Tensor) -> tf.Tensor:
     """Subtracts the ImageNet means from float images [B, H, W, 3], RGB in 0..255."""
     return images - tf.constant(VGG_MEANS, images.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocess:
+    """(image * scale - mean) / std of float images [B, H, W, 3], RGB in 0..255.
+
+    Attributes:
+      mean, std: one number a channel.
+      scale: factor that comes before both.
+    """
+
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    scale: float = 1.0
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        factor = tf.constant([self.scale / std for std in self.std], images.dtype)
+        offset = [mean / std for mean, std in zip(self.mean, self.std, strict=True)]
+        return images * factor - tf.constant(offset, images.dtype)
 
 
 def scale_to_unit(images: tf.Tensor) -> tf.Tensor:

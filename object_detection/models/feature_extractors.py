@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -10,12 +11,16 @@ from object_detection.models.backbones import inception_resnet_v2, resnet_v1
 from object_detection.models.feature_extractor import (
     FeatureExtractor,
     FullyConnectedBoxClassifier,
+    Preprocess,
     scale_to_unit,
+    subtract_means,
 )
 from object_detection.models.hyperparams import LayerHyperparams
 
 # Of a pyramid that the config does not describe.
 _LEVELS = (2, 6)
+# Options of ResNets alone.
+_RESNET_FIELDS = ('stride_in_1x1', 'padding_mode', 'frozen_stages', 'freeze_affine', 'preprocess')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +35,13 @@ class ExtractorOptions:
       pad_to_multiple: images are padded to a multiple of it; None is the extractor's default.
       levels: (min, max) of the pyramid; None is the default, 2 to 6.
       pyramid_depth: channels of the pyramid; None is the default, 256.
+      pyramid: how it is built.
       box_head_depth: units of the fully connected layers over a pyramid's crops; None is 1024.
+      stride_in_1x1, padding_mode, frozen_stages: of a ResNet, as in `resnet_v1.Options`; None is
+        the default there.
+      freeze_affine: of a ResNet: whether offset and scale of frozen batch norms do not train; None
+        is False.
+      preprocess: what a ResNet gets for an image; None subtracts the means of ImageNet.
     """
 
     batch_norm_trainable: bool
@@ -40,7 +51,13 @@ class ExtractorOptions:
     pad_to_multiple: int | None = None
     levels: tuple[int, int] | None = None
     pyramid_depth: int | None = None
+    pyramid: fpn.Options = dataclasses.field(default_factory=fpn.Options)
     box_head_depth: int | None = None
+    stride_in_1x1: bool | None = None
+    padding_mode: resnet_v1.Padding | None = None
+    frozen_stages: int | None = None
+    freeze_affine: bool | None = None
+    preprocess: Preprocess | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +78,67 @@ def _backbone_options(options: ExtractorOptions, default: LayerHyperparams) -> d
         'hyperparams': options.hyperparams if options.override_backbone else default,
         'batch_norm_trainable': options.batch_norm_trainable,
     }
+
+
+def _resnet_options(options: ExtractorOptions, default: LayerHyperparams) -> dict[str, Any]:
+    """Arguments that the parts of a ResNet have in common."""
+    common = _backbone_options(options, default)
+    chosen = {
+        'stride_in_1x1': options.stride_in_1x1,
+        'padding': options.padding_mode,
+        'frozen_stages': options.frozen_stages,
+    }
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    return {
+        **common,
+        'hyperparams': _with_freezing(common['hyperparams'], options),
+        'options': resnet_v1.Options(**chosen),
+    }
+
+
+def _with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> LayerHyperparams:
+    """Adds `freeze_affine` to the batch norms of a set-up."""
+    if not options.freeze_affine or hyperparams.batch_norm is None:
+        return hyperparams
+    norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
+    return dataclasses.replace(hyperparams, batch_norm=norm)
+
+
+def _check_resnet(options: ExtractorOptions, top_level: int) -> None:
+    """Checks the options of ResNets, the last stage of whose trunk has stride 2**top_level."""
+    if not 0 <= (options.frozen_stages or 0) <= top_level:
+        raise ValueError(
+            f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
+            f'Received: {options.frozen_stages}.'
+        )
+    if options.freeze_affine and options.override_backbone and not options.hyperparams.batch_norm:
+        raise ValueError(
+            'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
+            'Received: none.'
+        )
+    if options.preprocess is not None:
+        _check_preprocess(options.preprocess)
+
+
+def _check_preprocess(preprocess: Preprocess) -> None:
+    for name in ('mean', 'std'):
+        if len(getattr(preprocess, name)) != 3:
+            raise ValueError(
+                f'preprocess.{name}: expected three numbers, for red, green and blue. '
+                f'Received: {list(getattr(preprocess, name))}.'
+            )
+    for name, value in [('scale', preprocess.scale), *(('std', std) for std in preprocess.std)]:
+        if not 0 < value < math.inf:
+            raise ValueError(f'preprocess.{name}: expected a positive number. Received: {value:g}.')
+
+
+def _check_no_resnet_fields(options: ExtractorOptions) -> None:
+    for field in _RESNET_FIELDS:
+        value = getattr(options, field)
+        if value is not None:
+            raise ValueError(
+                f'{field}: only feature extractors on a ResNet have it. Received: {value}.'
+            )
 
 
 def _check_single_map(options: ExtractorOptions, *, strides: Collection[int]) -> None:
@@ -100,12 +178,13 @@ def _check_pyramid(options: ExtractorOptions) -> None:
             f'min_level <= max_level. Received: min_level {low}, max_level {high}.'
         )
     depths = {
-        'fpn.additional_layer_depth': options.pyramid_depth,
+        'fpn.num_filters or additional_layer_depth': options.pyramid_depth,
         'box_head_depth': options.box_head_depth,
     }
     for field, depth in depths.items():
         if depth is not None and depth < 1:
             raise ValueError(f'{field}: expected at least 1. Received: {depth}.')
+    _check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
     # The multiple at which every level down from the top of the backbone is half the one below.
     multiple = 2 ** min(high, resnet_v1.LAST_LEVEL)
     if _pyramid_padding(options) % multiple:
@@ -127,7 +206,7 @@ def _resnet_v1_fpn(depth: int) -> _Row:
         top_level = min(max_level, resnet_v1.LAST_LEVEL)
         backbone_levels = range(min_level, top_level + 1)
         common = {
-            'hyperparams': options.hyperparams,
+            'hyperparams': _with_freezing(options.hyperparams, options),
             'batch_norm_trainable': options.batch_norm_trainable,
         }
         return FeatureExtractor(
@@ -135,7 +214,7 @@ def _resnet_v1_fpn(depth: int) -> _Row:
                 depth,
                 levels=backbone_levels,
                 name='backbone',
-                **_backbone_options(options, resnet_v1.default_hyperparams(1e-4)),
+                **_resnet_options(options, resnet_v1.default_hyperparams(1e-4)),
             ),
             pyramid=fpn.feature_pyramid(
                 [resnet_v1.stage_channels(depth, level) for level in backbone_levels],
@@ -143,6 +222,7 @@ def _resnet_v1_fpn(depth: int) -> _Row:
                 depth=256 if options.pyramid_depth is None else options.pyramid_depth,
                 num_coarse_levels=max_level - top_level,
                 name='fpn',
+                options=options.pyramid,
                 **common,
             ),
             box_classifier=FullyConnectedBoxClassifier(
@@ -151,6 +231,7 @@ def _resnet_v1_fpn(depth: int) -> _Row:
             levels=range(min_level, max_level + 1),
             pad_to_multiple=_pyramid_padding(options),
             masks_use_roi_features=True,
+            normalize=options.preprocess or subtract_means,
         )
 
     return _Row(_check_pyramid, build)
@@ -160,15 +241,20 @@ def _resnet_v1(depth: int) -> _Row:
     """ResNet up to stage 4 for proposals, its stage 5 for the crops."""
 
     def build(options: ExtractorOptions) -> FeatureExtractor:
-        common = _backbone_options(options, resnet_v1.default_hyperparams(0.0))
+        common = _resnet_options(options, resnet_v1.default_hyperparams(0.0))
         return FeatureExtractor(
             backbone=resnet_v1.trunk(depth, levels=[4], name='backbone', **common),
             box_classifier=resnet_v1.stage(depth, 5, name='box_classifier', **common),
             levels=[4],
             pad_to_multiple=options.pad_to_multiple or 1,
+            normalize=options.preprocess or subtract_means,
         )
 
-    return _Row(lambda options: _check_single_map(options, strides=(16,)), build)
+    def check(options: ExtractorOptions) -> None:
+        _check_single_map(options, strides=(16,))
+        _check_resnet(options, top_level=4)
+
+    return _Row(check, build)
 
 
 def _inception_resnet_v2() -> _Row:
@@ -184,9 +270,11 @@ def _inception_resnet_v2() -> _Row:
             normalize=scale_to_unit,
         )
 
-    return _Row(
-        lambda options: _check_single_map(options, strides=inception_resnet_v2.STRIDES), build
-    )
+    def check(options: ExtractorOptions) -> None:
+        _check_single_map(options, strides=inception_resnet_v2.STRIDES)
+        _check_no_resnet_fields(options)
+
+    return _Row(check, build)
 
 
 FASTER_RCNN: dict[str, _Row] = {

@@ -1,10 +1,42 @@
 """Feature pyramid networks (https://arxiv.org/abs/1612.03144) as functional Keras models."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What variants of the pyramid do otherwise; the defaults are the reference's.
+
+    Attributes:
+      pool_extra_levels: whether the levels that the backbone does not have are every second cell of
+        every second row of the level before (a max pool of kernel 1), not convolutions.
+      bilinear: whether levels are doubled in size linearly (half-pixel centres), not by nearest
+        neighbour.
+      smooth_outputs: whether all levels are smoothed, the top one too, but not what goes down: as
+        in the paper.
+    """
+
+    pool_extra_levels: bool = False
+    bilinear: bool = False
+    smooth_outputs: bool = False
+
+
+_DEFAULTS = Options()
+
+
+class _BilinearUpsampling(keras.layers.Layer):
+    """Doubles the size of maps [B, H, W, C]; Keras's layer needs static sizes for that."""
+
+    def call(self, inputs):
+        sizes = [2 * size for size in dimensions(inputs, 1, 2)]
+        return tf.cast(tf.image.resize(inputs, sizes), inputs.dtype)
 
 
 def feature_pyramid(
@@ -16,15 +48,16 @@ def feature_pyramid(
     hyperparams: LayerHyperparams,
     batch_norm_trainable: bool,
     name: str,
+    options: Options = _DEFAULTS,
 ) -> keras.Model:
     """Builds the top-down pyramid and the coarser levels behind it.
 
     Each level is a 1x1 projection (with a bias, without norm and activation) of its backbone map
-    plus the next coarser level, doubled in size by nearest neighbour, smoothed by a 3x3
-    convolution, norm and activation. The top level is not smoothed. Levels that the backbone does
-    not have are 3x3 convolutions of stride 2, norm and activation, chained on the top level.
-    Like the reference implementation, and unlike the paper, what is propagated down is the
-    smoothed map.
+    plus the next coarser level, doubled in size, smoothed by a 3x3 convolution, norm and
+    activation. By default, like the reference implementation and unlike the paper, what is
+    propagated down is the smoothed map, and the top level is not smoothed. Levels that the backbone
+    does not have are 3x3 convolutions of stride 2, norm and activation, chained on the top level,
+    or pooled from it.
 
     Args:
       channels: channels of the backbone maps, finest first.
@@ -34,6 +67,7 @@ def feature_pyramid(
       hyperparams: set-up of all layers.
       batch_norm_trainable: False freezes the batch norms.
       name: of the model.
+      options: how the pyramid differs from the reference's.
 
     Returns:
       A model from the list of backbone maps, each exactly half as large as the one before, to the
@@ -52,14 +86,29 @@ def feature_pyramid(
     def project(level: int):
         return hyperparams.conv(depth, 1, use_bias=True, name=f'projection_{level}')(inputs[level])
 
+    def smooth(x, level: int):
+        return finish(
+            hyperparams.conv(depth, 3, name=f'smoothing_{level}')(x), f'smoothing_{level}'
+        )
+
+    def coarser(x, level: int):
+        if options.pool_extra_levels:
+            return keras.layers.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
+        x = hyperparams.conv(depth, 3, strides=2, name=f'coarse_{level}')(x)
+        return finish(x, f'coarse_{level}')
+
+    def double(x, level: int):
+        if options.bilinear:
+            return _BilinearUpsampling(name=f'upsampling_{level}')(x)
+        return keras.layers.UpSampling2D(2, name=f'upsampling_{level}')(x)
+
     x = project(top_level)
-    outputs = [x]
+    outputs = [smooth(x, top_level) if options.smooth_outputs else x]
     for level in range(top_level - 1, min_level - 1, -1):
-        x = keras.layers.UpSampling2D(2, interpolation='nearest', name=f'upsampling_{level}')(x)
-        x = keras.layers.Add(name=f'add_{level}')([x, project(level)])
-        x = finish(hyperparams.conv(depth, 3, name=f'smoothing_{level}')(x), f'smoothing_{level}')
-        outputs.insert(0, x)
+        x = keras.layers.Add(name=f'add_{level}')([double(x, level), project(level)])
+        smoothed = smooth(x, level)
+        outputs.insert(0, smoothed)
+        x = x if options.smooth_outputs else smoothed
     for level in range(top_level + 1, top_level + 1 + num_coarse_levels):
-        x = hyperparams.conv(depth, 3, strides=2, name=f'coarse_{level}')(outputs[-1])
-        outputs.append(finish(x, f'coarse_{level}'))
+        outputs.append(coarser(outputs[-1], level))
     return keras.Model(list(inputs.values()), outputs, name=name)

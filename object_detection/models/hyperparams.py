@@ -18,6 +18,7 @@ class BatchNormParams:
       scale: whether a scale is learnt.
       train: False freezes the layer everywhere.
       synchronized: whether the statistics are taken over all replicas.
+      freeze_affine: whether offset and scale of frozen layers do not train either.
     """
 
     momentum: float = 0.999
@@ -26,6 +27,20 @@ class BatchNormParams:
     scale: bool = False
     train: bool = True
     synchronized: bool = False
+    freeze_affine: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupNormParams:
+    """Parameters of group normalisation (https://arxiv.org/abs/1803.08494).
+
+    Attributes:
+      groups: number of groups; it divides the channels of every layer.
+      epsilon: added to the variance.
+    """
+
+    groups: int = 32
+    epsilon: float = 1e-5
 
 
 class BatchNorm(keras.layers.BatchNormalization):
@@ -82,13 +97,25 @@ def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:
 class FrozenBatchNorm(BatchNorm):
     """Batch normalisation by the moving statistics, which never change.
 
-    Offset and scale stay trainable, as in the reference implementation: Keras's
-    `trainable = False` would freeze them too.
+    Offset and scale stay trainable, as in the reference implementation, unless the layer is made
+    with Keras's `trainable=False`.
     """
 
     def call(self, inputs, training=None, mask=None):
         del training
         return super().call(inputs, training=False, mask=mask)
+
+
+class GroupNorm(keras.layers.GroupNormalization):
+    """Group normalisation that names itself where the channels do not fit."""
+
+    def build(self, input_shape):
+        if input_shape[-1] % self.groups:
+            raise ValueError(
+                f'{self.name}: group_norm.groups: expected a number that divides the '
+                f'{input_shape[-1]} channels of the layer. Received: {self.groups}.'
+            )
+        super().build(input_shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +126,8 @@ class LayerHyperparams:
       initializer: of kernels; every layer draws with a seed of its own.
       regularizer: penalty of kernels, or None.
       activation: name of a Keras activation; None is the identity.
-      batch_norm: None means no normalisation.
+      batch_norm: None means no batch normalisation.
+      group_norm: None means no group normalisation. At most one of the two is set.
       force_use_bias: whether convolutions have a bias although a centred norm follows.
     """
 
@@ -109,12 +137,14 @@ class LayerHyperparams:
     regularizer: keras.regularizers.Regularizer | None = None
     activation: str | None = 'relu'
     batch_norm: BatchNormParams | None = None
+    group_norm: GroupNormParams | None = None
     force_use_bias: bool = False
 
     @property
     def use_bias(self) -> bool:
         """Whether a layer that a norm follows has a bias of its own."""
-        return self.force_use_bias or self.batch_norm is None or not self.batch_norm.center
+        has_center = self.batch_norm.center if self.batch_norm else self.group_norm is not None
+        return self.force_use_bias or not has_center
 
     def kernel_options(self) -> dict[str, Any]:
         """Returns `kernel_initializer` and `kernel_regularizer` for one layer's constructor."""
@@ -141,14 +171,21 @@ class LayerHyperparams:
         """Returns the normalisation layer, or the identity if there is none.
 
         Args:
-          frozen: whether it keeps to its moving statistics in training; see FrozenBatchNorm.
+          frozen: whether a batch norm keeps to its moving statistics in training; see
+            FrozenBatchNorm.
           name: of the layer.
-          **options: go to BatchNormalization (e.g. `dtype`).
+          **options: go to the layer (e.g. `dtype`, `trainable`).
         """
+        if self.group_norm is not None:
+            params = self.group_norm
+            return GroupNorm(params.groups, epsilon=params.epsilon, name=name, **options)
         if self.batch_norm is None:
             return keras.layers.Identity(name=name, **options)
         params = self.batch_norm
-        kind = FrozenBatchNorm if frozen or not params.train else BatchNorm
+        frozen = frozen or not params.train
+        if frozen and params.freeze_affine:
+            options = {**options, 'trainable': False}
+        kind = FrozenBatchNorm if frozen else BatchNorm
         return kind(
             momentum=params.momentum,
             epsilon=params.epsilon,

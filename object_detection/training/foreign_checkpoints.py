@@ -9,10 +9,9 @@ Most of these networks saw images normalised otherwise. Let theirs be (x - m) / 
 
 gives the same after the first norm, but at the border of the image, where zeros stand for other
 colours. The factor r lies in the norm and not in the kernel, so that the kernel keeps its size and
-learns as fast as it did there.
+learns as fast as it did there. Where both see the same images, all values stay as they are.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, Self
 
@@ -20,13 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import foreign_names, resnet_names
+from object_detection.training import backbone_differences, foreign_names, resnet_names
 from object_detection.training.checkpoint_contents import is_weight, listing
 from object_detection.training.errors import CheckpointError
 from object_detection.training.foreign_names import FIRST, Lineage
 from object_detection.training.weight_entry import Entry
-
-_logger = logging.getLogger(__name__)
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
 # Of the norms of those systems. Of ours the first alone makes up for another one.
@@ -76,17 +73,12 @@ class ForeignCheckpoint:
         entries = {
             resnet_names.place(ours, names): self._entry(theirs) for ours, theirs in there.items()
         }
-        if self._lineage.pixels is not None:
-            first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
-            changed = self._renormalized(first, detector)
-            entries |= {resnet_names.place(ours, names): e for ours, e in changed.items()}
-        if self._lineage.differs:
-            _logger.warning(
-                '%s is of a network that differs from the backbone here: %s. Train all stages '
-                'with these weights; frozen ones do not give the features that they were made for.',
-                self.description,
-                self._lineage.differs,
-            )
+        first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
+        changed = self._renormalized(first, detector)
+        entries |= {resnet_names.place(ours, names): e for ours, e in changed.items()}
+        backbone_differences.warn(
+            self.description, self._lineage.options, detector, self._lineage.remark
+        )
         return entries
 
     def _entry(self, name: str) -> Entry:
@@ -102,9 +94,12 @@ class ForeignCheckpoint:
 
         def read(ours: str) -> np.ndarray:
             change = _change_of_pixels(self._lineage.pixels, detector)
+            epsilon = _epsilon_of(detector)
             value = self._read(there[ours])
+            if change.is_none and np.isclose(epsilon, _EPSILON, rtol=1e-3, atol=0):
+                return value
             if ours == _VARIANCE:
-                return np.maximum(change.ratio**2 * (value + _EPSILON) - _epsilon_of(detector), 0)
+                return np.maximum(change.ratio**2 * (value + _EPSILON) - epsilon, 0)
             kernel = self._read(there[FIRST])
             if self._lineage.pixels.is_bgr:
                 kernel = kernel[:, :, ::-1]
@@ -132,11 +127,13 @@ class _Change(NamedTuple):
       factor: t / s.
       shift: (v - m) / t: `factor * shift` is what a pixel of our mean colour has there.
       ratio: r.
+      is_none: whether theirs are ours, but for rounding.
     """
 
     factor: np.ndarray
     shift: np.ndarray
     ratio: float
+    is_none: bool
 
 
 def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) -> _Change:
@@ -146,8 +143,10 @@ def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) ->
     our_std = 255.0 / (white - black)
     our_mean = -black * our_std
     factor = our_std / std
+    shift = (our_mean - mean) / our_std
     ratio = float(np.exp(-np.mean(np.log(factor))))
-    return _Change(factor, (our_mean - mean) / our_std, ratio)
+    same = np.allclose(factor, 1, rtol=1e-5) and np.allclose(our_mean, mean, atol=1e-3)
+    return _Change(factor, shift, ratio, same and not pixels.is_bgr)
 
 
 def _epsilon_of(detector: DetectionModel) -> float:

@@ -1,13 +1,14 @@
 """Names of ResNet v1 weights in the checkpoints of other systems, as layers of our backbones.
 
-A lineage is known by its names alone. What its networks computed otherwise than our backbones do,
-and no change of weights makes up for, stands in `differs`.
+A lineage is known by its names alone.
 """
 
 import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.models.feature_extractor import VGG_MEANS
 from object_detection.training import resnet_names
 
 FIRST = 'conv1_conv/kernel'
@@ -50,15 +51,17 @@ class Lineage(NamedTuple):
       title: of its checkpoints.
       example: one of its names.
       translate: finds the names of the lineage.
-      pixels: how its images were normalised; None if with the means of our backbones.
-      differs: what it computes otherwise; empty if nothing.
+      pixels: how its images were normalised.
+      options: how its networks compute; no change of weights makes up for another way.
+      remark: on them, where they are not all alike.
     """
 
     title: str
     example: str
     translate: Translation
-    pixels: Pixels | None
-    differs: str
+    pixels: Pixels
+    options: Options
+    remark: str = ''
 
 
 def _structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:
@@ -114,9 +117,7 @@ def _counted(names: Collection[str]) -> dict[str, str]:
 
 
 _IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
-_STRIDE = (
-    'there the stages 3 to 5 have their stride at the first 3x3 convolution, here at the 1x1 before'
-)
+_CAFFE = Pixels(mean=VGG_MEANS, std=(1.0, 1.0, 1.0))
 
 _NVIDIA = rf'(?P<variable>conv2d/kernel|BatchNorm/{_NORM})'
 _SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?resnet_v1_\d+'
@@ -135,15 +136,14 @@ NAME_BASED = (
             first_block=0,
         ),
         _IMAGENET,
-        f'{_STRIDE}; there strided convolutions are padded more at the bottom and on the right, '
-        'here alike on all sides',
+        Options(stride_in_1x1=False, padding=Padding.SAME),
     ),
     Lineage(
         'TPU or Habana ResNet',
         'conv2d_1/kernel',
         _counted,
         _IMAGENET,
-        _STRIDE,
+        Options(stride_in_1x1=False),
     ),
     # In slim a stage ends with its stride, here the next one begins with it: that is the same, as
     # what is left out in between are positions that nobody reads.
@@ -157,8 +157,8 @@ NAME_BASED = (
             first_stage=1,
             first_block=1,
         ),
-        None,
-        '',
+        _CAFFE,
+        Options(),
     ),
 )
 TENSORPACK = Lineage(
@@ -172,6 +172,6 @@ TENSORPACK = Lineage(
         first_block=0,
     ),
     _IMAGENET._replace(is_bgr=True),
-    f'{_STRIDE} (but for the MSRA variants); there the first pooling is padded at the top and on '
-    'the left, here at the bottom and on the right',
+    Options(stride_in_1x1=False, padding=Padding.SYMMETRIC_ALL),
+    ' (MSRA variants have their stride at the 1x1)',
 )

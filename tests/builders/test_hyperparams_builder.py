@@ -6,12 +6,9 @@ from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import missing_options
-from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.hyperparams import GroupNormParams, LayerHyperparams
 from object_detection.protos import hyperparams_pb2
 from tests import goldens
-
-# The reference drops it without a word; here it is an error.
-REFUSED = 'group_norm'
 
 
 def build(text: str = '') -> LayerHyperparams:
@@ -79,25 +76,41 @@ def test_frozen_batch_norm():
 
 def test_every_option_has_a_builder():
     proto = hyperparams_pb2
-    for message, oneof, table, missing in (
-        (proto.Regularizer, 'regularizer_oneof', hyperparams_builder.REGULARIZERS, set()),
-        (proto.Initializer, 'initializer_oneof', hyperparams_builder.INITIALIZERS, set()),
-        (proto.Hyperparams, 'normalizer_oneof', hyperparams_builder.NORMALIZERS, {REFUSED}),
+    for message, oneof, table in (
+        (proto.Regularizer, 'regularizer_oneof', hyperparams_builder.REGULARIZERS),
+        (proto.Initializer, 'initializer_oneof', hyperparams_builder.INITIALIZERS),
+        (proto.Hyperparams, 'normalizer_oneof', hyperparams_builder.NORMALIZERS),
     ):
-        assert missing_options(message, oneof, table) == missing
+        assert missing_options(message, oneof, table) == set()
     assert set(hyperparams_builder.ACTIVATIONS) == set(proto.Hyperparams.Activation.values())
 
 
-@goldens.parametrize('hyperparams', names=(REFUSED,))
-def test_the_norm_that_the_reference_drops_is_refused(case_name):
+@goldens.parametrize('hyperparams', names=('group_norm',))
+def test_the_norm_that_the_reference_drops_is_built(case_name):
     case = goldens.load('hyperparams', case_name)
-    # The reference builds all but the norm.
-    activated = np.maximum(case.inputs['act_in'], 0)
-    np.testing.assert_array_equal(case.outputs['act_out'], activated)
-    with pytest.raises(ValueError, match=r'not supported.*Received: group_norm'):
-        build(case.config)
+    hyperparams = build(case.config)
+    # The reference builds all but the norm, and so leaves a bias in its place.
+    assert not case.params['use_batch_norm']
+    assert case.params['use_bias']
+    assert hyperparams.batch_norm is None
+    assert hyperparams.group_norm == GroupNormParams(groups=32, epsilon=pytest.approx(1e-5))
+    assert not hyperparams.use_bias
+    _check_initializer(hyperparams, case.params['initializer'])
+    penalty = hyperparams.regularizer(tf.constant(case.inputs['w']))
+    np.testing.assert_allclose(penalty, case.outputs['reg'], rtol=1e-5)
+
+
+def test_group_norm():
+    hyperparams = build('group_norm { groups: 4 epsilon: 0.5 } force_use_bias: true')
+    assert hyperparams.group_norm == GroupNormParams(groups=4, epsilon=0.5)
+    assert hyperparams.use_bias
+    assert build('batch_norm {}').group_norm is None
 
 
 def test_errors():
     with pytest.raises(ValueError, match=r"keras_initializer_by_name: .*Received: 'glorot'"):
         build('initializer { keras_initializer_by_name: "glorot" }')
+    with pytest.raises(ValueError, match=r'GroupNorm\.groups: expected a positive .*Received: 0'):
+        build('group_norm { groups: 0 }')
+    with pytest.raises(ValueError, match=r'GroupNorm\.epsilon: .*Received: -1'):
+        build('group_norm { epsilon: -1 }')

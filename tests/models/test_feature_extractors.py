@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.models import fpn
+from object_detection.models.backbones.resnet_v1 import Padding
+from object_detection.models.feature_extractor import FeatureExtractor, Preprocess
 from object_detection.models.feature_extractors import (
     FASTER_RCNN,
     ExtractorOptions,
@@ -29,6 +31,23 @@ def build(type_name: str = 'faster_rcnn_resnet18_fpn_keras', **options) -> Featu
 )
 def test_contract(type_name):
     check_feature_extractor(build(type_name))
+
+
+def test_contract_of_a_variant():
+    """All that differs from the reference, at once."""
+    extractor = build(
+        stride_in_1x1=False,
+        padding_mode=Padding.SAME,
+        frozen_stages=2,
+        freeze_affine=True,
+        batch_norm_trainable=False,
+        preprocess=Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1 / 255),
+        pyramid=fpn.Options(pool_extra_levels=True, bilinear=True, smooth_outputs=True),
+    )
+    check_feature_extractor(extractor)
+    images = tf.constant([[[[123.675, 116.28, 103.53], [255.0, 0.0, 255.0]]]])
+    expected = [[0, 0, 0], [0.515 / 0.229, -0.456 / 0.224, 0.594 / 0.225]]
+    np.testing.assert_allclose(extractor.normalize(images), [[expected]], atol=1e-5)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

@@ -3,7 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import BatchNorm, BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import (
+    BatchNorm,
+    BatchNormParams,
+    GroupNorm,
+    GroupNormParams,
+    LayerHyperparams,
+)
 from tests import goldens
 
 
@@ -46,6 +52,46 @@ def test_norm_that_may_not_train_is_frozen(train):
     norm = hyperparams.norm(frozen=False, name='norm')
     norm(tf.constant([[2.0], [4.0]]), training=True)
     np.testing.assert_allclose(norm.moving_mean, [1.5 if train else 0.0])
+
+
+@pytest.mark.parametrize('frozen', [True, False])
+@pytest.mark.parametrize('freeze_affine', [True, False])
+def test_offset_and_scale_of_frozen_norms(frozen, freeze_affine):
+    params = BatchNormParams(scale=True, freeze_affine=freeze_affine)
+    norm = LayerHyperparams(batch_norm=params).norm(frozen=frozen, name='norm')
+    norm.build((None, 4))
+    assert len(norm.trainable_variables) == (0 if frozen and freeze_affine else 2)
+    assert len(norm.variables) == 4
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
+def test_group_norm_by_numpy(dtype):
+    hyperparams = LayerHyperparams(group_norm=GroupNormParams(groups=2, epsilon=0.1))
+    assert not hyperparams.use_bias
+    norm = hyperparams.norm(frozen=True, name='norm', dtype=dtype)
+    rng = np.random.default_rng(0)
+    maps = rng.normal(3.0, 2.0, [2, 3, 5, 4]).astype(np.float32)
+    norm.build(maps.shape)
+    scale, offset = rng.normal(size=[2, 4]).astype(np.float32)
+    norm.set_weights([scale, offset])
+    maps = tf.cast(maps, norm.compute_dtype)
+    inputs = np.asarray(tf.cast(maps, tf.float32))
+    groups = inputs.reshape(2, 15, 2, 2)
+    mean, variance = (f(groups, axis=(1, 3), keepdims=True) for f in (np.mean, np.var))
+    expected = ((groups - mean) / np.sqrt(variance + 0.1)).reshape(inputs.shape) * scale + offset
+    outputs = norm(maps, training=True)
+    assert outputs.dtype == norm.compute_dtype
+    tolerance = 1e-5 if dtype == 'float32' else 2e-2
+    np.testing.assert_allclose(tf.cast(outputs, tf.float32), expected, atol=tolerance)
+    assert len(norm.trainable_variables) == len(norm.variables) == 2
+
+
+def test_group_norm_needs_groups_that_divide_the_channels():
+    norm = LayerHyperparams(group_norm=GroupNormParams()).norm(frozen=False, name='classes_bn')
+    assert isinstance(norm, GroupNorm)
+    message = r'classes_bn: group_norm\.groups: .*divides the 91 channels.*Received: 32'
+    with pytest.raises(ValueError, match=message):
+        norm.build((None, 91))
 
 
 @goldens.parametrize('hyperparams', prefix='freezable_bn_ctor_False')

@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.models.backbones import resnet_v1
+from object_detection.models.backbones.resnet_v1 import Padding
+from object_detection.models.feature_extractor import Preprocess
 from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
 from object_detection.training import fine_tune, foreign_names
 from object_detection.training.errors import CheckpointError
@@ -139,6 +141,67 @@ def test_slim_gives_the_same_features_wherever_its_strides_are(tmp_path, detecto
     image = np.random.default_rng(0).uniform(0, 255, [1, 64, 96, 3]).astype(np.float32)
     actual = detector.extractor.backbone(detector.normalize(tf.constant(image)))[-1]
     expected = slim_features(image - MEANS, weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * np.max(expected))
+
+
+VARIANTS = {
+    'nvidia': {'stride_in_1x1': False, 'padding_mode': Padding.SAME},
+    'tpu': {'stride_in_1x1': False},
+    'tensorpack': {'stride_in_1x1': False, 'padding_mode': Padding.SYMMETRIC_ALL},
+}
+
+
+def v1_5_features(image, weights, padding):
+    """A ResNet v1.5 of 50 layers by TensorFlow's plain operations."""
+    conv_pads, pool_pads = {  # before and after, of even sizes: of a kernel of 7, of 3; of the pool
+        Padding.SAME: (((2, 3), (0, 1)), (0, 1)),
+        Padding.SYMMETRIC: (((3, 3), (1, 1)), (0, 1)),
+        Padding.SYMMETRIC_ALL: (((3, 3), (1, 1)), (1, 1)),
+    }[padding]
+
+    def conv(x, layer, stride=1):
+        kernel = weights[f'{layer}_conv/kernel']
+        side = kernel.shape[0]
+        pads = (side // 2,) * 2 if stride == 1 else {7: conv_pads[0], 3: conv_pads[1]}.get(side)
+        if pads is not None:
+            x = tf.pad(x, [[0, 0], pads, pads, [0, 0]])
+        gamma, beta, mean, variance = (
+            weights[f'{layer}_bn/{k}'] for k in ('gamma', 'beta', 'moving_mean', 'moving_variance')
+        )
+        x = tf.nn.conv2d(x, kernel, stride, 'VALID')
+        return gamma * (x - mean) / np.sqrt(variance + 1e-5) + beta
+
+    x = tf.pad(tf.nn.relu(conv(image, 'conv1', 2)), [[0, 0], pool_pads, pool_pads, [0, 0]])
+    x = tf.nn.max_pool2d(x, 3, 2, 'VALID')
+    for stage, count in enumerate(foreign_files.BLOCKS[50], start=2):
+        for block in range(1, count + 1):
+            stride = 2 if block == 1 and stage > 2 else 1
+            layer = f'conv{stage}_block{block}'
+            y = tf.nn.relu(conv(x, f'{layer}_1'))
+            y = conv(tf.nn.relu(conv(y, f'{layer}_2', stride)), f'{layer}_3')
+            x = tf.nn.relu(y + (conv(x, f'{layer}_0', stride) if block == 1 else x))
+    return x
+
+
+@pytest.mark.parametrize('system', VARIANTS)
+def test_the_same_network_gives_the_same_features_without_a_word(tmp_path, weights, system, caplog):
+    preprocess = Preprocess((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 1 / 255)
+    options = VARIANTS[system]
+    detector = ExtractorDetector('faster_rcnn_resnet50_fpn_keras', preprocess=preprocess, **options)
+    path = write(tmp_path, system, weights)
+    with caplog.at_level(logging.WARNING, 'object_detection'):
+        fine_tune.restore(detector, path, 'classification')
+    assert not caplog.messages
+    image = np.random.default_rng(0).uniform(0, 255, [1, 64, 96, 3]).astype(np.float32)
+    mean, std = IMAGENET
+    theirs = ((image - mean) / std).astype(np.float32)
+    if system == 'tensorpack':
+        theirs = theirs[..., ::-1]
+    else:  # the same images: nothing changes
+        for name in STEM:
+            np.testing.assert_array_equal(detector.value(name), weights[name])
+    actual = detector.extractor.backbone(detector.normalize(tf.constant(image)))[-1]
+    expected = v1_5_features(theirs, weights, options.get('padding_mode', Padding.SYMMETRIC))
     np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * np.max(expected))
 
 

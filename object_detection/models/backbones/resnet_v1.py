@@ -1,15 +1,17 @@
 """ResNet v1 (https://arxiv.org/abs/1512.03385) as functional Keras models.
 
-Layers are named as in `keras.applications`. As there, a stage's stride sits on the first
-convolution of its first block. As in the reference implementation, convolutions with a stride are
-padded alike on both sides (fixed padding), whatever the size of their input, the pooling is not,
-and convolutions that a norm follows have no bias.
+Layers are named as in `keras.applications`. Unless `Options` say otherwise, a stage's stride sits
+on the first convolution of its first block, as there, and as in the reference implementation
+convolutions with a stride are padded alike on both sides (fixed padding), whatever the size of
+their input, and the pooling is not. Convolutions that a norm follows have no bias.
 """
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 
 import keras
+import tensorflow as tf
 
 from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
 
@@ -33,6 +35,50 @@ _VARIANTS = {
     101: _Variant((3, 4, 23, 3), bottleneck=True),
     152: _Variant((3, 8, 36, 3), bottleneck=True),
 }
+
+
+class Padding(enum.Enum):
+    """Which layers of stride 2 are padded alike on both sides; others as TensorFlow's SAME."""
+
+    SYMMETRIC = 'the convolutions'
+    SAME = 'none'
+    SYMMETRIC_ALL = 'the convolutions and the first pooling'
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What variants of the network do otherwise; the defaults are the reference's.
+
+    Attributes:
+      stride_in_1x1: whether a bottleneck's stride is at its first 1x1 convolution; False puts it at
+        the 3x3 (v1.5).
+      padding: of the layers of stride 2.
+      frozen_stages: the layers conv1 to conv<frozen_stages> do not train: neither kernels nor
+        norms, and no gradient is computed below them.
+    """
+
+    stride_in_1x1: bool = True
+    padding: Padding = Padding.SYMMETRIC
+    frozen_stages: int = 0
+
+
+_DEFAULTS = Options()
+
+
+def options_of(backbone: keras.Model) -> Options | None:
+    """Reads off the layers how a trunk computes; None if that is no trunk of a ResNet.
+
+    `frozen_stages` stay at the default. A trunk that ends with stage 2, and one without
+    bottlenecks, are as with `stride_in_1x1`.
+    """
+    layers = {layer.name: layer for layer in backbone.layers}
+    if not {'conv1_conv', 'pool1_pool'} <= layers.keys():
+        return None
+    middle = layers.get('conv3_block1_2_conv')
+    padding = Padding.SYMMETRIC if 'conv1_pad' in layers else Padding.SAME
+    if 'pool1_pad' in layers:
+        padding = Padding.SYMMETRIC_ALL
+    return Options(stride_in_1x1=middle is None or middle.strides == (1, 1), padding=padding)
 
 
 def default_hyperparams(weight_decay: float) -> LayerHyperparams:
@@ -61,6 +107,7 @@ def trunk(
     hyperparams: LayerHyperparams,
     batch_norm_trainable: bool,
     name: str,
+    options: Options = _DEFAULTS,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `levels`.
 
@@ -70,6 +117,7 @@ def trunk(
       hyperparams: set-up of all layers.
       batch_norm_trainable: False freezes the batch norms.
       name: of the model.
+      options: how the network differs from the reference's.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -82,14 +130,16 @@ def trunk(
             f'ResNet v1: expected ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}. '
             f'Received: {list(levels)}.'
         )
-    layers = _Layers(hyperparams, batch_norm_trainable)
+    frozen = _Layers(hyperparams, False, options, trainable=False)
+    learning = _Layers(hyperparams, batch_norm_trainable, options)
     images = keras.Input((None, None, 3), name='images')
+    layers = frozen if options.frozen_stages > 0 else learning
     x = layers.conv_norm(images, 64, 7, strides=2, name='conv1')
-    x = layers.activate(x, name='conv1_relu')
-    x = keras.layers.MaxPooling2D(3, strides=2, padding='same', name='pool1_pool')(x)
+    x = layers.end_stage(layers.pool(layers.activate(x, name='conv1_relu')), 1)
     outputs = []
     for level in range(FIRST_LEVEL, levels[-1] + 1):
-        x = _stage(layers, x, depth, level)
+        layers = frozen if options.frozen_stages >= level else learning
+        x = layers.end_stage(_stage(layers, x, depth, level), level)
         if level in levels:
             outputs.append(x)
     return keras.Model(images, outputs, name=name)
@@ -102,33 +152,79 @@ def stage(
     hyperparams: LayerHyperparams,
     batch_norm_trainable: bool,
     name: str,
+    options: Options = _DEFAULTS,
 ) -> keras.Model:
-    """Builds one stage as a model of its own: [N, h, w, C] of level - 1 -> [N, h', w', C']."""
-    layers = _Layers(hyperparams, batch_norm_trainable)
+    """Builds one stage as a model of its own: [N, h, w, C] of level - 1 -> [N, h', w', C'].
+
+    It always trains: `options.frozen_stages` are those of the trunk.
+    """
+    layers = _Layers(hyperparams, batch_norm_trainable, options)
     features = keras.Input((None, None, stage_channels(depth, level - 1)), name='features')
     return keras.Model(features, _stage(layers, features, depth, level), name=name)
 
 
-class _Layers:
-    """Makes the layers of one network by its set-up."""
+class _StopGradient(keras.layers.Layer):
+    """The identity, through which no gradient goes back."""
 
-    def __init__(self, hyperparams: LayerHyperparams, batch_norm_trainable: bool):
+    def call(self, inputs):
+        return tf.stop_gradient(inputs)
+
+
+class _Layers:
+    """Makes the layers of a part of one network by its set-up.
+
+    Args:
+      hyperparams: set-up of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      options: of the network.
+      trainable: False freezes all layers.
+    """
+
+    def __init__(
+        self,
+        hyperparams: LayerHyperparams,
+        batch_norm_trainable: bool,
+        options: Options,
+        trainable: bool = True,
+    ):
+        self.options = options
         self._hyperparams = hyperparams
         self._batch_norm_trainable = batch_norm_trainable
+        self._trainable = trainable
 
     def conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1):
-        """Convolution and norm, with fixed padding where the kernel overlaps and strides."""
+        """Convolution and norm, padded as the options say where the kernel overlaps and strides."""
         padding = 'same'
-        if kernel_size > 1 and strides > 1:
+        if kernel_size > 1 and strides > 1 and self.options.padding is not Padding.SAME:
             before = (kernel_size - 1) // 2
             after = kernel_size - 1 - before
             pads = ((before, after), (before, after))
             x = keras.layers.ZeroPadding2D(pads, name=f'{name}_pad')(x)
             padding = 'valid'
         x = self._hyperparams.conv(
-            filters, kernel_size, strides=strides, padding=padding, name=f'{name}_conv'
+            filters,
+            kernel_size,
+            strides=strides,
+            padding=padding,
+            trainable=self._trainable,
+            name=f'{name}_conv',
         )(x)
-        return self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')(x)
+        return self._hyperparams.norm(
+            frozen=not self._batch_norm_trainable, trainable=self._trainable, name=f'{name}_bn'
+        )(x)
+
+    def pool(self, x):
+        """The pooling after the first convolution."""
+        padding = 'same'
+        if self.options.padding is Padding.SYMMETRIC_ALL:
+            # Zeros, as in the systems that do so; nothing after a ReLU is less.
+            x = keras.layers.ZeroPadding2D(1, name='pool1_pad')(x)
+            padding = 'valid'
+        return keras.layers.MaxPooling2D(3, strides=2, padding=padding, name='pool1_pool')(x)
+
+    def end_stage(self, x, level: int):
+        """Keeps the gradient out of a stage that does not train."""
+        return x if self._trainable else _StopGradient(name=f'conv{level}_frozen')(x)
 
     def activate(self, x, *, name: str):
         return self._hyperparams.activation_layer(name=name)(x)
@@ -154,9 +250,10 @@ def _stage(layers: _Layers, x, depth: int, level: int):
 
 def _bottleneck_block(layers: _Layers, x, filters: int, strides: int, name: str):
     shortcut = _shortcut(layers, x, 4 * filters, strides, name)
-    x = layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_1')
+    first, second = (strides, 1) if layers.options.stride_in_1x1 else (1, strides)
+    x = layers.conv_norm(x, filters, 1, strides=first, name=f'{name}_1')
     x = layers.activate(x, name=f'{name}_1_relu')
-    x = layers.conv_norm(x, filters, 3, name=f'{name}_2')
+    x = layers.conv_norm(x, filters, 3, strides=second, name=f'{name}_2')
     x = layers.activate(x, name=f'{name}_2_relu')
     x = layers.conv_norm(x, 4 * filters, 1, name=f'{name}_3')
     return _add(layers, shortcut, x, name)

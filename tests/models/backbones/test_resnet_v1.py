@@ -4,16 +4,27 @@ import pytest
 import tensorflow as tf
 
 from object_detection.models.backbones import resnet_v1
+from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.models.hyperparams import GroupNormParams, LayerHyperparams
 
 
-def build(depth: int, levels=(2, 3, 4, 5), batch_norm_trainable: bool = False) -> keras.Model:
+def build(
+    depth: int, levels=(2, 3, 4, 5), batch_norm_trainable: bool = False, **options
+) -> keras.Model:
     return resnet_v1.trunk(
         depth,
         levels=levels,
         hyperparams=resnet_v1.default_hyperparams(1e-4),
         batch_norm_trainable=batch_norm_trainable,
         name='backbone',
+        options=Options(**options),
     )
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Few channels, for tests that need no size."""
+    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', {2: 2, 3: 3, 4: 4, 5: 5})
 
 
 # Convolutions without projections are depth - 1; the fully connected layer is not built.
@@ -48,6 +59,137 @@ def test_stride_of_a_stage_sits_on_its_first_convolution():
         assert layer('conv3_block1_0_conv').strides == (2, 2)
         assert layer('conv3_block1_2_conv').strides == (1, 1)
         assert layer('conv3_block2_1_conv').strides == (1, 1)
+
+
+@pytest.mark.usefixtures('narrow')
+def test_stride_on_the_3x3():
+    model, other = (build(50, levels=(3,), stride_in_1x1=value) for value in (False, True))
+    assert model.get_layer('conv3_block1_1_conv').strides == (1, 1)
+    assert model.get_layer('conv3_block1_2_conv').strides == (2, 2)
+    assert model.get_layer('conv3_block1_0_conv').strides == (2, 2)
+    assert model.get_layer('conv3_block2_2_conv').strides == (1, 1)
+    assert [v.path for v in model.variables] == [v.path for v in other.variables]
+    # By hand: 1x1 on the whole map, then the 3x3 at every second cell, padded alike.
+    first = model.get_layer('conv3_block1_1_relu').output
+    second = model.get_layer('conv3_block1_2_conv').output
+    before, after = keras.Model(model.inputs, [first, second])(
+        tf.random.stateless_normal([1, 32, 48, 3], [1, 2])
+    )
+    assert before.shape[1:3] == (8, 12)
+    kernel = model.get_layer('conv3_block1_2_conv').kernel
+    dense = tf.nn.conv2d(before, kernel, 1, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    np.testing.assert_allclose(after, dense[:, ::2, ::2], atol=1e-5)
+
+
+@pytest.mark.usefixtures('narrow')
+def test_basic_blocks_have_their_stride_on_the_first_3x3_in_any_case():
+    assert build(18, stride_in_1x1=False).get_layer('conv3_block1_1_conv').strides == (2, 2)
+
+
+# Before and after, of the 7x7 convolution of stride 2 and of the pooling, on an even size.
+@pytest.mark.parametrize(
+    ('padding', 'conv_pads', 'pool_pads'),
+    [
+        (Padding.SYMMETRIC, (3, 3), (0, 1)),
+        (Padding.SAME, (2, 3), (0, 1)),
+        (Padding.SYMMETRIC_ALL, (3, 3), (1, 1)),
+    ],
+)
+@pytest.mark.usefixtures('narrow')
+def test_padding_of_the_stem(padding, conv_pads, pool_pads):
+    model = build(18, levels=(2,), padding=padding)
+    images = tf.random.stateless_normal([1, 32, 48, 3], [1, 2])
+    outputs = [model.get_layer(name).output for name in ('conv1_conv', 'conv1_relu', 'pool1_pool')]
+    conv, relu, pool = keras.Model(model.inputs, outputs)(images)
+    kernel = model.get_layer('conv1_conv').kernel
+    expected = tf.nn.conv2d(images, kernel, 2, [[0, 0], conv_pads, conv_pads, [0, 0]])
+    np.testing.assert_allclose(conv, expected, atol=1e-5)
+    padded = tf.pad(relu, [[0, 0], pool_pads, pool_pads, [0, 0]])
+    np.testing.assert_array_equal(pool, tf.nn.max_pool2d(padded, 3, 2, 'VALID'))
+
+
+@pytest.mark.parametrize(('padding', 'pads'), [(Padding.SAME, (0, 1)), (Padding.SYMMETRIC, (1, 1))])
+@pytest.mark.usefixtures('narrow')
+def test_padding_of_a_stage(padding, pads):
+    model = build(50, levels=(3,), stride_in_1x1=False, padding=padding)
+    names = ('conv3_block1_1_relu', 'conv3_block1_2_conv')
+    probe = keras.Model(model.inputs, [model.get_layer(name).output for name in names])
+    before, after = probe(tf.random.stateless_normal([1, 32, 48, 3], [1, 2]))
+    kernel = model.get_layer(names[1]).kernel
+    expected = tf.nn.conv2d(before, kernel, 2, [[0, 0], pads, pads, [0, 0]])
+    np.testing.assert_allclose(after, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('padding', list(Padding))
+@pytest.mark.usefixtures('narrow')
+def test_sizes_do_not_depend_on_the_padding(padding):
+    maps = build(50, levels=(2, 3, 4), padding=padding)(tf.zeros([1, 67, 33, 3]))
+    assert [level.shape[1:3] for level in maps] == [(17, 9), (9, 5), (5, 3)]
+
+
+@pytest.mark.parametrize('padding', list(Padding))
+@pytest.mark.parametrize('stride_in_1x1', [True, False])
+@pytest.mark.usefixtures('narrow')
+def test_options_are_read_off_the_layers(padding, stride_in_1x1):
+    options = {'stride_in_1x1': stride_in_1x1, 'padding': padding}
+    assert resnet_v1.options_of(build(50, levels=(3,), **options)) == Options(**options)
+    inputs = keras.Input((4,))
+    assert resnet_v1.options_of(keras.Model(inputs, inputs)) is None
+
+
+@pytest.mark.parametrize('frozen_stages', [0, 1, 3])
+@pytest.mark.usefixtures('narrow')
+def test_frozen_stages(frozen_stages):
+    model = build(18, levels=(2, 3, 4), batch_norm_trainable=True, frozen_stages=frozen_stages)
+    images = tf.random.stateless_normal([2, 32, 48, 3], [1, 2])
+    before = {v.path: v.numpy() for v in model.variables}
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        total = tf.add_n([tf.reduce_sum(level) for level in model(images, training=True)])
+    trained = [variable.value for variable in model.trainable_variables]
+    assert all(gradient is not None for gradient in tape.gradient(total, trained))
+    stages = {int(v.path[len('conv')]) for v in model.trainable_variables}
+    assert stages == set(range(frozen_stages + 1, 5))
+    # Norms of frozen stages keep their statistics, others do not; nor is there a penalty.
+    moved = {
+        int(v.path[len('conv')]) for v in model.variables if (v != before[v.path]).numpy().any()
+    }
+    assert moved == stages
+    convs = [v for v in model.trainable_variables if v.path.endswith('kernel')]
+    assert len(model.losses) == len(convs)
+    assert [v.path for v in model.variables] == [v.path for v in build(18, (2, 3, 4)).variables]
+
+
+@pytest.mark.usefixtures('narrow')
+def test_no_gradient_is_computed_below_frozen_stages():
+    images = tf.random.stateless_normal([1, 32, 48, 3], [1, 2])
+    found = {}
+    for frozen_stages in (0, 2):
+        model = build(18, levels=(2, 3), frozen_stages=frozen_stages)
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            fine, coarse = model(images)
+        found[frozen_stages] = tape.gradient([fine, coarse], images)
+    assert found[0] is not None
+    assert found[2] is None
+
+
+@pytest.mark.usefixtures('narrow')
+def test_group_norm_in_place_of_batch_norm():
+    model = resnet_v1.trunk(
+        18,
+        levels=(2,),
+        hyperparams=LayerHyperparams(group_norm=GroupNormParams(groups=2)),
+        batch_norm_trainable=False,
+        name='backbone',
+        options=Options(),
+    )
+    images = tf.random.stateless_normal([2, 32, 48, 3], [1, 2])
+    whole = tf.nest.flatten(model(images, training=True))[0]
+    one = tf.nest.flatten(model(images[:1], training=True))[0]
+    np.testing.assert_allclose(one, whole[:1], atol=1e-5)  # whatever the batch
+    kinds = {variable.path.rpartition('/')[2] for variable in model.variables}
+    assert kinds == {'kernel', 'gamma', 'beta'}
 
 
 def test_strided_convolutions_are_padded_on_both_sides():
