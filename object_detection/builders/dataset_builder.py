@@ -11,9 +11,10 @@ import tensorflow as tf
 from object_detection.builders import image_resizer_builder, preprocessor_builder
 from object_detection.config import class_weights, unsupported
 from object_detection.core.fields import InputFields
-from object_detection.data import label_map, pipeline
+from object_detection.data import label_map, objects, pipeline
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
+from object_detection.data.empty_images import EmptyImageFilter
 from object_detection.data.pipeline import ExampleTransform
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -71,7 +72,7 @@ def build_train(
     transform = _transform(
         pipeline_config.model,
         reader,
-        label_steps=steps.label_steps,
+        label_steps=(*steps.label_steps, *([objects.drop_crowds] if reader.skip_crowd else [])),
         augmentations=steps.augmentations,
         merge_multiple_label_boxes=train_config.merge_multiple_label_boxes,
         use_multiclass_scores=train_config.use_multiclass_scores,
@@ -84,6 +85,7 @@ def build_train(
         num_epochs=reader.num_epochs or None,
         seed=seed,
         input_context=input_context,
+        keep=_empty_image_filter(reader, 'train_input_reader'),
     )
     return _examples(
         records,
@@ -150,8 +152,11 @@ def read_records(
     num_epochs: int | None,
     seed: int | None,
     input_context: tf.distribute.InputContext | None = None,
+    keep: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
 ) -> tf.data.Dataset:
     """Reads the serialized examples of a reader's files; `num_epochs` None repeats for ever.
+
+    `keep` takes the records of one pass, not yet shuffled, and returns those that are wanted.
 
     Raises:
       ValueError: if an input path matches no file, or `sample_from_datasets_weights` has not one
@@ -166,6 +171,7 @@ def read_records(
         'num_epochs': num_epochs,
         'seed': seed,
         'input_context': input_context,
+        'keep': keep,
     }
     if not weights:
         return _read_files(sorted({name for names in files for name in names}), **options)
@@ -187,6 +193,7 @@ def _read_files(
     num_epochs: int | None,
     seed: int | None,
     input_context: tf.distribute.InputContext | None,
+    keep: Callable[[tf.data.Dataset], tf.data.Dataset] | None,
 ) -> tf.data.Dataset:
     """Interleaves files, takes this pipeline's part, shuffles and repeats.
 
@@ -213,9 +220,22 @@ def _read_files(
         records = records.shard(pipelines, pipeline_id)
     if reader.sample_1_of_n_examples > 1:
         records = records.shard(reader.sample_1_of_n_examples, 0)
+    if keep is not None:
+        records = keep(records)
     if shuffle:
         records = records.shuffle(max(1, reader.shuffle_buffer_size), seed=seed)
     return records.repeat(num_epochs)
+
+
+def _empty_image_filter(
+    reader: input_reader_pb2.InputReader, where: str
+) -> EmptyImageFilter | None:
+    if not reader.filter_empty_images:
+        return None
+    decoder = ExampleDecoder(
+        label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None
+    )
+    return EmptyImageFilter(decoder, skip_crowd=reader.skip_crowd, where=where)
 
 
 def _examples(

@@ -24,10 +24,16 @@ CONDITIONS = {
 
 
 def _keep_aspect_ratio(config: image_resizer_pb2.KeepAspectRatioResizer) -> Resizer:
+    pad_size = (config.pad_height, config.pad_width)
+    drawn = config.min_dimension_range
     return KeepAspectRatioResizer(
         min_dimension=config.min_dimension,
         max_dimension=config.max_dimension,
         pad_to_max_dimension=config.pad_to_max_dimension,
+        pad_size=pad_size if any(pad_size) else None,
+        min_dimension_range=(
+            (drawn.min, drawn.max) if config.HasField('min_dimension_range') else None
+        ),
         method=METHODS[config.resize_method],
         convert_to_grayscale=config.convert_to_grayscale,
         pad_values=tuple(config.per_channel_pad_value),

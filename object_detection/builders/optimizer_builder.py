@@ -1,5 +1,7 @@
 """Builds the optimizer and the learning rate schedule that an Optimizer proto describes."""
 
+from google.protobuf.message import Message
+
 from object_detection.builders.oneof import build_oneof
 from object_detection.protos import optimizer_pb2
 from object_detection.training import optimizers, schedules
@@ -16,6 +18,23 @@ def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Sch
     )
 
 
+_MANUAL = 'manual_step_learning_rate'
+# Schedule -> its lengths in steps -> the fields that hold them in fractions of epochs, if any.
+_LENGTHS = {
+    'exponential_decay_learning_rate': {'decay_steps': '', 'burnin_steps': ''},
+    'cosine_decay_learning_rate': {
+        'total_steps': '',
+        'warmup_steps': 'warmup_epochs',
+        'hold_base_rate_steps': '',
+    },
+}
+_LENGTHS_THAT_MUST_BE_SET = {
+    'exponential_decay_learning_rate': ('decay_steps',),
+    'cosine_decay_learning_rate': ('total_steps',),
+}
+# Enough for every epoch to differ from the next.
+_ANY_STEPS_PER_EPOCH = 1000.0
+
 SCHEDULE_BUILDERS = {
     'constant_learning_rate': lambda config: schedules.constant(config.learning_rate),
     'exponential_decay_learning_rate': lambda config: schedules.exponential_decay(
@@ -27,7 +46,7 @@ SCHEDULE_BUILDERS = {
         burnin_steps=config.burnin_steps,
         minimum=config.min_learning_rate,
     ),
-    'manual_step_learning_rate': _manual_steps,
+    _MANUAL: _manual_steps,
     'cosine_decay_learning_rate': lambda config: schedules.cosine_decay(
         base=config.learning_rate_base,
         total_steps=config.total_steps,
@@ -44,6 +63,13 @@ OPTIMIZER_BUILDERS = {
     'adam_optimizer': lambda config: optimizers.Adam(
         build_schedule(config.learning_rate), epsilon=config.epsilon
     ),
+    'lars_optimizer': lambda config: optimizers.Lars(
+        build_schedule(config.learning_rate),
+        momentum=config.momentum_optimizer_value,
+        trust_coefficient=config.trust_coefficient,
+        weight_decay=config.weight_decay,
+        exclude_pattern=config.exclude_pattern,
+    ),
     # The reference takes `decay` for a decay of the learning rate; it is the average's.
     'rms_prop_optimizer': lambda config: optimizers.RmsProp(
         build_schedule(config.learning_rate),
@@ -54,20 +80,75 @@ OPTIMIZER_BUILDERS = {
 }
 
 
-def build(config: optimizer_pb2.Optimizer) -> optimizers.Optimizer:
+def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optimizers.Optimizer:
     """Builds an optimizer, which keeps averages of the weights if the config does not say no.
 
-    The factors of learning rates are not its affair, but that of `Optimizer.build`, which knows the
-    variables.
+    The factors of single variables' learning rates are not its affair, but that of
+    `Optimizer.build`, which knows the variables.
+
+    Args:
+      config: its learning rate in steps; see `in_steps`.
+      rate_factor: of the learning rate in every step.
 
     Raises:
-      ValueError: if no optimizer or learning rate is set, a schedule contradicts itself, or the
-        decay of the averages is outside [0, 1].
+      ValueError: if no optimizer or learning rate is set, the schedule is in epochs or contradicts
+        itself, or a number of the optimizer is out of its range.
     """
+    if config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.learning_rate_unit: expected STEPS, or to be converted '
+            'before. Received: EPOCHS.'
+        )
     optimizer = build_oneof(config, 'optimizer', OPTIMIZER_BUILDERS)
+    if rate_factor != 1:
+        optimizer.learning_rate = schedules.scaled(optimizer.learning_rate, rate_factor)
     if config.use_moving_average:
         return optimizers.Averaging(optimizer, decay=config.moving_average_decay)
     return optimizer
+
+
+def check(config: optimizer_pb2.Optimizer) -> None:
+    """Raises what `build` would, for a config in steps or in epochs."""
+    if config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS:
+        config = in_steps(config, _ANY_STEPS_PER_EPOCH)
+    build(config)
+
+
+def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimizer_pb2.Optimizer:
+    """Returns a copy in steps of a config whose learning rate schedule is in epochs.
+
+    Raises:
+      ValueError: if a length is not set whose default is a number of steps.
+    """
+    result = optimizer_pb2.Optimizer()
+    result.CopyFrom(config)
+    result.ClearField('learning_rate_unit')
+    kind = result.WhichOneof('optimizer')
+    rate = getattr(result, kind).learning_rate if kind else optimizer_pb2.LearningRate()
+    option = rate.WhichOneof('learning_rate')
+    if option is None:
+        return result
+    schedule = getattr(rate, option)
+    for name in _LENGTHS_THAT_MUST_BE_SET.get(option, ()):
+        if not schedule.HasField(name):
+            raise ValueError(
+                f'{schedule.DESCRIPTOR.full_name}.{name}: expected a number of epochs with '
+                'learning_rate_unit: EPOCHS. Received: none.'
+            )
+    for name, fraction in _LENGTHS.get(option, {}).items():
+        _to_steps(schedule, name, fraction, steps_per_epoch)
+    for entry in rate.manual_step_learning_rate.schedule if option == _MANUAL else ():
+        _to_steps(entry, 'step', 'epoch', steps_per_epoch)
+    return result
+
+
+def _to_steps(schedule: Message, name: str, fraction: str, steps_per_epoch: float) -> None:
+    """Sets the field `name` to steps; it, or the field `fraction`, holds epochs. Unset is 0."""
+    epochs = getattr(schedule, name) if schedule.HasField(name) else 0
+    if fraction and schedule.HasField(fraction):
+        epochs = getattr(schedule, fraction)
+        schedule.ClearField(fraction)
+    setattr(schedule, name, schedules.steps_in(epochs, steps_per_epoch))
 
 
 def build_schedule(config: optimizer_pb2.LearningRate) -> schedules.Schedule:

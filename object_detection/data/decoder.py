@@ -111,18 +111,32 @@ class ExampleDecoder:
         Raises:
           tf.errors.InvalidArgumentError: when run, if a field has not one value an object.
         """
-        items = self._decoder.list_items()
-        values = self._decoder.decode(serialized, items)
-        example = dict(zip(items, values, strict=True))
+        example = self._items(serialized, self._decoder.list_items())
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
-        for name, (_, _, dtype, default) in _OBJECT_VALUES.items():
-            example[name] = _fill_if_absent(tf.cast(example[name], dtype), count, default)
         example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE] = tf.shape(example[F.IMAGE])[:2]
         if F.GROUNDTRUTH_KEYPOINTS in example:
             example.update(_hide_unlabelled(example, count))
         if F.MULTICLASS_SCORES in example:
             example[F.MULTICLASS_SCORES] = _scores_of_objects(example, count)
         return _check_counts(example, count)
+
+    def annotations(self, serialized: tf.Tensor) -> Example:
+        """Decodes boxes, classes and what each object has one value of; not the image.
+
+        Raises:
+          tf.errors.InvalidArgumentError: as `__call__`.
+        """
+        names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *_OBJECT_VALUES]
+        example = self._items(serialized, names)
+        return _check_counts(example, tf.shape(example[F.GROUNDTRUTH_BOXES])[0])
+
+    def _items(self, serialized: tf.Tensor, names: list[str]) -> Example:
+        values = self._decoder.decode(serialized, names)
+        example = dict(zip(names, values, strict=True))
+        count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
+        for name, (_, _, dtype, default) in _OBJECT_VALUES.items():
+            example[name] = _fill_if_absent(tf.cast(example[name], dtype), count, default)
+        return example
 
     def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
         texts = keys_to_tensors[f'{_OBJECT}class/text'].values

@@ -59,6 +59,12 @@ def clip_boxes(example: Example) -> Example:
     return select({**example, F.GROUNDTRUTH_BOXES: boxes}, has_area)
 
 
+def drop_crowds(example: Example, seed: tf.Tensor | None = None) -> Example:
+    """Drops the objects that stand for several; `seed` is unused."""
+    del seed
+    return select(example, ~example[F.GROUNDTRUTH_IS_CROWD])
+
+
 def merge_same_boxes(example: Example) -> Example:
     """Makes one object of objects with the same box: k-hot classes, the first one's other fields.
 

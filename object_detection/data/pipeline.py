@@ -40,7 +40,7 @@ class ExampleTransform:
     """Cleans, augments, resizes and pads one decoded example.
 
     Attributes:
-      resizer: the model's image resizer.
+      resizer: the model's image resizer; what it draws at random, it draws in training alone.
       num_classes: K, without background.
       max_number_of_boxes: M, rows of the padded ground truth; further objects are left out.
       mask_crop_size: side S of the mask crops; 0 keeps full-size masks. Without effect on
@@ -126,7 +126,7 @@ class ExampleTransform:
         example = self._load_masks(example)
         for i, augmentation in enumerate(self.augmentations):
             example = augmentation(example, tf.random.fold_in(seed, i))
-        example = self._resize(example)
+        example = self._resize(example, self._resizer(seed))
         outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
         for name in _PADDED_FIELDS:
             if name in example:
@@ -197,12 +197,18 @@ class ExampleTransform:
             example[F.GROUNDTRUTH_INSTANCE_MASKS] = masks
         return example
 
-    def _resize(self, example: Example) -> Example:
-        image, true_shape = self.resizer(example[F.IMAGE])
+    def _resizer(self, seed: tf.Tensor) -> Resizer:
+        if self.for_evaluation:
+            return self.resizer
+        num_steps = len(self.augmentations) + len(self.label_steps)
+        return self.resizer.for_training(tf.random.fold_in(seed, num_steps))
+
+    def _resize(self, example: Example, resizer: Resizer) -> Example:
+        image, true_shape = resizer(example[F.IMAGE])
         example = {**example, F.IMAGE: image, F.TRUE_IMAGE_SHAPE: true_shape}
         if F.GROUNDTRUTH_INSTANCE_MASKS in example:
             masks = example[F.GROUNDTRUTH_INSTANCE_MASKS]
-            example[F.GROUNDTRUTH_INSTANCE_MASKS] = self.resizer.resize_masks(masks)
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = resizer.resize_masks(masks)
         return _rescale(example, true_shape[:2] / tf.shape(image)[:2])
 
 

@@ -53,6 +53,11 @@ class Resizer(abc.ABC):
         """Returns the size to which an already resized image is padded."""
         return height, width
 
+    def for_training(self, seed: tf.Tensor) -> 'Resizer':
+        """Returns the resizer of one training image, whose random choices `seed` [2] tells."""
+        del seed
+        return self
+
     @property
     def static_shape(self) -> tuple[int, int, int] | None:
         """(height, width, channels) of every output, or None if it depends on the image."""

@@ -211,13 +211,16 @@ def find(path: str) -> str:
     """Returns the prefix of one checkpoint.
 
     Args:
-      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken.
+      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken; or what
+        `is_archive` tells of.
 
     Raises:
       CheckpointError: if there is none, or the state file names one that is gone.
     """
     if exists(path):
         return path
+    if is_archive(path):
+        path = os.path.join(path, checkpoint_files.STATE_FILE)
     others = checkpoint_files.complete(path)
     hint = f'; {others[-1]} is complete, and can be named instead' if others else ''
     try:
@@ -234,6 +237,14 @@ def find(path: str) -> str:
             f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
         )
     return state.newest
+
+
+def is_archive(path: str) -> bool:
+    """Whether the checkpoints of a directory are in a folder `checkpoint` of it.
+
+    So it is in archives of trained models, and in exports; nothing is trained there.
+    """
+    return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
 
 
 def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:

@@ -1,24 +1,55 @@
-"""The length of a training in steps, where the config says epochs."""
+"""Lengths in steps, where the config says epochs: of the training, and within its schedule."""
 
 import logging
-import math
 
+from object_detection.builders import optimizer_builder
 from object_detection.config.errors import ConfigError
 from object_detection.data import record_count
+from object_detection.protos import optimizer_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import schedules
 
 _logger = logging.getLogger(__name__)
 
 
 def resolve(config: TrainEvalPipelineConfig) -> None:
-    """Sets `train_config.num_steps` where `num_epochs` is set instead, by counting the records.
+    """Turns epochs into steps, by counting the records where there are epochs.
+
+    Sets `train_config.num_steps` where `num_epochs` is set instead, and the steps of a learning
+    rate schedule whose `learning_rate_unit` is EPOCHS.
 
     Raises:
       ConfigError: if the records cannot be counted, or there are none.
     """
     train = config.train_config
-    if not train.HasField('num_epochs'):
+    has_epochs = train.HasField('num_epochs')
+    has_schedule = train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
+    if not has_epochs and not has_schedule:
         return
+    examples = _count(config)
+    steps_per_epoch = examples / train.batch_size
+    if has_epochs:
+        train.num_steps = schedules.steps_in(train.num_epochs, steps_per_epoch)
+        _logger.info(
+            '%g epochs of %d examples, %d a step: %d steps',
+            train.num_epochs,
+            examples,
+            train.batch_size,
+            train.num_steps,
+        )
+        train.ClearField('num_epochs')
+    if has_schedule:
+        train.optimizer.CopyFrom(optimizer_builder.in_steps(train.optimizer, steps_per_epoch))
+        _logger.info(
+            'the learning rate schedule is in epochs of %d examples, %d a step: %g steps',
+            examples,
+            train.batch_size,
+            steps_per_epoch,
+        )
+
+
+def _count(config: TrainEvalPipelineConfig) -> int:
+    """The number of examples in a pass over the training data."""
     reader = config.train_input_reader
     try:
         records = record_count.count(reader.tf_record_input_reader.input_path)
@@ -29,16 +60,7 @@ def resolve(config: TrainEvalPipelineConfig) -> None:
     examples = -(-records // max(1, reader.sample_1_of_n_examples))
     if not examples:
         raise ConfigError(
-            'train_config.num_epochs: expected records in train_input_reader. Received: none.'
+            'train_config.num_epochs, train_config.optimizer.learning_rate_unit: expected records '
+            'in train_input_reader, to know what an epoch is. Received: none.'
         )
-    steps = train.num_epochs * examples / train.batch_size
-    # The field has 24 bits: 0.1 epochs of 1000 would be 101 steps.
-    train.num_steps = max(1, math.ceil(steps * (1 - 1e-7)))
-    _logger.info(
-        '%g epochs of %d examples, %d a step: %d steps',
-        train.num_epochs,
-        examples,
-        train.batch_size,
-        train.num_steps,
-    )
-    train.ClearField('num_epochs')
+    return examples

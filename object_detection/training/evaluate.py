@@ -13,7 +13,14 @@ from object_detection.builders import model_builder
 from object_detection.config import evaluation_rules, files, validation
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import best, checkpoints, following, inference_weights, run_record
+from object_detection.training import (
+    best,
+    checkpoints,
+    following,
+    inference_weights,
+    run_record,
+    weight_decay,
+)
 from object_detection.training import precision as precisions
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation import PipelineEvaluation, ShowProgress
@@ -108,7 +115,8 @@ def evaluate_directory(
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
-      checkpoint_dir: where a training saves, or will save; or the prefix of one checkpoint.
+      checkpoint_dir: where a training saves, or will save; or the prefix of one checkpoint, or an
+        archive of a trained model (`checkpoints.is_archive`), which is evaluated once.
       output_dir: see `PipelineEvaluation`; None writes nothing.
       timeout: seconds; 0 evaluates what is there, once.
       precision: 'float32' or 'bfloat16'; None takes the config's.
@@ -121,7 +129,7 @@ def evaluate_directory(
       CheckpointError: if no checkpoint appeared, or one is of another model.
     """
     directory = os.fspath(checkpoint_dir)
-    is_one = checkpoints.exists(directory)
+    is_one = checkpoints.exists(directory) or checkpoints.is_archive(directory)
     waits = timeout > 0 and not is_one
     with Interrupts() as interrupts:
 
@@ -167,6 +175,7 @@ def build_detector(
     with precisions.scope(chosen):
         detector = model_builder.build(pipeline_config.model, is_training=False)
         detector.build_variables()
+    weight_decay.install(detector, pipeline_config.train_config)
     return detector
 
 

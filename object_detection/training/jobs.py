@@ -237,7 +237,7 @@ def on_training_data(
     eval_reader.CopyFrom(pipeline_config.train_input_reader)
     eval_reader.name = 'training_data'
     eval_reader.sample_1_of_n_examples = sample_1_of_n
-    for field in ('shuffle', 'num_epochs', 'drop_remainder'):
+    for field in ('shuffle', 'num_epochs', 'drop_remainder', 'filter_empty_images', 'skip_crowd'):
         eval_reader.ClearField(field)
     # What is best for the training data is not what validation would keep; readers that are
     # chosen by name are gone.

@@ -6,6 +6,7 @@ strategy: `apply_gradients` takes gradients that are already summed over the rep
 """
 
 import abc
+import re
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -145,6 +146,70 @@ class Momentum(Optimizer):
             grad=gradient,
             momentum=self._momentum,
         )
+
+
+class Lars(Momentum):
+    """Layer-wise adaptive rate scaling (LARS, https://arxiv.org/abs/1708.03888, algorithm 1).
+
+    Momentum over t * |w| / (|g| + d * |w|) * (g + d * w) in place of each gradient g, where t is
+    the trust coefficient and d the weight decay. A variable or gradient that is zero has the ratio
+    1, as otherwise it would stay zero for ever.
+
+    Args:
+      learning_rate: the rate as a function of the step.
+      momentum: the share of the last update that is added to the next.
+      trust_coefficient: t.
+      weight_decay: d.
+      exclude_pattern: regular expression; variables in whose names it is found have plain momentum
+        without decay. Empty excludes none.
+
+    Raises:
+      ValueError: if `trust_coefficient` is not positive, `weight_decay` is negative, or
+        `exclude_pattern` is no regular expression.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        momentum: float,
+        trust_coefficient: float,
+        weight_decay: float,
+        exclude_pattern: str,
+    ):
+        super().__init__(learning_rate, momentum=momentum)
+        if trust_coefficient <= 0 or weight_decay < 0:
+            raise ValueError(
+                'LARS: expected trust_coefficient above 0, and weight_decay of at least 0. '
+                f'Received: {trust_coefficient:g} and {weight_decay:g}.'
+            )
+        try:
+            self._exclude = re.compile(exclude_pattern) if exclude_pattern else None
+        except re.error as error:
+            raise ValueError(
+                f'LARS: expected exclude_pattern to be a regular expression. Received: '
+                f'{exclude_pattern!r} ({error}).'
+            ) from error
+        self._trust_coefficient = trust_coefficient
+        self._weight_decay = weight_decay
+
+    def apply_gradients(self, gradients, step):
+        super().apply_gradients(
+            {name: self._adapted(name, gradient) for name, gradient in gradients.items()}, step
+        )
+
+    def _adapted(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
+        # A name that is not known is told by the base class.
+        if name not in self._variables or (self._exclude and self._exclude.search(name)):
+            return gradient
+        weights = tf.convert_to_tensor(self._variables[name])
+        weight_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
+        decayed = gradient + self._weight_decay * weights
+        ratio = tf.math.divide_no_nan(
+            self._trust_coefficient * weight_norm, gradient_norm + self._weight_decay * weight_norm
+        )
+        is_adapted = (weight_norm > 0) & (gradient_norm > 0)
+        return tf.where(is_adapted, ratio, 1.0) * decayed
 
 
 class Adam(Optimizer):

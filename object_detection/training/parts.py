@@ -11,7 +11,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import precision as precisions
-from object_detection.training import variable_selection
+from object_detection.training import variable_selection, weight_decay
 from object_detection.training.step import TrainStep, trainable_variables
 
 _logger = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     with precisions.scope(precisions.name_of(config.train_config.precision)):
         detector = model_builder.build(config.model, is_training=True)
         detector.build_variables()
+    weight_decay.install(detector, config.train_config)
     return detector
 
 
@@ -70,7 +71,7 @@ def build_step(
     )
     for line in selection.describe():
         _logger.info('%s', line)
-    optimizer = optimizer_builder.build(config.optimizer)
+    optimizer = optimizer_builder.build(config.optimizer, rate_factor=_rate_factor(config))
     optimizer.build(
         selection.trained,
         multipliers=variable_selection.multipliers(
@@ -88,6 +89,22 @@ def build_step(
         ),
         add_regularization_loss=config.add_regularization_loss,
     )
+
+
+def _rate_factor(config: train_pb2.TrainConfig) -> float:
+    """Returns what the batch size multiplies all learning rates by, and tells it."""
+    if not config.HasField('auto_scale_lr'):
+        return 1.0
+    reference = config.auto_scale_lr.reference_batch_size
+    factor = config.batch_size / reference
+    _logger.info(
+        'learning rates are multiplied by %g: batch size %d, train_config.auto_scale_lr.'
+        'reference_batch_size %d',
+        factor,
+        config.batch_size,
+        reference,
+    )
+    return factor
 
 
 def class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:

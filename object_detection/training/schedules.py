@@ -151,6 +151,17 @@ def cosine_decay(
     return schedule
 
 
+def scaled(schedule: Schedule, factor: float) -> Schedule:
+    """Multiplies the rate of every step, those of a warm-up included, by `factor`."""
+    return lambda step: schedule(step) * factor
+
+
+def steps_in(epochs: float, steps_per_epoch: float) -> int:
+    """Returns the steps that cover `epochs`: at least 1, but for 0 epochs."""
+    # Fields of a config have 24 bits: 0.1 epochs of 1000 steps would be 101 steps.
+    return max(1, math.ceil(epochs * steps_per_epoch * (1 - 1e-7))) if epochs else 0
+
+
 def _check_not_negative(what: str, rate: float) -> None:
     if rate < 0:
         raise ValueError(f'{what}: expected a rate of at least 0. Received: {rate}.')

@@ -331,6 +331,112 @@ def test_images_that_lose_objects_are_named_once(tmp_path, caplog):
     assert 'Image flat: 1 objects have an unknown class, or a box without area' in caplog.text
 
 
+def write_mixed_images(tmp_path):
+    """Images 0 to 7; those with something to train on are 1, 4 (beside a crowd) and 6 (a crowd)."""
+    box, flat, outside = [0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.2, 0.6], [1.2, 0.1, 1.4, 0.5]
+    crowd, weight = 'image__object__is_crowd', 'image__object__weight'
+    serialized = [
+        examples.example(source_id='0'),
+        examples.example([box], [1], source_id='1'),
+        examples.example([flat, outside], [1, 1], source_id='2'),
+        examples.example([box], [1], ['bird'], source_id='3'),
+        examples.example([box, box], [1, 2], source_id='4', **{crowd: [1, 0]}),
+        examples.example([box], [1], source_id='5', **{weight: [0.0]}),
+        examples.example([box], [2], source_id='6', **{crowd: [1]}),
+        examples.example([[float('nan')] * 4], [1], source_id='7'),
+    ]
+    return examples.write_records(tmp_path / 'mixed', serialized)
+
+
+@pytest.mark.parametrize(
+    ('skip_crowd', 'left', 'counts'), [(False, [1, 4, 6], [1, 2, 1]), (True, [1, 4], [1, 1])]
+)
+def test_images_without_a_usable_object_are_left_out_of_training(
+    tmp_path, caplog, skip_crowd, left, counts
+):
+    reader = (
+        f"label_map_path: '{examples.write_label_map(tmp_path)}' filter_empty_images: true "
+        f'skip_crowd: {str(skip_crowd).lower()} shuffle: false num_epochs: 2 '
+    )
+    pipeline = config(write_mixed_images(tmp_path), reader=reader)
+    with caplog.at_level(logging.INFO):
+        batches = list(dataset_builder.build_train(pipeline, batch_size=1))
+    assert ids(batches) == left * 2
+    assert [int(batch[F.NUM_GROUNDTRUTH_BOXES][0]) for batch in batches] == counts * 2
+    told = [message for message in caplog.messages if 'filter_empty_images' in message]
+    number = 8 - len(left)
+    assert told == [
+        f'train_input_reader.filter_empty_images: {number} images without a usable object are '
+        'left out of each pass over the data'
+    ]
+    assert ids(dataset_builder.build_eval(pipeline)) == list(range(8))
+
+
+def test_nothing_but_empty_images_ends_the_data(tmp_path):
+    path = examples.write_records(tmp_path / 'a', [examples.example()] * 3)
+    dataset = dataset_builder.build_train(config(path, reader='filter_empty_images: true'))
+    assert list(dataset) == []
+
+
+def test_every_data_set_of_a_mixture_counts_its_own_empty_images(tmp_path, caplog):
+    path = write_mixed_images(tmp_path)
+    other = examples.write_records(tmp_path / 'b', [examples.example([[0, 0, 1, 1]], [1])])
+    reader = f"""
+      tf_record_input_reader {{ input_path: '{other}' }} filter_empty_images: true num_epochs: 1
+      sample_from_datasets_weights: 0.5 sample_from_datasets_weights: 0.5 drop_remainder: false
+    """
+    with caplog.at_level(logging.INFO):
+        list(dataset_builder.build_train(config(path, reader=reader), seed=1))
+    told = [message.split()[1] for message in caplog.messages if 'left out of each' in message]
+    assert sorted(told) == ['0', '4']
+
+
+def test_crowds_are_left_out_of_training_alone(tmp_path):
+    reader = 'skip_crowd: true shuffle: false num_epochs: 1'
+    pipeline = config(write_mixed_images(tmp_path), reader=reader)
+    batches = list(dataset_builder.build_train(pipeline))
+    counts = np.concatenate([batch[F.NUM_GROUNDTRUTH_BOXES] for batch in batches])
+    np.testing.assert_array_equal(counts, [0, 1, 0, 1, 1, 1, 0, 0])
+    invalid = np.concatenate([batch[F.NUM_INVALID_OBJECTS] for batch in batches])
+    np.testing.assert_array_equal(invalid, [0, 0, 2, 0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(batches[1][F.GROUNDTRUTH_CLASSES][0, 0], [0, 1])
+    evaluated = [batch[F.NUM_EVALUATION_BOXES] for batch in dataset_builder.build_eval(pipeline)]
+    np.testing.assert_array_equal(np.concatenate(evaluated), [0, 1, 2, 1, 2, 1, 1, 0])
+
+
+MULTI_SCALE = """keep_aspect_ratio_resizer {
+  min_dimension: 16 max_dimension: 24 min_dimension_range { min: 8 max: 12 } PAD
+}"""
+
+
+def test_training_images_draw_their_size(records):
+    pipeline = config(records, resizer=MULTI_SCALE.replace('PAD', 'pad_height: 16 pad_width: 24'))
+
+    def shorter_sides(dataset):
+        shapes = np.concatenate([batch[F.TRUE_IMAGE_SHAPE] for batch in dataset])
+        return shapes[:, :2].min(axis=1)
+
+    dataset = dataset_builder.build_train(pipeline, seed=1)
+    assert dataset.element_spec[F.IMAGE].shape == (4, 16, 24, 3)
+    drawn = shorter_sides(dataset.take(25))
+    assert set(drawn) == {8, 9, 10, 11, 12}
+    again = dataset_builder.build_train(pipeline, seed=1)
+    np.testing.assert_array_equal(drawn[:20], shorter_sides(again.take(5)))
+    # Of images 20 x 30 to 29 x 48, with the longer side at most 24.
+    assert set(shorter_sides(dataset_builder.build_eval(pipeline))) == {14, 15, 16}
+
+
+def test_images_of_drawn_sizes_are_padded_to_the_batch(records):
+    pipeline = config(records, resizer=MULTI_SCALE.replace('PAD', ''))
+    for batch in dataset_builder.build_train(pipeline, seed=1).take(3):
+        size, shapes = batch[F.IMAGE].shape[1:3], batch[F.TRUE_IMAGE_SHAPE].numpy()
+        np.testing.assert_array_equal(size, shapes.max(axis=0)[:2])
+        counts = batch[F.NUM_GROUNDTRUTH_BOXES].numpy()
+        expected = 0.5 * shapes[:, 0] / size[0]  # ymax
+        boxes = batch[F.GROUNDTRUTH_BOXES].numpy()
+        np.testing.assert_allclose(boxes[counts > 0, 0, 2], expected[counts > 0], rtol=1e-6)
+
+
 def test_classes_that_the_label_map_lacks_are_named(tmp_path, caplog):
     texts = ['Hund', 'bird', 'ant']
     path = examples.write_records(

@@ -22,6 +22,8 @@ def test_every_option_has_a_builder():
         ('fixed_shape_resizer { height: 30 width: 40 convert_to_grayscale: true }', (30, 40, 1)),
         ('keep_aspect_ratio_resizer { }', None),
         ('keep_aspect_ratio_resizer { pad_to_max_dimension: true }', (1024, 1024, 3)),
+        ('keep_aspect_ratio_resizer { pad_height: 832 pad_width: 1344 }', (832, 1344, 3)),
+        ('keep_aspect_ratio_resizer { min_dimension_range { min: 1 max: 1024 } }', None),
         ('identity_resizer { }', None),
         ('conditional_shape_resizer { }', None),
         ('pad_to_multiple_resizer { multiple: 8 }', None),
@@ -40,6 +42,17 @@ def test_static_shapes(text, static_shape):
         ('fixed_shape_resizer { height: 0 }', 'Received: height=0, width=300'),
         ('keep_aspect_ratio_resizer { min_dimension: 0 }', 'Received: min_dimension=0'),
         ('keep_aspect_ratio_resizer { per_channel_pad_value: 1 }', r'Received: \(1.0,\)'),
+        ('keep_aspect_ratio_resizer { pad_height: 8 }', 'Received: pad_height=8, pad_width=0'),
+        (
+            'keep_aspect_ratio_resizer { pad_height: 8 pad_width: 8 pad_to_max_dimension: true }',
+            'expected one of pad_to_max_dimension and pad_height',
+        ),
+        ('keep_aspect_ratio_resizer { min_dimension_range { max: 9 } }', 'min=0, max=9'),
+        ('keep_aspect_ratio_resizer { min_dimension_range { min: 9 max: 8 } }', 'min=9, max=8'),
+        (
+            'keep_aspect_ratio_resizer { min_dimension_range { min: 9 max: 1025 } }',
+            r'at most max_dimension \(1024\)',
+        ),
         ('pad_to_multiple_resizer { multiple: 0 }', 'Received: 0'),
     ],
 )

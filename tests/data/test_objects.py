@@ -7,13 +7,8 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from tests import goldens
 
-
-def _not_crowds(example):
-    return objects.select(example, ~example[F.GROUNDTRUTH_IS_CROWD])
-
-
 FILTERS = {
-    'filter_crowd': _not_crowds,
+    'filter_crowd': objects.drop_crowds,
     'filter_unrecognized': objects.keep_known,
     'filter_nan': objects.keep_known,
     'retain_positive': objects.keep_known,

@@ -57,6 +57,8 @@ def test_a_resizer_must_be_set(case_name):
         'fixed_shape_resizer { height: 9 width: 8 }',
         'keep_aspect_ratio_resizer { min_dimension: 9 max_dimension: 12 '
         'pad_to_max_dimension: true }',
+        'keep_aspect_ratio_resizer { min_dimension: 9 max_dimension: 12 '
+        'pad_height: 10 pad_width: 13 }',
         'conditional_shape_resizer { size_threshold: 10 }',
         'identity_resizer { }',
         'pad_to_multiple_resizer { multiple: 16 }',
@@ -81,3 +83,69 @@ def test_pad_values_need_as_many_channels():
     )
     with pytest.raises(ValueError, match='the image has 1 channels'):
         resizer(np.zeros((4, 4, 1), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ('size', 'resized'),
+    [
+        ((480, 640), (832, 1109)),  # by the shorter side
+        ((427, 640), (832, 1247)),
+        ((300, 640), (630, 1344)),  # by the longer side
+        ((640, 480), (832, 624)),  # by the height to pad to
+        ((640, 300), (832, 390)),
+        ((832, 1344), (832, 1344)),
+        ((1, 500), (3, 1344)),
+        ((500, 1), (832, 2)),
+    ],
+)
+def test_images_fit_the_size_that_they_are_padded_to(size, resized):
+    resizer = KeepAspectRatioResizer(
+        min_dimension=832, max_dimension=1344, pad_size=(832, 1344), pad_values=(1.0, 2.0, 3.0)
+    )
+    image, true_shape = resizer(np.full((*size, 3), 9, np.uint8))
+    assert image.shape == resizer.static_shape == (832, 1344, 3)
+    np.testing.assert_array_equal(true_shape, (*resized, 3))
+    height, width = resized
+    assert np.all(image[:height, :width] == 9)
+    assert np.all(image[height:] == [1, 2, 3])
+    assert np.all(image[:, width:] == [1, 2, 3])
+    masks = resizer.resize_masks(tf.ones([2, *size], tf.uint8)).numpy()
+    assert masks.shape == (2, 832, 1344)
+    assert masks.sum() == 2 * height * width
+
+
+def test_random_sizes_fit():
+    resizer = KeepAspectRatioResizer(min_dimension=53, max_dimension=211, pad_size=(97, 61))
+    for height, width in np.random.default_rng(0).integers(1, 400, (300, 2)):
+        resized = [int(side) for side in resizer.resized_size(int(height), int(width))]
+        assert resized[0] <= 97
+        assert resized[1] <= 61
+        largest = min(97 / height, 61 / width, 211 / max(height, width), 53 / min(height, width))
+        np.testing.assert_allclose(
+            resized,
+            np.array([height, width]) * largest,
+            atol=0.51 + (largest * min(height, width) < 1),
+        )
+
+
+def test_training_draws_the_shorter_side_from_both_ends_of_a_range():
+    resizer = KeepAspectRatioResizer(
+        min_dimension=30, max_dimension=60, min_dimension_range=(10, 13)
+    )
+    image = np.zeros((20, 25, 3), np.uint8)
+
+    @tf.function
+    def draw(seed):
+        return resizer.for_training(seed)(image)[1]
+
+    sizes = {tuple(draw(tf.constant([1, i], tf.int64)).numpy()[:2]) for i in range(40)}
+    assert sizes == {(10, 12), (11, 14), (12, 15), (13, 16)}
+    np.testing.assert_array_equal(
+        draw(tf.constant([1, 7], tf.int64)), draw(tf.constant([1, 7], tf.int64))
+    )
+    np.testing.assert_array_equal(resizer(image)[1], [30, 38, 3])
+
+
+def test_other_resizers_draw_nothing():
+    resizer = build('keep_aspect_ratio_resizer { }')
+    assert resizer.for_training(tf.constant([1, 2])) is resizer

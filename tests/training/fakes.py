@@ -17,6 +17,7 @@ class FakeDetector(keras.layers.Layer):
     def __init__(self, units: int = 4, name: str = 'fake'):
         super().__init__(name=name)
         self.num_classes = NUM_CLASSES
+        self.weight_decay = None
         self.head = keras.layers.Dense(
             units, kernel_regularizer=keras.regularizers.L2(0.01), name='head'
         )
@@ -35,7 +36,7 @@ class FakeDetector(keras.layers.Layer):
         }
 
     def regularization_losses(self):
-        return list(self.losses)
+        return list(self.losses) if self.weight_decay is None else [self.weight_decay()]
 
     def normalize(self, images):
         return images / 255.0

@@ -100,6 +100,17 @@ def test_find(tmp_path):
     assert checkpoints.find(first) == first
 
 
+def test_find_in_an_unpacked_archive(tmp_path):
+    (tmp_path / 'pipeline.config').write_text('')
+    prefix = make_checkpoints(tmp_path / 'checkpoint', make_variables()).save()
+    assert checkpoints.is_archive(str(tmp_path))
+    assert checkpoints.find(str(tmp_path)) == prefix
+    assert not checkpoints.is_archive(str(tmp_path / 'checkpoint'))
+    (tmp_path / 'checkpoint' / 'checkpoint').unlink()
+    with pytest.raises(CheckpointError, match=r'no checkpoint found.*checkpoint/ckpt-1 is comple'):
+        checkpoints.find(str(tmp_path))
+
+
 def test_an_unreadable_file_is_told(tmp_path):
     (tmp_path / 'ckpt-1.index').write_bytes(b'nonsense')
     with pytest.raises(CheckpointError, match='cannot be read as a checkpoint'):

@@ -1,7 +1,9 @@
 """Epochs in steps."""
 
 import pytest
+from google.protobuf import text_format
 
+from object_detection.config import schedule_cautions
 from object_detection.config.errors import ConfigError
 from object_detection.training import epochs
 from tests.data import examples
@@ -43,6 +45,35 @@ def test_steps_stay_as_they_are(config):
     config.train_config.num_steps = 77
     epochs.resolve(config)
     assert config.train_config.num_steps == 77
+
+
+def test_a_schedule_in_epochs_ends_with_the_training(config):
+    config.train_config.num_epochs = 2.5
+    text = """learning_rate_unit: EPOCHS momentum_optimizer { learning_rate {
+      manual_step_learning_rate { schedule { epoch: 0.5 } schedule { epoch: 2.5 } } } }"""
+    text_format.Merge(text, config.train_config.optimizer)
+    assert list(schedule_cautions.find(config.train_config)) == []
+    epochs.resolve(config)
+    rate = config.train_config.optimizer.momentum_optimizer.learning_rate
+    steps = [entry.step for entry in rate.manual_step_learning_rate.schedule]
+    assert steps == [2, 7]  # 0.5 and 2.5 times 10 / 4, as many as are needed
+    assert config.train_config.num_steps == 7
+    (told,) = schedule_cautions.find(config.train_config)
+    assert 'schedule[1].step is 7' in told
+
+
+def test_a_schedule_in_epochs_needs_no_epochs_of_the_training(config):
+    config.train_config.num_steps = 77
+    text = """learning_rate_unit: EPOCHS adam_optimizer { learning_rate {
+      cosine_decay_learning_rate { total_steps: 4 } } }"""
+    text_format.Merge(text, config.train_config.optimizer)
+    epochs.resolve(config)
+    rate = config.train_config.optimizer.adam_optimizer.learning_rate
+    assert rate.cosine_decay_learning_rate.total_steps == 10
+    assert config.train_config.num_steps == 77
+    resolved = str(config)
+    epochs.resolve(config)
+    assert str(config) == resolved
 
 
 def test_no_records_are_told(config, tmp_path):

@@ -189,6 +189,14 @@ def test_ends_at_the_timeout_with_the_last_result(tmp_path, config):
     assert (result.step, result.stopped_by, result.exit_status) == (10, None, 0)
 
 
+def test_an_unpacked_archive_is_evaluated_once(tmp_path, config):
+    (tmp_path / 'pipeline.config').write_text('')
+    _save(tmp_path / 'checkpoint', [10])
+    result = evaluate_directory(config, tmp_path, output_dir=tmp_path / 'results', timeout=1000.0)
+    assert (result.step, result.metrics['']['images']) == (10, 5.0)
+    assert not (tmp_path / 'results' / best.FOLDER).exists()
+
+
 @pytest.mark.parametrize('timeout', [0.0, 0.1])
 def test_no_checkpoint_is_an_error(tmp_path, config, timeout):
     with pytest.raises(CheckpointError, match='no checkpoint'):

@@ -201,6 +201,101 @@ def test_multipliers_of_other_variables_are_told():
         optimizer.build({'a': tf.Variable(1.0)}, multipliers={'b': 2.0})
 
 
+def _lars_by_hand(weights, gradients, rate, momentum, decay, trust):
+    """Algorithm 1 of the paper, one variable."""
+    velocity = np.zeros_like(weights)
+    for gradient in gradients:
+        norm = np.linalg.norm(weights)
+        ratio = trust * norm / (np.linalg.norm(gradient) + decay * norm)
+        velocity = momentum * velocity + rate * ratio * (gradient + decay * weights)
+        weights = weights - velocity
+    return weights
+
+
+@pytest.mark.parametrize('averages', [False, True])
+def test_lars_by_hand(averages):
+    """Kernels by the paper's algorithm, norms and biases by plain momentum."""
+    random = np.random.default_rng(0)
+    names = ('a/kernel', 'a/bias', 'bn/gamma', 'bn/beta')
+    values = {name: random.normal(size=[3, 2]).astype(np.float32) for name in names}
+    gradients = {name: random.normal(size=[3, 3, 2]).astype(np.float32) for name in names}
+    text = f"""
+      lars_optimizer {{
+        learning_rate {{ constant_learning_rate {{ learning_rate: 2.0 }} }}
+        momentum_optimizer_value: 0.5 trust_coefficient: 0.1 weight_decay: 0.25
+      }} use_moving_average: {str(averages).lower()}"""
+    optimizer = optimizer_builder.build(text_format.Parse(text, optimizer_pb2.Optimizer()))
+    strategy = tf.distribute.MirroredStrategy(['CPU:0'])
+    with strategy.scope():
+        variables = {name: tf.Variable(value) for name, value in values.items()}
+        optimizer.build(variables)
+    assert optimizer.state()['momentum'].keys() == variables.keys()
+
+    @tf.function
+    def step(k):
+        given = {name: tf.constant(gradients[name])[k] for name in names}
+        strategy.run(lambda: optimizer.apply_gradients(given, k))
+
+    for k in range(3):
+        step(tf.constant(k, tf.int64))
+    expected = _lars_by_hand(values['a/kernel'], gradients['a/kernel'], 2.0, 0.5, 0.25, 0.1)
+    np.testing.assert_allclose(variables['a/kernel'].numpy(), expected, rtol=1e-5)
+    for name in names[1:]:
+        # Momentum 0.5 over three steps of rate 2.
+        moved = np.tensordot([3.5, 3.0, 2.0], gradients[name], 1)
+        np.testing.assert_allclose(
+            variables[name].numpy(), values[name] - moved, rtol=1e-4, atol=1e-5
+        )
+
+
+def _lars(**options):
+    defaults = {'momentum': 0.0, 'trust_coefficient': 0.1, 'weight_decay': 0.0}
+    return optimizers.Lars(
+        schedules.constant(1.0), **{**defaults, 'exclude_pattern': '', **options}
+    )
+
+
+def test_lars_excludes_none_for_an_empty_pattern_and_zeros_are_not_stuck():
+    optimizer = _lars()
+    variables = {'a/bias': tf.Variable([3.0, 4.0]), 'zero': tf.Variable([0.0, 0.0])}
+    optimizer.build(variables, multipliers={'zero': 0.5})
+    gradients = {'a/bias': tf.constant([0.0, 10.0]), 'zero': tf.constant([2.0, 0.0])}
+    optimizer.apply_gradients(gradients, tf.constant(0))
+    # |w| = 5, |g| = 10: the variable moves by 0.1 * 5.
+    np.testing.assert_allclose(variables['a/bias'].numpy(), [3.0, 3.5])
+    np.testing.assert_allclose(variables['zero'].numpy(), [-1.0, 0.0])
+    with pytest.raises(ValueError, match=r"Received gradients that differ by: \['b'\]"):
+        optimizer.apply_gradients({**gradients, 'b': tf.constant(1.0)}, tf.constant(1))
+
+
+@pytest.mark.parametrize(
+    ('option', 'message'),
+    [
+        ({'trust_coefficient': 0.0}, 'trust_coefficient above 0'),
+        ({'weight_decay': -1.0}, 'Received: 0.1 and -1'),
+        ({'exclude_pattern': '('}, r"Received: '\('"),
+    ],
+)
+def test_numbers_of_lars_out_of_their_range_are_told(option, message):
+    with pytest.raises(ValueError, match=message):
+        _lars(**option)
+
+
+def test_a_factor_of_all_rates_reaches_the_updates_and_the_log():
+    text = """momentum_optimizer { learning_rate { manual_step_learning_rate {
+      initial_learning_rate: 1 warmup: true schedule { step: 2 learning_rate: 3 } } } }"""
+    config = text_format.Parse(text, optimizer_pb2.Optimizer())
+    optimizer = optimizer_builder.build(config, rate_factor=0.5)
+    rates = [float(optimizer.learning_rate(step)) for step in range(4)]
+    np.testing.assert_allclose(rates, [0.5, 1.0, 1.5, 1.5])
+    variable = tf.Variable(0.0)
+    optimizer.build({'w': variable})
+    for k in range(2):
+        optimizer.apply_gradients({'w': tf.constant(1.0)}, tf.constant(k))
+    # 0.5, then 0.9 of it and 1.0.
+    assert float(variable) == pytest.approx(-0.5 - 1.45)
+
+
 def test_every_optimizer_of_the_schema_has_a_builder():
     missing = oneof.missing_options(
         optimizer_pb2.Optimizer, 'optimizer', optimizer_builder.OPTIMIZER_BUILDERS

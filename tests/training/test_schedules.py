@@ -47,6 +47,77 @@ def test_cosine_by_hand():
     np.testing.assert_allclose(rates, [1.0, 1.5, 2.0, 2.0, 2.0, 1.0, 0.0, 0.0], atol=1e-6)
 
 
+def _in_steps(schedule, steps_per_epoch=10.0):
+    text = f'momentum_optimizer {{ learning_rate {{ {schedule} }} }} learning_rate_unit: EPOCHS'
+    config = text_format.Parse(text, optimizer_pb2.Optimizer())
+    optimizer_builder.check(config)
+    converted = optimizer_builder.in_steps(config, steps_per_epoch)
+    assert converted.learning_rate_unit == optimizer_pb2.Optimizer.STEPS
+    assert config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
+    return converted.momentum_optimizer.learning_rate
+
+
+@pytest.mark.parametrize(
+    ('epochs', 'steps'),
+    [
+        (
+            'cosine_decay_learning_rate '
+            '{ total_steps: 12 warmup_steps: 2 hold_base_rate_steps: 1 }',
+            'cosine_decay_learning_rate '
+            '{ total_steps: 120 warmup_steps: 20 hold_base_rate_steps: 10 }',
+        ),
+        (
+            'cosine_decay_learning_rate { total_steps: 12 warmup_epochs: 0.3 }',
+            'cosine_decay_learning_rate '
+            '{ total_steps: 120 warmup_steps: 3 hold_base_rate_steps: 0 }',
+        ),
+        (
+            'cosine_decay_learning_rate { total_steps: 1 }',
+            'cosine_decay_learning_rate '
+            '{ total_steps: 10 warmup_steps: 0 hold_base_rate_steps: 0 }',
+        ),
+        (
+            'exponential_decay_learning_rate { decay_steps: 2 }',
+            'exponential_decay_learning_rate { decay_steps: 20 burnin_steps: 0 }',
+        ),
+        (
+            """manual_step_learning_rate { initial_learning_rate: 0 warmup: true
+              schedule { epoch: 0.3 learning_rate: 0.01 }
+              schedule { step: 8 learning_rate: 0.001 } schedule { epoch: 10.25 } }""",
+            """manual_step_learning_rate { initial_learning_rate: 0 warmup: true
+              schedule { step: 3 learning_rate: 0.01 }
+              schedule { step: 80 learning_rate: 0.001 } schedule { step: 103 } }""",
+        ),
+        ('constant_learning_rate { }', 'constant_learning_rate { }'),
+    ],
+)
+def test_schedules_in_epochs(epochs, steps):
+    assert _in_steps(epochs) == text_format.Parse(steps, optimizer_pb2.LearningRate())
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'message'),
+    [
+        ('cosine_decay_learning_rate { }', 'total_steps: expected a number of epochs'),
+        ('exponential_decay_learning_rate { }', 'decay_steps: expected a number of epochs'),
+        (
+            'manual_step_learning_rate { schedule { epoch: 2 } schedule { epoch: 1 } }',
+            'must be positive and increasing',
+        ),
+        ('cosine_decay_learning_rate { total_steps: 2 warmup_epochs: 3 }', 'at least warmup_steps'),
+    ],
+)
+def test_schedules_in_epochs_that_contradict_themselves(schedule, message):
+    with pytest.raises(ValueError, match=message):
+        _in_steps(schedule)
+
+
+def test_epochs_are_not_taken_for_steps():
+    text = 'momentum_optimizer { } learning_rate_unit: EPOCHS'
+    with pytest.raises(ValueError, match='learning_rate_unit: expected STEPS'):
+        optimizer_builder.build(text_format.Parse(text, optimizer_pb2.Optimizer()))
+
+
 def test_cosine_that_is_all_warmup_stays_finite():
     schedule = schedules.cosine_decay(base=1.0, total_steps=4, warmup_rate=0.0, warmup_steps=4)
     assert [float(schedule(step)) for step in (0, 2, 4, 5)] == [0.0, 0.5, 1.0, 0.0]
