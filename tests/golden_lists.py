@@ -29,7 +29,7 @@ NOT_MATCHED: Lists = {
         ),
     },
     'hyperparams': {
-        'group_norm': 'drops it without a word; here it is an error',
+        'group_norm': 'drops the norm without a word and keeps a bias; here it is built',
     },
     'input_transforms': {
         'inverted_box': 'stops the training; here the object is left out and counted',
@@ -132,10 +132,6 @@ NOT_BUILT: Lists = {
         'reframe_corners': 'an intermediate value of the reference',
         'reframe_nearest': 'only probabilities are pasted, always bilinear',
         'reframe_uint8': 'only probabilities are pasted, always bilinear',
-        'roi_align_*': (
-            'crops of averaged samples in the half-pixel frame: no config of the reference leads '
-            'to it'
-        ),
     },
     'evaluation': {
         'coco_keypoints*': _POSES,

@@ -18,7 +18,8 @@ class MultiscaleGridAnchorGenerator:
     The first centre of a level is at half a stride where the image's side is a multiple of the
     stride, else at 0, each side for itself. That needs the sides as Python ints; of a tensor (an
     image of dynamic size) the side is taken for a multiple, so static and dynamic sizes give
-    different anchors where it is none. Weights trained with the reference rely on both.
+    different anchors where it is none. Weights trained with the reference rely on both. With
+    `center_offset` it is there, whatever the image's sides.
 
     Args:
       min_level, max_level: first and last level, strides 2^min_level and 2^max_level pixels.
@@ -26,6 +27,7 @@ class MultiscaleGridAnchorGenerator:
       aspect_ratios: width / height. Without any there are no anchors.
       scales_per_octave: n above.
       normalized: whether anchors are relative to the image, else in pixels.
+      center_offset: where the first centre of a level is, in strides, in [0, 1]; None = as above.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class MultiscaleGridAnchorGenerator:
         aspect_ratios: Sequence[float],
         scales_per_octave: int,
         normalized: bool = True,
+        center_offset: float | None = None,
     ):
         if not 0 <= min_level <= max_level:
             raise ValueError(
@@ -48,7 +51,13 @@ class MultiscaleGridAnchorGenerator:
                 'scales_per_octave at least 1. '
                 f'Received: anchor_scale={anchor_scale}, scales_per_octave={scales_per_octave}.'
             )
+        if center_offset is not None and not 0 <= center_offset <= 1:
+            raise ValueError(
+                'MultiscaleGridAnchorGenerator: anchor_center_offset must be in [0, 1], in cells. '
+                f'Received: {center_offset}.'
+            )
         self.normalized = normalized
+        self._center_offset = center_offset
         self._levels = range(min_level, max_level + 1)
         self._anchor_scale = anchor_scale
         self._aspect_ratios = list(aspect_ratios)
@@ -98,12 +107,16 @@ class MultiscaleGridAnchorGenerator:
     ) -> GridAnchorGenerator:
         stride = 2**level
         size = float(self._anchor_scale * stride)
+        if self._center_offset is None:
+            offset = (_first_center(image_height, stride), _first_center(image_width, stride))
+        else:
+            offset = (self._center_offset * stride, self._center_offset * stride)
         return GridAnchorGenerator(
             scales=self._scales,
             aspect_ratios=self._aspect_ratios,
             base_size=(size, size),
             stride=(float(stride), float(stride)),
-            offset=(_first_center(image_height, stride), _first_center(image_width, stride)),
+            offset=offset,
         )
 
 

@@ -45,6 +45,9 @@ def _build_multiscale(config: Any) -> MultiscaleGridAnchorGenerator:
         aspect_ratios=list(config.aspect_ratios),
         scales_per_octave=config.scales_per_octave,
         normalized=config.normalize_coordinates,
+        center_offset=config.anchor_center_offset
+        if config.HasField('anchor_center_offset')
+        else None,
     )
 
 

@@ -7,6 +7,8 @@ from object_detection.box_coders.square_box_coder import SquareBoxCoder
 from object_detection.builders.oneof import build_oneof
 from object_detection.protos import box_coder_pb2
 
+_BOX_CODE_SIZE = 4
+
 BoxCoder = FasterRcnnBoxCoder | KeypointBoxCoder | MeanStddevBoxCoder | SquareBoxCoder
 
 BUILDERS = {
@@ -27,3 +29,19 @@ BUILDERS = {
 def build(config: box_coder_pb2.BoxCoder) -> BoxCoder:
     """Returns the box coder; raises a ValueError if none is set or its numbers do not fit."""
     return build_oneof(config, 'box_coder_oneof', BUILDERS)
+
+
+def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:
+    """As `build`, for heads that predict four numbers a box.
+
+    Raises:
+      ValueError: if none is set, its numbers do not fit, or its codes have another size.
+    """
+    coder = build(config)
+    if coder.code_size != _BOX_CODE_SIZE:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: expected faster_rcnn_box_coder or '
+            f'mean_stddev_box_coder, which code a box with {_BOX_CODE_SIZE} numbers. '
+            f'Received: {config.WhichOneof("box_coder_oneof")}.'
+        )
+    return coder

@@ -1,10 +1,12 @@
 """Builds the heads of the second and third stage that a BoxPredictor proto describes."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import build_oneof
+from object_detection.predictors.box_classifier import BoxClassifier
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rfcn_head import RfcnHead
@@ -35,6 +37,35 @@ def build(
     return build_oneof(config, 'box_predictor_oneof', builders)
 
 
+def build_box_classifier(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, is_training: bool = True
+) -> BoxClassifier:
+    """Builds the layers between crops and box head that `box_head` describes.
+
+    Args:
+      config: with `box_head`.
+      is_training: False freezes batch norms.
+
+    Raises:
+      ValueError: for convolutions without `conv_hyperparams`, and for layers without a width.
+    """
+    layers, has_convs = config.box_head, config.HasField('conv_hyperparams')
+    try:
+        return BoxClassifier(
+            conv_hyperparams=(
+                hyperparams_builder.build(config.conv_hyperparams) if has_convs else None
+            ),
+            fc_hyperparams=hyperparams_builder.build(config.fc_hyperparams),
+            num_convs=layers.num_convs,
+            conv_depth=layers.conv_depth,
+            num_fcs=layers.num_fcs,
+            fc_depth=layers.fc_depth,
+            batch_norm_trainable=is_training,
+        )
+    except ValueError as error:
+        raise ValueError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
+
+
 def _mask_rcnn(
     config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
 ) -> tuple[BoxHead, MaskHead | None]:
@@ -43,9 +74,13 @@ def _mask_rcnn(
             f'{config.DESCRIPTOR.full_name}.predict_keypoints is not supported; expected false. '
             'Received: true.'
         )
+    hyperparams = hyperparams_builder.build(config.fc_hyperparams)
+    if config.HasField('box_head'):
+        # Its fully connected layers have the norm.
+        hyperparams = dataclasses.replace(hyperparams, batch_norm=None, group_norm=None)
     box_head = BoxHead(
         num_classes,
-        hyperparams=hyperparams_builder.build(config.fc_hyperparams),
+        hyperparams=hyperparams,
         code_size=config.box_code_size,
         share_box_across_classes=config.share_box_across_classes,
         dropout_rate=1.0 - config.dropout_keep_probability if config.use_dropout else 0.0,
@@ -72,6 +107,7 @@ def _mask_head(
         conv_depth=config.mask_prediction_conv_depth,
         class_agnostic=config.masks_are_class_agnostic,
         convolve_then_upsample=config.convolve_then_upsample_masks,
+        deconvolve=config.mask_head_deconv,
         batch_norm_trainable=is_training,
     )
 

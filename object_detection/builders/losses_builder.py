@@ -57,6 +57,7 @@ CLASSIFICATION: dict[str, Callable[[Any], LossFunction]] = {
     ),
 }
 
+_NOT_OF_CODES = ('weighted_iou', 'weighted_giou')
 _NOT_OF_PROPOSALS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
 
 # Which losses the miner compares: whether those of classes, and of boxes.
@@ -98,6 +99,27 @@ def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
       ValueError: if no loss is set, or a number is out of range.
     """
     return _build(config, 'localization_loss', LOCALIZATION)
+
+
+def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunction:
+    """As `build_localization`, for box codes: `[B, N, D], [B, N, D], [B, N] -> [B, N]`.
+
+    Raises:
+      ValueError: if no loss is set, it compares boxes and not codes, or a number is out of range.
+    """
+    kind = config.WhichOneof('localization_loss')
+    if kind in _NOT_OF_CODES:
+        expected = ', '.join(sorted(LOCALIZATION.keys() - set(_NOT_OF_CODES)))
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
+            f'of: {expected}. Received: {kind}.'
+        )
+    loss = build_localization(config)
+    if not isinstance(loss, L1LocalizationLoss):
+        return loss
+    return lambda codes, targets, weights: tf.reduce_sum(
+        loss(codes, targets, weights[..., tf.newaxis]), axis=-1
+    )
 
 
 def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:

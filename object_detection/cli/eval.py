@@ -13,7 +13,11 @@ from object_detection.training.job_options import EvalOptions
 @click.command(name='eval')
 @option_flags.click_options(EvalOptions)
 @click.option('--config', required=True, help='Pipeline config.')
-@click.option('--checkpoint_dir', required=True, help='Folder of checkpoints, or one prefix.')
+@click.option(
+    '--checkpoint_dir',
+    required=True,
+    help='Folder of checkpoints, one prefix, or an unpacked model of the zoo.',
+)
 @click.option('--model_dir', help='Results go to its folder eval; --checkpoint_dir if not given.')
 def command(config: str, checkpoint_dir: str, model_dir: str | None, options: EvalOptions) -> None:
     """Evaluates the newest checkpoint, then each that is added until the training has ended."""

@@ -16,16 +16,26 @@ def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config, root = pipeline.model.faster_rcnn, model_rules.ROOT
     yield from _builds('image_resizer', config.image_resizer, f'{root}.image_resizer')
     path = f'{root}.feature_extractor'
-    yield from _builds('feature_extractor', config.feature_extractor, path, function='check')
+    problems = list(_builds('feature_extractor', config.feature_extractor, path, function='check'))
+    yield from problems
+    if not problems and not model_rules.has_pyramid(config.feature_extractor):
+        # Types without a pyramid are told from misspelt ones here only.
+        yield from model_rules.check_feature_maps(config)
     path = f'{root}.first_stage_anchor_generator'
     yield from _builds('anchor_generator', config.first_stage_anchor_generator, path)
+    yield from _builds('rpn', config, root, function='check')
     if config.number_of_stages > 1:
         path = f'{root}.second_stage_post_processing'
         yield from _builds('post_processing', config.second_stage_post_processing, path)
         yield from _losses(config, root)
+        yield from _builds('second_stage', config, root, function='check')
         path = f'{root}.second_stage_box_predictor'
         predictor = config.second_stage_box_predictor
         yield from _builds('box_predictor', predictor, path, config.num_classes)
+        head = predictor.mask_rcnn_box_predictor
+        if head.HasField('box_head'):
+            path = f'{path}.mask_rcnn_box_predictor.box_head'
+            yield from _builds('box_predictor', head, path, function='build_box_classifier')
 
 
 def _losses(config: FasterRcnn, root: str) -> Iterator[str]:
@@ -47,7 +57,8 @@ def _losses(config: FasterRcnn, root: str) -> Iterator[str]:
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the builders of optimizer and augmentation object to."""
     config = pipeline.train_config
-    yield from _builds('optimizer', config.optimizer, 'train_config.optimizer')
+    path = 'train_config.optimizer'
+    yield from _builds('optimizer', config.optimizer, path, function='check')
     for index, step in enumerate(config.data_augmentation_options):
         path = f'train_config.data_augmentation_options[{index}]'
         yield from _builds('preprocessor', step, path)

@@ -8,27 +8,28 @@ from collections.abc import Collection, Iterator
 
 from object_detection.config import (
     augmentation_rules,
-    model_rules,
+    model_cautions,
     schedule_cautions,
     unsupported,
+    walk,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.train_pb2 import TrainConfig
 
-_OWN_STRIDES = 'a feature pyramid has the strides of its levels'
-_OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
-_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
-_NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
-_CROP_FIELDS = (
-    'initial_crop_size',
-    'maxpool_kernel_size',
-    'maxpool_stride',
-    'use_matmul_crop_and_resize',
-)
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
 _AVERAGES = (
     'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
     'false keeps none'
 )
+_ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
+_NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
+_ONE_PENALTY = 'train_config.weight_decay takes its place'
+_NO_PENALTY = 'train_config.add_regularization_loss is false'
+_TWO_DECAYS = (
+    'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both act: '
+    'the weights decay twice.'
+)
+_REGULARIZERS = ('Regularizer.l1_regularizer', 'Regularizer.l2_regularizer')
 _NOT_FINE_TUNED = 'there is no train_config.fine_tune_checkpoint'
 _FINE_TUNING = (
     'fine_tune_checkpoint_type',
@@ -47,35 +48,31 @@ def warn(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> None:
     if 'train_config' in parts:
         for sentence in schedule_cautions.find(pipeline.train_config):
             unsupported.log_once(sentence)
+        if _decays_twice(pipeline.train_config):
+            unsupported.log_once(_TWO_DECAYS)
         for sentence in augmentation_rules.cautions(pipeline.train_config):
             unsupported.log_once(sentence)
 
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Triples of a top-level field, the path of a field below it, and why that has no effect."""
-    config = pipeline.model.faster_rcnn
-    if model_rules.is_rfcn(config):
-        for name in _CROP_FIELDS:
-            if getattr(config, name):
-                yield 'model', f'{model_rules.ROOT}.{name}', _NO_CROPS
-    nms = config.second_stage_post_processing.batch_non_max_suppression
-    if not nms.change_coordinate_frame and config.number_of_stages > 1:
-        path = f'{model_rules.ROOT}.second_stage_post_processing.batch_non_max_suppression'
-        yield 'model', f'{path}.change_coordinate_frame', _OWN_FRAME
-    miner = config.hard_example_miner
-    if miner.min_negatives_per_image and not miner.max_negatives_per_positive:
-        path = f'{model_rules.ROOT}.hard_example_miner.min_negatives_per_image'
-        yield 'model', path, _NO_RATIO
-    extractor = config.feature_extractor
-    if model_rules.has_pyramid(extractor) and extractor.HasField('first_stage_features_stride'):
-        path = f'{model_rules.ROOT}.feature_extractor.first_stage_features_stride'
-        yield 'model', path, _OWN_STRIDES
+    for path, reason in model_cautions.find(pipeline.model.faster_rcnn):
+        yield 'model', path, reason
     if pipeline.train_input_reader.num_keypoints:
         yield 'train_input_reader', 'train_input_reader.num_keypoints', _UNUSED_KEYPOINTS
     for index, reader in enumerate(pipeline.eval_input_reader):
         if reader.num_keypoints:
             path = f'eval_input_reader[{index}].num_keypoints'
             yield 'eval_input_reader', path, _UNUSED_KEYPOINTS
+        for name in ('filter_empty_images', 'skip_crowd'):
+            if getattr(reader, name):
+                yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
+    threshold = pipeline.model.faster_rcnn.first_stage_crowd_ioa_threshold
+    if pipeline.train_input_reader.skip_crowd and threshold:
+        path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'
+        yield 'train_input_reader', path, _NO_CROWDS
+    if pipeline.train_config.HasField('weight_decay'):
+        yield from _penalties(pipeline)
     if not pipeline.train_config.fine_tune_checkpoint:
         for name in _FINE_TUNING:
             if getattr(pipeline.train_config, name):
@@ -88,3 +85,17 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         and pipeline.HasField('train_config')
     ):
         yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+
+
+def _decays_twice(config: TrainConfig) -> bool:
+    lars = config.optimizer.HasField('lars_optimizer') and config.optimizer.lars_optimizer
+    return bool(lars and lars.weight_decay and config.weight_decay.weight)
+
+
+def _penalties(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """As `_without_effect`, where `train_config.weight_decay` is set."""
+    if not pipeline.train_config.add_regularization_loss:
+        yield 'train_config', 'train_config.weight_decay', _NO_PENALTY
+    for found in walk.set_fields(pipeline.model, path='model'):
+        if found.key in _REGULARIZERS and found.value.weight:
+            yield 'train_config', found.path, _ONE_PENALTY

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.config import anchor_rules, roi_align_rules
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
 from object_detection.protos.model_pb2 import DetectionModel
@@ -30,6 +31,8 @@ _RANGES = {
     'first_stage_max_proposals': _AT_LEAST_ONE,
     'first_stage_localization_loss_weight': _NOT_NEGATIVE,
     'first_stage_objectness_loss_weight': _NOT_NEGATIVE,
+    'first_stage_crowd_ioa_threshold': _SHARE,
+    'first_stage_min_box_size': _NOT_NEGATIVE,
 }
 _CROP_RANGES = {
     'initial_crop_size': _AT_LEAST_ONE,
@@ -42,6 +45,7 @@ _SECOND_STAGE_RANGES = {
     'second_stage_localization_loss_weight': _NOT_NEGATIVE,
     'second_stage_classification_loss_weight': _NOT_NEGATIVE,
     'second_stage_mask_prediction_loss_weight': _NOT_NEGATIVE,
+    'mask_target_binarize_threshold': _SHARE,
 }
 _RFCN_RANGES = {
     'num_spatial_bins_height': _AT_LEAST_ONE,
@@ -59,13 +63,13 @@ _NMS_RANGES = {
     'max_detections_per_class': _AT_LEAST_ONE,
     'max_total_detections': _AT_LEAST_ONE,
 }
-# Outputs that R-FCN has not.
+# Outputs of the second stage, the first ones not of R-FCN's.
 _BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
-# Without an entry in each there are no anchors.
-_ANCHOR_LISTS = {
-    'grid_anchor_generator': ('scales', 'aspect_ratios'),
-    'multiscale_anchor_generator': ('aspect_ratios',),
-    'flexible_grid_anchor_generator': ('anchor_grid',),
+_BOX_OUTPUTS = (*_BOX_FEATURES, 'return_raw_detections_during_predict')
+# Functions of single classes, by class id.
+_CLASS_CALIBRATIONS = {
+    'class_id_function_approximations': 'class_id_xy_pairs_map',
+    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
 }
 
 
@@ -95,10 +99,32 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield from _ranges(config, _RANGES, ROOT)
         yield from _resizer(config)
         yield from _feature_extractor(config)
-        yield from _anchors(config)
+        yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
+        if has_pyramid(config.feature_extractor):
+            yield from check_feature_maps(config)
+        if config.number_of_stages == 1:
+            yield from _first_stage_alone(config)
         if config.number_of_stages in (2, 3):
             yield from _second_stage(config)
             yield from _box_predictor(config)
+
+
+def check_feature_maps(config: FasterRcnn) -> Iterator[str]:
+    """Yields what does not fit the feature maps; the feature extractor's type is a known one."""
+    levels = _levels(config.feature_extractor)
+    if levels is not None:
+        yield from anchor_rules.check_levels(config.first_stage_anchor_generator, ROOT, levels)
+        if config.number_of_stages > 1 and not is_rfcn(config):
+            yield from roi_align_rules.check_levels(config, ROOT, levels)
+    if config.number_of_stages == 3:
+        yield from _upsampling(config)
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if predictor.HasField('box_head') and not has_pyramid(config.feature_extractor):
+        yield (
+            f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor.box_head: expected a '
+            'feature extractor with a pyramid, as one without classifies by the last stage of its '
+            f'backbone. Received: {config.feature_extractor.type}.'
+        )
 
 
 def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
@@ -117,11 +143,12 @@ def _resizer(config: FasterRcnn) -> Iterator[str]:
         yield f'{path} is not set; expected e.g. fixed_shape_resizer.'
         return
     keeps_aspect = config.image_resizer.keep_aspect_ratio_resizer
-    is_static = kind == 'fixed_shape_resizer' or keeps_aspect.pad_to_max_dimension
+    pads = keeps_aspect.pad_to_max_dimension or keeps_aspect.pad_height > 0
+    is_static = kind == 'fixed_shape_resizer' or pads
     if config.use_static_shapes and not is_static:
         yield (
             f'{ROOT}.use_static_shapes needs images of one size: use fixed_shape_resizer, or '
-            f'keep_aspect_ratio_resizer with pad_to_max_dimension. Received: {path}.{kind}.'
+            f'keep_aspect_ratio_resizer with pad_height and pad_width. Received: {path}.{kind}.'
         )
 
 
@@ -131,45 +158,24 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
 
 
-def _anchors(config: FasterRcnn) -> Iterator[str]:
-    path = f'{ROOT}.first_stage_anchor_generator'
-    generator = config.first_stage_anchor_generator
-    kind = generator.WhichOneof('anchor_generator_oneof')
-    if kind is None:
-        yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
-        return
-    path, option = f'{path}.{kind}', getattr(generator, kind)
-    for name in _ANCHOR_LISTS.get(kind, ()):
-        if not getattr(option, name):
-            yield f'{path}.{name} is empty; without any there are no anchors.'
-    if getattr(option, 'normalize_coordinates', False):
-        yield (
-            f'{path}.normalize_coordinates is true; Faster R-CNN needs anchors in pixels, set it '
-            'to false.'
-        )
-    levels = _pyramid_levels(config)
-    if levels is None:
-        return
-    if kind == 'grid_anchor_generator':
-        yield (
-            f'{path} makes anchors for one feature map, but {ROOT}.feature_extractor.type '
-            f'{config.feature_extractor.type} has a pyramid; use multiscale_anchor_generator.'
-        )
-    elif kind == 'multiscale_anchor_generator' and (option.min_level, option.max_level) != levels:
-        yield (
-            f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
-            f'the feature pyramid ({ROOT}.feature_extractor.fpn) has levels {levels[0]} to '
-            f'{levels[1]}; set min_level and max_level alike.'
-        )
-
-
-def _pyramid_levels(config: FasterRcnn) -> tuple[int, int] | None:
-    extractor = config.feature_extractor
+def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:
+    """First and last level of the feature maps; None where the options are not sound."""
     if not has_pyramid(extractor):
-        return None
+        level = max(extractor.first_stage_features_stride, 1).bit_length() - 1
+        return (level, level) if 2**level == extractor.first_stage_features_stride else None
     if not extractor.HasField('fpn'):
         return _DEFAULT_LEVELS
-    return extractor.fpn.min_level, extractor.fpn.max_level
+    low, high = extractor.fpn.min_level, extractor.fpn.max_level
+    return (low, high) if low <= high else None
+
+
+def _first_stage_alone(config: FasterRcnn) -> Iterator[str]:
+    for name in _BOX_OUTPUTS:
+        if getattr(config, name):
+            yield (
+                f'{ROOT}.{name} is true, but {ROOT}.number_of_stages: 1 has no box classifier, '
+                'which it is about; set it to false.'
+            )
 
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
@@ -188,6 +194,9 @@ def _second_stage(config: FasterRcnn) -> Iterator[str]:
 
 
 def _crops(config: FasterRcnn) -> Iterator[str]:
+    yield from roi_align_rules.check(config, ROOT)
+    if config.HasField('roi_align'):
+        return
     yield from _ranges(config, _CROP_RANGES, ROOT)
     if config.maxpool_kernel_size > config.initial_crop_size > 0:
         yield (
@@ -204,6 +213,23 @@ def _post_processing(config: FasterRcnn) -> Iterator[str]:
         yield (
             f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
             f'{path}.max_total_detections ({nms.max_total_detections}).'
+        )
+    yield from _calibration(config)
+
+
+def _calibration(config: FasterRcnn) -> Iterator[str]:
+    calibration = config.second_stage_post_processing.calibration_config
+    kind = calibration.WhichOneof('calibrator')
+    if kind not in _CLASS_CALIBRATIONS or config.num_classes < 1:
+        return
+    name = _CLASS_CALIBRATIONS[kind]
+    ids = sorted(getattr(getattr(calibration, kind), name))
+    unknown = [str(number) for number in ids if not 0 <= number <= config.num_classes]
+    if unknown:
+        path = f'{ROOT}.second_stage_post_processing.calibration_config.{kind}.{name}'
+        yield (
+            f'{path}: expected class ids from 0, the background, to {config.num_classes} '
+            f'({ROOT}.num_classes). Received: {", ".join(unknown)}.'
         )
 
 
@@ -234,10 +260,47 @@ def _mask_rcnn_head(
             f'{path}.predict_instance_masks is {said}, but {ROOT}.number_of_stages is '
             f'{config.number_of_stages}; masks are predicted by stage 3, and by it alone.'
         )
+    keep = predictor.dropout_keep_probability
+    if not 0 < keep <= 1:
+        yield f'{path}.dropout_keep_probability: expected above 0, up to 1. Received: {keep:g}.'
     if is_mask_stage:
         yield from _ranges(
             predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
         )
+
+
+def _upsampling(config: FasterRcnn) -> Iterator[str]:
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    sides = (predictor.mask_height, predictor.mask_width)
+    size = _mask_features_size(config)
+    path = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor'
+    if predictor.mask_head_deconv and size and sides != (2 * size, 2 * size):
+        yield (
+            f'{path}.mask_head_deconv: expected a mask_height and mask_width of {2 * size}, twice '
+            f'the size of the features. Received: {sides[0]} and {sides[1]}.'
+        )
+    if predictor.convolve_then_upsample_masks and size and any(side % size for side in sides):
+        yield (
+            f'{path}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            f'multiples of {size}, the size of the features that they are enlarged from. '
+            f'Received: {sides[0]} and {sides[1]}.'
+        )
+
+
+def _mask_features_size(config: FasterRcnn) -> int | None:
+    """Side of the features that masks are predicted from; None where crops are not sound."""
+    aligned = roi_align_rules.mask_crop_size(config)
+    if aligned is not None:
+        # On crops, the part of each backbone that runs on them begins with a stride of 2.
+        return aligned if has_pyramid(config.feature_extractor) else math.ceil(aligned / 2)
+    crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
+    if min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop:
+        return None
+    if has_pyramid(config.feature_extractor):
+        return crop
+    pooled = (crop - kernel) // config.maxpool_stride + 1
+    # The part of each backbone that runs on crops begins with a stride of 2.
+    return math.ceil(pooled / 2)
 
 
 def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.protos.optimizer_pb2 import Optimizer
 from object_detection.protos.train_pb2 import TrainConfig
 
 # A rate below this share of the highest one is as good as none.
@@ -16,7 +17,9 @@ def find(config: TrainConfig) -> Iterator[str]:
     kind = config.optimizer.WhichOneof('optimizer')
     rate = getattr(config.optimizer, kind).learning_rate if kind else None
     option = rate.WhichOneof('learning_rate') if rate else None
-    if config.num_steps and option in _CHECKS:
+    # Epochs are compared once they are converted.
+    in_steps = config.optimizer.learning_rate_unit == Optimizer.STEPS
+    if config.num_steps and in_steps and option in _CHECKS:
         path = f'train_config.optimizer.{kind}.learning_rate.{option}'
         yield from _CHECKS[option](getattr(rate, option), config.num_steps, path)
 

@@ -5,8 +5,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from object_detection.config import class_weights
-from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
+from object_detection.protos.optimizer_pb2 import (
+    LearningRate,
+    LearningRateMultiplier,
+    Optimizer,
+)
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.train_pb2 import WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
 
@@ -22,6 +27,11 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             f'Received: {config.bias_grad_multiplier:g}.'
         )
     yield from multiplier_problems(config.optimizer.learning_rate_multiplier)
+    yield from _epochs(config.optimizer)
+    if config.HasField('weight_decay'):
+        yield from weight_decay_problems(config.weight_decay)
+    if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
+        yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
     yield from class_weights.problems(
         config.class_weight, pipeline.train_input_reader.label_map_path, _num_classes(pipeline)
     )
@@ -60,6 +70,40 @@ def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[s
                 f'{path}.multiplier: expected a factor above 0'
                 f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
             )
+
+
+def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
+    """Yields what is wrong with a penalty of all weights, whatever variables there are."""
+    path = 'train_config.weight_decay'
+    if not decay.HasField('weight'):
+        yield f'{path}.weight is not set; expected e.g. 0.0001.'
+    elif not 0 <= decay.weight < math.inf:
+        yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
+    yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
+
+
+def _epochs(config: Optimizer) -> Iterator[str]:
+    """Yields where a schedule gives a length in epochs that is in steps, or in both."""
+    kind = config.WhichOneof('optimizer')
+    rate = getattr(config, kind).learning_rate if kind else LearningRate()
+    option = rate.WhichOneof('learning_rate')
+    path = f'train_config.optimizer.{kind}.learning_rate.{option}'
+    pairs = [('warmup_steps', 'warmup_epochs', path, rate.cosine_decay_learning_rate)]
+    for index, entry in enumerate(rate.manual_step_learning_rate.schedule):
+        pairs.append(('step', 'epoch', f'{path}.schedule[{index}]', entry))
+    for steps, epochs, place, message in pairs:
+        if not message.HasField(epochs):
+            continue
+        value = getattr(message, epochs)
+        if config.learning_rate_unit != Optimizer.EPOCHS:
+            yield (
+                f'{place}.{epochs}: expected train_config.optimizer.learning_rate_unit: EPOCHS '
+                'with it. Received: STEPS.'
+            )
+        if message.HasField(steps):
+            yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
+        if not 0 <= value < math.inf:
+            yield f'{place}.{epochs}: expected at least 0. Received: {value:g}.'
 
 
 def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:

@@ -52,6 +52,8 @@ _KEYPOINTS = _error('keypoints are not built yet')
 _ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
 _ANCHORWISE = _warning('losses are given for each anchor and normalized by their caller')
 _LOSSES_WITH_ANCHORWISE_OUTPUT = (
+    'WeightedL2LocalizationLoss',
+    'WeightedSmoothL1LocalizationLoss',
     'WeightedSigmoidClassificationLoss',
     'SigmoidFocalClassificationLoss',
     'WeightedSoftmaxClassificationLoss',
@@ -83,7 +85,6 @@ _MODEL = {
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
     **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
-    'Hyperparams.group_norm': _error('group norm is not built yet; use batch_norm'),
     'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
     'BoxPredictor.convolutional_box_predictor': _error(
         'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'

@@ -59,7 +59,7 @@ def crop_and_resize(
         )
         return tf.reshape(crops, [batch, count, *crop_size, features.shape[-1]])
     rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
-    crops = _crop_by_products(features, rows, columns)
+    crops = crop_by_products(features, rows, columns)
     if extrapolation_value:
         # The weights of a sample outside of the map are all zero, those inside sum to one.
         inside = tf.reduce_sum(rows, -1)[..., tf.newaxis] * tf.reduce_sum(columns, -1)[:, :, None]
@@ -75,18 +75,21 @@ def fpn_levels(
     num_levels: int,
     *,
     unit_level: int | None = None,
+    unit_side: float = _UNIT_SIDE,
 ) -> tf.Tensor:
     """Chooses the pyramid level of each box (https://arxiv.org/abs/1612.03144, eq. 1).
 
-    level = floor(log2(sqrt(box area in pixels) / 224)) + unit_level, limited to the levels there
-    are. Computed by comparison with the powers of two: a box exactly on one belongs to the level
-    above in every execution, and boxes of no size belong to level 0.
+    level = floor(log2(sqrt(box area in pixels) / unit_side)) + unit_level, limited to the levels
+    there are. Computed by comparison with the powers of two: a box exactly on one belongs to the
+    level above in every execution, and boxes of no size belong to level 0.
 
     Args:
       boxes: float32 [..., 4], normalized to the image.
       image_height, image_width: the image's size in pixels, numbers or scalar tensors.
       num_levels: L.
-      unit_level: level of boxes of 224 pixels; None = L - 2.
+      unit_level: level of boxes of `unit_side` pixels, which may be none of those there are;
+        None = L - 2.
+      unit_side: 224 is the paper's.
 
     Returns:
       int32 [...], 0 = the finest level.
@@ -95,7 +98,7 @@ def fpn_levels(
         unit_level = num_levels - 2
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
     pixels = tf.cast(image_height, tf.float32) * tf.cast(image_width, tf.float32)
-    side = tf.sqrt(tf.nn.relu((ymax - ymin) * (xmax - xmin))) * (tf.sqrt(pixels) / _UNIT_SIDE)
+    side = tf.sqrt(tf.nn.relu((ymax - ymin) * (xmax - xmin))) * (tf.sqrt(pixels) / unit_side)
     lower_bounds = [2.0 ** (level - unit_level) for level in range(1, num_levels)]
     reached = side[..., tf.newaxis] >= tf.constant(lower_bounds, tf.float32, [num_levels - 1])
     return tf.reduce_sum(tf.cast(reached, tf.int32), axis=-1)
@@ -132,7 +135,7 @@ def multilevel_crop_and_resize(
     for level, features in enumerate(feature_maps):
         rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
         is_here = tf.cast(levels == level, rows.dtype)[:, :, tf.newaxis, tf.newaxis]
-        crops.append(_crop_by_products(features, rows * is_here, columns))
+        crops.append(crop_by_products(features, rows * is_here, columns))
     return tf.add_n(crops)
 
 
@@ -172,6 +175,45 @@ def tent_weights(coordinates: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
     pixels = tf.range(length, dtype=tf.float32)
     tents = tf.nn.relu(1.0 - tf.abs(coordinates[..., tf.newaxis] - pixels))
     return tents * inside[..., tf.newaxis]
+
+
+def crop_by_products(features: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+    """Crops by weights of the pixels along each axis.
+
+    Args:
+      features: float [B, H, W, C].
+      rows, columns: float32 [B, P, h, H] and [B, P, w, W].
+
+    Returns:
+      [B, P, h, w, C] of the features' dtype.
+    """
+    rows, columns = tf.cast(rows, features.dtype), tf.cast(columns, features.dtype)
+    bands = tf.einsum('bpiy,byxc->bpixc', rows, features)
+    return tf.einsum('bpjx,bpixc->bpijc', columns, bands)
+
+
+def add_to_pixels(
+    values: tf.Tensor, pixels: tf.Tensor, weights: tf.Tensor, num_pixels: tf.Tensor
+) -> tf.Tensor:
+    """Adds each value to K pixels, by weight; always in the same order on CPUs.
+
+    Args:
+      values: float32 [R, C].
+      pixels: int32 [R, K] in [0, N).
+      weights: float32 [R, K].
+      num_pixels: N.
+
+    Returns:
+      float32 [N, C].
+    """
+    count, terms = dimensions(pixels, 0, 1)
+    samples = tf.repeat(tf.range(count), terms)
+    matrix = tf.SparseTensor(
+        tf.cast(tf.stack([tf.reshape(pixels, [-1]), samples], axis=-1), tf.int64),
+        tf.reshape(weights, [-1]),
+        tf.cast(tf.stack([num_pixels, count]), tf.int64),
+    )
+    return tf.sparse.sparse_dense_matmul(matrix, values)
 
 
 def _multilevel_natively(
@@ -270,17 +312,11 @@ def _spread_crops(
     pixels += columns[:, tf.newaxis, :, tf.newaxis, :]
     weights = row_weights[:, :, tf.newaxis, :, tf.newaxis]
     weights *= column_weights[:, tf.newaxis, :, tf.newaxis, :]
-    pixels, weights = tf.reshape(pixels, [-1]), tf.reshape(weights, [-1])
-    samples = tf.range(tf.size(pixels)) // 4
-    num_pixels = tf.reduce_prod(map_shape[:3])
-    num_samples = tf.size(pixels) // 4
-    spread = tf.sparse.sparse_dense_matmul(
-        tf.SparseTensor(
-            tf.cast(tf.stack([pixels, samples], axis=-1), tf.int64),
-            weights,
-            tf.cast(tf.stack([num_pixels, num_samples]), tf.int64),
-        ),
+    spread = add_to_pixels(
         tf.reshape(tf.cast(crops, tf.float32), [-1, channels]),
+        tf.reshape(pixels, [-1, 4]),
+        tf.reshape(weights, [-1, 4]),
+        tf.reduce_prod(map_shape[:3]),
     )
     return tf.reshape(spread, map_shape)
 
@@ -297,13 +333,6 @@ def _neighbours(coordinates: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, t
     low = tf.cast(low, tf.int32)
     pixels = tf.stack([low, tf.minimum(low + 1, last)], axis=-1)
     return pixels, weights * tf.cast(inside, tf.float32)[..., tf.newaxis]
-
-
-def _crop_by_products(features: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Maps [B, H, W, C], weights [B, P, h, H] and [B, P, w, W] -> [B, P, h, w, C]."""
-    rows, columns = tf.cast(rows, features.dtype), tf.cast(columns, features.dtype)
-    bands = tf.einsum('bpiy,byxc->bpixc', rows, features)
-    return tf.einsum('bpjx,bpixc->bpijc', columns, bands)
 
 
 def _interpolation_weights(

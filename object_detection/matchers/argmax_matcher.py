@@ -20,6 +20,8 @@ class ArgMaxMatcher:
       force_match_for_each_row: whether each valid row also gets the column most similar to it,
         whatever the thresholds say; of equally similar columns the first, of several rows that
         claim a column the first.
+      ignored_below: a column less similar than it to every row is ignored, whatever the other
+        thresholds say; one that there are no rows for too, if it is above 0.
       use_matmul_gather: how what belongs to the matched rows is to be gathered where XLA compiles,
         see `core.sampling.gather_rows`; the numbers are the same.
 
@@ -35,6 +37,7 @@ class ArgMaxMatcher:
         *,
         negatives_lower_than_unmatched: bool = True,
         force_match_for_each_row: bool = False,
+        ignored_below: float = 0.0,
         use_matmul_gather: bool = False,
     ):
         if unmatched_threshold is None:
@@ -62,6 +65,7 @@ class ArgMaxMatcher:
         self._unmatched_threshold = unmatched_threshold
         codes = (UNMATCHED, IGNORED)
         self._below, self._between = codes if negatives_lower_than_unmatched else codes[::-1]
+        self._ignored_below = ignored_below
         self._force_match = force_match_for_each_row
         self.use_matmul_gather = use_matmul_gather
 
@@ -69,7 +73,8 @@ class ArgMaxMatcher:
         """Returns the row that each column is matched to.
 
         Args:
-          similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched; N too.
+          similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched, or ignored
+            where `ignored_below` is above 0; N too.
           valid_rows: bool [B, M], rows that may be forced. The others are matched by similarity
             as well; it is for the caller to give them no weight.
 
@@ -77,7 +82,7 @@ class ArgMaxMatcher:
           int32 [B, N]: a row's index, -1 for unmatched, -2 for ignored columns.
         """
         shape = tf.shape(similarity)
-        unmatched = tf.fill([shape[0], shape[2]], UNMATCHED)
+        unmatched = tf.fill([shape[0], shape[2]], IGNORED if self._ignored_below > 0 else UNMATCHED)
         if similarity.shape[1] == 0:
             return unmatched
         if similarity.shape[1] is None:
@@ -92,6 +97,8 @@ class ArgMaxMatcher:
         if self._matched_threshold is not None:
             best = tf.reduce_max(similarity, axis=1)
             missed = tf.where(best >= self._unmatched_threshold, self._between, self._below)
+            if self._ignored_below > 0:
+                missed = tf.where(best >= self._ignored_below, missed, IGNORED)
             rows = tf.where(best >= self._matched_threshold, rows, missed)
         if self._force_match:
             forced = _forced_rows(similarity, valid_rows)

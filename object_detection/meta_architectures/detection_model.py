@@ -19,12 +19,15 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     Attributes:
       num_classes: K, without background.
       resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
+      weight_decay: gives the penalty, a scalar, in place of what regularizers of single layers do;
+        None leaves it to them.
     """
 
     def __init__(self, *, num_classes: int, resizer: Callable, name: str):
         super().__init__(name=name)
         self.num_classes = num_classes
         self.resizer = resizer
+        self.weight_decay: Callable[[], tf.Tensor] | None = None
 
     def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Resizes, pads and normalises images.
@@ -103,8 +106,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """The layers that hold the variables, by the first part of the variables' names."""
 
     def regularization_losses(self) -> list[tf.Tensor]:
-        """Returns the penalty of each regularised variable, scalars."""
-        return list(self.losses)
+        """Returns the penalties, scalars: of each regularised variable, or of `weight_decay`."""
+        return list(self.losses) if self.weight_decay is None else [self.weight_decay()]
 
     def named_variables(self) -> dict[str, tf.Variable]:
         """Returns all weights by names that do not depend on the order of construction.

@@ -18,7 +18,8 @@ from object_detection.meta_architectures.region_proposals import (
     RegionProposalNetwork,
     proposals_as_detections,
 )
-from object_detection.meta_architectures.roi_stages import BoxStage, RoiCropper
+from object_detection.meta_architectures.roi_align_cropper import RoiAlignCropper
+from object_detection.meta_architectures.roi_stages import BoxStage, RoiCropper, num_positives
 from object_detection.target_assigners.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages do not depend on each other.
@@ -72,7 +73,7 @@ class FasterRcnn(DetectionModel):
         resizer: Callable,
         feature_extractor: Any,
         rpn: RegionProposalNetwork,
-        cropper: RoiCropper | None = None,
+        cropper: RoiCropper | RoiAlignCropper | None = None,
         box_stage: BoxStage | None = None,
         mask_stage: MaskStage | None = None,
         maxpool_size: int = 1,
@@ -165,8 +166,8 @@ class FasterRcnn(DetectionModel):
             targets = self.box_stage.assign(
                 proposals.boxes, _absolute(groundtruth.boxes, images), groundtruth
             )
-            features = crops if self.feature_extractor.masks_use_roi_features else box_features
-            predictions |= self._predict_masks_of_proposals(proposals, targets, features, training)
+            shared = crops if self.feature_extractor.masks_use_roi_features else box_features
+            predictions |= self._predict_masks_of_proposals(predictions, targets, shared, training)
         return predictions
 
     def postprocess(
@@ -176,14 +177,20 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return proposals_as_detections(self.rpn, predictions, proposals, true_shapes)
         detections = self.box_stage.detect(predictions, proposals, true_shapes)
-        if self.mask_stage is None and not self._outputs.need_crops:
+        boxes = _absolute_detections(detections, true_shapes)
+        shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
+        if self.mask_stage is not None and not shares_crops:
+            features = self._crop_for_masks(predictions, boxes, training=False)
+            detections['detection_masks'] = self._predict_masks(features, detections)
+        if not shares_crops and not self._outputs.need_crops:
             return detections
-        crops = self._crop_detections(predictions, detections, true_shapes)
+        _, height, width, _ = tf.unstack(predictions['image_shape'])
+        crops = self._cropper(predictions['rpn_features_to_crop'], boxes, height, width)
         pooled = self._pool_crops(crops)
         uses_crops = self.feature_extractor.masks_use_roi_features
-        if self._outputs.box_features or (self.mask_stage is not None and not uses_crops):
+        if self._outputs.box_features or (shares_crops and not uses_crops):
             features = self.feature_extractor.box_classifier_features(pooled, training=False)
-        if self.mask_stage is not None:
+        if shares_crops:
             detections['detection_masks'] = self._predict_masks(
                 crops if uses_crops else features, detections
             )
@@ -220,16 +227,27 @@ class FasterRcnn(DetectionModel):
     def loss_normalizers(
         self, predictions: dict[str, Any], groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        """Returns the number of positive regions, of which the mask loss is a mean."""
-        if 'mask_predictions' not in predictions:
+        """Returns the numbers of positive regions, where losses are means of these.
+
+        The mask loss is one, the localization loss by configuration.
+        """
+        has_masks = 'mask_predictions' in predictions
+        counts_boxes = self.box_stage is not None and self.box_stage.params.mean_over_coordinates
+        if not has_masks and not counts_boxes:
             return {}
         image_shape = predictions['image_shape']
         boxes = box_ops.normalized_to_absolute(groundtruth.boxes, image_shape[1], image_shape[2])
         proposals = _proposals(predictions)
         targets = self.box_stage.assign(proposals.boxes, boxes, groundtruth)
-        targets = self._mask_targets(predictions, proposals, targets)
-        positives = tf.cast(targets.box_weights > 0, tf.float32)
-        return {'Loss/BoxClassifierLoss/mask_loss': tf.reduce_sum(positives)}
+        normalizers = {}
+        if counts_boxes:
+            name = 'Loss/BoxClassifierLoss/localization_loss'
+            normalizers[name] = num_positives(proposals, targets)
+        if has_masks:
+            targets = self._mask_targets(predictions, proposals, targets)
+            positives = tf.cast(targets.box_weights > 0, tf.float32)
+            normalizers['Loss/BoxClassifierLoss/mask_loss'] = tf.reduce_sum(positives)
+        return normalizers
 
     def _mask_targets(
         self, predictions: dict[str, Any], proposals: Proposals, targets: Targets
@@ -261,39 +279,50 @@ class FasterRcnn(DetectionModel):
     def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
         return self._pool(crops) if self._pools else crops
 
+    def _crop_for_masks(
+        self, predictions: dict[str, Any], boxes: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
+        _, height, width, _ = tf.unstack(predictions['image_shape'])
+        maps = predictions['rpn_features_to_crop']
+        crops = self.mask_stage.cropper(maps, boxes, height, width, box_gradients=not training)
+        if self.feature_extractor.masks_use_roi_features:
+            return crops
+        return self.feature_extractor.box_classifier_features(crops, training)
+
     def _predict_masks_of_proposals(
-        self, proposals: Proposals, targets: Targets, features: tf.Tensor, training: bool
+        self,
+        predictions: dict[str, Any],
+        targets: Targets,
+        shared: tf.Tensor,
+        training: bool,
     ) -> dict[str, tf.Tensor]:
         """Predicts masks of the proposals that a mask loss needs.
 
         Args:
-          proposals: P an image.
+          predictions: with P proposals an image.
           targets: what they are matched to.
-          features: [B * P, h, w, C].
+          shared: features [B * P, h, w, C], for a mask stage that does not crop for itself.
           training: a sample holds no more than `max_positives` positives, and only so many rows are
-            predicted; else all are.
+            predicted, or as many as the mask stage is limited to; else all are.
         """
+        proposals = _proposals(predictions)
         batch, count = dimensions(proposals.scores, 0, 1)
-        size = min(self.box_stage.params.max_positives, count) if training else count
+        size = count
+        if training:
+            limit = self.mask_stage.max_regions or count
+            size = min(self.box_stage.params.max_positives, limit, count)
         rows = positive_rows(targets, proposals.is_valid(), size)
-        if training and size < count:
-            shape = features.shape[1:]
-            features = tf.reshape(features, [batch, count, *shape])
+        features = shared
+        if self.mask_stage.cropper is not None:
+            boxes = tf.gather(proposals.boxes, rows, batch_dims=1)
+            features = self._crop_for_masks(predictions, boxes, training)
+        elif training and size < count:
+            shape = shared.shape[1:]
+            features = tf.reshape(shared, [batch, count, *shape])
             features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
         logits = self.mask_stage.head(features, training=training)
         return {'mask_predictions': tf.cast(logits, tf.float32), 'mask_rows': rows}
-
-    def _crop_detections(
-        self,
-        predictions: dict[str, Any],
-        detections: dict[str, tf.Tensor],
-        true_shapes: tf.Tensor,
-    ) -> tf.Tensor:
-        """Crops the features of final boxes: [B * T, h, w, C]."""
-        sizes = tf.cast(true_shapes[:, :2], tf.float32)
-        boxes = detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
-        _, height, width, _ = tf.unstack(predictions['image_shape'])
-        return self._cropper(predictions['rpn_features_to_crop'], boxes, height, width)
 
     def _predict_masks(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
@@ -301,6 +330,12 @@ class FasterRcnn(DetectionModel):
         classes = tf.cast(detections['detection_classes'], tf.int32)
         masks = tf.sigmoid(self.mask_stage.select_class(logits, classes))
         return _of_detections(masks, detections)
+
+
+def _absolute_detections(detections: dict[str, tf.Tensor], true_shapes: tf.Tensor) -> tf.Tensor:
+    """The final boxes, float32 [B, T, 4], absolute."""
+    sizes = tf.cast(true_shapes[:, :2], tf.float32)
+    return detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
 
 
 def _of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.core import execution, replicas, sampling
 from object_detection.core import masks as mask_ops
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.roi_align_cropper import RoiAlignCropper
 from object_detection.meta_architectures.roi_stages import is_positive
 from object_detection.target_assigners.target_assigner import Targets
 
@@ -17,6 +18,9 @@ class MaskStage(keras.layers.Layer):
       head: `(features [R, h, w, C], training) -> logits [R, K or 1, mask height, mask width]`.
       loss_weight: factor of the loss.
       use_matmul: crop targets by matrix products where XLA compiles.
+      max_regions: most positive regions an image whose masks train; None sets no limit.
+      binarize_threshold: targets are 1 from it on and 0 below; 0 keeps interpolated targets.
+      cropper: makes the crops that masks are predicted from; None takes those of the box stage.
     """
 
     def __init__(
@@ -25,10 +29,16 @@ class MaskStage(keras.layers.Layer):
         head: keras.layers.Layer,
         loss_weight: float,
         use_matmul: bool,
+        max_regions: int | None = None,
+        binarize_threshold: float = 0.0,
+        cropper: RoiAlignCropper | None = None,
         name: str = 'mask_stage',
     ):
         super().__init__(name=name)
         self.head = head
+        self.cropper = cropper
+        self.max_regions = max_regions
+        self._binarize_threshold = binarize_threshold
         self._loss_weight = loss_weight
         self._use_matmul = use_matmul
 
@@ -67,6 +77,8 @@ class MaskStage(keras.layers.Layer):
             )
         else:
             wanted = mask_ops.mask_targets_from_images(groundtruth.masks, boxes, matches, size)
+        if self._binarize_threshold > 0:
+            wanted = tf.cast(wanted >= self._binarize_threshold, tf.float32)
         predicted = self.select_class(logits, _target_class(targets))
         predicted = tf.reshape(predicted, tf.shape(wanted))
         weights = tf.cast(targets.box_weights > 0, tf.float32)
@@ -84,12 +96,12 @@ class MaskStage(keras.layers.Layer):
 
 
 def positive_rows(targets: Targets, is_valid: tf.Tensor, size: int) -> tf.Tensor:
-    """Chooses the rows whose masks train: all positives, filled up with other rows.
+    """Chooses the rows whose masks train: the first S positives, filled up with other rows.
 
     Args:
       targets: of P regions an image.
       is_valid: bool [B, P].
-      size: S, at least the number of positives of any image.
+      size: S.
 
     Returns:
       Row indices int32 [B, S] in ascending order.

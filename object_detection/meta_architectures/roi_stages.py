@@ -8,11 +8,12 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import execution, roi_align, sampling
+from object_detection.core import execution, replicas, roi_align, sampling
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
+from object_detection.meta_architectures.region_candidates import Candidates, with_objects
 from object_detection.meta_architectures.region_proposals import (
     Proposals,
     true_image_windows,
@@ -78,6 +79,9 @@ class BoxStageParams:
       use_matmul_gather: gather rows by one-hot products where XLA compiles.
       fill_samples: other rows, padding too, make up for samples that are missing; see
         `sampling.sample_balanced`.
+      add_objects: training draws its samples of the objects' own boxes too.
+      mean_over_coordinates: the localization loss is the mean over the coordinates of all positive
+        proposals of the batch; else it is divided by the number of an image's proposals.
     """
 
     batch_size: int
@@ -86,6 +90,8 @@ class BoxStageParams:
     classification_weight: float
     use_matmul_gather: bool
     fill_samples: bool = False
+    add_objects: bool = False
+    mean_over_coordinates: bool = False
 
     @property
     def max_positives(self) -> int:
@@ -157,14 +163,18 @@ class BoxStage(keras.layers.Layer):
     ) -> Proposals:
         """Draws `batch_size` proposals an image to train on, in the order of the proposals.
 
-        Hard examples are mined of all proposals, so that none is left out where they are.
+        With `add_objects`, objects are drawn like proposals, and follow them. Hard examples are
+        mined of all proposals, so that none is left out where they are.
         """
         if self._hard_example_miner is not None:
             return proposals
-        batch, rows = tf.unstack(tf.shape(proposals.scores))
-        targets = self.assign(proposals.boxes, groundtruth_boxes, groundtruth)
+        candidates = Candidates(proposals.boxes, proposals.scores, proposals.is_valid())
+        if self.params.add_objects:
+            candidates = with_objects(candidates, groundtruth_boxes, groundtruth)
+        batch, rows = tf.unstack(tf.shape(candidates.scores))
+        targets = self.assign(candidates.boxes, groundtruth_boxes, groundtruth)
         sampled = sampling.sample_balanced(
-            proposals.is_valid() & (targets.class_weights > 0),
+            candidates.is_valid & (targets.class_weights > 0),
             is_positive(targets),
             self.params.batch_size,
             self.params.positive_fraction,
@@ -179,8 +189,8 @@ class BoxStage(keras.layers.Layer):
             return sampling.gather_rows(rows, indices, use_matmul)
 
         return Proposals(
-            boxes=take(proposals.boxes) * keep[..., tf.newaxis],
-            scores=take(proposals.scores) * keep,
+            boxes=take(candidates.boxes) * keep[..., tf.newaxis],
+            scores=take(candidates.scores) * keep,
             count=tf.reduce_sum(tf.cast(is_valid, tf.int32), axis=1),
         )
 
@@ -204,8 +214,8 @@ class BoxStage(keras.layers.Layer):
         logits = predictions['class_predictions_with_background']
         logits = tf.reshape(logits, [batch, rows, self._num_classes + 1])
         localization = self._localization_loss(
-            codes, targets.box_targets, targets.box_weights * share
-        )
+            codes, targets.box_targets, targets.box_weights
+        ) * self._localization_share(share, proposals, targets)
         classification = self._classification_loss(
             logits, targets.class_targets, (targets.class_weights * share)[..., tf.newaxis]
         )
@@ -219,6 +229,16 @@ class BoxStage(keras.layers.Layer):
             'Loss/BoxClassifierLoss/classification_loss': self.params.classification_weight
             * tf.reduce_sum(classification),
         }
+
+    def _localization_share(
+        self, share: tf.Tensor, proposals: Proposals, targets: Targets
+    ) -> tf.Tensor:
+        """What each proposal's localization loss is multiplied by, [B, P]."""
+        if not self.params.mean_over_coordinates:
+            return share
+        coordinates = num_positives(proposals, targets) * targets.box_targets.shape[-1]
+        is_valid = tf.cast(proposals.is_valid(), tf.float32)
+        return is_valid / replicas.global_normalizer(coordinates)
 
     def decode(self, predictions: dict[str, Any], proposals: Proposals) -> tf.Tensor:
         """Returns the refined boxes of each class, float32 [B, P, K or 1, 4], absolute."""
@@ -288,6 +308,11 @@ class BoxStage(keras.layers.Layer):
 def is_positive(targets: Targets) -> tf.Tensor:
     """bool [B, P]: matched to an object of a class other than background."""
     return tf.argmax(targets.class_targets, axis=-1) > 0
+
+
+def num_positives(proposals: Proposals, targets: Targets) -> tf.Tensor:
+    """float32 scalar: the proposals of a batch whose boxes train."""
+    return tf.reduce_sum(tf.cast(proposals.is_valid() & (targets.box_weights > 0), tf.float32))
 
 
 def _best_class_boxes(boxes: tf.Tensor, scores: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:

@@ -13,21 +13,25 @@ class MaskHead(keras.layers.Layer):
 
     Without `convolve_then_upsample`: features are resized to the mask's size (bilinear, corners
     aligned), then convolved. With it: convolved, enlarged by nearest neighbour, convolved once more
-    (both in place of a transposed convolution), then convolved to the masks.
+    (both in place of a transposed convolution), then convolved to the masks. With `deconvolve`:
+    convolved, enlarged by a transposed convolution of size and stride 2 with a bias, ReLU and no
+    norm, and by a 1x1 convolution turned into the masks.
 
     Args:
       num_classes: K, without background.
       hyperparams: set-up of the convolutions.
       mask_size: (height, width) of the masks.
-      num_conv_layers: of 3x3 convolutions, the one to the masks included, that after the
-        enlargement not; at least 1.
+      num_conv_layers: of convolutions, the one to the masks included, the enlargement and the one
+        after it not; at least 1.
       conv_depth: their channels; 0 chooses it by the numbers of features and classes.
       class_agnostic: whether there is one mask for all classes.
       convolve_then_upsample: see above; needs a mask size that is a multiple of the features'.
+      deconvolve: see above; needs a mask size that is twice the features'.
       batch_norm_trainable: False freezes the norms.
 
     Raises:
-      ValueError: if `num_conv_layers` is below 1 or a size is not positive.
+      ValueError: if `num_conv_layers` is below 1, a size is not positive, or both ways to enlarge
+        are asked for.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class MaskHead(keras.layers.Layer):
         conv_depth: int = 256,
         class_agnostic: bool = False,
         convolve_then_upsample: bool = False,
+        deconvolve: bool = False,
         batch_norm_trainable: bool = True,
         name: str = 'mask_head',
     ):
@@ -50,6 +55,11 @@ class MaskHead(keras.layers.Layer):
                 f'positive mask size. Received: num_conv_layers {num_conv_layers}, '
                 f'conv_depth {conv_depth}, mask_size {tuple(mask_size)}.'
             )
+        if convolve_then_upsample and deconvolve:
+            raise ValueError(
+                f'{name}: expected convolve_then_upsample_masks or mask_head_deconv, two ways to '
+                'enlarge. Received: both.'
+            )
         self._num_classes = num_classes
         self._num_masks = 1 if class_agnostic else num_classes
         self._hyperparams = hyperparams
@@ -57,11 +67,11 @@ class MaskHead(keras.layers.Layer):
         self._num_hidden = num_conv_layers - 1
         self._conv_depth = conv_depth
         self._convolve_then_upsample = convolve_then_upsample
+        self._deconvolve = deconvolve
         self._batch_norm_trainable = batch_norm_trainable
 
     def build(self, features_shape):
-        if self._convolve_then_upsample:
-            self._check_upsampling(features_shape)
+        self._check_size(tuple(features_shape[1:3]))
         channels = features_shape[-1]
         depth = self._conv_depth or automatic_depth(channels, self._num_classes)
         names = [f'conv_{i}' for i in range(1, self._num_hidden + 1)]
@@ -78,7 +88,14 @@ class MaskHead(keras.layers.Layer):
             self._norms.append(norm)
             channels = depth
         self._activation = self._hyperparams.activation_layer(name='activation')
-        self._last = self._hyperparams.conv(self._num_masks, 3, use_bias=True, name='masks')
+        if self._deconvolve:
+            self._deconv = keras.layers.Conv2DTranspose(
+                depth, 2, strides=2, name='deconv', **self._hyperparams.kernel_options()
+            )
+            self._deconv.build((None, None, None, channels))
+            channels = depth
+        size = 1 if self._deconvolve else 3
+        self._last = self._hyperparams.conv(self._num_masks, size, use_bias=True, name='masks')
         self._last.build((None, None, None, channels))
 
     def call(self, features, training=False):
@@ -92,15 +109,31 @@ class MaskHead(keras.layers.Layer):
           Logits, float32 [N, K or 1, mask height, mask width].
         """
         x = features
-        if not self._convolve_then_upsample:
+        if not (self._convolve_then_upsample or self._deconvolve):
             x = tf.compat.v1.image.resize(x, self._mask_size, align_corners=True)
             x = tf.cast(x, self.compute_dtype)
         for i, (conv, norm) in enumerate(zip(self._convs, self._norms, strict=True)):
             if i == self._num_hidden:
                 x = self._enlarge(x)
             x = self._activation(norm(conv(x), training=training))
-        logits = tf.cast(self._last(x), tf.float32)  # [N, mask height, mask width, K or 1]
+        masks = self._deconvolved_masks(x) if self._deconvolve else self._last(x)
+        logits = tf.cast(masks, tf.float32)  # [N, mask height, mask width, K or 1]
         return tf.transpose(logits, [0, 3, 1, 2])
+
+    def _deconvolved_masks(self, features: tf.Tensor) -> tf.Tensor:
+        """Transposed convolution, ReLU and 1x1 convolution: [N, h, w, C] -> [N, 2h, 2w, K or 1].
+
+        With a stride of its size, a transposed convolution is a matrix product from each pixel to
+        the four it becomes. They are put in their places last, when they have the fewest channels:
+        forwards and backwards it takes two thirds of the time of two convolutions under XLA.
+        """
+        _, height, width, channels = features.shape
+        depth = self._deconv.filters
+        kernel = tf.transpose(self._deconv.kernel, [3, 0, 1, 2])  # [C, 2, 2, depth]
+        x = tf.reshape(features, [-1, channels]) @ tf.reshape(kernel, [channels, 4 * depth])
+        x = tf.nn.relu(tf.nn.bias_add(tf.reshape(x, [-1, depth]), self._deconv.bias))
+        x = tf.nn.bias_add(x @ self._last.kernel[0, 0], self._last.bias)
+        return tf.nn.depth_to_space(tf.reshape(x, [-1, height, width, 4 * self._num_masks]), 2)
 
     def _enlarge(self, features: tf.Tensor) -> tf.Tensor:
         """Repeats rows and columns up to the masks' size."""
@@ -109,9 +142,15 @@ class MaskHead(keras.layers.Layer):
             features = tf.repeat(features, times, axis=axis)
         return features
 
-    def _check_upsampling(self, features_shape) -> None:
-        sizes = tuple(features_shape[1:3])
-        if None in sizes or any(m % s for m, s in zip(self._mask_size, sizes, strict=True)):
+    def _check_size(self, sizes: tuple[int | None, int | None]) -> None:
+        if self._deconvolve and self._mask_size != tuple(2 * (size or 0) for size in sizes):
+            raise ValueError(
+                f'{self.name}: mask_head_deconv needs a mask size that is twice the size of the '
+                f'features, {sizes}. Received: {self._mask_size}.'
+            )
+        if self._convolve_then_upsample and (
+            None in sizes or any(m % s for m, s in zip(self._mask_size, sizes, strict=True))
+        ):
             raise ValueError(
                 f'{self.name}: convolve_then_upsample_masks needs a mask size that is a multiple '
                 f'of the size of the features, {sizes}. Received: {self._mask_size}.'

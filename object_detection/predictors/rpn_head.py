@@ -8,7 +8,6 @@ import tensorflow as tf
 from object_detection.models.hyperparams import LayerHyperparams
 
 _CODE_SIZE = 4
-_NUM_CLASSES = 2  # background, object
 
 
 class RpnPredictions(NamedTuple):
@@ -18,7 +17,7 @@ class RpnPredictions(NamedTuple):
 
     Attributes:
       box_codes: float32 [B, N, 4].
-      objectness_logits: float32 [B, N, 2], (background, object).
+      objectness_logits: float32 [B, N, 2], (background, object), or [B, N, 1], object.
       features: one map [B, H, W, depth] a level, which both are predicted from.
     """
 
@@ -40,6 +39,7 @@ class RpnHead(keras.layers.Layer):
       kernel_size: of the shared convolution.
       atrous_rate: its dilation.
       batch_norm_trainable: False freezes the norm.
+      num_logits: that tell objects: 2 (background, object) or 1 (object).
     """
 
     def __init__(
@@ -51,10 +51,12 @@ class RpnHead(keras.layers.Layer):
         kernel_size: int = 3,
         atrous_rate: int = 1,
         batch_norm_trainable: bool = True,
+        num_logits: int = 2,
         name: str = 'rpn_head',
     ):
         super().__init__(name=name)
         self._depth = depth
+        self._num_logits = num_logits
         self._conv = hyperparams.conv(depth, kernel_size, dilation_rate=atrous_rate, name='conv')
         self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='conv_bn')
 
@@ -65,7 +67,7 @@ class RpnHead(keras.layers.Layer):
             ]
 
         self._box_heads = heads(_CODE_SIZE, 'box_codes')
-        self._class_heads = heads(_NUM_CLASSES, 'objectness')
+        self._class_heads = heads(num_logits, 'objectness')
 
     def build(self, features_shape):
         if len(features_shape) != len(self._box_heads):
@@ -89,7 +91,7 @@ class RpnHead(keras.layers.Layer):
         ]
         return RpnPredictions(
             _predict(self._box_heads, features, _CODE_SIZE),
-            _predict(self._class_heads, features, _NUM_CLASSES),
+            _predict(self._class_heads, features, self._num_logits),
             features,
         )
 

@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.core import execution, sampling
-from object_detection.matchers.matcher import UNMATCHED, Matcher
+from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
 
 
 class Targets(NamedTuple):
@@ -57,6 +58,7 @@ class TargetAssigner:
         weights: tf.Tensor,
         unmatched_label: tf.Tensor,
         keypoints: tf.Tensor | None = None,
+        valid_anchors: tf.Tensor | None = None,
     ) -> Targets:
         """Returns the targets of a batch; gradients reach the anchors by `box_targets` alone.
 
@@ -72,10 +74,16 @@ class TargetAssigner:
           unmatched_label: float32 [K'] (or [...]), class target of anchors that are not matched.
           keypoints: float32 [B, M, P, 2], (y, x) in the anchors' frame, for a box coder that
             encodes keypoints, else None.
+          valid_anchors: bool [N] or [B, N]; the others are ignored, and forced on no ground truth.
+            None = all. For a matcher that takes minus infinity.
         """
         scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
         similarity = self._similarity.compare(boxes, anchors, scores)  # [B, M, N]
+        if valid_anchors is not None:
+            similarity = tf.where(valid_anchors[..., tf.newaxis, :], similarity, -np.inf)
         matches = self._matcher.match(similarity, valid_rows=weights > 0)
+        if valid_anchors is not None:
+            matches = tf.where(valid_anchors, matches, IGNORED)
         box_weights = self._gather(weights, matches, 0.0)
         class_weights = tf.where(matches == UNMATCHED, self._negative_class_weight, box_weights)
         return Targets(

@@ -130,6 +130,7 @@ def test_linear_scales():
         ('grid_anchor_generator { height_stride: 0 }', 'positive'),
         ('multiscale_anchor_generator { min_level: 5 max_level: 4 }', 'min_level=5'),
         ('multiscale_anchor_generator { scales_per_octave: 0 }', 'scales_per_octave'),
+        ('multiscale_anchor_generator { anchor_center_offset: 1.5 }', 'anchor_center_offset'),
         ('flexible_grid_anchor_generator { anchor_grid { base_sizes: 4 } }', 'base_sizes'),
         (
             'flexible_grid_anchor_generator { anchor_grid { base_sizes: 4 aspect_ratios: 1 } }',
@@ -140,3 +141,15 @@ def test_linear_scales():
 def test_numbers_that_do_not_fit_are_rejected(config, message):
     with pytest.raises(ValueError, match=message):
         _build(config)
+
+
+@pytest.mark.parametrize('offset', [0.0, 0.25, 0.5])
+def test_offset_of_multiscale_centers(offset):
+    generator = _build(f"""multiscale_anchor_generator {{
+      min_level: 3 max_level: 4 aspect_ratios: 1 scales_per_octave: 1 normalize_coordinates: false
+      anchor_center_offset: {offset}
+    }}""")
+    for height in (64, 65, tf.constant(65)):
+        for level, anchors in enumerate(generator.generate([(2, 2), (1, 1)], height, 65), 3):
+            first = (anchors[0, :2] + anchors[0, 2:]) / 2
+            np.testing.assert_array_equal(first, [offset * 2**level] * 2)

@@ -41,6 +41,12 @@ def test_no_dropout_by_default():
             (2, 3, 6, 4),
             4,
         ),
+        (
+            'mask_height: 4 mask_width: 4 mask_head_deconv: true '
+            'mask_prediction_num_conv_layers: 3 mask_prediction_conv_depth: 2',
+            (2, 3, 4, 4),
+            4,
+        ),
     ],
 )
 def test_mask_head(text, shape, layers):
@@ -49,6 +55,33 @@ def test_mask_head(text, shape, layers):
     )
     assert mask_head(tf.zeros([2, 2, 2, 4])).shape == shape
     assert len(mask_head.variables) == 2 * layers
+
+
+def test_box_head_layers():
+    config = text_format.Parse(
+        'conv_hyperparams { group_norm { groups: 2 } } '
+        'fc_hyperparams { batch_norm {} regularizer { l2_regularizer { weight: 2.0 } } } '
+        'box_head { num_convs: 4 conv_depth: 6 num_fcs: 1 fc_depth: 7 }',
+        box_predictor_pb2.MaskRCNNBoxPredictor(),
+    )
+    layers = box_predictor_builder.build_box_classifier(config)
+    assert layers(tf.zeros([2, 3, 3, 4])).shape == (2, 1, 1, 7)
+    assert len(layers.losses) == 1
+    names = {v.path.split('/')[1] for v in layers.variables}
+    convs = {f'conv_{i}{end}' for i in range(1, 5) for end in ('', '_bn')}
+    assert names == convs | {'dense_1', 'dense_1_bn'}
+    box_head, _ = box_predictor_builder.build(
+        box_predictor_pb2.BoxPredictor(mask_rcnn_box_predictor=config), 3
+    )
+    box_head(tf.zeros([2, 1, 1, 7]))
+    assert not [v.path for v in box_head.variables if '_bn' in v.path]
+
+
+def test_box_head_layers_without_their_set_up():
+    config = box_predictor_pb2.MaskRCNNBoxPredictor()
+    config.box_head.num_convs = 4
+    with pytest.raises(ValueError, match=r'BoxHead: num_convs needs conv_hyperparams'):
+        box_predictor_builder.build_box_classifier(config)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ from tests.config.pipelines import sound_pipeline
 
 EXTRACTOR = 'model.faster_rcnn.feature_extractor'
 RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
+LARS = 'train_config.optimizer.lars_optimizer={learning_rate {constant_learning_rate {}}}'
+LARS_DECAY = 'train_config.optimizer.lars_optimizer.weight_decay'
+RPN_L2 = 'model.faster_rcnn.first_stage_box_predictor_conv_hyperparams.regularizer.l2_regularizer'
 COSINE = f'{RATE}.cosine_decay_learning_rate'
 WITHOUT_PYRAMID = "type: 'faster_rcnn_resnet50_keras' first_stage_features_stride: 16"
 GRID = '{grid_anchor_generator {scales: 1 aspect_ratios: 1}}'
@@ -124,11 +127,182 @@ def test_fields_that_others_make_idle(warnings):
     (message,) = warnings(f'{nms}.change_coordinate_frame=false')
     assert message.startswith(f'no effect: {nms}.change_coordinate_frame (detections of')
     miner = 'model.faster_rcnn.hard_example_miner'
-    (message,) = warnings(f'{miner}={{min_negatives_per_image: 3}}')
+    default = 'model.faster_rcnn.second_stage_batch_size=64'
+    (message,) = warnings(default, f'{miner}={{min_negatives_per_image: 3}}')
     assert message.startswith(f'no effect: {miner}.min_negatives_per_image (it widens')
     unsupported._warned.clear()
     both = '{min_negatives_per_image: 3 max_negatives_per_positive: 2}'
-    assert warnings(f'{miner}={both}') == []
+    assert warnings(default, f'{miner}={both}') == []
+
+
+@pytest.mark.parametrize(
+    ('settings', 'told'),
+    [
+        (['train_input_reader.skip_crowd=true', 'train_input_reader.filter_empty_images=1'], None),
+        (
+            ['eval_input_reader[0].skip_crowd=true', 'eval_input_reader[0].filter_empty_images=1'],
+            'no effect: eval_input_reader[0].filter_empty_images, eval_input_reader[0].skip_crowd '
+            '(evaluation sees all images',
+        ),
+        (
+            [
+                'train_input_reader.skip_crowd=true',
+                'model.faster_rcnn.first_stage_crowd_ioa_threshold=0.5',
+            ],
+            'no effect: model.faster_rcnn.first_stage_crowd_ioa_threshold (train_input_reader.',
+        ),
+        (['train_config.weight_decay={weight: 1e-4}'], None),
+        (
+            ['train_config.weight_decay={weight: 1e-4}', f'{RPN_L2}={{weight: 0.0}}'],
+            None,
+        ),
+        (
+            ['train_config.weight_decay={weight: 1e-4}', f'{RPN_L2}={{}}'],
+            f'no effect: {RPN_L2} (train_config.weight_decay takes its place)',
+        ),
+        (
+            [
+                'train_config.weight_decay={weight: 1e-4}',
+                'train_config.add_regularization_loss=false',
+            ],
+            'no effect: train_config.weight_decay (train_config.add_regularization_loss is false)',
+        ),
+        (
+            ['train_config.weight_decay={weight: 1e-4}', f'{LARS}', f'{LARS_DECAY}=0'],
+            None,
+        ),
+        (
+            ['train_config.weight_decay={weight: 1e-4}', f'{LARS}'],
+            'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both',
+        ),
+    ],
+)
+def test_crowds_and_penalties_that_others_make_idle(warnings, settings, told):
+    messages = warnings(*settings)
+    assert len(messages) == (told is not None)
+    assert not messages or messages[0].startswith(told)
+
+
+MODEL = 'model.faster_rcnn'
+HEAD = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
+NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
+RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
+TWO_STAGES = (f'{MODEL}.number_of_stages=2', f'{HEAD}.predict_instance_masks=false')
+
+
+@pytest.mark.parametrize(
+    ('settings', 'fields', 'reason'),
+    [
+        ([f'{RPN}.activation=SWISH'], [f'{RPN}.activation'], 'always ReLU6'),
+        (
+            [f'{HEAD}.fc_hyperparams.activation=RELU_6', f'{HEAD}.fc_hyperparams.force_use_bias=1'],
+            [f'{HEAD}.fc_hyperparams.activation', f'{HEAD}.fc_hyperparams.force_use_bias'],
+            'always have a bias, and no activation',
+        ),
+        (
+            [
+                f'{MODEL}.use_static_balanced_label_sampler=true',
+                f'{MODEL}.use_static_shapes_for_eval=true',
+            ],
+            [
+                f'{MODEL}.use_static_balanced_label_sampler',
+                f'{MODEL}.use_static_shapes_for_eval',
+            ],
+            'without use_static_shapes: true',
+        ),
+        (
+            [f'{HEAD}.dropout_keep_probability=0.8'],
+            [f'{HEAD}.dropout_keep_probability'],
+            'use_dropout is false',
+        ),
+        (
+            [f'{MODEL}.hard_example_miner={{}}', f'{MODEL}.second_stage_balance_fraction=0.5'],
+            [f'{MODEL}.second_stage_batch_size', f'{MODEL}.second_stage_balance_fraction'],
+            'hard_example_miner chooses among all proposals',
+        ),
+        (
+            [f'{NMS}.use_hard_nms=true', f'{NMS}.soft_nms_sigma=0.5'],
+            [f'{NMS}.soft_nms_sigma'],
+            'use_hard_nms suppresses outright',
+        ),
+        (
+            [
+                *TWO_STAGES,
+                f'{MODEL}.second_stage_mask_prediction_loss_weight=2',
+                f'{HEAD}.mask_height=28',
+                f'{HEAD}.mask_width=15',
+            ],
+            [
+                f'{MODEL}.second_stage_mask_prediction_loss_weight',
+                f'{HEAD}.conv_hyperparams',
+                f'{HEAD}.mask_height',
+            ],
+            'masks are predicted by stage 3',
+        ),
+        (
+            [
+                f'{HEAD}.box_head={{num_fcs: 1}}',
+                f'{HEAD}.fc_hyperparams.activation=SWISH',
+                f'{EXTRACTOR}.box_head_depth=64',
+            ],
+            [f'{EXTRACTOR}.box_head_depth'],
+            'box_head says the layers over the crops',
+        ),
+        (
+            [
+                f'{MODEL}.number_of_stages=1',
+                f'{MODEL}.max_num_mask_rois=1',
+                f'{HEAD}.dropout_keep_probability=0.8',
+                f'{MODEL}.hard_example_miner={{min_negatives_per_image: 3}}',
+                f'{NMS}.change_coordinate_frame=false',
+            ],
+            [
+                f'{MODEL}.{name}'
+                for name in (
+                    'initial_crop_size',
+                    'maxpool_kernel_size',
+                    'maxpool_stride',
+                    'second_stage_box_predictor',
+                    'second_stage_batch_size',
+                    'second_stage_post_processing',
+                    'hard_example_miner',
+                    'max_num_mask_rois',
+                )
+            ],
+            'number_of_stages: 1 ends with the proposals',
+        ),
+    ],
+)
+def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, reason):
+    (message,) = warnings(*settings, for_what='export')
+    assert message.startswith(f'no effect: {", ".join(fields)} (')
+    assert reason in message
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        [f'{RPN}.activation=RELU_6', f'{HEAD}.fc_hyperparams.activation=NONE'],
+        [f'{RPN}.activation=RELU', f'{HEAD}.fc_hyperparams.activation=RELU'],
+        [
+            f'{MODEL}.{name}=true'
+            for name in (
+                'use_static_shapes',
+                'use_static_balanced_label_sampler',
+                'use_static_shapes_for_eval',
+            )
+        ],
+        [f'{HEAD}.dropout_keep_probability=1'],
+        [f'{HEAD}.dropout_keep_probability=0.8', f'{HEAD}.use_dropout=true'],
+        [f'{NMS}.soft_nms_sigma=0.5'],
+        [f'{NMS}.use_hard_nms=true'],
+        [*TWO_STAGES, f'{HEAD}.box_head={{num_convs: 1}}', f'{HEAD}.conv_hyperparams={{}}'],
+        [f'{MODEL}.hard_example_miner={{}}', f'{MODEL}.second_stage_batch_size=64'],
+    ],
+)
+def test_fields_of_a_model_that_act_or_ask_for_what_happens(warnings, settings):
+    settings = [*settings, f'{MODEL}.first_stage_max_proposals=64']
+    assert warnings(*settings, for_what='export') == []
 
 
 def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):

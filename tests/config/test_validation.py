@@ -20,6 +20,13 @@ RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier[0]'
 
 
+def in_epochs(manual_steps: str) -> str:
+    """A setting: a schedule in epochs."""
+    rate = f'{{manual_step_learning_rate {{{manual_steps}}}}}'
+    optimizer = f'momentum_optimizer {{learning_rate {rate}}}'
+    return f'train_config.optimizer={{learning_rate_unit: EPOCHS {optimizer}}}'
+
+
 def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
     try:
         validate(pipeline, for_what=for_what)
@@ -61,8 +68,52 @@ def test_a_sound_config_passes(tmp_path):
         (f'{MODEL}.initial_crop_size=0', 'export', f'{MODEL}.initial_crop_size', 'at least 1'),
         (f'{MODEL}.maxpool_kernel_size=15', 'export', f'{MODEL}.maxpool_kernel_size', '14'),
         (f'{MODEL}.first_stage_nms_iou_threshold=7', 'export', f'{MODEL}.first_', '0 to 1'),
+        (f'{MODEL}.first_stage_crowd_ioa_threshold=2', 'train', f'{MODEL}.first_', '0 to 1'),
+        (f'{MODEL}.first_stage_min_box_size=-1', 'train', f'{MODEL}.first_', 'at least 0'),
+        (
+            f'{MODEL}.first_stage_matcher={{bipartite_matcher {{}}}}',
+            'train',
+            f'{MODEL}: ',
+            'first_stage_matcher: expected argmax_matcher',
+        ),
         (f'{NMS}.max_detections_per_class=101', 'export', f'{NMS}.max_detections', '100'),
         (f'{PREDICTOR}.mask_height=0', 'export', f'{PREDICTOR}.mask_height', 'at least 1'),
+        (
+            f'{PREDICTOR}.mask_head_deconv=true',
+            'export',
+            f'{PREDICTOR}.mask_head_deconv',
+            'mask_height and mask_width of 28, twice the size',
+        ),
+        (
+            f'{PREDICTOR}.box_head={{num_convs: 1 conv_depth: 0}}',
+            'export',
+            f'{PREDICTOR}.box_head',
+            'conv_depth: expected at least 1',
+        ),
+        (
+            f'{MODEL}.mask_target_binarize_threshold=1.5',
+            'export',
+            f'{MODEL}.mask_target_binarize_threshold',
+            '0 to 1',
+        ),
+        (
+            f'{MODEL}.second_stage_fg_iou_threshold=0.4',
+            'export',
+            MODEL,
+            'second_stage_fg_iou_threshold <= 1. Received: 0, 0.5 and 0.4',
+        ),
+        (
+            f'{MODEL}.second_stage_box_coder={{keypoint_box_coder {{num_keypoints: 1}}}}',
+            'export',
+            MODEL,
+            'Received: keypoint_box_coder',
+        ),
+        (
+            f'{MODEL}.second_stage_localization_loss={{weighted_iou {{}}}}',
+            'export',
+            MODEL,
+            'weighted_iou compares boxes',
+        ),
         (f'{MODEL}.image_resizer={{}}', 'export', f'{MODEL}.image_resizer', 'is not set'),
         (f'{MODEL}.feature_extractor.type=', 'export', f'{MODEL}.feature_ext', 'is not set'),
         (f'{MODEL}.feature_extractor.type=resnet50', 'export', f'{MODEL}.feature_ext', 'resnet18'),
@@ -168,6 +219,50 @@ def test_a_sound_config_passes(tmp_path):
             'train',
             'train_config.bias_grad_multiplier',
             'expected a positive factor, or 0 for none. Received: -1.',
+        ),
+        ('train_config.weight_decay={}', 'train', 'train_config.weight_decay.weight', 'is not set'),
+        (
+            'train_config.weight_decay={weight: -1}',
+            'train',
+            'train_config.weight_decay.weight',
+            'at least 0. Received: -1.',
+        ),
+        (
+            "train_config.weight_decay={weight: 1 exclude_pattern: '['}",
+            'train',
+            'train_config.weight_decay.exclude_pattern',
+            'expected a regular expression',
+        ),
+        (
+            'train_config.auto_scale_lr.reference_batch_size=0',
+            'train',
+            'train_config.auto_scale_lr.reference_batch_size',
+            'at least 1. Received: 0.',
+        ),
+        (
+            'train_config.optimizer={lars_optimizer {trust_coefficient: 0 learning_rate '
+            '{constant_learning_rate {}}}}',
+            'train',
+            'train_config.optimizer: LARS',
+            'trust_coefficient above 0',
+        ),
+        (
+            f'{RATE}={{cosine_decay_learning_rate {{warmup_epochs: 1}}}}',
+            'train',
+            f'{RATE}.cosine_decay_learning_rate.warmup_epochs',
+            'learning_rate_unit: EPOCHS with it. Received: STEPS.',
+        ),
+        (
+            in_epochs('schedule {step: 1 epoch: 1.5} schedule {step: 2}'),
+            'train',
+            f'{RATE}.manual_step_learning_rate.schedule[0].step, epoch',
+            'expected one of them. Received: both.',
+        ),
+        (
+            in_epochs('schedule {epoch: -1} schedule {step: 2}'),
+            'train',
+            f'{RATE}.manual_step_learning_rate.schedule[0].epoch',
+            'expected at least 0. Received: -1.',
         ),
         (f'{MULTIPLIER}={{multiplier: 1}}', 'train', f'{MULTIPLIER}.variables', 'is not set'),
         (f"{MULTIPLIER}={{variables: 'a'}}", 'train', f'{MULTIPLIER}.multiplier', 'is not set'),
@@ -381,6 +476,10 @@ def test_static_shapes_need_images_of_one_size(tmp_path):
     apply_setting(pipeline, f'{MODEL}.image_resizer={{keep_aspect_ratio_resizer {{}}}}')
     (found,) = problems(pipeline, 'export')
     assert found.startswith(f'{MODEL}.use_static_shapes')
+    for padding in ('pad_to_max_dimension: true', 'pad_height: 64 pad_width: 96'):
+        resizer = f'{{keep_aspect_ratio_resizer {{{padding}}}}}'
+        apply_setting(pipeline, f'{MODEL}.image_resizer={resizer}')
+        assert problems(pipeline, 'export') == []
 
 
 def test_all_problems_are_listed_in_one_error(tmp_path):
@@ -418,6 +517,140 @@ def test_every_reference_config_gets_sentences_and_no_crash(shared):
 def test_an_unknown_purpose_is_rejected(tmp_path):
     with pytest.raises(ValueError, match='for_what'):
         validate(sound_pipeline(tmp_path), for_what='fun')
+
+
+FLEXIBLE = f'{ANCHORS}.flexible_grid_anchor_generator'
+MULTISCALE = f'{ANCHORS}.multiscale_anchor_generator'
+CALIBRATION = f'{MODEL}.second_stage_post_processing.calibration_config'
+PLATT = f'{CALIBRATION}.class_id_sigmoid_calibrations.class_id_sigmoid_parameters_map'
+# Features of crops: 14 on a pyramid; elsewhere 7 after the pooling, and half of them.
+UPSAMPLES = [f'{PREDICTOR}.convolve_then_upsample_masks=true']
+MASKS_OF_28 = [f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=28']
+ONE_MAP = [
+    f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
+    f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+]
+
+
+def flexible(*sizes: str) -> str:
+    grids = [
+        f'anchor_grid {{base_sizes: [{size}] aspect_ratios: [{"1" if size else ""}] '
+        'height_stride: 16 width_stride: 16}'
+        for size in sizes
+    ]
+    generator = f'flexible_grid_anchor_generator {{{" ".join(grids)} normalize_coordinates: false}}'
+    return f'{ANCHORS}={{{generator}}}'
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (
+            [f'{ANCHORS}={{ssd_anchor_generator {{}}}}'],
+            f'{ANCHORS}.ssd_anchor_generator makes anchors relative to the image, but Faster R-CNN '
+            'needs them in pixels; use multiscale_anchor_generator, flexible_grid_anchor_generator',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false}}',
+            ],
+            f'{MULTISCALE}: anchors are made for levels 3 to 7, but {MODEL}.feature_extractor has '
+            'one feature map, of level 4 (stride 16); set min_level to 4 and max_level to 4.',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false min_level: 4 '
+                'max_level: 4}',
+            ],
+            None,
+        ),
+        ([*ONE_MAP, flexible('32')], None),
+        (
+            [*ONE_MAP, f'{PREDICTOR}.box_head={{}}'],
+            f'{PREDICTOR}.box_head: expected a feature extractor with a pyramid',
+        ),
+        (
+            [f'{PREDICTOR}.mask_head_deconv=true', *MASKS_OF_28],
+            None,
+        ),
+        (
+            [*ONE_MAP, flexible('32', '64')],
+            f'{FLEXIBLE}.anchor_grid: expected one for each feature map; {MODEL}.feature_extractor '
+            'has one feature map, of level 4 (stride 16). Received: 2.',
+        ),
+        (
+            [flexible('32')],
+            f'{FLEXIBLE}.anchor_grid: expected one for each feature map; {MODEL}.feature_extractor '
+            'has a pyramid of levels 2 to 5. Received: 1.',
+        ),
+        (
+            [*ONE_MAP, flexible('')],
+            f'{FLEXIBLE}.anchor_grid[0].base_sizes is empty; without any there are no anchors.',
+        ),
+        (
+            [f'{MODEL}.number_of_stages=1', f'{MODEL}.return_raw_detections_during_predict=true'],
+            f'{MODEL}.return_raw_detections_during_predict is true, but {MODEL}.number_of_stages: '
+            '1 has no box classifier',
+        ),
+        (
+            [f'{MODEL}.number_of_stages=1', f'{MODEL}.output_final_box_rpn_features=true'],
+            f'{MODEL}.output_final_box_rpn_features is true, but',
+        ),
+        ([f'{PREDICTOR}.dropout_keep_probability=1'], None),
+        (
+            [f'{PREDICTOR}.dropout_keep_probability=0'],
+            f'{PREDICTOR}.dropout_keep_probability: expected above 0, up to 1. Received: 0.',
+        ),
+        (
+            [f'{PREDICTOR}.dropout_keep_probability=1.5'],
+            f'{PREDICTOR}.dropout_keep_probability: expected above 0, up to 1. Received: 1.5.',
+        ),
+        (
+            [*UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 14, the size of the features that they are enlarged from. Received: 15 '
+            'and 15.',
+        ),
+        ([*UPSAMPLES, f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=14'], None),
+        (
+            [*ONE_MAP, *UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 4, the',
+        ),
+        (
+            [*ONE_MAP, *UPSAMPLES, f'{PREDICTOR}.mask_height=8', f'{PREDICTOR}.mask_width=4'],
+            None,
+        ),
+        (
+            [f'{PLATT}[2]={{}}'],
+            None,
+        ),
+        (
+            [f'{PLATT}[3]={{}}'],
+            f'{PLATT}: expected class ids from 0, the background, to 2 ({MODEL}.num_classes). '
+            'Received: 3.',
+        ),
+        (
+            [
+                f'{CALIBRATION}.class_id_function_approximations.class_id_xy_pairs_map[90]='
+                '{x_y_pair {x: 0 y: 0}}'
+            ],
+            f'{CALIBRATION}.class_id_function_approximations.class_id_xy_pairs_map: expected',
+        ),
+    ],
+)
+def test_what_the_builders_of_a_model_would_refuse(tmp_path, settings, message):
+    pipeline = sound_pipeline(tmp_path)
+    for setting in settings:
+        apply_setting(pipeline, setting)
+    found = problems(pipeline, 'export')
+    if message is None:
+        assert found == []
+    else:
+        (line,) = found
+        assert line.startswith(message)
 
 
 RFCN = f'{MODEL}.second_stage_box_predictor.rfcn_box_predictor'

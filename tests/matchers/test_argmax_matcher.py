@@ -35,6 +35,17 @@ def test_thresholds_by_hand():
     np.testing.assert_array_equal(matches, [[0, -2, -1, -2, 0]])
 
 
+def test_dissimilar_columns_are_ignored():
+    # Column 2 is on the threshold; columns 1 and 3 are below it.
+    arguments = {'matched_threshold': 0.6, 'ignored_below': 0.5}
+    np.testing.assert_array_equal(_match(SIMILARITY, **arguments), [[0, -2, -1, -2, 0]])
+    for rows in (0, None):
+        matcher = ArgMaxMatcher(**arguments)
+        signature = [tf.TensorSpec([1, rows, 2]), tf.TensorSpec([1, rows], tf.bool)]
+        match = tf.function(matcher.match, input_signature=signature)
+        np.testing.assert_array_equal(match(np.zeros([1, 0, 2]), np.ones([1, 0])), [[-2, -2]])
+
+
 def test_without_thresholds_every_column_is_matched():
     np.testing.assert_array_equal(_match(SIMILARITY, matched_threshold=None), [[0, 2, 1, 0, 0]])
 

@@ -139,6 +139,69 @@ def test_each_classification_loss(example, loss):
     np.testing.assert_allclose(losses[LOCALIZATION], expected, rtol=1e-5)
 
 
+LOCALIZATION_LOSSES = {
+    '': lambda d: np.where(d < 1, d**2 / 2, d - 0.5),
+    'weighted_smooth_l1 { delta: 0.25 }': lambda d: np.where(
+        d < 0.25, d**2 / 2, 0.25 * d - 0.25**2 / 2
+    ),
+    'l1_localization_loss {}': lambda d: d,
+    'weighted_l2 {}': lambda d: d**2 / 2,
+}
+
+
+@pytest.mark.parametrize('loss', LOCALIZATION_LOSSES)
+@pytest.mark.parametrize('normalizer', ['NUM_ROIS', 'NUM_FG_COORDS'])
+def test_each_localization_loss(example, loss, normalizer):
+    logits, codes, proposals, targets = example
+    fields = f'second_stage_localization_normalizer: {normalizer}'
+    if loss:
+        fields += f' second_stage_localization_loss {{ {loss} }}'
+    losses = box_stage(fields).loss(predictions_of(logits, codes), proposals, targets)
+    labels = np.argmax(targets.class_targets, axis=-1)
+    own = np.take_along_axis(codes, np.maximum(labels - 1, 0)[..., None, None], axis=2)[:, :, 0]
+    values = LOCALIZATION_LOSSES[loss](np.abs(own - targets.box_targets))
+    # This one squares the weight too.
+    weights = targets.box_weights.numpy() ** (2 if 'l2' in loss else 1)
+    values = np.sum(values, axis=-1) * weights
+    is_valid = np.arange(P) < COUNT[:, None]
+    if normalizer == 'NUM_ROIS':
+        expected = np.sum(values * shares())
+    else:
+        is_positive = is_valid & (labels > 0)
+        expected = np.sum(values[is_positive]) / (4 * np.sum(is_positive))
+    np.testing.assert_allclose(losses[LOCALIZATION], 2 * expected, rtol=1e-5)
+    by_class = softmax_loss(logits, targets.class_targets.numpy())
+    expected = 3 * np.sum(by_class * targets.class_weights * shares())
+    np.testing.assert_allclose(losses[CLASSIFICATION], expected, rtol=1e-5)
+
+
+def test_without_positives_the_mean_over_coordinates_is_zero(example):
+    logits, codes, proposals, targets = example
+    nothing = targets._replace(box_weights=tf.zeros([2, P]))
+    stage = box_stage('second_stage_localization_normalizer: NUM_FG_COORDS')
+    losses = stage.loss(predictions_of(logits, codes), proposals, nothing)
+    assert losses[LOCALIZATION] == 0
+
+
+def test_the_box_coder_encodes_and_decodes():
+    stage = box_stage(
+        'second_stage_box_coder { faster_rcnn_box_coder '
+        '{ y_scale: 1 x_scale: 2 height_scale: 3 width_scale: 4 } }'
+    )
+    proposal, box = [[[0.0, 0.0, 10.0, 20.0]]], [[[0.0, 2.0, 12.0, 20.0]]]
+    groundtruth = Groundtruth(
+        boxes=tf.constant(box) / 64, classes=tf.one_hot([[1]], K), weights=tf.ones([1, 1])
+    )
+    targets = stage.assign(tf.constant(proposal), tf.constant(box), groundtruth)
+    # The centre (6, 11) is 1 / 10 and 1 / 20 of the proposal's sides from (5, 10).
+    wanted = [0.1, 2 * 0.05, 3 * np.log(1.2), 4 * np.log(0.9)]
+    np.testing.assert_allclose(targets.box_targets[0, 0], wanted, rtol=1e-5)
+    codes = tf.tile(targets.box_targets[0][:, tf.newaxis], [1, K, 1])
+    proposals = Proposals(tf.constant(proposal), tf.ones([1, 1]), tf.constant([1]))
+    decoded = stage.decode({'refined_box_encodings': codes}, proposals)
+    np.testing.assert_allclose(decoded[0, 0, 1], box[0][0], atol=1e-4)
+
+
 @pytest.mark.parametrize(
     'name', ['weighted_dice_classification_loss', 'penalty_reduced_logistic_focal_loss']
 )

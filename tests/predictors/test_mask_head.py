@@ -57,6 +57,47 @@ def test_convolve_then_upsample_by_numpy():
     np.testing.assert_allclose(logits, expected.transpose(0, 3, 1, 2), atol=1e-5)
 
 
+@pytest.mark.parametrize('policy', ['float32', 'mixed_bfloat16'])
+def test_deconvolution_by_keras(policy):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        head = build(mask_size=(4, 6), deconvolve=True)
+        logits = head(FEATURES)
+    finally:
+        keras.config.set_dtype_policy(before)
+    found = weights(head)
+    assert {name: value.shape for name, value in found.items()} == {
+        'conv_1/kernel': (3, 3, 4, 5),
+        'conv_1/bias': (5,),
+        'deconv/kernel': (2, 2, 5, 5),
+        'deconv/bias': (5,),
+        'masks/kernel': (1, 1, 5, 3),
+        'masks/bias': (3,),
+    }
+    for layer, bias in ((head._deconv, np.arange(-2.0, 3.0)), (head._last, [0.5, -0.5, 0.25])):
+        layer.bias.assign(bias)
+    logits = head(FEATURES)
+    assert logits.dtype == tf.float32
+    x = tf.nn.relu(conv(FEATURES.numpy(), found['conv_1/kernel']))
+    x = keras.ops.conv_transpose(x, found['deconv/kernel'], 2, padding='valid')
+    x = tf.nn.relu(x + np.arange(-2.0, 3.0, dtype=np.float32))
+    expected = tf.matmul(x, found['masks/kernel'][0]) + [0.5, -0.5, 0.25]
+    tolerance = 1e-5 if policy == 'float32' else 0.05
+    np.testing.assert_allclose(logits, tf.transpose(expected, [0, 3, 1, 2]), atol=tolerance)
+
+
+def test_the_deconvolution_is_penalised_but_not_normalised():
+    hyperparams = LayerHyperparams(
+        regularizer=keras.regularizers.L2(0.1), batch_norm=BatchNormParams()
+    )
+    head = build(hyperparams=hyperparams, mask_size=(4, 6), deconvolve=True, num_conv_layers=5)
+    head(FEATURES)
+    norms = {name.partition('/')[0] for name in weights(head) if '_bn/' in name}
+    assert norms == {f'conv_{i}_bn' for i in range(1, 5)}
+    assert len(head.losses) == 6
+
+
 def test_the_automatic_depth_is_by_classes_also_for_one_mask_for_all():
     for agnostic in (False, True):
         head = build(num_classes=90, class_agnostic=agnostic, conv_depth=0)
@@ -138,6 +179,10 @@ def test_outputs_are_float32_in_mixed_precision():
 def test_errors():
     with pytest.raises(ValueError, match=r'a multiple of the size of the features, \(2, 3\)'):
         build(mask_size=(4, 10), convolve_then_upsample=True)(FEATURES)
+    with pytest.raises(ValueError, match=r'twice the size of the features, \(2, 3\)'):
+        build(mask_size=(4, 9), deconvolve=True)(FEATURES)
+    with pytest.raises(ValueError, match='two ways to enlarge'):
+        build(convolve_then_upsample=True, deconvolve=True)
     with pytest.raises(ValueError, match='Received: num_conv_layers 0'):
         build(num_conv_layers=0)
     with pytest.raises(ValueError, match='conv_depth -1'):

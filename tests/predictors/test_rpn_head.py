@@ -36,6 +36,18 @@ def test_rows_are_in_the_order_level_y_x_anchor():
         np.testing.assert_allclose(output[0, 60 + (1 * 3 + 2) * 2 + 1], expected, rtol=1e-4)
 
 
+def test_one_logit_an_anchor():
+    head = build([3, 2], num_logits=1)
+    maps = features((4, 5), (2, 3))
+    predictions = head(maps)
+    assert predictions.objectness_logits.shape == (2, 72, 1)
+    assert predictions.box_codes.shape == (2, 72, 4)
+    kernels = {weight.path: weight for weight in head.variables}
+    hidden = predictions.features[1][0, 1, 2]
+    expected = hidden.numpy() @ kernels['rpn_head/objectness_1/kernel'].numpy()[0, 0]
+    np.testing.assert_allclose(predictions.objectness_logits[0, 70:, 0], expected, rtol=1e-4)
+
+
 def test_first_convolution_is_shared_and_ends_with_relu6():
     head = build([1, 1], hyperparams=LayerHyperparams(activation=None))
     level = 100 * features((6, 6))[0]

@@ -75,7 +75,19 @@ def test_enums_equal_the_reference(shared):
         for enum in _reference_enums(shared)
     }
     assert {name: ours[name] for name in expected} == expected
-    assert {name.rpartition('.')[2] for name in ours.keys() - expected.keys()} == {'Precision'}
+    own = {name.rpartition('.')[2] for name in ours.keys() - expected.keys()}
+    assert own == {
+        'ExtraLevelType',
+        'Impl',
+        'LearningRateUnit',
+        'LocalizationNormalizer',
+        'ObjectnessType',
+        'OutsideAnchors',
+        'PaddingMode',
+        'Precision',
+        'SmoothingType',
+        'UpsampleType',
+    }
 
 
 def test_files_equal_the_reference(shared):

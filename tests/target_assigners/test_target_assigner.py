@@ -37,6 +37,32 @@ def _assigner(negative_class_weight=1.0, similarity=None, coder=None, **matcher)
     )
 
 
+@pytest.mark.parametrize('batched', [False, True])
+def test_anchors_that_are_not_valid_are_ignored_and_forced_on_nothing(batched):
+    assigner = _assigner(
+        matched_threshold=0.7, unmatched_threshold=0.3, force_match_for_each_row=True
+    )
+    valid = np.array([False, True, True, True])
+    arguments = (ANCHORS, BOXES, LABELS, np.ones_like(WEIGHTS), UNMATCHED_LABEL)
+    targets = assigner.assign(*arguments, valid_anchors=np.stack([valid] * 2) if batched else valid)
+    # As if there were the other three alone; the second objects overlap none of them.
+    few = assigner.assign(ANCHORS[1:], *arguments[1:])
+    np.testing.assert_array_equal(targets.matches[:, 0], [-2, -2])
+    np.testing.assert_array_equal(targets.matches[:, 1:], few.matches)
+    np.testing.assert_array_equal(targets.class_weights[:, 0], [0, 0])
+    np.testing.assert_allclose(targets.box_targets[:, 1:], few.box_targets)
+    assert np.all(np.isfinite(targets.box_targets))
+
+
+def test_no_anchor_may_be_valid():
+    assigner = _assigner(matched_threshold=0.7, force_match_for_each_row=True)
+    targets = assigner.assign(
+        ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL, valid_anchors=np.zeros(4, bool)
+    )
+    np.testing.assert_array_equal(targets.matches, np.full((2, 4), -2))
+    assert not np.any(targets.class_weights)
+
+
 @pytest.mark.parametrize('use_matmul_gather', [False, True])
 @pytest.mark.parametrize('batched_anchors', [False, True])
 def test_by_hand(use_matmul_gather, batched_anchors):

@@ -1,0 +1,169 @@
+"""Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
+from object_detection.builders import (
+    box_coder_builder,
+    box_predictor_builder,
+    losses_builder,
+    post_processing_builder,
+    roi_align_builder,
+)
+from object_detection.losses.localization import SmoothL1LocalizationLoss
+from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.meta_architectures.mask_stage import MaskStage
+from object_detection.meta_architectures.roi_stages import BoxStage, BoxStageParams
+from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.similarities.iou import IouSimilarity
+from object_detection.target_assigners.target_assigner import TargetAssigner
+
+
+def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
+    """Builds the second stage.
+
+    Args:
+      config: the model's message.
+      head: predicts codes and logits.
+      static: use only what XLA compiles.
+
+    Raises:
+      ValueError: if an option is not supported, or does not fit another.
+    """
+    nms, score_converter = post_processing_builder.build(config.second_stage_post_processing)
+    classification = config.second_stage_classification_loss
+    weights = {
+        'localization_weight': config.second_stage_localization_loss_weight,
+        'classification_weight': config.second_stage_classification_loss_weight,
+    }
+    miner = None
+    batch_size, positive_fraction = (
+        config.second_stage_batch_size,
+        config.second_stage_balance_fraction,
+    )
+    if config.HasField('hard_example_miner'):
+        miner = losses_builder.build_hard_example_miner(
+            config.hard_example_miner, classification, **weights
+        )
+        # It chooses among all proposals, any number of which may be positive.
+        batch_size, positive_fraction = config.first_stage_max_proposals, 1.0
+    return BoxStage(
+        head=head,
+        target_assigner=TargetAssigner(IouSimilarity(), _matcher(config), _box_coder(config)),
+        localization_loss=_localization_loss(config),
+        classification_loss=losses_builder.build_second_stage_classification(classification),
+        nms=functools.partial(nms, static=static) if static else nms,
+        score_converter=score_converter,
+        params=BoxStageParams(
+            batch_size=batch_size,
+            positive_fraction=positive_fraction,
+            use_matmul_gather=config.use_matmul_gather_in_matcher,
+            fill_samples=static and config.use_static_balanced_label_sampler,
+            add_objects=_adds_objects(config),
+            mean_over_coordinates=(
+                config.second_stage_localization_normalizer == FasterRcnn.NUM_FG_COORDS
+            ),
+            **weights,
+        ),
+        num_classes=config.num_classes,
+        hard_example_miner=miner,
+    )
+
+
+def build_masks(config: FasterRcnn, head: Any, strides: Sequence[int]) -> MaskStage:
+    """Builds the third stage.
+
+    Args:
+      config: the model's message.
+      head: predicts masks; None if the box predictor has no such head.
+      strides: of the feature maps, fine to coarse.
+
+    Raises:
+      ValueError: if there is no head, or an option does not fit.
+    """
+    if head is None:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: number_of_stages: 3 predicts masks, which needs '
+            'second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks: true.'
+        )
+    has_crops = config.HasField('mask_roi_align')
+    return MaskStage(
+        head=head,
+        cropper=roi_align_builder.build(config, 'mask_roi_align', strides) if has_crops else None,
+        loss_weight=config.second_stage_mask_prediction_loss_weight,
+        use_matmul=config.use_matmul_crop_and_resize,
+        max_regions=config.max_num_mask_rois or None,
+        binarize_threshold=config.mask_target_binarize_threshold,
+    )
+
+
+def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: bool) -> None:
+    """Puts the layers of `box_head`, if it is set, in the place of the extractor's own.
+
+    Raises:
+      ValueError: if the extractor has no pyramid, or a number is out of its range.
+    """
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if not predictor.HasField('box_head'):
+        return
+    if extractor.pyramid is None:
+        raise ValueError(
+            f'{predictor.DESCRIPTOR.full_name}.box_head: expected a feature extractor with a '
+            'pyramid, as one without classifies by the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
+    # The layers that go have no variables yet.
+    extractor.box_classifier = box_predictor_builder.build_box_classifier(predictor, is_training)
+
+
+def check(config: FasterRcnn) -> None:
+    """Raises a ValueError for how `build` matches, codes and compares boxes."""
+    _matcher(config)
+    _box_coder(config)
+    _localization_loss(config)
+    _adds_objects(config)
+
+
+def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
+    low, high, positive = (
+        config.second_stage_bg_iou_threshold_lo,
+        config.second_stage_bg_iou_threshold_hi,
+        config.second_stage_fg_iou_threshold,
+    )
+    if not 0 <= low <= high <= positive <= 1:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: expected 0 <= second_stage_bg_iou_threshold_lo <= '
+            'second_stage_bg_iou_threshold_hi <= second_stage_fg_iou_threshold <= 1. '
+            f'Received: {low:g}, {high:g} and {positive:g}.'
+        )
+    return ArgMaxMatcher(
+        matched_threshold=positive,
+        unmatched_threshold=high,
+        ignored_below=low,
+        use_matmul_gather=config.use_matmul_gather_in_matcher,
+    )
+
+
+def _box_coder(config: FasterRcnn) -> Any:
+    if not config.HasField('second_stage_box_coder'):
+        return FasterRcnnBoxCoder()
+    return box_coder_builder.build_for_boxes(config.second_stage_box_coder)
+
+
+def _localization_loss(config: FasterRcnn) -> losses_builder.LossFunction:
+    if not config.HasField('second_stage_localization_loss'):
+        return SmoothL1LocalizationLoss()
+    return losses_builder.build_localization_of_codes(config.second_stage_localization_loss)
+
+
+def _adds_objects(config: FasterRcnn) -> bool:
+    if config.second_stage_add_gt_as_proposals and config.HasField('hard_example_miner'):
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: second_stage_add_gt_as_proposals adds to what a '
+            'sample is drawn from, and with hard_example_miner none is; expected one or the '
+            'other. Received: both.'
+        )
+    return config.second_stage_add_gt_as_proposals

@@ -1,0 +1,108 @@
+"""What has to hold for the anchors of the first stage."""
+
+from collections.abc import Iterator
+
+from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
+from object_detection.protos.flexible_grid_anchor_generator_pb2 import FlexibleGridAnchorGenerator
+from object_detection.protos.grid_anchor_generator_pb2 import GridAnchorGenerator
+from object_detection.protos.multiscale_anchor_generator_pb2 import MultiscaleAnchorGenerator
+
+Levels = tuple[int, int]
+
+# Those that can make anchors in pixels; without an entry in each list there are no anchors.
+_LISTS = {
+    'grid_anchor_generator': ('scales', 'aspect_ratios'),
+    'multiscale_anchor_generator': ('aspect_ratios',),
+    'flexible_grid_anchor_generator': ('anchor_grid',),
+}
+
+
+def check(generator: AnchorGenerator, root: str) -> Iterator[str]:
+    """Yields one sentence a problem of the generator by itself.
+
+    Args:
+      generator: `first_stage_anchor_generator`.
+      root: path of the message that it is a field of.
+    """
+    path = f'{root}.first_stage_anchor_generator'
+    kind = generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
+        return
+    path, option = f'{path}.{kind}', getattr(generator, kind)
+    if kind not in _LISTS:
+        yield (
+            f'{path} makes anchors relative to the image, but Faster R-CNN needs them in pixels; '
+            'use multiscale_anchor_generator, flexible_grid_anchor_generator or, without a '
+            'feature pyramid, grid_anchor_generator.'
+        )
+        return
+    for name in _LISTS[kind]:
+        if not getattr(option, name):
+            yield f'{path}.{name} is empty; without any there are no anchors.'
+    for index, grid in enumerate(getattr(option, 'anchor_grid', ())):
+        if not grid.base_sizes:
+            place = f'{path}.anchor_grid[{index}]'
+            yield f'{place}.base_sizes is empty; without any there are no anchors.'
+    if getattr(option, 'normalize_coordinates', False):
+        yield (
+            f'{path}.normalize_coordinates is true; Faster R-CNN needs anchors in pixels, set it '
+            'to false.'
+        )
+
+
+def check_levels(generator: AnchorGenerator, root: str, levels: Levels) -> Iterator[str]:
+    """Yields how the anchors do not fit the feature maps.
+
+    Args:
+      generator, root: as for `check`.
+      levels: first and last one of the feature extractor; one map of stride 16 is (4, 4).
+    """
+    kind = generator.WhichOneof('anchor_generator_oneof')
+    if kind in _FITS:
+        path = f'{root}.first_stage_anchor_generator.{kind}'
+        yield from _FITS[kind](getattr(generator, kind), path, root, levels)
+
+
+def _grid(option: GridAnchorGenerator, path: str, root: str, levels: Levels) -> Iterator[str]:
+    if levels[0] < levels[1]:
+        yield (
+            f'{path} makes anchors for one feature map, but {root}.feature_extractor has '
+            f'{_told(levels)}; use multiscale_anchor_generator or flexible_grid_anchor_generator.'
+        )
+
+
+def _multiscale(
+    option: MultiscaleAnchorGenerator, path: str, root: str, levels: Levels
+) -> Iterator[str]:
+    if (option.min_level, option.max_level) != levels:
+        yield (
+            f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
+            f'{root}.feature_extractor has {_told(levels)}; set min_level to {levels[0]} and '
+            f'max_level to {levels[1]}.'
+        )
+
+
+def _flexible(
+    option: FlexibleGridAnchorGenerator, path: str, root: str, levels: Levels
+) -> Iterator[str]:
+    count = levels[1] - levels[0] + 1
+    if option.anchor_grid and len(option.anchor_grid) != count:
+        yield (
+            f'{path}.anchor_grid: expected one for each feature map; {root}.feature_extractor has '
+            f'{_told(levels)}. Received: {len(option.anchor_grid)}.'
+        )
+
+
+def _told(levels: Levels) -> str:
+    low, high = levels
+    if low == high:
+        return f'one feature map, of level {low} (stride {2**low})'
+    return f'a pyramid of levels {low} to {high}'
+
+
+_FITS = {
+    'grid_anchor_generator': _grid,
+    'multiscale_anchor_generator': _multiscale,
+    'flexible_grid_anchor_generator': _flexible,
+}

@@ -1,0 +1,40 @@
+"""Boxes that lie on crowds: regions of many objects that are not told apart."""
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.nms_tiles import at_least_one_row, used_first
+from object_detection.core.shapes import dimensions
+
+
+def is_on_crowd(
+    boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, is_crowd: tf.Tensor, ioa_threshold: float
+) -> tf.Tensor:
+    """Returns which boxes have at least a share of their area on one crowd.
+
+    It compares crowd by crowd: images have few, and all pairs would be as large as the matching.
+
+    Args:
+      boxes: float32 [N, 4].
+      groundtruth_boxes: float32 [B, M, 4], in the same frame.
+      is_crowd: bool [B, M]; False for padding.
+      ioa_threshold: the share, above 0.
+
+    Returns:
+      bool [B, N].
+    """
+    is_crowd = at_least_one_row(is_crowd, False)
+    batch, rows = dimensions(is_crowd, 0, 1)
+    (count,) = dimensions(boxes, 0)
+    is_used, order = used_first(is_crowd, rows)
+    crowds = tf.gather(at_least_one_row(groundtruth_boxes), order, batch_dims=1)
+    crowds = tf.where(is_used[..., tf.newaxis], crowds, 0.0)
+    most = tf.reduce_max(tf.reduce_sum(tf.cast(is_crowd, tf.int32), axis=1))
+
+    def visit(row: tf.Tensor, shares: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        crowd = tf.gather(crowds, row, axis=1)[:, tf.newaxis]  # [B, 1, 4]
+        on_crowd = box_ops.ioa(crowd, boxes)[:, 0]
+        return row + 1, tf.ensure_shape(tf.maximum(shares, on_crowd), shares.shape)
+
+    _, shares = tf.while_loop(lambda row, _: row < most, visit, (0, tf.zeros([batch, count])))
+    return shares >= ioa_threshold

@@ -1,0 +1,185 @@
+"""From the codes and logits of anchors to the proposals of a batch."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.nms import non_max_suppression
+from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
+from object_detection.core.post_processing import (
+    Detections,
+    NmsParams,
+    batch_multiclass_non_max_suppression,
+)
+from object_detection.core.shapes import dimensions, smaller
+
+
+class Proposals(NamedTuple):
+    """Proposals of a batch, padded to P rows.
+
+    Attributes:
+      boxes: float32 [B, P, 4], absolute; padding rows are zero.
+      scores: float32 [B, P], objectness.
+      count: int32 [B], the rows that hold a proposal.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    count: tf.Tensor
+
+    def is_valid(self) -> tf.Tensor:
+        """bool [B, P]."""
+        return tf.range(tf.shape(self.boxes)[1]) < self.count[:, tf.newaxis]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProposalLimits:
+    """How many boxes of an image get how far.
+
+    Attributes:
+      max_proposals: P, the most that an image keeps.
+      topk_per_level: boxes of a level that are decoded, those with the best logits; 0 = all.
+      max_per_level: the most that a level keeps after suppression; 0 = no limit.
+    """
+
+    max_proposals: int
+    topk_per_level: int = 0
+    max_per_level: int = 0
+
+    @property
+    def is_per_level(self) -> bool:
+        """Whether each level chooses for itself, before all levels do."""
+        return self.topk_per_level > 0 or self.max_per_level > 0
+
+
+class BestOfLevels(NamedTuple):
+    """The anchors of each level with the best logits: R rows in all, level by level.
+
+    Attributes:
+      rows: int32 [B, R], into the N anchors.
+      levels: int32 [R].
+      takes_part: bool [B, R]; a level may have fewer candidates than rows here.
+    """
+
+    rows: tf.Tensor
+    levels: tf.Tensor
+    takes_part: tf.Tensor
+
+
+def best_of_levels(margins: tf.Tensor, sizes: list[Any], topk: int) -> BestOfLevels:
+    """Takes the best anchors of each level.
+
+    Args:
+      margins: float32 [B, N], by which anchors are compared; minus infinity = no candidate.
+      sizes: anchors of each level, integers or int32 scalars, N in all.
+      topk: the most of a level; 0 = all.
+    """
+    rows, levels, best, start = [], [], [], 0
+    for level, size in enumerate(sizes):
+        values = margins[:, start : start + size]
+        if topk:
+            values, order = tf.math.top_k(values, smaller(size, topk))
+        else:
+            order = tf.broadcast_to(tf.range(size), tf.shape(values))
+        rows.append(order + start)
+        levels.append(tf.fill([*dimensions(values, 1)], level))
+        best.append(values)
+        start += size
+    return BestOfLevels(
+        tf.concat(rows, axis=1), tf.concat(levels, axis=0), tf.concat(best, axis=1) > NEVER
+    )
+
+
+def choose_per_level(
+    boxes: tf.Tensor, scores: tf.Tensor, levels: tf.Tensor, nms: NmsParams, limits: ProposalLimits
+) -> Proposals:
+    """Suppresses boxes within their level, and takes the best of what is left of all levels.
+
+    All levels run in one loop, as classes of one suppression, which ends with the last proposal.
+
+    Args:
+      boxes: float32 [B, R, 4], clipped, absolute.
+      scores: float32 [B, R]; minus infinity for what must not be chosen.
+      levels: int32 [R].
+      nms: gives the thresholds.
+      limits: of the proposals.
+    """
+    size = limits.max_proposals
+    indices, is_valid = non_max_suppression(
+        boxes,
+        scores,
+        max_outputs=size,
+        iou_threshold=nms.iou_threshold,
+        score_threshold=nms.score_threshold,
+        classes=tf.broadcast_to(levels, tf.shape(scores)),
+        max_outputs_per_class=limits.max_per_level or None,
+    )
+    boxes = tf.gather(at_least_one_row(boxes), indices, batch_dims=1)
+    scores = tf.gather(at_least_one_row(scores), indices, batch_dims=1)
+    return Proposals(
+        boxes=tf.where(is_valid[..., tf.newaxis], boxes, 0.0),
+        scores=tf.where(is_valid, scores, 0.0),
+        count=tf.reduce_sum(tf.cast(is_valid, tf.int32), axis=1),
+    )
+
+
+def choose_of_all(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    nms: NmsParams,
+    max_proposals: int,
+    windows: tf.Tensor,
+    *,
+    static: bool,
+    keeps_empty: bool,
+) -> Proposals:
+    """Suppresses boxes whatever their levels, then clips the rest.
+
+    Args:
+      boxes: float32 [B, N, 4], absolute.
+      scores: float32 [B, N]; minus infinity for what must not be chosen.
+      nms: the thresholds and ways.
+      max_proposals: P.
+      windows: float32 [B, 4], the true images.
+      static: only operations that XLA compiles.
+      keeps_empty: padding rows hold boxes that the images leave nothing of.
+    """
+    keeps_empty = keeps_empty and not nms.use_combined_nms
+    detections = batch_multiclass_non_max_suppression(
+        boxes[:, :, tf.newaxis],
+        scores[..., tf.newaxis],
+        dataclasses.replace(
+            nms, max_detections_per_class=max_proposals, max_total_detections=max_proposals
+        ),
+        clip_window=None if keeps_empty else windows,
+        static=static,
+    )
+    if keeps_empty:
+        return _clip_with_empty(detections, windows)
+    return Proposals(detections.boxes, detections.scores, detections.num_detections)
+
+
+def is_large_enough(clipped: tf.Tensor, min_size: float) -> tf.Tensor:
+    """Which boxes [..., 4] have an area and sides of `min_size` pixels or more: bool [...]."""
+    sides = clipped[..., 2:] - clipped[..., :2]
+    return tf.reduce_all((sides > 0) & (sides >= min_size), axis=-1)
+
+
+def true_image_windows(true_shapes: tf.Tensor) -> tf.Tensor:
+    """int32 [B, 3] true shapes -> float32 [B, 4] windows [0, 0, height, width]."""
+    sizes = tf.cast(true_shapes[:, :2], tf.float32)
+    return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
+
+
+def _clip_with_empty(detections: Detections, windows: tf.Tensor) -> Proposals:
+    """Clips to the windows [B, 4]; what has no area there stays, behind the others, uncounted."""
+    boxes = box_ops.clip(detections.boxes, windows)
+    has_area, order = used_first(box_ops.area(boxes) > 0, boxes.shape[1])
+    scores = tf.gather(detections.scores, order, batch_dims=1)
+    return Proposals(
+        boxes=tf.gather(boxes, order, batch_dims=1),
+        scores=tf.where(has_area, scores, 0.0),
+        count=tf.reduce_sum(tf.cast(has_area, tf.int32), axis=1),
+    )

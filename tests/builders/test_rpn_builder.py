@@ -1,0 +1,114 @@
+import pytest
+
+from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
+from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
+from object_detection.builders import rpn_builder
+from object_detection.meta_architectures.proposal_selection import ProposalLimits
+from object_detection.meta_architectures.region_proposals import OutsideAnchors
+from tests import tiny_models as tiny
+
+
+def config(options):
+    return tiny.tiny_pipeline(f'model {{ faster_rcnn {{ {options} }} }}').model.faster_rcnn
+
+
+def build(options='', static=False):
+    return rpn_builder.build(config(options), 3, True, static)
+
+
+def test_what_is_built_where_nothing_is_said():
+    stage = build()
+    assert stage.params.limits == stage.params.eval_limits == ProposalLimits(16)
+    assert not stage.params.limits.is_per_level
+    assert type(stage.target_assigner.box_coder) is FasterRcnnBoxCoder
+    assert stage.loss_params.localize_sampled_only
+
+
+def test_numbers_of_inference_are_those_of_training_where_nothing_is_said():
+    stage = build('first_stage_pre_nms_topk_per_level: 9 first_stage_max_proposals_per_level: 7')
+    assert stage.params.limits == stage.params.eval_limits == ProposalLimits(16, 9, 7)
+    stage = build("""
+      first_stage_pre_nms_topk_per_level: 9 first_stage_pre_nms_topk_per_level_eval: 8
+      first_stage_max_proposals_per_level_eval: 6 first_stage_max_proposals_eval: 5
+    """)
+    assert stage.params.limits == ProposalLimits(16, 9, 0)
+    assert stage.params.eval_limits == ProposalLimits(5, 8, 6)
+
+
+@pytest.mark.parametrize(
+    ('options', 'policy'),
+    [
+        ('clip_anchors_to_image: true', 'CLIP'),
+        ('clip_anchors_to_image: false', 'PRUNE'),
+        ('clip_anchors_to_image: true first_stage_outside_anchors: CLIP', 'CLIP'),
+        ('clip_anchors_to_image: false first_stage_outside_anchors: KEEP', 'KEEP'),
+    ],
+)
+def test_outside_anchors(options, policy):
+    assert build(options)._outside_anchors == OutsideAnchors[policy]
+
+
+def test_every_policy_of_the_schema_has_a_meaning():
+    names = config('').OutsideAnchors.keys()
+    assert names == [policy.name for policy in OutsideAnchors]
+
+
+def test_other_coders_of_four_numbers():
+    coder = build('first_stage_box_coder { mean_stddev_box_coder {} }').target_assigner.box_coder
+    assert isinstance(coder, MeanStddevBoxCoder)
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (
+            'clip_anchors_to_image: true first_stage_outside_anchors: KEEP',
+            'first_stage_outside_anchors: KEEP and clip_anchors_to_image: true contradict',
+        ),
+        (
+            'clip_anchors_to_image: false first_stage_outside_anchors: CLIP',
+            'first_stage_outside_anchors: CLIP and clip_anchors_to_image: false contradict',
+        ),
+        (
+            'use_combined_nms_in_first_stage: true first_stage_max_proposals_per_level_eval: 3',
+            'expected one or the other. Received: both',
+        ),
+        (
+            'clip_anchors_to_image: false use_static_shapes: true '
+            'first_stage_pre_nms_topk_per_level: 3',
+            'expected first_stage_outside_anchors IGNORE_LABEL, KEEP or CLIP. Received: PRUNE',
+        ),
+        (
+            'first_stage_matcher { hungarian_matcher {} }',
+            'first_stage_matcher: expected argmax_matcher.* Received: hungarian_matcher',
+        ),
+        ('first_stage_matcher {}', 'first_stage_matcher: expected argmax_matcher'),
+        (
+            'first_stage_matcher { argmax_matcher { unmatched_threshold: 0.9 } }',
+            'unmatched_threshold must not be above',
+        ),
+        (
+            'first_stage_box_coder { square_box_coder {} }',
+            'expected faster_rcnn_box_coder .* Received: square_box_coder',
+        ),
+        (
+            'first_stage_localization_loss { weighted_giou {} }',
+            'weighted_giou compares boxes, .* expected one of: l1_localization_loss, weighted_l2',
+        ),
+        (
+            'first_stage_localization_loss { weighted_smooth_l1 { delta: 0 } }',
+            'delta must be positive',
+        ),
+    ],
+)
+def test_contradictions_are_told_by_both(options, message):
+    with pytest.raises(ValueError, match=message):
+        build(options, static='use_static_shapes: true' in options)
+    with pytest.raises(ValueError, match=message):
+        rpn_builder.check(config(options))
+
+
+def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():
+    for matcher in ('', 'first_stage_matcher { argmax_matcher {} }'):
+        stage = build(f'use_matmul_gather_in_matcher: true {matcher}')
+        assert stage.target_assigner._matcher.use_matmul_gather
