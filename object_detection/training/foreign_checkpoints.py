@@ -150,8 +150,10 @@ def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) ->
 
 
 def _epsilon_of(detector: DetectionModel) -> float:
-    """Of the norm after the first convolution."""
-    return detector.parts()['backbone'].get_layer(_MEAN.partition('/')[0]).epsilon
+    """Of the norm after the first convolution; where there is none, that of the default."""
+    backbone = detector.parts().get('backbone')
+    norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
+    return getattr(norm, 'epsilon', _EPSILON)
 
 
 def recognize(arrays: Arrays, lineages: tuple[Lineage, ...]) -> ForeignCheckpoint:

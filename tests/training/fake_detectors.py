@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models.feature_extractor import subtract_means
 from object_detection.models.feature_extractors import ExtractorOptions, build_faster_rcnn
 from object_detection.models.hyperparams import LayerHyperparams
 
@@ -24,6 +25,9 @@ class VariablesDetector:
 
     def parts(self):
         return {}
+
+    def normalize(self, images):
+        return subtract_means(images)
 
     def values(self):
         return {name: variable.numpy().flat[0] for name, variable in self.variables.items()}
