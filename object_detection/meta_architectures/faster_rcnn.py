@@ -25,6 +25,9 @@ from object_detection.target_assigners.target_assigner import Targets
 # Told apart in the seeds, so that the samples of the two stages do not depend on each other.
 _ANCHOR_SAMPLE, _PROPOSAL_SAMPLE = 0, 1
 
+# Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
+_PROBE_SIZE = 128
+
 
 class RegionPredictions(NamedTuple):
     """What the second stage makes of the regions of a batch.
@@ -98,6 +101,26 @@ class FasterRcnn(DetectionModel):
         if self.mask_stage is not None:
             layers['mask_head'] = self.mask_stage.head
         return layers
+
+    def build_variables(self) -> None:
+        # One region and not none: oneDNN's convolutions hand empty inputs through as they are.
+        boxes = tf.zeros([1, 1, 4])
+        maps = self.feature_extractor.empty_features(_PROBE_SIZE)
+        self.rpn.head(maps)
+        if self.box_stage is None:
+            return
+        regions = self._classify_regions(maps, boxes, (_PROBE_SIZE, _PROBE_SIZE), training=False)
+        if self.mask_stage is None:
+            return
+        if self.mask_stage.cropper is not None:
+            image_shape = tf.constant([1, _PROBE_SIZE, _PROBE_SIZE, 3])
+            inputs = {'rpn_features_to_crop': maps, 'image_shape': image_shape}
+            features = self._crop_for_masks(inputs, boxes, training=False)
+        elif self.feature_extractor.masks_use_roi_features:
+            features = regions.crops
+        else:
+            features = regions.features
+        self.mask_stage.head(features)
 
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         return self.feature_extractor.normalize(images)

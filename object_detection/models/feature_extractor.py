@@ -107,6 +107,15 @@ class FeatureExtractor(keras.layers.Layer):
             maps = self.pyramid(maps, training=training)
         return tf.nest.flatten(maps)  # Keras unpacks lists of one output
 
+    def empty_features(self, size: int) -> list[tf.Tensor]:
+        """Returns zeros in the shapes of `proposal_features` of one square image of `size`."""
+        network = self.backbone if self.pyramid is None else self.pyramid
+        sides = [-(-size // stride) for stride in self.strides]
+        return [
+            tf.zeros([1, side, side, output.shape[-1]])
+            for side, output in zip(sides, network.outputs, strict=True)
+        ]
+
     def box_classifier_features(self, crops: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Returns the features [N, h', w', C'] of crops [N, h, w, C] of the feature maps."""
         return self.box_classifier(crops, training=training)
