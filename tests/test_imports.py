@@ -29,7 +29,11 @@ LAYERS = [
     {'cli', 'exporter_main_v2', 'model_main_tf2'},
 ]
 # Objects that builders make, though they live beside the loop that uses them.
-MADE_BY_BUILDERS = ('object_detection.training.optimizers', 'object_detection.training.schedules')
+MADE_BY_BUILDERS = (
+    'object_detection.training.loss_scale',
+    'object_detection.training.optimizers',
+    'object_detection.training.schedules',
+)
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training'}
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2'}
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}

@@ -85,6 +85,7 @@ def _mask_rcnn(
         share_box_across_classes=config.share_box_across_classes,
         dropout_rate=1.0 - config.dropout_keep_probability if config.use_dropout else 0.0,
         batch_norm_trainable=is_training,
+        box_initializer=hyperparams_builder.build_initializer(config.box_initializer),
     )
     if not config.predict_instance_masks:
         return box_head, None

@@ -2,21 +2,24 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import image_resizer_builder, preprocessor_builder
+from object_detection.builders import (
+    image_resizer_builder,
+    preprocessor_builder,
+    records_builder,
+)
 from object_detection.config import class_weights, unsupported
 from object_detection.core.fields import InputFields
-from object_detection.data import label_map, objects, pipeline
+from object_detection.data import label_map, objects, pipeline, synthetic
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
 from object_detection.data.empty_images import EmptyImageFilter
 from object_detection.data.pipeline import ExampleTransform
-from object_detection.protos import input_reader_pb2, pipeline_pb2
+from object_detection.protos import input_reader_pb2, model_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -26,9 +29,8 @@ MASK_TYPES = {
     input_reader_pb2.PNG_MASKS: PNG_MASKS,
 }
 
-# Bytes that are read of a TFRecord file at a time; each of the `num_readers` open files holds so
-# many in memory.
-_READ_BUFFER = 1 << 20
+# Of the images of a synthetic reader where nothing says their size: COCO's most frequent one.
+_USUAL_SIZE = (480, 640)
 
 
 def build_train(
@@ -68,6 +70,14 @@ def build_train(
         batch_size = train_config.batch_size
         if input_context is not None:
             batch_size = input_context.get_per_replica_batch_size(batch_size)
+    if reader.HasField('synthetic_input_reader'):
+        return _synthetic(
+            pipeline_config.model,
+            reader,
+            batch_size=batch_size,
+            replicas=_replicas(input_context),
+            seed=_example_seed(seed, input_context),
+        ).repeat()
     steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
     transform = _transform(
         pipeline_config.model,
@@ -78,7 +88,7 @@ def build_train(
         use_multiclass_scores=train_config.use_multiclass_scores,
         class_weight=train_config.class_weight,
     )
-    records = read_records(
+    records = records_builder.read(
         reader,
         'train_input_reader',
         shuffle=reader.shuffle,
@@ -93,6 +103,7 @@ def build_train(
         transform,
         batch_size=batch_size,
         drop_remainder=reader.drop_remainder,
+        replicas=_replicas(input_context),
         seed=_example_seed(seed, input_context),
         # Without a seed the order is left to chance anyway.
         deterministic=(deterministic and seed is not None) or not reader.shuffle,
@@ -107,7 +118,8 @@ def build_eval(
 ) -> tf.data.Dataset:
     """Builds the evaluation data: every example once, the last partial batch included.
 
-    The order is that of the files, whose names are sorted, unless the reader says `shuffle: true`.
+    The order is that of the files, whose names are sorted, unless the reader says `shuffle: true`;
+    with several `aspect_ratio_buckets`, batches come in the order in which they are full.
 
     Args:
       pipeline_config: of which `eval_input_reader`, `eval_config` and `model` are read.
@@ -130,101 +142,34 @@ def build_eval(
     _check_reader(reader, where)
     if reader.HasField('drop_remainder') and reader.drop_remainder:
         _log.warning('%s.drop_remainder: the last partial batch is evaluated all the same.', where)
-    records = read_records(
+    batch_size = batch_size or pipeline_config.eval_config.batch_size
+    if reader.HasField('synthetic_input_reader'):
+        batches = _synthetic(
+            pipeline_config.model, reader, batch_size=batch_size, seed=0, for_evaluation=True
+        )
+        count = reader.synthetic_input_reader.num_examples
+        return synthetic.numbered(batches, batch_size, count)
+    records = records_builder.read(
         reader, where, shuffle=reader.HasField('shuffle') and reader.shuffle, num_epochs=1, seed=0
     )
     return _examples(
         records,
         reader,
         _transform(pipeline_config.model, reader, for_evaluation=True),
-        batch_size=batch_size or pipeline_config.eval_config.batch_size,
+        batch_size=batch_size,
         drop_remainder=False,
         seed=0,
         deterministic=True,
     )
 
 
-def read_records(
-    reader: input_reader_pb2.InputReader,
-    where: str,
-    *,
-    shuffle: bool,
-    num_epochs: int | None,
-    seed: int | None,
-    input_context: tf.distribute.InputContext | None = None,
-    keep: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
-) -> tf.data.Dataset:
-    """Reads the serialized examples of a reader's files; `num_epochs` None repeats for ever.
+def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int], ...]:
+    """Returns (height, width) of each of a reader's `aspect_ratio_buckets`; () without them.
 
-    `keep` takes the records of one pass, not yet shuffled, and returns those that are wanted.
-
-    Raises:
-      ValueError: if an input path matches no file, or `sample_from_datasets_weights` has not one
-        weight an input path.
+    With several, images are [b, None, None, 3] in the `element_spec`, and every batch has one of
+    these sizes; in a step, all replicas of one input pipeline have the same.
     """
-    patterns = list(reader.tf_record_input_reader.input_path)
-    files = [_matching_files(pattern, where) for pattern in patterns]
-    weights = list(reader.sample_from_datasets_weights)
-    options: dict[str, Any] = {
-        'reader': reader,
-        'shuffle': shuffle,
-        'num_epochs': num_epochs,
-        'seed': seed,
-        'input_context': input_context,
-        'keep': keep,
-    }
-    if not weights:
-        return _read_files(sorted({name for names in files for name in names}), **options)
-    if len(weights) != len(patterns):
-        raise ValueError(
-            f'{where}.sample_from_datasets_weights needs one weight for each of the '
-            f'{len(patterns)} entries of input_path. Received: {weights}.'
-        )
-    return tf.data.Dataset.sample_from_datasets(
-        [_read_files(names, **options) for names in files], weights, seed=seed
-    )
-
-
-def _read_files(
-    files: Sequence[str],
-    *,
-    reader: input_reader_pb2.InputReader,
-    shuffle: bool,
-    num_epochs: int | None,
-    seed: int | None,
-    input_context: tf.distribute.InputContext | None,
-    keep: Callable[[tf.data.Dataset], tf.data.Dataset] | None,
-) -> tf.data.Dataset:
-    """Interleaves files, takes this pipeline's part, shuffles and repeats.
-
-    Subsets (every n-th record; this pipeline's records, where there are fewer files than
-    pipelines) are taken before anything is shuffled, so that they are the same in every epoch.
-    """
-    pipelines = input_context.num_input_pipelines if input_context else 1
-    pipeline_id = input_context.input_pipeline_id if input_context else 0
-    takes_whole_files = len(files) >= pipelines
-    has_subsets = reader.sample_1_of_n_examples > 1 or not takes_whole_files
-    names = tf.data.Dataset.from_tensor_slices(list(files))
-    if takes_whole_files:
-        names = names.shard(pipelines, pipeline_id)
-    if shuffle and not has_subsets:
-        names = names.shuffle(reader.filenames_shuffle_buffer_size, seed=seed)
-    # Not in parallel: that would keep `read_block_length` records of every file in memory (0.8 GB
-    # of COCO's), and reading is fast beside decoding.
-    records = names.interleave(
-        lambda name: tf.data.TFRecordDataset(name, buffer_size=_READ_BUFFER),
-        cycle_length=max(1, min(reader.num_readers, len(files))),
-        block_length=max(1, reader.read_block_length),
-    )
-    if not takes_whole_files:
-        records = records.shard(pipelines, pipeline_id)
-    if reader.sample_1_of_n_examples > 1:
-        records = records.shard(reader.sample_1_of_n_examples, 0)
-    if keep is not None:
-        records = keep(records)
-    if shuffle:
-        records = records.shuffle(max(1, reader.shuffle_buffer_size), seed=seed)
-    return records.repeat(num_epochs)
+    return tuple((bucket.height, bucket.width) for bucket in reader.aspect_ratio_buckets)
 
 
 def _empty_image_filter(
@@ -245,13 +190,14 @@ def _examples(
     *,
     batch_size: int,
     drop_remainder: bool,
+    replicas: int = 1,
     seed: int,
     deterministic: bool,
 ) -> tf.data.Dataset:
     """Decodes, transforms and batches records."""
     decoder = ExampleDecoder(
         label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
-        mask_type=MASK_TYPES[reader.mask_type] if reader.load_instance_masks else None,
+        mask_type=_mask_type(reader),
         num_keypoints=reader.num_keypoints,
         load_multiclass_scores=reader.load_multiclass_scores,
         on_unknown_texts=UnknownClassReport(reader.label_map_path).update,
@@ -265,9 +211,65 @@ def _examples(
     examples = records.enumerate().map(
         load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic
     )
-    batches = pipeline.batch(examples, batch_size, drop_remainder=drop_remainder)
+    batches = _batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
     batches = batches.map(_tell_dropped_objects())
     return batches.prefetch(max(0, reader.num_prefetch_batches))
+
+
+def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
+    if not reader.load_instance_masks:
+        return None
+    # Such examples are made with PNG masks, whatever `mask_type` says of records.
+    return PNG_MASKS if reader.HasField('coco_input_reader') else MASK_TYPES[reader.mask_type]
+
+
+def _synthetic(
+    model: model_pb2.DetectionModel,
+    reader: input_reader_pb2.InputReader,
+    *,
+    batch_size: int,
+    seed: int,
+    replicas: int = 1,
+    for_evaluation: bool = False,
+) -> tf.data.Dataset:
+    """Makes one batch of each size for each replica, which are kept in memory."""
+    transform = _transform(model, reader, for_evaluation=for_evaluation)
+    size = (transform.resizer.static_shape or _USUAL_SIZE)[:2]
+    examples = synthetic.examples(
+        # With one bucket, its size is the resizer's static shape.
+        bucket_sizes(reader) or [size],
+        batch_size * replicas,
+        num_objects=reader.synthetic_input_reader.num_objects,
+        num_classes=transform.num_classes,
+        with_masks=reader.load_instance_masks,
+        seed=seed,
+    )
+    _log.warning(
+        'the %s data are synthetic: noise, made once and repeated. Speed can be measured; losses '
+        'and metrics tell nothing',
+        'evaluation' if for_evaluation else 'training',
+    )
+    examples = examples.enumerate().map(
+        lambda index, example: transform(example, tf.stack([seed, index])),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    )
+    is_training = not for_evaluation
+    batches = _batch(examples, reader, batch_size, drop_remainder=is_training, replicas=replicas)
+    return batches.cache()
+
+
+def _batch(
+    examples: tf.data.Dataset,
+    reader: input_reader_pb2.InputReader,
+    size: int,
+    *,
+    drop_remainder: bool,
+    replicas: int,
+) -> tf.data.Dataset:
+    """Batches examples, those of each bucket together if there are several."""
+    if len(reader.aspect_ratio_buckets) > 1:
+        return pipeline.batch_by_size(examples, size, drop_remainder=drop_remainder, group=replicas)
+    return pipeline.batch(examples, size, drop_remainder=drop_remainder)
 
 
 def _tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
@@ -313,7 +315,7 @@ def _transform(model, reader, *, class_weight=(), **options) -> ExampleTransform
         class_weights=class_weights.resolve(
             class_weight, reader.label_map_path, config.num_classes
         ),
-        resizer=image_resizer_builder.build(config.image_resizer),
+        resizer=image_resizer_builder.build(config.image_resizer, bucket_sizes(reader)),
         num_classes=config.num_classes,
         max_number_of_boxes=reader.max_number_of_boxes,
         **options,
@@ -326,17 +328,17 @@ def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
         raise ValueError(
             f'{where}.input_type: only TF_EXAMPLE is supported. Received: TF_SEQUENCE_EXAMPLE.'
         )
+    if reader.WhichOneof('input_reader') in ('synthetic_input_reader', 'coco_input_reader'):
+        return
     if not reader.tf_record_input_reader.input_path:
         raise ValueError(f'{where}.tf_record_input_reader.input_path is not set.')
 
 
-def _matching_files(pattern: str, where: str) -> list[str]:
-    files = sorted(tf.io.gfile.glob(pattern))
-    if not files:
-        raise ValueError(
-            f'{where}.tf_record_input_reader.input_path matches no file. Received: {pattern!r}.'
-        )
-    return files
+def _replicas(input_context: tf.distribute.InputContext | None) -> int:
+    """The number of replicas that one input pipeline gives batches to."""
+    if input_context is None:
+        return 1
+    return input_context.num_replicas_in_sync // input_context.num_input_pipelines
 
 
 def _example_seed(seed: int | None, input_context: tf.distribute.InputContext | None) -> int:

@@ -9,7 +9,8 @@ from object_detection.config import files, model_rules
 from object_detection.data import label_map
 from object_detection.evaluation.coco import CocoEvaluator
 from object_detection.evaluation.coco_annotations import CocoAnnotations
-from object_detection.protos import eval_pb2
+from object_detection.evaluation.mask_pasting import PasteMethod
+from object_detection.protos import eval_pb2, input_reader_pb2, model_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
@@ -62,6 +63,7 @@ def build(
         name: [member.strip() for member in members.split(',')]
         for name, members in sorted(eval_config.super_categories.items())
     }
+    paste_method = eval_config.MaskPasteMethod.Name(eval_config.mask_paste_method)
     return [
         CocoEvaluator(
             categories,
@@ -70,6 +72,7 @@ def build(
             all_per_category=eval_config.all_metrics_per_category,
             super_categories=super_categories,
             annotations=annotations,
+            paste_method=PasteMethod[paste_method],
         )
         for name in names
     ]
@@ -100,11 +103,26 @@ def read_annotations(
     return CocoAnnotations(document, path, classes, is_complete=is_complete)
 
 
+def categories(
+    reader: input_reader_pb2.InputReader, model: model_pb2.DetectionModel
+) -> list[dict[str, Any]]:
+    """Returns the classes that a reader's ground truth is of: {'id': 1-based, 'name': ...}.
+
+    Synthetic data without a label map have the model's classes, named by their numbers.
+
+    Raises:
+      ValueError: if the label map cannot be read.
+    """
+    if reader.label_map_path or not reader.HasField('synthetic_input_reader'):
+        return label_map.load(reader.label_map_path).categories
+    num_classes = getattr(model, model.WhichOneof('model')).num_classes
+    return [{'id': label, 'name': f'class {label}'} for label in range(1, num_classes + 1)]
+
+
 def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> list[str]:
     """Returns the names of the metrics and losses that the evaluation of a reader gives."""
     reader = pipeline_config.eval_input_reader[reader_index]
-    categories = label_map.load(reader.label_map_path).categories
-    evaluators = build(pipeline_config.eval_config, categories)
+    evaluators = build(pipeline_config.eval_config, categories(reader, pipeline_config.model))
     names = [name for evaluator in evaluators for name in evaluator.evaluate()]
     stages = pipeline_config.model.faster_rcnn.number_of_stages
     if has_losses(pipeline_config, reader_index):

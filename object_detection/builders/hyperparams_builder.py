@@ -60,8 +60,9 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
         are not positive.
     """
     options: dict[str, Any] = {}
-    if config.initializer.WhichOneof('initializer_oneof'):
-        options['initializer'] = build_oneof(config.initializer, 'initializer_oneof', INITIALIZERS)
+    initializer = build_initializer(config.initializer)
+    if initializer is not None:
+        options['initializer'] = initializer
     if config.regularizer.WhichOneof('regularizer_oneof'):
         options['regularizer'] = build_oneof(config.regularizer, 'regularizer_oneof', REGULARIZERS)
     if config.WhichOneof('normalizer_oneof'):
@@ -72,6 +73,19 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
         force_use_bias=config.force_use_bias,
         **options,
     )
+
+
+def build_initializer(
+    config: hyperparams_pb2.Initializer,
+) -> keras.initializers.Initializer | None:
+    """Builds an initializer; None where the message names none.
+
+    Raises:
+      ValueError: for a Keras initializer that does not exist.
+    """
+    if not config.WhichOneof('initializer_oneof'):
+        return None
+    return build_oneof(config, 'initializer_oneof', INITIALIZERS)
 
 
 def _initializer_by_name(name: str) -> keras.initializers.Initializer:

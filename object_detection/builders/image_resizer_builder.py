@@ -1,5 +1,7 @@
 """Builds the resizer that an ImageResizer proto describes."""
 
+from collections.abc import Sequence
+
 from object_detection.builders.oneof import build_oneof
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
@@ -78,6 +80,25 @@ BUILDERS = {
 }
 
 
-def build(config: image_resizer_pb2.ImageResizer) -> Resizer:
-    """Builds the resizer of `config` (an `ImageResizer` message)."""
-    return build_oneof(config, 'image_resizer_oneof', BUILDERS)
+def build(
+    config: image_resizer_pb2.ImageResizer, buckets: Sequence[tuple[int, int]] = ()
+) -> Resizer:
+    """Builds the resizer of `config` (an `ImageResizer` message).
+
+    Args:
+      config: of the model.
+      buckets: (height, width), one of which each image is padded to in place of what `config`
+        says; () pads as it says.
+
+    Raises:
+      ValueError: if the resizer cannot be built, or has no buckets.
+    """
+    resizer = build_oneof(config, 'image_resizer_oneof', BUILDERS)
+    if not buckets:
+        return resizer
+    if not isinstance(resizer, KeepAspectRatioResizer):
+        raise ValueError(
+            'aspect_ratio_buckets: expected keep_aspect_ratio_resizer as the image_resizer of the '
+            f'model. Received: {config.WhichOneof("image_resizer_oneof")}.'
+        )
+    return resizer.with_buckets(buckets)

@@ -1,5 +1,6 @@
 """Builds the first stage of a FasterRcnn proto: the region proposal network."""
 
+import dataclasses
 from typing import Any
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
@@ -20,6 +21,7 @@ from object_detection.meta_architectures.region_proposals import (
     RegionProposalNetwork,
     RpnLossParams,
 )
+from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, matcher_pb2
 from object_detection.similarities.iou import IouSimilarity
@@ -49,9 +51,7 @@ def build(
     return RegionProposalNetwork(
         head=RpnHead(
             anchors.num_anchors_per_location(),
-            hyperparams=hyperparams_builder.build(
-                config.first_stage_box_predictor_conv_hyperparams
-            ),
+            hyperparams=head_hyperparams(config),
             depth=config.first_stage_box_predictor_depth,
             kernel_size=config.first_stage_box_predictor_kernel_size,
             atrous_rate=config.first_stage_atrous_rate,
@@ -73,6 +73,13 @@ def build(
         ),
         outside_anchors=_outside_anchors(config),
     )
+
+
+def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
+    """Builds the set-up of the layers of the first stage."""
+    hyperparams = hyperparams_builder.build(config.first_stage_box_predictor_conv_hyperparams)
+    activation = hyperparams_builder.ACTIVATIONS[config.first_stage_activation]
+    return dataclasses.replace(hyperparams, activation=activation)
 
 
 def check(config: faster_rcnn_pb2.FasterRcnn) -> None:

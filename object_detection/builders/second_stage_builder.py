@@ -96,6 +96,7 @@ def build_masks(config: FasterRcnn, head: Any, strides: Sequence[int]) -> MaskSt
         loss_weight=config.second_stage_mask_prediction_loss_weight,
         use_matmul=config.use_matmul_crop_and_resize,
         max_regions=config.max_num_mask_rois or None,
+        pad_regions=config.pad_mask_rois,
         binarize_threshold=config.mask_target_binarize_threshold,
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from google.protobuf.message import Message
 
 from object_detection.config import evaluation_rules, model_rules, quiet_import
-from object_detection.data import label_map
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -78,7 +77,7 @@ def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         return
     for index, reader in enumerate(pipeline.eval_input_reader):
         path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'
-        categories = label_map.load(reader.label_map_path).categories
+        categories = evaluator_builder.categories(reader, pipeline.model)
         problems = list(_builds('evaluator', config, path, categories))
         yield from problems
         if problems:

@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator
 
 from object_detection.config import (
     augmentation_rules,
+    bucket_rules,
     model_cautions,
     schedule_cautions,
+    synthetic_data,
     unsupported,
     walk,
 )
+from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 
@@ -22,6 +25,9 @@ _AVERAGES = (
     'false keeps none'
 )
 _ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
+_OF_RECORDS = ('num_readers', 'read_block_length', 'filenames_shuffle_buffer_size')
+_ONLY_WITH_RECORDS = 'coco_input_reader reads no record files'
+_NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
 _NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
 _NO_PENALTY = 'train_config.add_regularization_loss is false'
@@ -38,20 +44,45 @@ _FINE_TUNING = (
 )
 
 
-def warn(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> None:
-    """Logs each caution about the named top-level fields of a config once a process."""
+def warn(
+    pipeline: TrainEvalPipelineConfig, parts: Collection[str], *, resumes: bool = False
+) -> None:
+    """Logs each caution about the named top-level fields of a config once a process.
+
+    Args:
+      pipeline: the config.
+      parts: names of fields.
+      resumes: whether a training goes on from a checkpoint of its own.
+    """
     fields = defaultdict(list)
     for part, path, reason in _without_effect(pipeline):
         if part in parts:
             fields[reason].append(path)
     unsupported.warn_once(fields)
+    for path, reader in _readers(pipeline, parts):
+        for sentence in bucket_rules.cautions(reader, path, pipeline.model):
+            unsupported.log_once(sentence)
     if 'train_config' in parts:
+        if not resumes and _starts_at_random(pipeline):
+            for sentence in model_cautions.find_untrained(pipeline.model.faster_rcnn):
+                unsupported.log_once(sentence)
         for sentence in schedule_cautions.find(pipeline.train_config):
             unsupported.log_once(sentence)
         if _decays_twice(pipeline.train_config):
             unsupported.log_once(_TWO_DECAYS)
         for sentence in augmentation_rules.cautions(pipeline.train_config):
             unsupported.log_once(sentence)
+
+
+def _readers(
+    pipeline: TrainEvalPipelineConfig, parts: Collection[str]
+) -> Iterator[tuple[str, InputReader]]:
+    """The readers of the named top-level fields, with their paths."""
+    if 'train_input_reader' in parts:
+        yield 'train_input_reader', pipeline.train_input_reader
+    if 'eval_input_reader' in parts:
+        for index, reader in enumerate(pipeline.eval_input_reader):
+            yield f'eval_input_reader[{index}]', reader
 
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
@@ -67,6 +98,10 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         for name in ('filter_empty_images', 'skip_crowd'):
             if getattr(reader, name):
                 yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
+    for path, reader in _readers(pipeline, ('train_input_reader', 'eval_input_reader')):
+        for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
+            if reader.HasField(name):
+                yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
     threshold = pipeline.model.faster_rcnn.first_stage_crowd_ioa_threshold
     if pipeline.train_input_reader.skip_crowd and threshold:
         path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'
@@ -78,6 +113,8 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
             if getattr(pipeline.train_config, name):
                 yield 'train_config', f'train_config.{name}', _NOT_FINE_TUNED
     asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
+    if asks.mask_paste_method and 'coco_mask_metrics' not in asks.metrics_set:
+        yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
     if (
         asks.HasField('use_moving_averages')
         and not asks.use_moving_averages
@@ -85,6 +122,12 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         and pipeline.HasField('train_config')
     ):
         yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+
+
+def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:
+    """Whether real data train weights that no file gives."""
+    is_synthetic = synthetic_data.is_synthetic(pipeline.train_input_reader)
+    return not (pipeline.train_config.fine_tune_checkpoint or is_synthetic)
 
 
 def _decays_twice(config: TrainConfig) -> bool:

@@ -40,6 +40,7 @@ _MASKS = (
     'second_stage_mask_prediction_loss_weight',
     'groundtruth_mask_crop_size',
     'max_num_mask_rois',
+    'pad_mask_rois',
     'mask_target_binarize_threshold',
     'mask_roi_align',
     f'{_HEAD}.conv_hyperparams',
@@ -56,7 +57,7 @@ _ONE_STAGE = 'number_of_stages: 1 ends with the proposals'
 _NO_MASKS = 'masks are predicted by stage 3, and number_of_stages is 2'
 _NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
 _ALIGNED = 'roi_align says how proposals are cropped'
-_RELU6 = 'what follows the convolution of the proposal head is always ReLU6'
+_ACTIVATION = 'first_stage_activation says what follows the convolution of the proposal head'
 _OUTPUTS = 'the class and box layers always have a bias, and no activation'
 _OWN_LAYERS = 'box_head says the layers over the crops'
 _NO_DROPOUT = 'use_dropout is false'
@@ -80,10 +81,28 @@ def find(config: FasterRcnn) -> Iterator[tuple[str, str]]:
             yield f'{model_rules.ROOT}.{path}', reason
 
 
+def find_untrained(config: FasterRcnn) -> Iterator[str]:
+    """Yields a sentence on each kind of layers that a training from random weights leaves as is."""
+    extractor, path = config.feature_extractor, f'{model_rules.ROOT}.feature_extractor'
+    if extractor.frozen_stages:
+        yield (
+            f'{path}.frozen_stages is {extractor.frozen_stages}, but there is no '
+            'train_config.fine_tune_checkpoint: the frozen layers keep their random weights.'
+        )
+    # The default of the schema is left to those who did not choose it.
+    elif extractor.HasField('batch_norm_trainable') and not extractor.batch_norm_trainable:
+        yield (
+            f'{path}.batch_norm_trainable is false, but there is no '
+            'train_config.fine_tune_checkpoint: the batch norms of the backbone keep a mean of 0 '
+            'and a variance of 1.'
+        )
+
+
 def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    path = 'first_stage_box_predictor_conv_hyperparams.activation'
-    if _is_set(config, path, Hyperparams.RELU_6):
-        yield path, _RELU6
+    layers = config.first_stage_box_predictor_conv_hyperparams
+    # The schema's default is no harmless value: it is not what the head does.
+    if layers.HasField('activation') and layers.activation != config.first_stage_activation:
+        yield 'first_stage_box_predictor_conv_hyperparams.activation', _ACTIVATION
     if not config.use_static_shapes:
         static = ('use_static_balanced_label_sampler', 'use_static_shapes_for_eval')
         yield from _among(config, static, _NOT_STATIC)

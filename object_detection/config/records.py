@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from object_detection.config import augmentation_rules
+from object_detection.config import augmentation_rules, coco_rules, synthetic_data
 from object_detection.data import label_map
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -83,6 +83,11 @@ def _reader(
     *,
     needs_objects: bool = False,
 ) -> Iterator[str]:
+    if synthetic_data.is_synthetic(reader):
+        return
+    if reader.HasField('coco_input_reader'):
+        yield from coco_rules.check(pipeline, reader, path, needs_objects=needs_objects)
+        return
     known = label_map.load(reader.label_map_path).text_to_id if reader.label_map_path else None
     seen, looked_at = _Seen(has_known_class=known is None), 0
     try:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from object_detection.config import class_weights
 from object_detection.protos.optimizer_pb2 import (
@@ -11,7 +11,7 @@ from object_detection.protos.optimizer_pb2 import (
     Optimizer,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.protos.train_pb2 import WeightDecay
+from object_detection.protos.train_pb2 import TrainConfig, WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
 
@@ -32,6 +32,18 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield from weight_decay_problems(config.weight_decay)
     if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
         yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
+    if config.gradient_accumulation_steps < 1:
+        yield 'train_config.gradient_accumulation_steps: expected at least 1. Received: 0.'
+    elif config.batch_size % config.gradient_accumulation_steps:
+        yield (
+            'train_config.gradient_accumulation_steps: expected a number that divides '
+            f'train_config.batch_size, {config.batch_size} images. '
+            f'Received: {config.gradient_accumulation_steps}.'
+        )
+    uses_tf32 = config.precision == TrainConfig.TF32
+    yield from exemption_problems(config.precision_exempt_patterns, uses_tf32=uses_tf32)
+    if config.HasField('loss_scale'):
+        yield from _loss_scale(config)
     yield from class_weights.problems(
         config.class_weight, pipeline.train_input_reader.label_map_path, _num_classes(pipeline)
     )
@@ -80,6 +92,34 @@ def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
     elif not 0 <= decay.weight < math.inf:
         yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
     yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
+
+
+def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
+    """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
+    yield from pattern_problems('train_config.precision_exempt_patterns', patterns)
+    if uses_tf32 and patterns:
+        yield (
+            'train_config.precision_exempt_patterns: expected precision: MIXED_BFLOAT16 or '
+            'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
+        )
+
+
+def _loss_scale(config: TrainConfig) -> Iterator[str]:
+    path, scale = 'train_config.loss_scale', config.loss_scale
+    if config.precision != TrainConfig.MIXED_FLOAT16:
+        name = TrainConfig.Precision.Name(config.precision)
+        yield (
+            f'{path}: expected train_config.precision: MIXED_FLOAT16 with it; gradients of other '
+            f'precisions need none. Received: {name}.'
+        )
+    if scale.WhichOneof('kind') is None:
+        yield f'{path}.kind is not set; expected dynamic or static.'
+    if not 1 <= scale.dynamic.initial < math.inf:
+        yield f'{path}.dynamic.initial: expected at least 1. Received: {scale.dynamic.initial:g}.'
+    if scale.dynamic.growth_steps < 1:
+        yield f'{path}.dynamic.growth_steps: expected at least 1. Received: 0.'
+    if scale.HasField('static') and not 0 < scale.static < math.inf:
+        yield f'{path}.static: expected a factor above 0. Received: {scale.static:g}.'
 
 
 def _epochs(config: Optimizer) -> Iterator[str]:

@@ -167,7 +167,9 @@ _READING = {
     'InputReader.use_display_name': _warning('labels are looked up by name and by display name'),
     'InputReader.include_source_id': _warning('the source id is always there'),
     'InputReader.frame_index': _error('sequence examples are not built yet'),
-    'InputReader.external_input_reader': _error('only tf_record_input_reader is read'),
+    'InputReader.external_input_reader': _error(
+        'only tf_record_input_reader and coco_input_reader are read'
+    ),
     'InputReader.expand_labels_hierarchy': _error('label hierarchies are not built yet'),
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from object_detection.config import (
     augmentation_rules,
+    bucket_rules,
     builder_rules,
     cautions,
     evaluation_rules,
@@ -15,6 +16,7 @@ from object_detection.config import (
     fine_tune_rules,
     model_rules,
     records,
+    synthetic_data,
     training_rules,
     unsupported,
     walk,
@@ -23,7 +25,11 @@ from object_detection.config.errors import ConfigError
 from object_detection.config.evaluation_rules import MASK_METRICS
 from object_detection.data import label_map
 from object_detection.protos import input_reader_pb2
-from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.input_reader_pb2 import (
+    CocoInputReader,
+    InputReader,
+    TFRecordInputReader,
+)
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
@@ -65,7 +71,7 @@ def validate(
             if not (resumes and rule is _fine_tuning):
                 problems += rule(pipeline)
         _raise_if_any(problems)
-    cautions.warn(pipeline, parts)
+    cautions.warn(pipeline, parts, resumes=resumes)
 
 
 def _raise_if_any(problems: list[str]) -> None:
@@ -153,7 +159,7 @@ def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     for index, reader in enumerate(pipeline.eval_input_reader):
         path = f'eval_input_reader[{index}]'
         yield from _reader(reader, path, pipeline)
-        if not reader.label_map_path:
+        if not reader.label_map_path and not synthetic_data.is_synthetic(reader):
             yield f'{path}.label_map_path is not set; metrics are told by the names in it.'
         if MASK_METRICS in pipeline.eval_config.metrics_set and not reader.load_instance_masks:
             yield (
@@ -176,14 +182,11 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    patterns = reader.tf_record_input_reader.input_path
-    if not patterns:
-        yield f'{path}.tf_record_input_reader.input_path is not set.'
-    for index, pattern in enumerate(patterns):
-        if PLACEHOLDER not in pattern and not files.has_match(pattern):
-            yield (
-                f'{path}.tf_record_input_reader.input_path[{index}]: no file matches {pattern!r}.'
-            )
+    yield from bucket_rules.check(reader, path, pipeline.model)
+    if reader.HasField('coco_input_reader'):
+        yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
+    elif not synthetic_data.is_synthetic(reader):
+        yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
     if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
         yield f'{path}.input_type: expected TF_EXAMPLE. Received: TF_SEQUENCE_EXAMPLE.'
     for name in ('max_number_of_boxes', 'num_readers', 'read_block_length'):
@@ -192,6 +195,27 @@ def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -
     if reader.sample_1_of_n_examples < 1:
         yield f'{path}.sample_1_of_n_examples: expected at least 1. Received: 0.'
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
+
+
+def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
+    if not reader.input_path:
+        yield f'{path}.input_path is not set.'
+    for index, pattern in enumerate(reader.input_path):
+        if PLACEHOLDER not in pattern and not files.has_match(pattern):
+            yield f'{path}.input_path[{index}]: no file matches {pattern!r}.'
+
+
+def _coco_files(reader: CocoInputReader, path: str) -> Iterator[str]:
+    counts = len(reader.image_dir), len(reader.annotation_file)
+    if not reader.annotation_file or counts[0] != counts[1]:
+        yield (
+            f'{path}: expected one image_dir for each annotation_file. '
+            f'Received: {counts[0]} image_dir and {counts[1]} annotation_file.'
+        )
+    for name, what in (('image_dir', 'folder'), ('annotation_file', 'file')):
+        for index, value in enumerate(getattr(reader, name)):
+            if PLACEHOLDER not in value and not files.exists(value):
+                yield f'{path}.{name}[{index}]: there is no {what} {value!r}.'
 
 
 def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

@@ -247,6 +247,35 @@ def batch(dataset: tf.data.Dataset, size: int, *, drop_remainder: bool) -> tf.da
     return dataset if has_size else dataset.map(_normalize_to_batch)
 
 
+def batch_by_size(
+    dataset: tf.data.Dataset, size: int, *, drop_remainder: bool, group: int = 1
+) -> tf.data.Dataset:
+    """Batches what `ExampleTransform` returns, images of one size together.
+
+    An image waits until there are enough of its size; those that are left over at the end of an
+    epoch go on with the images of the next, so that none is lost or repeated. Only the end of the
+    data set itself leaves batches that are not full.
+
+    Args:
+      dataset: whose images are padded to a few sizes.
+      size: images a batch.
+      drop_remainder: whether batches that are not full are left out.
+      group: how many batches of one size follow each other: those of one step's replicas. As many
+        images of each size as they hold wait in memory.
+    """
+
+    def size_of(example: Example) -> tf.Tensor:
+        height, width = tf.unstack(tf.shape(example[F.IMAGE], tf.int64)[:2])
+        return height * 2**32 + width
+
+    def batches(key: tf.Tensor, images: tf.data.Dataset) -> tf.data.Dataset:
+        del key
+        # Padded, because evaluation ground truth is of any number of objects.
+        return images.padded_batch(size, drop_remainder=drop_remainder)
+
+    return dataset.group_by_window(size_of, batches, window_size=size * group)
+
+
 def _normalize_to_batch(examples: Example) -> Example:
     """Makes boxes that are normalized to their image [B, M, 4] relative to the batch's size."""
     examples = dict(examples)

@@ -1,52 +1,14 @@
-"""The integer labels and texts that stand for a data set's categories in its TFRecords."""
+"""The label maps of data sets in COCO format: those that are written, and those that are given."""
 
-import json
-from typing import Any, NamedTuple
+from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 from google.protobuf import text_format
 
+from object_detection.data import coco_labels
 from object_detection.data import label_map as label_map_reader
+from object_detection.data.coco_labels import CategoryLabel
 from object_detection.protos import string_int_label_map_pb2
-
-
-class CategoryLabel(NamedTuple):
-    """What the examples hold for a category.
-
-    Attributes:
-      label: integer >= 1.
-      text: name; no other category of the data set has the same.
-    """
-
-    label: int
-    text: str
-
-
-def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel]:
-    """Returns category id -> label: the id itself, and the name, made fit to be looked up.
-
-    Readers look objects up by their text. So control characters and spaces at the ends go, an
-    empty name becomes `category_ID`, and of equal names all but the first get `_ID` appended.
-
-    Raises:
-      ValueError: if an id is not an integer >= 1 or is given twice.
-    """
-    labels: dict[Any, CategoryLabel] = {}
-    texts: set[str] = set()
-    for category in categories:
-        category_id = category['id']
-        if not isinstance(category_id, int) or category_id < 1 or category_id in labels:
-            raise ValueError(
-                'Category ids must be different integers >= 1, as 0 stands for the background in '
-                'a label map; a label map of your own (--label_map) can give the categories other '
-                f'numbers by name. Received: {json.dumps(category)[:200]}.'
-            )
-        text = _clean(str(category['name'])) or f'category_{category_id}'
-        while text in texts:
-            text = f'{text}_{category_id}'
-        texts.add(text)
-        labels[category_id] = CategoryLabel(category_id, text)
-    return labels
 
 
 def from_label_map(
@@ -61,7 +23,8 @@ def from_label_map(
     by_name = {item.display_name: item for item in items if item.display_name}
     by_name |= {item.name: item for item in items if item.name}
     matched = {
-        category['id']: by_name.get(_clean(str(category['name']))) for category in categories
+        category['id']: by_name.get(coco_labels.clean(str(category['name'])))
+        for category in categories
     }
     return {
         category_id: CategoryLabel(item.id, item.name or item.display_name)
@@ -109,7 +72,3 @@ def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
 
 def to_text(label_map: string_int_label_map_pb2.StringIntLabelMap) -> str:
     return text_format.MessageToString(label_map, as_utf8=True)
-
-
-def _clean(name: str) -> str:
-    return ''.join(letter if letter.isprintable() else ' ' for letter in name).strip()

@@ -16,18 +16,17 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from object_detection.data import coco_examples, coco_json, coco_labels, coco_points
+from object_detection.data.coco_json import CocoFile
 from object_detection.dataset_tools import (
+    annotation_file,
     beam_runners,
     category_labels,
-    coco_examples,
     coco_job,
-    coco_json,
-    coco_points,
     sharded_writer,
     written_records,
 )
 from object_detection.dataset_tools.coco_job import CocoSource, Target
-from object_detection.dataset_tools.coco_json import CocoFile
 
 _NUM_EXAMPLES_OF_PROBLEMS = 3
 
@@ -129,7 +128,7 @@ def _run(
 def _read_inputs(source: CocoSource) -> CocoFile:
     if not FileSystems.exists(source.image_dir):
         raise FileNotFoundError(f'There is no image folder {source.image_dir}.')
-    return coco_json.read(source.annotations_file, segmentations=False)
+    return annotation_file.read(source.annotations_file, segmentations=False)
 
 
 def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, str]:
@@ -138,7 +137,7 @@ def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, s
     coco_json.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
     for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
-        files[path] = coco_json.read(path, segmentations=False)
+        files[path] = annotation_file.read(path, segmentations=False)
     keypoints = None
     if source.keypoints_file:
         keypoints = coco_points.keypoint_layout(files[source.keypoints_file])
@@ -146,7 +145,7 @@ def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, s
         label_map = category_labels.read_label_map(source.label_map_file)
         labels = category_labels.from_label_map(file.categories, label_map)
     else:
-        labels = category_labels.from_categories(file.categories)
+        labels = coco_labels.from_categories(file.categories)
         categories = files[source.keypoints_file or source.annotations_file].categories
         label_map = category_labels.label_map_of(labels)
         if keypoints:

@@ -15,9 +15,10 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from object_detection.dataset_tools import coco_examples, coco_json, coco_points, sharded_writer
-from object_detection.dataset_tools.coco_json import CocoImage
-from object_detection.dataset_tools.unusable import UnusableError
+from object_detection.data import coco_examples, coco_json, coco_points
+from object_detection.data.coco_json import CocoImage
+from object_detection.data.unusable import UnusableError
+from object_detection.dataset_tools import annotation_file, sharded_writer
 
 _COUNTS = (
     *('images', 'bad_images', 'images_without_objects', 'examples'),
@@ -82,13 +83,13 @@ class ReadAnnotations(beam.DoFn):
 
     def process(self, path: str) -> Iterator[tuple[int, tuple[int, bytes]]]:
         source = self._source
-        file = coco_json.read(path, segmentations=source.masks)
+        file = annotation_file.read(path, segmentations=source.masks)
         for other, keys in (
             (source.keypoints_file, coco_points.KEYPOINT_KEYS),
             (source.densepose_file, coco_points.DENSEPOSE_KEYS),
         ):
             if other not in ('', path):
-                coco_json.take_over(file, coco_json.read(other, segmentations=False), keys)
+                coco_json.take_over(file, annotation_file.read(other, segmentations=False), keys)
         # A shard without images is a file too.
         for shard in range(self._num_shards):
             yield shard, (-1, b'')

@@ -1,6 +1,7 @@
 """Fits images into a box without changing their aspect ratio."""
 
 import copy
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -55,12 +56,32 @@ class KeepAspectRatioResizer(Resizer):
         _check_range(min_dimension_range, max_dimension)
         self._min_dimension: Size = min_dimension
         self._max_dimension = max_dimension
-        self._pad_size = _checked_pad_size(
+        padded = _checked_pad_size(
             pad_size, (max_dimension, max_dimension) if pad_to_max_dimension else None
         )
-        # The square holds every image anyway.
-        self._limits_by_padding = pad_size is not None
+        self._pad_sizes: tuple[tuple[int, int], ...] = (padded,) if padded else ()
         self._min_dimension_range = min_dimension_range
+
+    def with_buckets(self, sizes: Sequence[tuple[int, int]]) -> 'KeepAspectRatioResizer':
+        """Returns a resizer that pads each image to one of `sizes` in place of what it pads to.
+
+        That is the size that leaves the image largest, and of those the smallest, so that images
+        get the size of their orientation.
+
+        Args:
+          sizes: (height, width) of each bucket, pixels; at least one.
+
+        Raises:
+          ValueError: if there is none, or one has a side that is not positive.
+        """
+        if not sizes or min(map(min, sizes)) < 1:
+            raise ValueError(
+                'KeepAspectRatioResizer: expected at least one bucket, of positive height and '
+                f'width. Received: {list(sizes)}.'
+            )
+        bucketed = copy.copy(self)
+        bucketed._pad_sizes = tuple((height, width) for height, width in sizes)
+        return bucketed
 
     def for_training(self, seed: tf.Tensor) -> Resizer:
         if self._min_dimension_range is None:
@@ -74,19 +95,31 @@ class KeepAspectRatioResizer(Resizer):
         size = tf.cast(tf.stack([height, width]), tf.float32)
         low, high = tf.cast(self._min_dimension, tf.float32), float(self._max_dimension)
         limits = tf.where(height < width, [low, high], [high, low])
-        if self._limits_by_padding:
-            limits = tf.minimum(limits, tf.constant(self._pad_size, tf.float32))
+        if self._pad_sizes:
+            limits = tf.minimum(limits, tf.constant(self._pad_sizes, tf.float32))
+        scale = tf.reduce_max(tf.reduce_min(limits / size, axis=-1))
         # tf.round takes halves to the even number, as the reference does.
-        resized = tf.cast(tf.round(tf.reduce_min(limits / size) * size), tf.int32)
-        resized = tf.maximum(resized, 1)
+        resized = tf.maximum(tf.cast(tf.round(scale * size), tf.int32), 1)
         return resized[0], resized[1]
 
     def padded_size(self, height: Size, width: Size) -> tuple[Size, Size]:
-        return self._pad_size or (height, width)
+        if not self._pad_sizes:
+            return height, width
+        if len(self._pad_sizes) == 1:
+            return self._pad_sizes[0]
+        # An image was resized for the size that leaves it largest: of those that hold it now, the
+        # smallest is as good, and has the least padding.
+        sizes = tf.constant(self._pad_sizes, tf.int32)
+        holds = tf.reduce_all(tf.stack([height, width]) <= sizes, axis=-1)
+        area = tf.where(holds, tf.reduce_prod(sizes, axis=-1), sizes.dtype.max)
+        chosen = sizes[tf.argmin(area, output_type=tf.int32)]
+        return chosen[0], chosen[1]
 
     @property
     def static_shape(self) -> tuple[int, int, int] | None:
-        return (*self._pad_size, self._output_channels()) if self._pad_size else None
+        if len(self._pad_sizes) != 1:
+            return None
+        return (*self._pad_sizes[0], self._output_channels())
 
 
 def _checked_pad_size(

@@ -25,6 +25,17 @@ def test_box_head():
     assert mask_head is None
 
 
+def test_first_values_of_the_boxes():
+    box_head, _ = build(
+        'mask_rcnn_box_predictor { '
+        'fc_hyperparams { initializer { random_normal_initializer { stddev: 0 mean: 3 } } } '
+        'box_initializer { random_normal_initializer { stddev: 0 mean: 2 } } }'
+    )
+    codes, logits = box_head(tf.ones([1, 1, 1, 1]))
+    assert set(codes.numpy().ravel()) == {2}
+    assert set(logits.numpy().ravel()) == {3}
+
+
 def test_no_dropout_by_default():
     box_head, _ = build('mask_rcnn_box_predictor { dropout_keep_probability: 0.5 }')
     assert box_head._dropout.rate == 0

@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import evaluator_builder
+from object_detection.evaluation import detections
+from object_detection.evaluation.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
 
 CATEGORIES = [{'id': 1, 'name': 'alpha'}, {'id': 2, 'name': 'beta'}]
@@ -24,6 +27,36 @@ def test_sets_in_their_order_and_once():
     )
     assert boxes[0] == 'DetectionBoxes_Precision/mAP'
     assert masks[0] == 'DetectionMasks_Precision/mAP'
+
+
+@pytest.mark.parametrize('method', ['', 'RESIZE', 'ACCURATE'])
+def test_masks_are_pasted_as_the_config_says(monkeypatch, method):
+    text = f'mask_paste_method: {method}' if method else ''
+    config = text_format.Parse(text, eval_pb2.EvalConfig(metrics_set=['coco_mask_metrics']))
+    (evaluator,) = evaluator_builder.build(config, CATEGORIES)
+    asked = []
+    monkeypatch.setattr(
+        detections, 'encode_masks', lambda _, paste_method: asked.append(paste_method) or []
+    )
+    batch = {
+        'source_id': [b'1'],
+        'original_image_spatial_shape': np.array([[9, 9]]),
+        'evaluation_boxes': np.zeros((1, 0, 4)),
+        'evaluation_classes': np.zeros((1, 0), int),
+        'evaluation_is_crowd': np.zeros((1, 0), bool),
+        'evaluation_area': np.zeros((1, 0)),
+        'evaluation_masks': np.zeros((1, 0), object),
+        'num_evaluation_boxes': np.zeros(1, int),
+    }
+    found = {
+        'detection_boxes': np.zeros((1, 0, 4)),
+        'detection_scores': np.zeros((1, 0)),
+        'detection_classes': np.zeros((1, 0)),
+        'detection_masks': np.zeros((1, 0, 28, 28)),
+        'num_detections': np.zeros(1),
+    }
+    evaluator.add_batch(batch, found)
+    assert asked == [PasteMethod[method or 'UNCROP']]
 
 
 def test_metrics_by_category():

@@ -1,3 +1,4 @@
+import keras
 import pytest
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
@@ -22,6 +23,19 @@ def test_what_is_built_where_nothing_is_said():
     assert not stage.params.limits.is_per_level
     assert type(stage.target_assigner.box_coder) is FasterRcnnBoxCoder
     assert stage.loss_params.localize_sampled_only
+
+
+@pytest.mark.parametrize(
+    ('options', 'activation'),
+    [
+        ('', 'relu6'),
+        ('first_stage_activation: RELU', 'relu'),
+        ('first_stage_box_predictor_conv_hyperparams { activation: SWISH }', 'relu6'),
+    ],
+)
+def test_activation_of_the_head(options, activation):
+    assert rpn_builder.head_hyperparams(config(options)).activation == activation
+    assert build(options).head._activation.activation is keras.activations.get(activation)
 
 
 def test_numbers_of_inference_are_those_of_training_where_nothing_is_said():

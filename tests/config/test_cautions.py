@@ -23,13 +23,13 @@ def warnings(tmp_path, caplog):
     """Returns what is said of the sound config with some settings."""
     unsupported._warned.clear()
 
-    def validated(*settings: str, for_what=('train', 'eval')) -> list[str]:
+    def validated(*settings: str, for_what=('train', 'eval'), resumes=False) -> list[str]:
         pipeline = sound_pipeline(tmp_path)
         for setting in settings:
             apply_setting(pipeline, setting)
         caplog.clear()
         with caplog.at_level(logging.WARNING, 'object_detection'):
-            validate(pipeline, for_what=for_what)
+            validate(pipeline, for_what=for_what, resumes=resumes)
         return caplog.messages
 
     return validated
@@ -193,7 +193,8 @@ TWO_STAGES = (f'{MODEL}.number_of_stages=2', f'{HEAD}.predict_instance_masks=fal
 @pytest.mark.parametrize(
     ('settings', 'fields', 'reason'),
     [
-        ([f'{RPN}.activation=SWISH'], [f'{RPN}.activation'], 'always ReLU6'),
+        ([f'{RPN}.activation=SWISH'], [f'{RPN}.activation'], 'first_stage_activation says'),
+        ([f'{RPN}.activation=RELU'], [f'{RPN}.activation'], 'first_stage_activation says'),
         (
             [f'{HEAD}.fc_hyperparams.activation=RELU_6', f'{HEAD}.fc_hyperparams.force_use_bias=1'],
             [f'{HEAD}.fc_hyperparams.activation', f'{HEAD}.fc_hyperparams.force_use_bias'],
@@ -283,7 +284,8 @@ def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, rea
     'settings',
     [
         [f'{RPN}.activation=RELU_6', f'{HEAD}.fc_hyperparams.activation=NONE'],
-        [f'{RPN}.activation=RELU', f'{HEAD}.fc_hyperparams.activation=RELU'],
+        [f'{HEAD}.fc_hyperparams.activation=RELU'],
+        [f'{RPN}.activation=RELU', f'{MODEL}.first_stage_activation=RELU'],
         [
             f'{MODEL}.{name}=true'
             for name in (
@@ -313,6 +315,39 @@ def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
     assert warnings(keeps) == []
     assert warnings(keeps, 'eval_config.use_moving_averages=true') == []
     assert warnings('eval_config.use_moving_averages=false') == []
+
+
+FROZEN = f'{EXTRACTOR}.frozen_stages=2'
+
+
+@pytest.mark.parametrize(
+    ('settings', 'told'),
+    [
+        ([FROZEN], 'frozen_stages is 2, but there is no train_config.fine_tune_checkpoint: '),
+        ([f'{EXTRACTOR}.batch_norm_trainable=false'], 'keep a mean of 0 and a variance of 1'),
+    ],
+)
+def test_layers_that_keep_random_weights(warnings, tmp_path, settings, told):
+    synthetic = 'train_input_reader.synthetic_input_reader={num_examples: 4}'
+    assert not warnings(*settings, resumes=True)
+    assert not warnings(*settings, for_what=('eval', 'export'))
+    assert not warnings(*settings, synthetic)
+    file = tmp_path / 'ckpt.index'
+    file.touch()
+    started = f'train_config.fine_tune_checkpoint={tmp_path / "ckpt"}'
+    kind = 'train_config.fine_tune_checkpoint_type=classification'
+    assert not warnings(*settings, started, kind)
+    (message,) = warnings(*settings)
+    assert told in message
+
+
+def test_pasting_masks_that_are_not_evaluated(warnings):
+    method = 'eval_config.mask_paste_method=ACCURATE'
+    masks = 'eval_config.metrics_set=coco_mask_metrics'
+    assert not warnings(method, masks, for_what='eval')
+    boxes = 'eval_config.metrics_set=coco_detection_metrics'
+    (message,) = warnings(method, boxes, for_what='eval')
+    assert message.startswith('no effect: eval_config.mask_paste_method (')
 
 
 def test_steps_after_the_end_of_the_schedule(warnings):

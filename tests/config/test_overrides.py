@@ -17,7 +17,7 @@ def pipeline(text: str = '') -> TrainEvalPipelineConfig:
         ('train_config.batch_size=4', 'train_config { batch_size: 4 }'),
         ('model.faster_rcnn.num_classes = 3', 'model { faster_rcnn { num_classes: 3 } }'),
         ('train_config.use_bfloat16=true', 'train_config { use_bfloat16: true }'),
-        ('train_config.precision=BFLOAT16', 'train_config { precision: BFLOAT16 }'),
+        ('train_config.precision=BFLOAT16', 'train_config { precision: MIXED_BFLOAT16 }'),
         (
             'train_config.gradient_clipping_by_norm=1e1',
             'train_config{gradient_clipping_by_norm:10}',
@@ -97,7 +97,10 @@ def test_maps_of_messages_have_keys_of_their_own_type():
         ('train_config.batch_size=-1', 'out of the range'),
         ('train_config.batch_size.value=1', '`batch_size` is a plain value and has no field'),
         ('train_config.use_bfloat16=maybe', "expected true or false. Received: 'maybe'"),
-        ('train_config.precision=FLOAT8', 'no value `FLOAT8`; its values: FLOAT32, BFLOAT16'),
+        (
+            'train_config.precision=FLOAT8',
+            'no value `FLOAT8`; its values: FLOAT32, MIXED_BFLOAT16, BFLOAT16, TF32',
+        ),
         ('train_config.gradient_clipping_by_norm=x', "expected a number. Received: 'x'"),
         ('eval_input_reader[1].name=a', 'has 0 elements: expected an index from 0 to 0'),
         ('eval_input_reader[x].name=a', 'expected an index .* Received: x'),

@@ -234,6 +234,18 @@ def test_a_sound_config_passes(tmp_path):
             'expected a regular expression',
         ),
         (
+            'train_config.gradient_accumulation_steps=0',
+            'train',
+            'train_config.gradient_accumulation_steps',
+            'at least 1. Received: 0.',
+        ),
+        (
+            'train_config.gradient_accumulation_steps=5',
+            'train',
+            'train_config.gradient_accumulation_steps',
+            'expected a number that divides train_config.batch_size',
+        ),
+        (
             'train_config.auto_scale_lr.reference_batch_size=0',
             'train',
             'train_config.auto_scale_lr.reference_batch_size',

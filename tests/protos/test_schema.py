@@ -81,6 +81,7 @@ def test_enums_equal_the_reference(shared):
         'Impl',
         'LearningRateUnit',
         'LocalizationNormalizer',
+        'MaskPasteMethod',
         'ObjectnessType',
         'OutsideAnchors',
         'PaddingMode',

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.dataset_tools.coco_json import CocoFile
-from object_detection.dataset_tools.unusable import UnusableError
+from object_detection.data.coco_json import CocoFile
+from object_detection.data.unusable import UnusableError
 
 # For files whose categories do not list their keypoints.
 PERSON_KEYPOINTS = (

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from object_detection.dataset_tools import tf_examples
+from object_detection.data import tf_examples
 
 
 def test_equals_tensorflow():

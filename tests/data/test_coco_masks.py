@@ -1,13 +1,16 @@
 import io
 import json
+import re
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from faster_coco_eval.core import mask as coco_mask
 from PIL import Image
 
-from object_detection.dataset_tools import coco_masks, outlines
-from object_detection.dataset_tools.unusable import UnusableError
+from object_detection.data import coco_masks
+from object_detection.data.unusable import UnusableError
+from object_detection.dataset_tools import outlines
 
 SIZE = (20, 30)
 
@@ -73,6 +76,7 @@ def test_run_lengths_compressed_or_not(density, height):
         [['a'] * 6],
         [[None] * 6],
         [[float('nan')] * 6],
+        [[[1, 1], [5, 1], [5, 5]]],
         [[1, 1, 5, 1, 5, 1e9]],
         {'size': list(SIZE)},
         {'size': [20, 31], 'counts': [620]},
@@ -88,6 +92,8 @@ def test_unusable(segmentation):
     with pytest.raises(UnusableError) as caught:
         coco_masks.decode(segmentation, *SIZE)
     assert caught.value.reason == 'bad_mask'
+    with pytest.raises(UnusableError, match=re.escape(str(caught.value))):
+        coco_masks.check(segmentation, *SIZE)
 
 
 def test_png_keeps_values():
@@ -95,6 +101,37 @@ def test_png_keeps_values():
     with Image.open(io.BytesIO(coco_masks.to_png(mask))) as image:
         assert image.mode == 'L'
         np.testing.assert_array_equal(np.asarray(image), mask)
+
+
+@pytest.mark.parametrize(
+    ('columns', 'width'),
+    [((0, 30), 30), ((3, 5), 30), ((8, 16), 30), ((29, 30), 30), ((7, 9), 16), ((0, 1), 1)],
+)
+def test_small_png_is_the_same_mask(columns, width):
+    mask = np.zeros((20, width), np.uint8)
+    inside = mask[:, slice(*columns)]
+    inside[:] = np.random.default_rng(0).random(inside.shape) < 0.4
+    pixels = mask.T.ravel()
+    ends = np.flatnonzero(np.diff(pixels, prepend=0, append=2))
+    png = coco_masks.to_small_png(np.diff(ends, prepend=0), *mask.shape)
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.mode == '1'
+        np.testing.assert_array_equal(np.asarray(image), mask)
+    decoded = tf.io.decode_png(png, channels=1)[..., 0]
+    np.testing.assert_array_equal(decoded, 255 * mask)
+
+
+@pytest.mark.parametrize('counts', [[600], [0, 600], [600, 0], [0, 0, 600], [10, 0, 590]])
+def test_small_png_of_nothing_or_everything(counts):
+    png = coco_masks.to_small_png(np.array(counts), *SIZE)
+    expected = coco_masks.fill(np.array(counts), SIZE[0])
+    with Image.open(io.BytesIO(png)) as image:
+        np.testing.assert_array_equal(np.asarray(image), expected)
+
+
+def test_check_passes_what_can_be_decoded():
+    coco_masks.check([[2, 3, 7, 3, 7, 5]], *SIZE)
+    coco_masks.check({'size': list(SIZE), 'counts': [600]}, *SIZE)
 
 
 def test_real_annotations(shared):

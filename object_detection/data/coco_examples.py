@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from object_detection.dataset_tools import coco_masks, coco_points, tf_examples
-from object_detection.dataset_tools.category_labels import CategoryLabel
-from object_detection.dataset_tools.coco_json import CocoImage
-from object_detection.dataset_tools.coco_points import KeypointLayout
-from object_detection.dataset_tools.tf_examples import (
+from object_detection.data import coco_masks, coco_points, tf_examples
+from object_detection.data.coco_json import CocoImage
+from object_detection.data.coco_labels import CategoryLabel
+from object_detection.data.coco_points import KeypointLayout
+from object_detection.data.tf_examples import (
     bytes_feature,
     float_feature,
     int64_feature,
 )
-from object_detection.dataset_tools.unusable import UnusableError
+from object_detection.data.unusable import UnusableError
 
 # PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file is a
 # JPEG with more pictures behind the first, as some cameras write.
@@ -43,12 +43,15 @@ class Contents(NamedTuple):
       masks: whether instance masks are written, as PNG of the image's size.
       keypoints: which keypoints are written; None writes none.
       densepose: whether DensePose points are written.
+      small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
+        faster; those that others read too have 0 and 1.
     """
 
     labels: dict[Any, CategoryLabel]
     masks: bool = False
     keypoints: KeypointLayout | None = None
     densepose: bool = False
+    small_masks: bool = False
 
 
 class ImageFacts(NamedTuple):
@@ -110,7 +113,13 @@ def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Conver
     Raises:
       UnusableError: if the image cannot be used; annotations that cannot be are in the result.
     """
-    facts = check_image(coco_image.image, encoded)
+    return build(coco_image, encoded, check_image(coco_image.image, encoded), contents)
+
+
+def build(
+    coco_image: CocoImage, encoded: bytes, facts: ImageFacts, contents: Contents
+) -> Converted:
+    """Makes the example of an image whose file has been looked at; see `convert`."""
     objects, problems = [], []
     for annotation in coco_image.annotations:
         try:
@@ -136,7 +145,7 @@ def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
     """
     try:
         with Image.open(io.BytesIO(encoded)) as image:
-            name, (width, height) = image.format, image.size
+            width, height = image.size
             image.verify()
         # What `verify` does depends on the format; a JPEG that breaks off passes it.
         with Image.open(io.BytesIO(encoded)) as image:
@@ -144,6 +153,21 @@ def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
                 image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
             image.load()
     # PIL's plugins raise nearly anything on a damaged file.
+    except Exception as error:
+        raise UnusableError('bad_image', f'cannot be decoded: {error}') from error
+    return read_header(entry, encoded)
+
+
+def read_header(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
+    """Compares what an image file says of itself with the annotation file; decodes nothing.
+
+    Raises:
+      UnusableError: if the file is no image, of a format that TensorFlow does not decode, or of
+        another size than `entry` says.
+    """
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            name, (width, height) = image.format, image.size
     except Exception as error:
         raise UnusableError('bad_image', f'cannot be decoded: {error}') from error
     if name not in FORMATS:
@@ -158,6 +182,17 @@ def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
     return ImageFacts(FORMATS[name], height, width)
 
 
+def check_object(annotation: dict[str, Any], facts: ImageFacts, contents: Contents) -> CocoObject:
+    """Returns a usable annotation, its mask checked but not decoded: b''.
+
+    Raises:
+      UnusableError: if examples of these contents are made without it.
+    """
+    if contents.masks:
+        coco_masks.check(_segmentation(annotation), facts.height, facts.width)
+    return _read_object(annotation, facts, contents._replace(masks=False))
+
+
 def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Contents) -> CocoObject:
     category_id = annotation.get('category_id')
     label = contents.labels.get(category_id)
@@ -168,8 +203,11 @@ def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Conten
     size = (facts.height, facts.width)
     mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
     if contents.masks:
-        segmentation = json.loads(annotation.get('segmentation', 'null'))
-        mask = coco_masks.to_png(coco_masks.decode(segmentation, *size))
+        counts = coco_masks.run_lengths(_segmentation(annotation), *size)
+        if contents.small_masks:
+            mask = coco_masks.to_small_png(counts, *size)
+        else:
+            mask = coco_masks.to_png(coco_masks.fill(counts, size[0]))
     if contents.keypoints:
         keypoints = coco_points.read_keypoints(annotation, contents.keypoints)
     if contents.densepose:
@@ -185,6 +223,10 @@ def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Conten
         num_keypoints=int(annotation.get('num_keypoints', np.count_nonzero(keypoints[:, 2]))),
         densepose=densepose,
     )
+
+
+def _segmentation(annotation: dict[str, Any]) -> Any:
+    return json.loads(annotation.get('segmentation', 'null'))
 
 
 def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:

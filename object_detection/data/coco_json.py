@@ -1,12 +1,9 @@
-"""Reads annotation files in COCO format (https://cocodataset.org/#format-data)."""
+"""Parses annotation files in COCO format (https://cocodataset.org/#format-data)."""
 
 import collections
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
-
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 _REQUIRED = {
     'images': ('id', 'file_name'),
@@ -41,28 +38,25 @@ class CocoImage(NamedTuple):
     annotations: list[dict[str, Any]]
 
 
-def read(path: str, *, segmentations: bool = True) -> CocoFile:
-    """Reads an annotation file.
+def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> CocoFile:
+    """Parses the content of an annotation file.
 
     `annotations` may be absent, as in the files that describe COCO's test images.
 
     Args:
-      path: of any file system that Beam knows.
+      content: of the file.
+      path: names the file in errors.
       segmentations: false leaves them out.
 
     Raises:
-      FileNotFoundError: if there is no such file.
       ValueError: if it is not JSON, or an entry lacks what nothing can be done without.
     """
-    if not FileSystems.exists(path):
-        raise FileNotFoundError(f'There is no annotation file {path}.')
-    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        try:
-            document = json.loads(
-                file.read(), object_hook=_pack_segmentation if segmentations else _drop_segmentation
-            )
-        except ValueError as error:
-            raise ValueError(f'{path} is not a JSON file: {error}.') from error
+    try:
+        document = json.loads(
+            content, object_hook=_pack_segmentation if segmentations else _drop_segmentation
+        )
+    except ValueError as error:
+        raise ValueError(f'{path} is not a JSON file: {error}.') from error
     if not isinstance(document, dict):
         raise ValueError(
             f'{path}: expected an object with `images`, `annotations` and `categories`. '

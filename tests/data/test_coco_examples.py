@@ -1,14 +1,15 @@
 import io
+import pathlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from object_detection.dataset_tools import coco_examples, coco_json, coco_points
-from object_detection.dataset_tools.category_labels import CategoryLabel, from_categories
-from object_detection.dataset_tools.coco_examples import Contents
-from object_detection.dataset_tools.coco_json import CocoFile, CocoImage
-from object_detection.dataset_tools.unusable import UnusableError
+from object_detection.data import coco_examples, coco_json, coco_points
+from object_detection.data.coco_examples import Contents
+from object_detection.data.coco_json import CocoFile, CocoImage
+from object_detection.data.coco_labels import CategoryLabel, from_categories
+from object_detection.data.unusable import UnusableError
 from tests import goldens
 from tests.dataset_tools import records
 
@@ -25,6 +26,10 @@ def _image(image_format='JPEG', mode='RGB', size=(40, 30)) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
     Image.fromarray(pixels).convert(mode).save(file, image_format)
     return file.getvalue()
+
+
+def _read(path: pathlib.Path) -> CocoFile:
+    return coco_json.parse(path.read_bytes(), str(path))
 
 
 def _entry(**others) -> dict:
@@ -54,14 +59,14 @@ _PREFIXES = ('coco_plain', 'coco_masks', 'coco_keypoints', 'coco_densepose', 'co
 def test_reference_examples(case_name):
     case = goldens.load('tf_examples', case_name)
     folder = goldens.COMPONENTS / 'examples'
-    file = coco_json.read(str(folder / 'instances.json'))
+    file = _read(folder / 'instances.json')
     layout = None
     if 'keypoint_annotations_file' in case.params:
-        keypoints = coco_json.read(str(folder / case.params['keypoint_annotations_file']))
+        keypoints = _read(folder / case.params['keypoint_annotations_file'])
         coco_json.take_over(file, keypoints, coco_points.KEYPOINT_KEYS)
         layout = coco_points.keypoint_layout(keypoints)
     if densepose := case.params.get('densepose_annotations_file'):
-        points = coco_json.read(str(folder / densepose))
+        points = _read(folder / densepose)
         coco_json.take_over(file, points, coco_points.DENSEPOSE_KEYS)
     contents = Contents(
         from_categories(file.categories), case.params['include_masks'], layout, bool(densepose)

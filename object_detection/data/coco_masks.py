@@ -1,0 +1,156 @@
+"""Reads the segmentations of COCO annotations and writes masks as PNG."""
+
+import contextlib
+import io
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from pycocotools import mask as coco_mask
+
+from object_detection.data.unusable import UnusableError
+
+# Of one number; they fill 60 bits.
+_MAX_LETTERS = 12
+_PNG_START = b'\x89PNG\r\n\x1a\n'
+
+
+def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
+    """Returns the lengths of the runs of 0 and 1 in a mask, int64 [n].
+
+    Runs go down the columns; the first is of zeros. Together they are `height` * `width` long.
+
+    Args:
+      segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
+        compressed or not. Polygons of less than three corners enclose nothing and are passed over.
+      height: the image's height in pixels.
+      width: the image's width in pixels.
+
+    Raises:
+      UnusableError: if it is anything else, or does not fit the image.
+    """
+    to_counts = _counts_of_run_lengths if isinstance(segmentation, dict) else _counts_of_polygons
+    with _told_as_unusable():
+        return to_counts(segmentation, height, width)
+
+
+def check(segmentation: Any, height: int, width: int) -> None:
+    """Raises what `run_lengths` would; polygons are not rasterised for that."""
+    to_shape = _counts_of_run_lengths if isinstance(segmentation, dict) else _polygons
+    with _told_as_unusable():
+        to_shape(segmentation, height, width)
+
+
+def decode(segmentation: Any, height: int, width: int) -> np.ndarray:
+    """Returns a segmentation as a mask uint8 [height, width] of 0 and 1; see `run_lengths`."""
+    return fill(run_lengths(segmentation, height, width), height)
+
+
+def fill(counts: np.ndarray, height: int) -> np.ndarray:
+    """Returns run lengths of whole columns, int64 [n], as a mask uint8 [height, W] of 0 and 1."""
+    runs = np.arange(len(counts), dtype=np.uint8) % 2
+    return np.repeat(runs, counts).reshape(-1, height).T
+
+
+def to_png(mask: np.ndarray) -> bytes:
+    """Returns a mask uint8 [H, W] as a PNG file of one channel, values unchanged."""
+    file = io.BytesIO()
+    # Masks are runs of equal pixels: more than twice as fast as the default, and no larger.
+    Image.fromarray(mask).save(file, 'PNG', compress_type=zlib.Z_RLE)
+    return file.getvalue()
+
+
+def to_small_png(counts: np.ndarray, height: int, width: int) -> bytes:
+    """Returns run lengths as a PNG file of one bit a pixel: black, and white for the object.
+
+    Several times as fast as `to_png`, as there is an eighth of the data, and nothing is drawn
+    beside the object's columns.
+    """
+    ends = np.cumsum(counts)
+    # An odd number of runs ends with zeros.
+    first, last = ends[0], ends[(len(ends) // 2) * 2 - 1] if len(ends) > 1 else 0
+    rows = np.zeros((height, 1 + -(-width // 8)), np.uint8)  # Each begins with its filter's number.
+    if last > first:
+        # From a whole byte on to the last column with a pixel of the object.
+        start, end = first // height // 8 * 8, -(-last // height)
+        inside = np.diff(np.clip(ends, start * height, end * height), prepend=start * height)
+        bits = np.packbits(fill(inside, height), axis=1)
+        rows[:, 1 + start // 8 :][:, : bits.shape[1]] = bits
+    header = struct.pack('>IIBBBBB', width, height, 1, 0, 0, 0, 0)
+    data = zlib.compress(rows.tobytes(), 1)
+    chunks = ((b'IHDR', header), (b'IDAT', data), (b'IEND', b''))
+    return _PNG_START + b''.join(_chunk(name, content) for name, content in chunks)
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(content, zlib.crc32(name))
+    return struct.pack('>I', len(content)) + name + content + struct.pack('>I', checksum)
+
+
+@contextlib.contextmanager
+def _told_as_unusable() -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise UnusableError('bad_mask', f'segmentation cannot be read: {error}') from error
+
+
+def _counts_of_run_lengths(segmentation: dict[str, Any], height: int, width: int) -> np.ndarray:
+    size, counts = list(segmentation['size']), segmentation['counts']
+    if size != [height, width]:
+        raise ValueError(f'run lengths are for {size}, the image is {[height, width]}')
+    counts = np.array(counts, np.int64) if isinstance(counts, list) else _decompress(counts)
+    if counts.sum() != height * width or np.any(counts < 0):
+        raise ValueError(f'run lengths do not add up to {height} x {width} pixels')
+    return counts
+
+
+def _counts_of_polygons(segmentation: Any, height: int, width: int) -> np.ndarray:
+    polygons = [polygon.tolist() for polygon in _polygons(segmentation, height, width)]
+    parts = coco_mask.frPyObjects(polygons, height, width)
+    return _decompress(coco_mask.merge(parts)['counts'])
+
+
+def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
+    polygons = [np.asarray(polygon, np.float64) for polygon in segmentation or []]
+    polygons = [polygon for polygon in polygons if polygon.size >= 6]
+    if any(polygon.ndim > 1 for polygon in polygons):
+        raise ValueError('a polygon is no list of numbers')
+    if not polygons:
+        raise ValueError('there is no polygon')
+    limits = np.array([width, height])
+    for polygon in polygons:
+        points = polygon.reshape(-1, 2)
+        # The rasteriser walks along every edge, however far it leads.
+        if not np.all((points >= -limits) & (points <= 2 * limits)):
+            raise ValueError('a polygon reaches farther beyond the image than its size')
+    return polygons
+
+
+def _decompress(counts: str | bytes) -> np.ndarray:
+    """Returns the numbers in COCO's string of run lengths, int64 [n].
+
+    A number takes one or more letters of five bits from 48 on, lowest first; 32 says that more
+    follow, and 16 in the last one that it is negative. From the fourth on, numbers are differences
+    to the last but one. (`rleFrString` of https://github.com/cocodataset/cocoapi does the same, but
+    its Python binding warns under NumPy 2.)
+    """
+    text = counts.encode() if isinstance(counts, str) else counts
+    bits = np.frombuffer(text, np.uint8).astype(np.int64) - 48
+    ends = np.flatnonzero((bits & 32) == 0)
+    if not len(ends):
+        return np.zeros(0, np.int64)
+    bits = bits[: ends[-1] + 1]
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    places = np.arange(len(bits)) - np.repeat(starts, ends - starts + 1)
+    if places.max() >= _MAX_LETTERS:
+        raise ValueError('a run length is far too long')
+    numbers = np.add.reduceat((bits & 31) << (5 * places), starts)
+    is_negative = (bits[ends] & 16) >> 4
+    numbers -= is_negative << (5 * (places[ends] + 1))
+    for parity in (1, 2):
+        numbers[parity::2] = np.cumsum(numbers[parity::2])
+    return numbers
