@@ -5,27 +5,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from faster_coco_eval import COCO, COCOeval_faster
 
 from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.evaluation import coco_metrics
 from object_detection.evaluation import detections as image_detections
 from object_detection.evaluation.coco_annotations import CocoAnnotations
+from object_detection.evaluation.coco_matching import IOU_THRESHOLDS
+from object_detection.evaluation.coco_metrics import UNDEFINED, CocoMetrics
 from object_detection.evaluation.instances import (
     Instances,
     box_areas,
     encode_png,
     mask_areas,
 )
+from object_detection.evaluation.mask_pasting import PasteMethod
 
 _PREFIXES = {'bbox': 'DetectionBoxes', 'segm': 'DetectionMasks'}
-_AGNOSTIC_CATEGORIES = ({'id': 1, 'name': 'object'},)
-_UNDEFINED = -1.0
 
 _LOG = logging.getLogger(__name__)
 
 
 class _Metric(NamedTuple):
-    """A mean over one slice of the engine's table; `iou` None takes all ten thresholds."""
+    """A mean over one slice of precision or recall; `iou` None takes all ten thresholds."""
 
     table: Literal['precision', 'recall']
     iou: float | None = None
@@ -75,6 +76,7 @@ class CocoEvaluator:
       super_categories: name -> names of its categories; adds the plain mean over them, in which,
         as in the reference, a category without annotations counts as -1.
       annotations: ground truth that is compared with in place of that of the batches.
+      paste_method: how detected masks are pasted into their images.
 
     Raises:
       ValueError: if `iou_type` is unknown, an id or a name occurs twice in `categories`, or a super
@@ -90,6 +92,7 @@ class CocoEvaluator:
         all_per_category: bool = False,
         super_categories: Mapping[str, Sequence[str]] | None = None,
         annotations: CocoAnnotations | None = None,
+        paste_method: PasteMethod = PasteMethod.UNCROP,
     ):
         if iou_type not in _PREFIXES:
             raise ValueError(
@@ -102,6 +105,7 @@ class CocoEvaluator:
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
         self._annotations = annotations
+        self._paste_method = paste_method
         self.clear()
 
     def clear(self) -> None:
@@ -144,14 +148,14 @@ class CocoEvaluator:
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of all images so far; -1 where there is nothing to measure."""
-        engine = self._run_engine() if self._images else None
+        values = self._measure() if self._images else None
         prefix = _PREFIXES[self._iou_type]
-        metrics = {f'{prefix}_{name}': _mean(engine, metric) for name, metric in _METRICS.items()}
+        metrics = {f'{prefix}_{name}': _mean(values, metric) for name, metric in _METRICS.items()}
         if self._class_agnostic:
             return metrics
         ordered = sorted(self._categories, key=lambda category: category['id'])
         by_category = {
-            category['name']: {name: _mean(engine, m, k) for name, m in _METRICS.items()}
+            category['name']: {name: _mean(values, m, k) for name, m in _METRICS.items()}
             for k, category in enumerate(ordered)
         }
         if self._per_category:
@@ -179,7 +183,6 @@ class CocoEvaluator:
         results = []
         for image in self._images:
             for entry in _entries(image.detected, image.height, image.width, self._iou_type):
-                del entry['area']
                 results.append({'image_id': self._id_in_results(image)} | entry)
                 if self._annotations is not None and not self._class_agnostic:
                     label = entry['category_id']
@@ -257,7 +260,7 @@ class CocoEvaluator:
         classes = np.ones(len(found.scores), np.int64) if found.classes is None else found.classes
         masks, areas = None, box_areas(found.boxes)
         if self._iou_type == 'segm':
-            masks = image_detections.encode_masks(found)
+            masks = image_detections.encode_masks(found, self._paste_method)
             areas = mask_areas(masks, found.height, found.width)
         instances = Instances(found.boxes, classes, areas, masks, scores=found.scores)
         return self._in_categories(instances, 'detected')
@@ -291,14 +294,21 @@ class CocoEvaluator:
             metrics |= {f'{prefix}_{name} {suffix}': value for name, value in values.items()}
         return metrics
 
-    def _run_engine(self) -> COCOeval_faster:
-        images = self._images + self._missed_images()
-        annotated = COCO(self._dataset(images, [image.annotated for image in images]))
-        detected = COCO(self._dataset(images, [image.detected for image in images]))
-        engine = COCOeval_faster(annotated, detected, iouType=self._iou_type)
-        engine.evaluate()
-        engine.accumulate()
-        return engine
+    def _measure(self) -> CocoMetrics:
+        # In the order of COCO's files, by which pycocotools ranks equal scores.
+        images = sorted(self._images + self._missed_images(), key=self._place)
+        category_ids = [1] if self._class_agnostic else sorted(c['id'] for c in self._categories)
+        return coco_metrics.measure(
+            [image.annotated for image in images],
+            [image.detected for image in images],
+            category_ids,
+            mask_sizes=[image[1:3] for image in images] if self._iou_type == 'segm' else None,
+        )
+
+    def _place(self, image: _Image) -> tuple[bool, Any]:
+        """Sorts images by their ids: numbers, then texts."""
+        image_id = self._id_in_results(image)
+        return isinstance(image_id, str), image_id
 
     def _missed_images(self) -> list[_Image]:
         """The images of the annotation file that were not evaluated, with no detections."""
@@ -314,51 +324,36 @@ class CocoEvaluator:
             for image_id in self._annotations.not_evaluated(self._image_ids)
         ]
 
-    def _dataset(
-        self, evaluated: Sequence[_Image], instances: Sequence[Instances]
-    ) -> dict[str, Any]:
-        """Returns one side in COCO's JSON form; images and annotations are numbered from 1."""
-        images, annotations = [], []
-        for image_id, (image, rows) in enumerate(zip(evaluated, instances, strict=True), 1):
-            images.append({'id': image_id, 'height': image.height, 'width': image.width})
-            for entry in _entries(rows, image.height, image.width, self._iou_type):
-                annotations.append({'id': len(annotations) + 1, 'image_id': image_id} | entry)
-        categories = _AGNOSTIC_CATEGORIES if self._class_agnostic else self._categories
-        return {'images': images, 'annotations': annotations, 'categories': list(categories)}
 
-
-def _mean(engine: COCOeval_faster | None, metric: _Metric, category: int | None = None) -> float:
-    """Averages one slice of the engine's table, of one category (by its rank) or of all."""
-    if engine is None:
-        return _UNDEFINED
-    area = engine.params.areaRngLbl.index(metric.area)
-    maximum = engine.params.maxDets.index(metric.max_detections)
+def _mean(metrics: CocoMetrics | None, metric: _Metric, category: int | None = None) -> float:
+    """Averages one slice of the metrics, of one category (by its rank) or of all."""
+    if metrics is None:
+        return UNDEFINED
     # [thresholds, recalls, K] of precision, [thresholds, K] of recall.
-    values = engine.eval[metric.table][..., area, maximum]
+    if metric.table == 'precision':
+        values = metrics.precision[metric.area]
+    else:
+        values = metrics.recall[metric.area, metric.max_detections]
     if metric.iou is not None:
-        values = values[np.isclose(engine.params.iouThrs, metric.iou)]
+        values = values[np.isclose(IOU_THRESHOLDS, metric.iou)]
     if category is not None:
         values = values[..., category]
-    values = values[values > _UNDEFINED]
-    return float(values.mean()) if values.size else _UNDEFINED
+    values = values[values > UNDEFINED]
+    return float(values.mean()) if values.size else UNDEFINED
 
 
 def _entries(
     instances: Instances, height: int, width: int, iou_type: str
 ) -> Iterator[dict[str, Any]]:
-    """Yields objects in COCO's JSON form, with what `iou_type` needs."""
+    """Yields detections in COCO's JSON form, with what `iou_type` needs."""
     for i, class_id in enumerate(instances.classes.tolist()):
-        entry = {'category_id': class_id, 'area': float(instances.areas[i])}
+        entry = {'category_id': class_id}
         if iou_type == 'segm':
             counts = instances.masks[i].decode('ascii')
             entry['segmentation'] = {'size': [height, width], 'counts': counts}
         else:
             entry['bbox'] = image_detections.box_to_coco(instances.boxes[i])
-        if instances.is_crowd is not None:
-            entry['iscrowd'] = int(instances.is_crowd[i])
-        if instances.scores is not None:
-            entry['score'] = float(instances.scores[i])
-        yield entry
+        yield entry | {'score': float(instances.scores[i])}
 
 
 def _check_categories(

@@ -1,4 +1,4 @@
-"""A detector's batched output as single images: boxes in pixels, pasted masks, COCO results."""
+"""A detector's batched output as single images: boxes in pixels, encoded masks, COCO results."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,8 +7,7 @@ import numpy as np
 from pycocotools import mask as mask_api
 
 from object_detection.core.fields import DetectionFields
-
-MASK_THRESHOLD = 0.5
+from object_detection.evaluation.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 
 
 class ImageDetections(NamedTuple):
@@ -68,49 +67,6 @@ def boxes_to_absolute(boxes_normalized: np.ndarray, height: int, width: int) -> 
     return np.asarray(boxes_normalized, np.float64).reshape(-1, 4) * sizes
 
 
-def paste_mask(
-    mask_probabilities: np.ndarray, box_absolute: np.ndarray, height: int, width: int
-) -> np.ndarray:
-    """Pastes a mask into its image.
-
-    Args:
-      mask_probabilities: float32 [mask height, mask width], relative to the box.
-      box_absolute: float [4], [ymin, xmin, ymax, xmax] in pixels of the image.
-      height, width: of the image.
-
-    Returns:
-      uint8 [height, width]: 1 where the probability is above 0.5.
-    """
-    window, top, left = mask_window(mask_probabilities, box_absolute, height, width)
-    pasted = np.zeros((height, width), np.uint8)
-    pasted[top : top + window.shape[0], left : left + window.shape[1]] = window > MASK_THRESHOLD
-    return pasted
-
-
-def mask_window(
-    mask_probabilities: np.ndarray, box_absolute: np.ndarray, height: int, width: int
-) -> tuple[np.ndarray, int, int]:
-    """Resamples a mask (bilinear) at those pixels of the image that its box covers.
-
-    This inverts the cropping of the mask's training target: the mask's first and last samples lie
-    on the box's edges, and the centres of the image's first and last pixels on the image's.
-
-    Args:
-      mask_probabilities: float32 [mask height, mask width].
-      box_absolute: float [4], in pixels of the image; may reach over its edges.
-      height, width: of the image.
-
-    Returns:
-      float32 [h, w] (h or w is 0 if the box covers no pixel), and the row and the column of the
-      image at which it begins. Outside this window the pasted mask is 0.
-    """
-    ymin, xmin, ymax, xmax = (float(value) for value in box_absolute)
-    mask = np.asarray(mask_probabilities, np.float32)
-    top, rows = _axis_positions(height, ymin / height, ymax / height)
-    left, columns = _axis_positions(width, xmin / width, xmax / width)
-    return _interpolate(_interpolate(mask.T, columns).T, rows), top, left
-
-
 def encode_window(mask: np.ndarray, top: int, left: int, height: int, width: int) -> bytes:
     """Encodes a mask that is zero outside a window, without making it of full size.
 
@@ -133,12 +89,14 @@ def encode_window(mask: np.ndarray, top: int, left: int, height: int, width: int
     return mask_api.frPyObjects(runs, height, width)['counts']
 
 
-def encode_masks(detections: ImageDetections) -> list[bytes]:
+def encode_masks(
+    detections: ImageDetections, method: PasteMethod = PasteMethod.UNCROP
+) -> list[bytes]:
     """Pastes and encodes the masks of one image, one after the other; counts as `encode_window`."""
     counts = []
     size = (detections.height, detections.width)
     for mask, box in zip(detections.masks, detections.boxes, strict=True):
-        window, top, left = mask_window(mask, box, *size)
+        window, top, left = mask_window(mask, box, *size, method)
         counts.append(encode_window(window > MASK_THRESHOLD, top, left, *size))
     return counts
 
@@ -184,32 +142,3 @@ def box_to_coco(box: np.ndarray) -> list[float]:
 
 def _ids(classes: np.ndarray, offset: int) -> np.ndarray:
     return np.asarray(classes).astype(np.int64) + offset
-
-
-def _axis_positions(size: int, low: float, high: float) -> tuple[int, np.ndarray]:
-    """Finds the pixels inside a box along one axis.
-
-    Args:
-      size: pixels of the image along the axis.
-      low, high: the box's edges, normalized.
-
-    Returns:
-      The first pixel inside the box; float64 [pixels inside], where they lie, 0 and 1 on the edges.
-    """
-    if not high > low:
-        return 0, np.zeros(0)
-    centers = np.linspace(0.0, 1.0, size) if size > 1 else np.array([0.5])
-    positions = (centers - low) / (high - low)
-    inside = np.flatnonzero((positions >= 0.0) & (positions <= 1.0))
-    return (int(inside[0]) if inside.size else 0), positions[inside]
-
-
-def _interpolate(samples: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Interpolates the rows of [n, m] at positions [k] from 0 (first row) to 1 (last): [k, m]."""
-    # Gathering rows is as fast as a product with a matrix of weights, and starts no threads.
-    rows = positions * (len(samples) - 1)
-    lower = rows.astype(int)
-    upper = np.minimum(lower + 1, len(samples) - 1)
-    share = (rows - lower).astype(np.float32)[:, np.newaxis]
-    samples = np.ascontiguousarray(samples)
-    return samples[lower] * (1 - share) + samples[upper] * share

@@ -50,7 +50,7 @@ def _golden_image(data, number, params, monkeypatch):
     is_crowd = rows['gt_is_crowd'].astype(bool) & ('groundtruth_is_crowd' in keys)
     encoded = [mask_api.encode(np.asfortranarray(mask))['counts'] for mask in rows['det_masks']]
     # The golden detections have masks of the image's size, which need no pasting.
-    monkeypatch.setattr(tools, 'encode_masks', lambda _: encoded)
+    monkeypatch.setattr(tools, 'encode_masks', lambda *_: encoded)
     batch = {
         'source_id': np.array([f'img{number}'.encode()], object),
         'original_image_spatial_shape': np.array([[height, width]]),
@@ -211,7 +211,7 @@ def test_average_precision_by_hand():
 
 def test_detections_on_images_without_groundtruth_count():
     images = [_simple_image(b'1', [BOX], [OTHER, BOX])]
-    empty = _simple_image(b'2', [], [BOX, OTHER])
+    empty = _simple_image(b'0', [], [BOX, OTHER])
     # Scores .9 (wrong), .5 (right); the empty image adds two wrong ones at .9 and .5.
     assert _evaluate(images)['DetectionBoxes_Precision/mAP'] == pytest.approx(1 / 2)
     metrics = _evaluate([empty, *images])

@@ -10,7 +10,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from object_detection.dataset_tools import category_labels, coco_examples, coco_json
+from object_detection.data import coco_examples, coco_json, coco_labels
 from object_detection.evaluation.coco import CocoEvaluator
 from object_detection.evaluation.coco_annotations import (
     CocoAnnotations,
@@ -240,8 +240,8 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
     path = folder / 'annotations/instances_val.json'
     if not path.exists():
         pytest.skip(f'needs {path}')
-    file = coco_json.read(str(path))
-    labels = category_labels.from_categories(file.categories)
+    file = coco_json.parse(path.read_bytes(), str(path))
+    labels = coco_labels.from_categories(file.categories)
     contents = coco_examples.Contents(labels, masks=True)
     rng, images = np.random.default_rng(0), []
     # Those with crowds and some others.
