@@ -8,6 +8,27 @@ parts alike, whatever they hold; divided by `global_normalizer` it is that of th
 import tensorflow as tf
 
 
+class Apart:
+    """A context in which each replica is for itself: sums are of its own part alone.
+
+    For parts of a batch whose losses are weighted afterwards, and for programs in which replicas
+    cannot wait for each other. Within it no replica waits, so that the threads in which a strategy
+    traces them do not take turns there, and share the number.
+    """
+
+    _depth = 0
+
+    def __enter__(self) -> None:
+        Apart._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        Apart._depth -= 1
+
+    @classmethod
+    def is_on(cls) -> bool:
+        return cls._depth > 0
+
+
 def global_sum(value: tf.Tensor) -> tf.Tensor:
     """Sums a tensor over the replicas; outside of several replicas returns it as it is.
 
@@ -36,5 +57,7 @@ def global_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
 
 def _several_replicas() -> tf.distribute.ReplicaContext | None:
     """The current replica's context; None across replicas, or where there is only one."""
+    if Apart.is_on():
+        return None
     context = tf.distribute.get_replica_context()
     return context if context is not None and context.num_replicas_in_sync > 1 else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from object_detection.core import execution
 from object_detection.core.shapes import dimensions
 
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
@@ -35,10 +36,10 @@ def crop_and_resize(
       features: float [B, H, W, C].
       boxes: float32 [B, P, 4], normalized to the map's image.
       crop_size: height h and width w of a crop.
-      use_matmul: sample by matrix products with interpolation weights, which XLA compiles; else by
-        TensorFlow's kernel. The numbers are the same for float32; products of bfloat16 features
-        round to bfloat16. (The reference's product form fades samples outside of the map out over
-        one pixel; here both take the extrapolation value there.)
+      use_matmul: sample by matrix products with interpolation weights; else by TensorFlow's kernel,
+        or by index where XLA compiles. The numbers are the same for float32; products of bfloat16
+        features round to bfloat16. (The reference's product form fades samples outside of the map
+        out over one pixel; here both take the extrapolation value there.)
       extrapolation_value: value of samples outside of the map.
       box_gradients: whether gradients flow to the boxes too, not to the features alone.
 
@@ -47,6 +48,9 @@ def crop_and_resize(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
+    if not use_matmul and execution.is_compiled():
+        levels = tf.zeros_like(boxes[..., 0], tf.int32)
+        return _crop_by_index([features], boxes, levels, crop_size, extrapolation_value)
     if not use_matmul:
         batch, count = dimensions(boxes, 0, 1)
         crops = _crop_natively(
@@ -120,8 +124,8 @@ def multilevel_crop_and_resize(
       boxes: float32 [B, P, 4], normalized to the image.
       levels: int32 [B, P] in [0, L).
       crop_size: height h and width w of a crop.
-      use_matmul: sample by matrix products over all levels, which XLA compiles; else each box is
-        cropped from its own level alone, by TensorFlow's kernel.
+      use_matmul: sample by matrix products over all levels; else each box is cropped from its own
+        level alone, by TensorFlow's kernel, or by index where XLA compiles.
       box_gradients: whether gradients flow to the boxes too, not to the feature maps alone.
 
     Returns:
@@ -129,6 +133,8 @@ def multilevel_crop_and_resize(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
+    if not use_matmul and execution.is_compiled():
+        return _crop_by_index(feature_maps, boxes, levels, crop_size, 0.0)
     if not use_matmul:
         return _multilevel_natively(feature_maps, boxes, levels, crop_size, box_gradients)
     crops = []
@@ -214,6 +220,38 @@ def add_to_pixels(
         tf.cast(tf.stack([num_pixels, count]), tf.int64),
     )
     return tf.sparse.sparse_dense_matmul(matrix, values)
+
+
+def _crop_by_index(
+    feature_maps: Sequence[tf.Tensor],
+    boxes: tf.Tensor,
+    levels: tf.Tensor,
+    crop_size: tuple[int, int],
+    extrapolation_value: float,
+) -> tf.Tensor:
+    """As `_multilevel_natively`, of operations that XLA makes one loop of."""
+    channels = feature_maps[0].shape[-1]
+    # Float32 at once, so that gradients are added up in it.
+    flat = [tf.reshape(tf.cast(maps, tf.float32), [-1, channels]) for maps in feature_maps]
+    sizes = tf.stack([tf.shape(maps)[1:3] for maps in feature_maps])  # [L, 2]
+    areas = sizes[:, 0] * sizes[:, 1]
+    batch, count = dimensions(boxes, 0, 1)
+    height, width = tf.unstack(tf.gather(sizes, levels)[:, :, tf.newaxis], axis=-1)  # [B, P, 1]
+    first = tf.gather(tf.cumsum(areas, exclusive=True) * batch, levels)
+    first += tf.range(batch)[:, tf.newaxis] * tf.gather(areas, levels)  # [B, P]
+    y, x = _held_coordinates(boxes, height[..., 0], width[..., 0], crop_size)
+    (rows, row_weights), (columns, column_weights) = _neighbours(y, height), _neighbours(x, width)
+    starts = first[..., tf.newaxis, tf.newaxis] + rows * width[..., tf.newaxis]  # [B, P, h, 2]
+    pyramid, crops, inside = tf.concat(flat, axis=0), 0.0, 0.0
+    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        pixels = starts[..., row][..., tf.newaxis] + columns[..., column][:, :, tf.newaxis]
+        weights = row_weights[..., row][..., tf.newaxis] * column_weights[..., column][:, :, None]
+        crops += tf.gather(pyramid, pixels) * weights[..., tf.newaxis]
+        inside += weights
+    if extrapolation_value:
+        crops += tf.round(1.0 - inside)[..., tf.newaxis] * extrapolation_value
+    crops = tf.cast(crops, feature_maps[0].dtype)
+    return tf.reshape(crops, [batch, count, *crop_size, channels])
 
 
 def _multilevel_natively(
@@ -339,17 +377,26 @@ def _interpolation_weights(
     boxes: tf.Tensor, map_size: tf.Tensor, crop_size: tuple[int, int]
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Boxes [B, P, 4], sizes (H, W) and (h, w) -> weights [B, P, h, H] and [B, P, w, W]."""
+    rows, columns = _held_coordinates(boxes, map_size[0], map_size[1], crop_size)
+    return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
+
+
+def _held_coordinates(
+    boxes: tf.Tensor, height: tf.Tensor, width: tf.Tensor, crop_size: tuple[int, int]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where the samples of boxes [B, P, 4] lie, [B, P, h] and [B, P, w].
+
+    Of a box that ends at the border none rounds past it. Sizes of maps are scalars or [B, P].
+    """
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 
     def inside(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> tf.Tensor:
-        """The coordinates; of a box that ends at the border none rounds past it."""
         coordinates = sample_coordinates(low, high, size, length)
-        held = tf.minimum(coordinates, tf.cast(length - 1, tf.float32))
+        last = tf.cast(length - 1, tf.float32)[..., tf.newaxis]
+        held = tf.minimum(coordinates, last)
         return tf.where((high <= 1.0 + _ROUNDING)[..., tf.newaxis], held, coordinates)
 
-    rows = inside(ymin, ymax, crop_size[0], map_size[0])
-    columns = inside(xmin, xmax, crop_size[1], map_size[1])
-    return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
+    return inside(ymin, ymax, crop_size[0], height), inside(xmin, xmax, crop_size[1], width)
 
 
 def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, int]) -> tf.Tensor:

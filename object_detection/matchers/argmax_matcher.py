@@ -1,8 +1,12 @@
 """Matching of columns (anchors) to rows (ground truth) by the largest similarity."""
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.shapes import dimensions
+from object_detection.matchers.best_rows import BestRows, best_rows, best_rows_one_by_one
 from object_detection.matchers.matcher import IGNORED, UNMATCHED
 
 
@@ -82,49 +86,45 @@ class ArgMaxMatcher:
           int32 [B, N]: a row's index, -1 for unmatched, -2 for ignored columns.
         """
         shape = tf.shape(similarity)
-        unmatched = tf.fill([shape[0], shape[2]], IGNORED if self._ignored_below > 0 else UNMATCHED)
         if similarity.shape[1] == 0:
-            return unmatched
+            return self._without_rows(shape[0], shape[2])
+        num_rows = shape[1]
         if similarity.shape[1] is None:
             # There is no arg max without a row. Not a tf.cond: XLA compiles both branches.
-            missing = [[0, 0], [0, tf.maximum(1 - shape[1], 0)]]
+            missing = [[0, 0], [0, tf.maximum(1 - num_rows, 0)]]
             similarity = tf.pad(similarity, [*missing, [0, 0]], constant_values=-np.inf)
             valid_rows = tf.pad(valid_rows, missing)
-        return tf.where(shape[1] > 0, self._match(similarity, valid_rows), unmatched)
+        matches = self._decide(best_rows(similarity, valid_rows, self._force_match))
+        return tf.where(num_rows > 0, matches, self._without_rows(shape[0], shape[2]))
 
-    def _match(self, similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
-        rows = tf.argmax(similarity, axis=1, output_type=tf.int32)  # [B, N]
+    def match_one_by_one(
+        self,
+        similarity_of: Callable[[tf.Tensor], tf.Tensor],
+        num_rows: int | tf.Tensor,
+        valid_rows: tf.Tensor,
+        num_columns: int | tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns the same as `match`, by `best_rows_one_by_one`, whose arguments these are.
+
+        Matches are equal to the bit where similarities are; XLA may round those differently.
+        """
+        best = best_rows_one_by_one(
+            similarity_of, num_rows, valid_rows, num_columns, self._force_match
+        )
+        (batch,) = dimensions(valid_rows, 0)
+        return tf.where(num_rows > 0, self._decide(best), self._without_rows(batch, num_columns))
+
+    def _without_rows(self, num_images: int | tf.Tensor, num_columns: int | tf.Tensor) -> tf.Tensor:
+        return tf.fill([num_images, num_columns], IGNORED if self._ignored_below > 0 else UNMATCHED)
+
+    def _decide(self, best: BestRows) -> tf.Tensor:
+        rows = best.rows
         if self._matched_threshold is not None:
-            best = tf.reduce_max(similarity, axis=1)
-            missed = tf.where(best >= self._unmatched_threshold, self._between, self._below)
+            most = best.similarities
+            missed = tf.where(most >= self._unmatched_threshold, self._between, self._below)
             if self._ignored_below > 0:
-                missed = tf.where(best >= self._ignored_below, missed, IGNORED)
-            rows = tf.where(best >= self._matched_threshold, rows, missed)
-        if self._force_match:
-            forced = _forced_rows(similarity, valid_rows)
-            rows = tf.where(forced >= 0, forced, rows)
+                missed = tf.where(most >= self._ignored_below, missed, IGNORED)
+            rows = tf.where(most >= self._matched_threshold, rows, missed)
+        if best.claims is not None:
+            rows = tf.where(best.claims >= 0, best.claims, rows)
         return rows
-
-
-def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
-    """Returns the first valid row whose largest similarity is in a column, int32 [B, N]; else -1.
-
-    It scatters the M claims of an image rather than compare all M x N pairs.
-    """
-    shape = tf.shape(similarity)
-    num_images, num_rows, num_columns = shape[0], shape[1], shape[2]
-    # There is no arg max without a column.
-    missing = tf.maximum(1 - num_columns, 0)
-    similarity = tf.pad(similarity, [[0, 0], [0, 0], [0, missing]], constant_values=-np.inf)
-    claimed = tf.argmax(similarity, axis=2, output_type=tf.int32)  # [B, M]
-    images = tf.broadcast_to(tf.range(num_images)[:, tf.newaxis], [num_images, num_rows])
-    # Float32 as TensorFlow scatters int32 on the host; row numbers are exact. Rows that are not
-    # valid claim with the number that stands for no row.
-    none = tf.cast(num_rows, tf.float32)
-    claims = tf.where(valid_rows, tf.range(num_rows, dtype=tf.float32), none)
-    first = tf.tensor_scatter_nd_min(
-        tf.fill([num_images, num_columns + missing], none),
-        tf.stack([images, claimed], axis=-1),
-        claims,
-    )[:, :num_columns]
-    return tf.where(first < none, tf.cast(first, tf.int32), UNMATCHED)

@@ -335,12 +335,13 @@ class FasterRcnn(DetectionModel):
         if training:
             limit = self.mask_stage.max_regions or count
             size = min(self.box_stage.params.max_positives, limit, count)
-        rows = positive_rows(targets, proposals.is_valid(), size)
+        pads = self.mask_stage.pad_regions or not training
+        rows = positive_rows(targets, proposals.is_valid(), size, pad=pads)
         features = shared
         if self.mask_stage.cropper is not None:
             boxes = tf.gather(proposals.boxes, rows, batch_dims=1)
             features = self._crop_for_masks(predictions, boxes, training)
-        elif training and size < count:
+        elif training and (size < count or not pads):
             shape = shared.shape[1:]
             features = tf.reshape(shared, [batch, count, *shape])
             features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
@@ -362,13 +363,13 @@ def _absolute_detections(detections: dict[str, tf.Tensor], true_shapes: tf.Tenso
 
 
 def _of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
-    """[B * T, ...] -> [B, T, ...], zero in unused slots."""
+    """[B * T, ...] -> float32 [B, T, ...], zero in unused slots."""
     batch, slots = dimensions(detections['detection_scores'], 0, 1)
     rows = tf.reshape(rows, tf.concat([[batch, slots], tf.shape(rows)[1:]], axis=0))
     counts = detections['num_detections'][:, tf.newaxis]
     is_used = tf.cast(tf.range(slots), tf.float32) < counts
     is_used = tf.reshape(is_used, [batch, slots] + [1] * (len(rows.shape) - 2))
-    return tf.where(is_used, rows, tf.zeros_like(rows))
+    return tf.where(is_used, tf.cast(rows, tf.float32), 0.0)
 
 
 def _proposals(predictions: dict[str, Any]) -> Proposals:

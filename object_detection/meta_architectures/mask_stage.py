@@ -19,6 +19,8 @@ class MaskStage(keras.layers.Layer):
       loss_weight: factor of the loss.
       use_matmul: crop targets by matrix products where XLA compiles.
       max_regions: most positive regions an image whose masks train; None sets no limit.
+      pad_regions: whether training predicts masks of a fixed number of regions; see
+        `positive_rows`.
       binarize_threshold: targets are 1 from it on and 0 below; 0 keeps interpolated targets.
       cropper: makes the crops that masks are predicted from; None takes those of the box stage.
     """
@@ -30,6 +32,7 @@ class MaskStage(keras.layers.Layer):
         loss_weight: float,
         use_matmul: bool,
         max_regions: int | None = None,
+        pad_regions: bool = True,
         binarize_threshold: float = 0.0,
         cropper: RoiAlignCropper | None = None,
         name: str = 'mask_stage',
@@ -38,6 +41,7 @@ class MaskStage(keras.layers.Layer):
         self.head = head
         self.cropper = cropper
         self.max_regions = max_regions
+        self.pad_regions = pad_regions
         self._binarize_threshold = binarize_threshold
         self._loss_weight = loss_weight
         self._use_matmul = use_matmul
@@ -95,20 +99,28 @@ class MaskStage(keras.layers.Layer):
         return tf.gather(logits, tf.reshape(classes, [-1]), axis=1, batch_dims=1)
 
 
-def positive_rows(targets: Targets, is_valid: tf.Tensor, size: int) -> tf.Tensor:
+def positive_rows(
+    targets: Targets, is_valid: tf.Tensor, size: int, *, pad: bool = True
+) -> tf.Tensor:
     """Chooses the rows whose masks train: the first S positives, filled up with other rows.
 
     Args:
       targets: of P regions an image.
       is_valid: bool [B, P].
       size: S.
+      pad: false makes S the most positives of an image, if that is less than `size`, and at least
+        1. XLA needs, and gets, `size` rows.
 
     Returns:
       Row indices int32 [B, S] in ascending order.
     """
     rows = tf.shape(is_valid)[1]
     order = tf.range(rows, dtype=tf.int32)[tf.newaxis]
-    rank = tf.where(is_positive(targets) & is_valid, order - rows, order)
+    is_wanted = is_positive(targets) & is_valid
+    if not pad and not execution.is_compiled():
+        most = tf.reduce_max(tf.math.count_nonzero(is_wanted, axis=1, dtype=tf.int32))
+        size = tf.clip_by_value(most, 1, size)
+    rank = tf.where(is_wanted, order - rows, order)
     return tf.sort(tf.math.top_k(-rank, size, sorted=True).indices, axis=1)
 
 

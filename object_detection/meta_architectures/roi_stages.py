@@ -210,7 +210,8 @@ class BoxStage(keras.layers.Layer):
             target_class = tf.argmax(targets.class_targets, axis=-1)
             # Background (-1 after the shift) selects no row: zeros, of weight zero.
             rows_of_class = tf.one_hot(target_class - 1, self._num_classes)
-            codes = tf.einsum('bpk,bpkd->bpd', rows_of_class, codes)
+            # No product of matrices, which would round the codes to TF32 on GPUs.
+            codes = tf.reduce_sum(rows_of_class[..., tf.newaxis] * codes, axis=2)
         logits = predictions['class_predictions_with_background']
         logits = tf.reshape(logits, [batch, rows, self._num_classes + 1])
         localization = self._localization_loss(

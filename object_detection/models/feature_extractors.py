@@ -283,6 +283,7 @@ FASTER_RCNN: dict[str, _Row] = {
     'faster_rcnn_resnet50_fpn_keras': _resnet_v1_fpn(50),
     'faster_rcnn_resnet101_fpn_keras': _resnet_v1_fpn(101),
     'faster_rcnn_resnet152_fpn_keras': _resnet_v1_fpn(152),
+    'faster_rcnn_resnet200_fpn_keras': _resnet_v1_fpn(200),
     'faster_rcnn_resnet50_keras': _resnet_v1(50),
     'faster_rcnn_resnet101_keras': _resnet_v1(101),
     'faster_rcnn_resnet152_keras': _resnet_v1(152),

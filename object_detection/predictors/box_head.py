@@ -1,5 +1,7 @@
 """The second stage's head: classes and refined boxes of proposals."""
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ class BoxHead(keras.layers.Layer):
       share_box_across_classes: whether there is one box for all classes.
       dropout_rate: share of features to drop in training; 0 means no dropout.
       batch_norm_trainable: False freezes the norms.
+      box_initializer: of the layer of the boxes; None is that of the hyperparameters.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class BoxHead(keras.layers.Layer):
         share_box_across_classes: bool = False,
         dropout_rate: float = 0.0,
         batch_norm_trainable: bool = True,
+        box_initializer: keras.initializers.Initializer | None = None,
         name: str = 'box_head',
     ):
         super().__init__(name=name, dtype='float32')
@@ -38,7 +42,9 @@ class BoxHead(keras.layers.Layer):
         self._code_size = code_size
         self._dropout = keras.layers.Dropout(dropout_rate, name='dropout', dtype='float32')
 
-        def branch(units: int, kind: str) -> tuple[keras.layers.Layer, keras.layers.Layer]:
+        def branch(
+            units: int, kind: str, hyperparams: LayerHyperparams
+        ) -> tuple[keras.layers.Layer, keras.layers.Layer]:
             options = hyperparams.kernel_options()
             dense = keras.layers.Dense(units, name=kind, dtype='float32', **options)
             norm = hyperparams.norm(
@@ -46,8 +52,12 @@ class BoxHead(keras.layers.Layer):
             )
             return dense, norm
 
-        self._box_dense, self._box_norm = branch(self._num_boxes * code_size, 'box_codes')
-        self._class_dense, self._class_norm = branch(num_classes + 1, 'classes')
+        of_boxes = hyperparams
+        if box_initializer is not None:
+            of_boxes = dataclasses.replace(hyperparams, initializer=box_initializer)
+        num_codes = self._num_boxes * code_size
+        self._box_dense, self._box_norm = branch(num_codes, 'box_codes', of_boxes)
+        self._class_dense, self._class_norm = branch(num_classes + 1, 'classes', hyperparams)
 
     def build(self, features_shape):
         channels = features_shape[-1]

@@ -29,8 +29,8 @@ class RpnPredictions(NamedTuple):
 class RpnHead(keras.layers.Layer):
     """Predicts box codes and objectness of anchors (https://arxiv.org/abs/1506.01497, sec. 3.1).
 
-    A convolution that all levels share, norm (if configured) and ReLU6, whatever activation the
-    hyperparameters name; then 1x1 convolutions, each level's own.
+    A convolution that all levels share, norm (if configured) and activation (ReLU6 in the reference
+    implementation, whatever its config says); then 1x1 convolutions, each level's own.
 
     Args:
       anchors_per_location: number of anchors of a cell, one entry a level.
@@ -59,6 +59,7 @@ class RpnHead(keras.layers.Layer):
         self._num_logits = num_logits
         self._conv = hyperparams.conv(depth, kernel_size, dilation_rate=atrous_rate, name='conv')
         self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='conv_bn')
+        self._activation = hyperparams.activation_layer(name='activation')
 
         def heads(size: int, kind: str) -> list[keras.layers.Layer]:
             return [
@@ -87,7 +88,7 @@ class RpnHead(keras.layers.Layer):
     def call(self, features, training=False):
         """Maps a list of [B, H, W, C], one a level, to RpnPredictions."""
         features = [
-            tf.nn.relu6(self._norm(self._conv(level), training=training)) for level in features
+            self._activation(self._norm(self._conv(level), training=training)) for level in features
         ]
         return RpnPredictions(
             _predict(self._box_heads, features, _CODE_SIZE),

@@ -6,7 +6,15 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core import execution, sampling
+from object_detection.core.shapes import dimensions
+from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
+from object_detection.similarities.iou import IouSimilarity
+
+# Up to here, 16 MiB, all pairs of ground truth and anchors are compared at once.
+_MOST_PAIRS = 2**22
+# Columns of the one-hot matrix of a gathering by matrix products.
+_GATHERED_AT_ONCE = 2**14
 
 
 class Targets(NamedTuple):
@@ -78,10 +86,10 @@ class TargetAssigner:
             None = all. For a matcher that takes minus infinity.
         """
         scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
-        similarity = self._similarity.compare(boxes, anchors, scores)  # [B, M, N]
-        if valid_anchors is not None:
-            similarity = tf.where(valid_anchors[..., tf.newaxis, :], similarity, -np.inf)
-        matches = self._matcher.match(similarity, valid_rows=weights > 0)
+        match = self._match
+        if isinstance(self._matcher, ArgMaxMatcher) and _are_many(anchors, boxes):
+            match = self._match_one_by_one
+        matches = match(anchors, boxes, scores, weights, valid_anchors)
         if valid_anchors is not None:
             matches = tf.where(valid_anchors, matches, IGNORED)
         box_weights = self._gather(weights, matches, 0.0)
@@ -93,6 +101,46 @@ class TargetAssigner:
             box_weights=box_weights,
             matches=matches,
         )
+
+    def _match(
+        self,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        scores: tf.Tensor | None,
+        weights: tf.Tensor,
+        valid_anchors: tf.Tensor | None,
+    ) -> tf.Tensor:
+        similarity = self._similarity.compare(boxes, anchors, scores)  # [B, M, N]
+        if valid_anchors is not None:
+            similarity = tf.where(valid_anchors[..., tf.newaxis, :], similarity, -np.inf)
+        return self._matcher.match(similarity, valid_rows=weights > 0)
+
+    def _match_one_by_one(
+        self,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        scores: tf.Tensor | None,
+        weights: tf.Tensor,
+        valid_anchors: tf.Tensor | None,
+    ) -> tf.Tensor:
+        """Returns the same as `_match`, without a tensor of all pairs; gradients end here."""
+        anchors = tf.stop_gradient(anchors)
+        rows = [tf.stop_gradient(boxes)]
+        if scores is not None:
+            rows.append(tf.stop_gradient(scores))
+
+        def similarity_of(row: tf.Tensor) -> tf.Tensor:
+            box, *score = (tf.gather(values, row, axis=1)[:, tf.newaxis] for values in rows)
+            similarity = self._similarity.compare(box, anchors, *score)[:, 0]
+            if valid_anchors is None:
+                return similarity
+            return tf.where(valid_anchors, similarity, -np.inf)
+
+        num_rows = dimensions(boxes, 1)[0]
+        if isinstance(self._similarity, IouSimilarity):
+            num_rows = _without_last_padding(boxes, weights)
+        num_anchors = dimensions(anchors, -2)[0]
+        return self._matcher.match_one_by_one(similarity_of, num_rows, weights > 0, num_anchors)
 
     def _box_targets(
         self,
@@ -134,4 +182,46 @@ def gather_matched(
     )
     default = tf.ensure_shape(default, [rows.shape[0], 1, *rows.shape[2:]])
     indices = tf.maximum(matches, UNMATCHED) + 1
-    return sampling.gather_rows(tf.concat([default, rows], axis=1), indices, use_matmul)
+    rows = tf.concat([default, rows], axis=1)
+    if use_matmul and indices.shape[1] is not None and indices.shape[1] > _GATHERED_AT_ONCE:
+        return _gather_in_chunks(rows, indices)
+    return sampling.gather_rows(rows, indices, use_matmul)
+
+
+def _gather_in_chunks(rows: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """Gathers by matrix products with one-hot matrices of limited size; gradients end here."""
+    count = -(-indices.shape[1] // _GATHERED_AT_ONCE)
+    (batch,) = dimensions(indices, 0)
+    missing = count * _GATHERED_AT_ONCE - indices.shape[1]
+    padded = tf.pad(indices, [[0, 0], [0, missing]])
+    chunks = tf.transpose(tf.reshape(padded, [batch, count, _GATHERED_AT_ONCE]), [1, 0, 2])
+    rows = tf.stop_gradient(rows)
+    gathered = tf.map_fn(
+        lambda chunk: sampling.gather_rows(rows, chunk, use_matmul=True),
+        chunks,
+        fn_output_signature=rows.dtype,
+        parallel_iterations=1,
+    )
+    inner = dimensions(rows, *range(2, rows.shape.rank))
+    gathered = tf.transpose(gathered, [1, 0, *range(2, gathered.shape.rank)])
+    gathered = tf.reshape(gathered, [batch, count * _GATHERED_AT_ONCE, *inner])
+    return gathered[:, : indices.shape[1]]
+
+
+def _are_many(anchors: tf.Tensor, boxes: tf.Tensor) -> bool:
+    """Whether there are, or may be, more pairs than are to be compared at once."""
+    sizes = (boxes.shape[1], anchors.shape[-2])
+    return None in sizes or (boxes.shape[0] or 1) * sizes[0] * sizes[1] > _MOST_PAIRS
+
+
+def _without_last_padding(boxes: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """How many rows decide about matches by IoU, an int32 scalar.
+
+    With padding at the end, its first row stands for all of it: all have no IoU with any anchor,
+    and claim none.
+    """
+    is_padding = (weights <= 0) & tf.reduce_all(tf.equal(boxes, 0.0), axis=-1)  # [B, M]
+    (num_rows,) = dimensions(boxes, 1)
+    numbers = tf.range(1, num_rows + 1)
+    last = tf.reduce_max(tf.where(is_padding, 0, numbers))
+    return tf.minimum(tf.maximum(last, 0) + 1, num_rows)

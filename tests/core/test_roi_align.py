@@ -195,18 +195,28 @@ def test_unknown_dimensions_in_a_function(use_matmul):
     assert [tuple(g.shape) for g in gradients] == [tuple(m.shape) for m in maps]
 
 
-def test_matmul_execution_compiles():
+@EXECUTIONS
+def test_both_executions_compile(use_matmul):
     rng = np.random.default_rng(3)
     maps = random_pyramid(rng)
-    boxes = tf.constant(random_boxes(rng, 2, 5))
+    boxes = tf.constant(random_boxes(rng, 2, 5, low=-0.2))
     levels = tf.constant(rng.integers(0, 3, (2, 5)), tf.int32)
+    upstream = tf.constant(rng.normal(size=(2, 5, 3, 2, 3)), tf.float32)
 
-    @tf.function(jit_compile=True)
-    def crop(*maps):
-        return roi_align.multilevel_crop_and_resize(maps, boxes, levels, (3, 2), use_matmul=True)
+    def crop(boxes, *maps):
+        with tf.GradientTape() as tape:
+            tape.watch([boxes, *maps])
+            crops = roi_align.multilevel_crop_and_resize(
+                maps, boxes, levels, (3, 2), use_matmul=use_matmul, box_gradients=True
+            )
+        one_level = roi_align.crop_and_resize(
+            maps[0], boxes, (3, 1), use_matmul=use_matmul, extrapolation_value=2.5
+        )
+        return [crops, one_level, *tape.gradient(crops, [boxes, *maps], upstream)]
 
-    native = roi_align.multilevel_crop_and_resize(maps, boxes, levels, (3, 2))
-    np.testing.assert_allclose(crop(*maps), native, atol=1e-5)
+    compiled = tf.function(crop, jit_compile=True)(boxes, *maps)
+    for ours, expected in zip(compiled, crop(boxes, *maps), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=2e-5)
 
 
 @EXECUTIONS

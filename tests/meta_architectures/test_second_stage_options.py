@@ -74,6 +74,34 @@ def test_few_regions_train_masks(detector, images, groundtruth):
     }
 
 
+OWN_CROPS = 'mask_roi_align { output_size: 14 sampling_ratio: 1 }'
+
+
+@pytest.mark.parametrize('crops', [OWN_CROPS, pytest.param('', marks=pytest.mark.slow)])
+def test_masks_of_the_positive_proposals_alone_give_the_same_losses(crops, images, groundtruth):
+    options = f"""model {{ faster_rcnn {{
+      max_num_mask_rois: 0 second_stage_fg_iou_threshold: 0.9 {crops}
+    }} }}"""
+    first = tf.range(groundtruth.weights.shape[1]) == 0
+    groundtruth = groundtruth._replace(weights=groundtruth.weights * tf.cast(first, tf.float32))
+    padded = tiny.tiny_detector(OPTIONS, options)
+    alone = tiny.tiny_detector(OPTIONS, options, 'model { faster_rcnn { pad_mask_rois: false } }')
+    for name, variable in alone.named_variables().items():
+        variable.assign(padded.named_variables()[name])
+
+    @tf.function(autograph=False)
+    def run(detector):
+        predictions = detector.predict(
+            detector.normalize(images), shapes(images), True, groundtruth, SEEDS
+        )
+        return predictions['mask_predictions'], detector.loss(predictions, groundtruth, SEEDS)
+
+    (all_masks, wanted), (masks, losses) = run(padded), run(alone)
+    assert 2 <= masks.shape[0] < all_masks.shape[0]
+    for name, loss in losses.items():
+        np.testing.assert_allclose(loss, wanted[name], rtol=1e-4, err_msg=name)
+
+
 def test_losses_of_batches_make_those_of_all_images(detector, images, groundtruth):
     """Weighted by `loss_normalizers`, as evaluation does it."""
     name = 'Loss/BoxClassifierLoss/localization_loss'

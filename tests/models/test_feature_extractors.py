@@ -228,5 +228,5 @@ def test_crops_of_unknown_size():
 
 def test_rows():
     assert {name for name in FASTER_RCNN if '_fpn_' in name} == {
-        f'faster_rcnn_resnet{depth}_fpn_keras' for depth in (18, 34, 50, 101, 152)
+        f'faster_rcnn_resnet{depth}_fpn_keras' for depth in (18, 34, 50, 101, 152, 200)
     }

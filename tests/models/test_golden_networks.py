@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.builders import (
     box_predictor_builder,
     feature_extractor_builder,
-    hyperparams_builder,
+    rpn_builder,
 )
 from object_detection.core import roi_align
 from object_detection.models.feature_extractor import FeatureExtractor
@@ -104,10 +104,7 @@ def _check_proposals(
 
     cells = sum(level.shape[1] * level.shape[2] for level in maps)
     anchors = golden.facts['tensors']['predict/anchors']['shape'][0] // cells
-    hyperparams = hyperparams_builder.build(
-        golden.config.first_stage_box_predictor_conv_hyperparams
-    )
-    head = RpnHead([anchors] * len(maps), hyperparams=hyperparams)
+    head = RpnHead([anchors] * len(maps), hyperparams=rpn_builder.head_hyperparams(golden.config))
     head(maps)
     fill_rpn_head(golden, head)
     predictions = head(maps)

@@ -42,6 +42,16 @@ def test_initializer_and_regularizer_are_used():
     np.testing.assert_allclose(sorted(head.losses), [50.0, 100.0], rtol=1e-5)
 
 
+def test_boxes_may_start_with_values_of_their_own():
+    head = build(
+        hyperparams=LayerHyperparams(initializer=keras.initializers.RandomNormal(5.0, 0.0)),
+        box_initializer=keras.initializers.RandomNormal(1.0, 0.0),
+    )
+    codes, logits = head(tf.ones([1, 1, 1, 2]))
+    np.testing.assert_allclose(codes, np.full([1, 3, 4], 2.0), rtol=1e-5)
+    np.testing.assert_allclose(logits, np.full([1, 4], 10.0), rtol=1e-5)
+
+
 def test_dropout_only_in_training():
     head = build(dropout_rate=0.5)
     features = tf.ones([64, 1, 1, 8])

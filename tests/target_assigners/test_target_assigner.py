@@ -18,6 +18,7 @@ from object_detection.protos import target_assigner_pb2
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
 from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+from object_detection.target_assigners import target_assigner
 from object_detection.target_assigners.target_assigner import TargetAssigner, gather_matched
 from tests import goldens
 
@@ -319,3 +320,89 @@ def test_other_similarities_take_part():
     assigner = _assigner(matched_threshold=-10.0, similarity=NegSqDistSimilarity())
     targets = assigner.assign(ANCHORS, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL)
     np.testing.assert_array_equal(targets.matches[0], [0, 0, 1, 0])
+
+
+def _overlapping_batch():
+    """Ground truth with equal rows, ignored rows, padding between others and at the end."""
+    boxes, labels, weights, _ = _random_batch(7)
+    boxes[0, 1] = boxes[0, 4]  # Equally similar rows.
+    boxes[0, 5], weights[0, 5] = boxes[0, 4], 0  # Ignored, without being padding.
+    boxes[1, 2:], weights[1, 2:] = 0, 0
+    boxes[1, 4], weights[1, 4] = [2, 2, 3, 3], 1  # Overlaps nothing, between rows of padding.
+    return boxes, labels, weights
+
+
+MATCHERS = {
+    'forced': {
+        'matched_threshold': 0.5,
+        'unmatched_threshold': 0.3,
+        'force_match_for_each_row': True,
+    },
+    'not_forced': {'matched_threshold': 0.3},
+    'no_threshold': {'matched_threshold': None, 'force_match_for_each_row': True},
+    'dissimilar_ignored': {'matched_threshold': 0.3, 'ignored_below': 0.1},
+    'distances': {
+        'similarity': NegSqDistSimilarity(),
+        'matched_threshold': -0.05,
+        'force_match_for_each_row': True,
+    },
+}
+
+
+@pytest.mark.parametrize('matcher', MATCHERS)
+@pytest.mark.parametrize('valid', ['all', 'shared', 'batched'])
+def test_row_by_row_gives_identical_targets(monkeypatch, matcher, valid):
+    assigner = _assigner(**MATCHERS[matcher])
+    anchors = np.concatenate([_grid_anchors()] * 2)  # Each column occurs twice.
+    flags = np.arange(len(anchors)) % 3 > 0
+    flags = {'all': None, 'shared': flags, 'batched': np.stack([flags, ~flags])}[valid]
+    arguments = (anchors, *_overlapping_batch(), np.full(5, 3.5), None, flags)
+    whole = assigner.assign(*arguments)
+    assert len(np.unique(whole.matches)) > 3
+    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    for actual, expected in zip(assigner.assign(*arguments), whole, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_thresholded_scores_row_by_row(monkeypatch):
+    boxes, labels, weights = _overlapping_batch()
+    labels = labels * 0.7 + 0.1
+    assigner = _assigner(similarity=ThresholdedIouSimilarity(0.2), matched_threshold=0.5)
+    whole = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
+    assert np.any(whole.matches.numpy() >= 0)
+    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    rows = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
+    np.testing.assert_array_equal(rows.matches, whole.matches)
+
+
+@pytest.mark.parametrize('use_matmul_gather', [False, True])
+def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matmul_gather):
+    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    monkeypatch.setattr(target_assigner, '_GATHERED_AT_ONCE', 10)
+    assigner = _assigner(**MATCHERS['forced'], use_matmul_gather=use_matmul_gather)
+    boxes, labels, weights = (tf.constant(values) for values in _overlapping_batch())
+
+    def assign(boxes, labels, weights):
+        return assigner.assign(_grid_anchors(), boxes, labels, weights, tf.one_hot(0, 5))
+
+    traced = tf.function(assign, jit_compile=True)
+    for actual, expected in zip(
+        traced(boxes, labels, weights), assign(boxes, labels, weights), strict=True
+    ):
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+    program = traced.experimental_get_compiler_ir(boxes, labels, weights)(stage='hlo')
+    # 7 rows and 81 anchors: of all pairs in either order, and of what is gathered from 8 rows.
+    for pairs in ('f32[2,7,81]', 'f32[2,81,7]', 'f32[2,81,8]'):
+        assert pairs not in program
+    assert ('f32[2,10,8]' in program) == use_matmul_gather
+
+
+def test_gradients_row_by_row(monkeypatch):
+    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    anchors = tf.Variable(ANCHORS)
+    with tf.GradientTape() as tape:
+        targets = _assigner(matched_threshold=0.5).assign(
+            anchors, BOXES, LABELS, WEIGHTS, UNMATCHED_LABEL
+        )
+    assert tape.gradient(targets.box_targets, anchors).numpy().any()

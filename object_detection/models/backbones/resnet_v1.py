@@ -34,6 +34,7 @@ _VARIANTS = {
     50: _Variant((3, 4, 6, 3), bottleneck=True),
     101: _Variant((3, 4, 23, 3), bottleneck=True),
     152: _Variant((3, 8, 36, 3), bottleneck=True),
+    200: _Variant((3, 24, 36, 3), bottleneck=True),
 }
 
 
@@ -112,7 +113,7 @@ def trunk(
     """Builds the network from the image up to the last of `levels`.
 
     Args:
-      depth: 18, 34, 50, 101 or 152.
+      depth: 18, 34, 50, 101, 152 or 200.
       levels: ascending, within 2..5: the feature maps to return, of stride 2**level.
       hyperparams: set-up of all layers.
       batch_norm_trainable: False freezes the batch norms.

@@ -38,7 +38,7 @@ def test_stage():
     assert [model.get_layer(f'block8_{i}_add')._scale for i in (1, 9, 10)] == [0.2, 0.2, 1.0]
     norm = model.get_layer('conv_7b_bn')
     assert (norm.momentum, norm.epsilon, norm.scale, norm.center) == (0.9997, 0.001, False, True)
-    assert model(tf.zeros([0, 17, 17, 1088])).shape == (0, 9, 9, 1536)
+    assert model(tf.zeros([1, 17, 17, 1088])).shape == (1, 9, 9, 1536)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

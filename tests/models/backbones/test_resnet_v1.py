@@ -38,6 +38,17 @@ def test_layers(depth, projections):
     assert len(model.losses) == len(convs)
 
 
+def test_the_deepest_one(narrow):
+    hyperparams = resnet_v1.default_hyperparams(0.0)
+    stage = resnet_v1.stage(
+        200, 3, hyperparams=hyperparams, batch_norm_trainable=False, name='box_classifier'
+    )
+    convs = [layer for layer in stage.layers if isinstance(layer, keras.layers.Conv2D)]
+    assert len(convs) == 24 * 3 + 1
+    # Three convolutions a block, the first one and the fully connected layer.
+    assert 3 * sum(resnet_v1._VARIANTS[200].blocks) + 2 == 200
+
+
 @pytest.mark.parametrize(('depth', 'channels'), [(18, [64, 128, 256]), (50, [256, 512, 1024])])
 def test_maps_of_odd_sizes(depth, channels):
     model = build(depth, levels=(2, 3, 4))
