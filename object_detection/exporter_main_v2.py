@@ -14,6 +14,7 @@ from absl import app, flags
 from object_detection.cli.main import is_users_error
 from object_detection.config import quiet_import
 from object_detection.export.input_types import INPUT_TYPES
+from object_detection.training.job_options import PRECISIONS
 
 
 def define_flags() -> None:
@@ -24,6 +25,9 @@ def define_flags() -> None:
     flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
     flags.DEFINE_string('trained_checkpoint_dir', None, 'Checkpoints; the newest is exported.')
     flags.DEFINE_string('output_directory', None, 'Where to write; an earlier export is replaced.')
+    flags.DEFINE_enum(
+        'precision', None, PRECISIONS, 'What it computes in; the config says it if not given.'
+    )
     flags.DEFINE_string('config_override', '', 'A text proto, or a file of one, merged over it.')
     flags.DEFINE_multi_string(
         'set', [], 'A field to change, e.g. model.faster_rcnn.num_classes=3; repeatable.'
@@ -62,12 +66,14 @@ def main(argv: list[str]) -> None:
     quiet_import.import_tensorflow()
     from object_detection.export import exporter
 
-    exporter.export(
+    precision = exporter.export(
         pipeline,
         values.trained_checkpoint_dir,
         values.output_directory,
         input_type=values.input_type,
+        precision=values.precision,
     )
+    print(f'Exported to {values.output_directory} ({values.input_type}, computes in {precision}).')
 
 
 def run() -> None:

@@ -8,6 +8,7 @@ from object_detection.cli import progress
 from object_detection.cli.predict import find_images
 from object_detection.config import quiet_import
 from object_detection.export.input_types import INPUT_TYPES
+from object_detection.training.job_options import PRECISIONS
 
 
 @click.command(name='export')
@@ -21,6 +22,11 @@ from object_detection.export.input_types import INPUT_TYPES
 @click.option(
     '--input_type', type=click.Choice(INPUT_TYPES), default=INPUT_TYPES[0], show_default=True
 )
+@click.option(
+    '--precision',
+    type=click.Choice(PRECISIONS),
+    help='What it computes in; the config says it if not given.',
+)
 @click.option('--config_override', default='', help='Text proto merged into the config.')
 @click.option(
     '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
@@ -32,6 +38,7 @@ def command(
     checkpoint_dir: str,
     output: str,
     input_type: str,
+    precision: str | None,
     config_override: str,
     settings: tuple[str, ...],
     verify: str,
@@ -54,11 +61,17 @@ def command(
 
     # Once: a training that still runs may save another before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
-    exporter.export(pipeline, checkpoint, output, input_type=input_type)
-    click.echo(f'exported to {pathlib.Path(output) / "saved_model"} ({input_type})')
+    computed = exporter.export(
+        pipeline, checkpoint, output, input_type=input_type, precision=precision
+    )
+    click.echo(
+        f'exported to {pathlib.Path(output) / "saved_model"} ({input_type}, computes in {computed})'
+    )
     if images:
         with progress.show('comparing') as report:
-            comparison = exporter.verify(pipeline, checkpoint, output, images, progress=report)
+            comparison = exporter.verify(
+                pipeline, checkpoint, output, images, precision=precision, progress=report
+            )
         click.echo(
             f'{len(images)} images: {comparison.detections} detections in process, '
             f'{comparison.unmatched} without counterpart, largest difference of a box '

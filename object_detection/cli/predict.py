@@ -58,9 +58,10 @@ def command(
             max_boxes=max_boxes,
             progress=report,
         )
+    computed = f', computed in {summary.precision}' if summary.precision else ''
     click.echo(
         f'{summary.images} images, {summary.detections} detections '
-        f'({summary.drawn} drawn, score >= {min_score:g}) in {output}'
+        f'({summary.drawn} drawn, score >= {min_score:g}) in {output}{computed}'
     )
     for problem in summary.problems:
         click.echo(f'left out: {problem}', err=True)

@@ -11,16 +11,17 @@ from object_detection.builders import model_builder
 from object_detection.export import input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos import pipeline_pb2, train_pb2
-from object_detection.training import checkpoints, inference_weights
+from object_detection.protos import pipeline_pb2
+from object_detection.training import checkpoints, inference_weights, precision_exemptions
+from object_detection.training import precision as precisions
 
 _logger = logging.getLogger(__name__)
 
 
 def load_detector(
-    pipeline: pipeline_pb2.TrainEvalPipelineConfig, checkpoint: str
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig, checkpoint: str, precision: str | None = None
 ) -> DetectionModel:
-    """Builds a detector for inference, computing in float32, and restores it.
+    """Builds a detector for inference and restores it.
 
     The weights are their moving averages, where the training kept them.
 
@@ -28,15 +29,19 @@ def load_detector(
       pipeline: the config that the checkpoint was trained with.
       checkpoint: a directory, of which the newest is taken, or the prefix of one; of ours, or of
         the TensorFlow Object Detection API.
+      precision: that it computes in; None takes the config's.
 
     Raises:
       CheckpointError: if there is none, or it is of another model.
     """
     prefix = checkpoints.find(checkpoint)
-    detector = model_builder.build(pipeline.model, is_training=False)
-    detector.build_variables()
-    averages = pipeline.train_config.optimizer.use_moving_average
-    inference_weights.restore(detector, prefix, averages=averages)
+    config = pipeline.train_config
+    chosen = precisions.resolve(config, precision)
+    with precisions.scope(chosen):
+        detector = model_builder.build(pipeline.model, is_training=False)
+        detector.build_variables()
+    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
+    inference_weights.restore(detector, prefix, averages=config.optimizer.use_moving_average)
     return detector
 
 
@@ -46,26 +51,30 @@ def export(
     output_directory: str | os.PathLike,
     *,
     input_type: str = input_types.IMAGE_TENSOR,
-) -> None:
+    precision: str | None = None,
+) -> str:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
-    The export computes in float32, whatever `train_config.precision` says; it is logged where that
-    makes a difference.
+    It computes in the precision of the config, or in `precision`, which `pipeline.config` then
+    says; variables, inputs and outputs are of the same types in each.
 
     Args:
       pipeline: the config that the checkpoint was trained with.
       checkpoint: a directory or a prefix.
       output_directory: created; an earlier export there is replaced.
       input_type: one of `input_types.INPUT_TYPES`.
+      precision: a name that `precision.canonical` knows; None takes the config's.
+
+    Returns:
+      The precision.
     """
     input_types.check(input_type)
-    if pipeline.train_config.precision == train_pb2.TrainConfig.BFLOAT16:
-        _logger.warning(
-            'train_config.precision: BFLOAT16 is for training; the export computes in float32, as '
-            'the variables are.'
-        )
+    resolved = pipeline_pb2.TrainEvalPipelineConfig()
+    resolved.CopyFrom(pipeline)
+    chosen = precisions.write(resolved.train_config, precision)
+    _logger.info('exporting a model that computes in %s', chosen)
     prefix = checkpoints.find(checkpoint)
-    detector = load_detector(pipeline, prefix)
+    detector = load_detector(resolved, prefix, chosen)
     saved_model.export(
         detector,
         output_directory,
@@ -73,8 +82,10 @@ def export(
         save_checkpoint=lambda directory: checkpoints.save_model(
             directory, detector.named_variables(), inference_weights.read_step(prefix)
         ),
-        pipeline_text=text_format.MessageToString(pipeline),
+        pipeline_text=text_format.MessageToString(resolved),
+        precision=chosen,
     )
+    return chosen
 
 
 def verify(
@@ -83,11 +94,16 @@ def verify(
     output_directory: str | os.PathLike,
     image_paths: Sequence[os.PathLike],
     *,
+    precision: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> verification.Comparison:
     """Compares an export's detections with those of the model in process, on image files.
 
-    `progress` is called with the numbers of images done and of all, before each image.
+    In float32 the model in process is as it was trained. In other precisions its batch norms are
+    folded as those of the export are: rounding would otherwise hide any other difference.
+
+    `precision` is that of the export; `progress` is called with the numbers of images done and of
+    all, before each image.
     """
 
     def images() -> Iterator[np.ndarray]:
@@ -95,6 +111,9 @@ def verify(
             progress(index, len(image_paths))
             yield read_image(path)[0]
 
-    return verification.compare(
-        SavedDetector(output_directory), load_detector(pipeline, checkpoint), images()
-    )
+    chosen = precisions.resolve(pipeline.train_config, precision)
+    detector = load_detector(pipeline, checkpoint, chosen)
+    if chosen != precisions.FLOAT32:
+        saved_model.fold_batch_norms(detector)
+    with precisions.scope(chosen):
+        return verification.compare(SavedDetector(output_directory), detector, images())

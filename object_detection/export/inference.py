@@ -1,5 +1,6 @@
 """Runs an exported SavedModel on single images."""
 
+import contextlib
 import os
 import pathlib
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.evaluation.detections import ImageDetections, unbatch
 from object_detection.export.input_types import TF_EXAMPLE
+from object_detection.training import precision as precisions
 
 
 class SavedDetector:
@@ -15,6 +17,9 @@ class SavedDetector:
 
     Args:
       directory: what an exporter wrote, or its `saved_model` folder.
+
+    Attributes:
+      precision: that it computes in; None where the model does not say.
 
     Raises:
       ValueError: if there is no SavedModel with the signature `serving_default`.
@@ -35,9 +40,11 @@ class SavedDetector:
         self._serve = self._model.signatures['serving_default']
         (self._input_name,) = self._serve.structured_input_signature[1]
         self._dtype = self._serve.structured_input_signature[1][self._input_name].dtype
-        # Absent in SavedModels that other tools wrote; a string input is then an encoded image.
-        describe = getattr(self._model, 'input_type', None)
-        self._takes_examples = describe is not None and describe().numpy() == TF_EXAMPLE.encode()
+        # Where it does not say, a string input is an encoded image.
+        self._takes_examples = self._said('input_type') == TF_EXAMPLE
+        self.precision = self._said('precision')
+        if self.precision is not None:
+            precisions.tell_if_in_vain(self.precision)
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.
@@ -47,7 +54,9 @@ class SavedDetector:
           encoded: the image file's bytes, used by models that take encoded images; PNG is made of
             `image` where it is None.
         """
-        outputs = self._serve(**{self._input_name: self._as_input(image, encoded)})
+        # Whether GPUs take TF32 is no part of a graph.
+        with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
+            outputs = self._serve(**{self._input_name: self._as_input(image, encoded)})
         return {key: value.numpy()[0] for key, value in outputs.items()}
 
     def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
@@ -55,6 +64,11 @@ class SavedDetector:
         outputs = {key: value[np.newaxis] for key, value in self.run(image, encoded).items()}
         (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
         return detections
+
+    def _said(self, what: str) -> str | None:
+        """What the model says of itself; SavedModels that other tools wrote say nothing."""
+        describe = getattr(self._model, what, None)
+        return None if describe is None else describe().numpy().decode()
 
     def _as_input(self, image: np.ndarray, encoded: bytes | None) -> tf.Tensor:
         if self._dtype != tf.string:

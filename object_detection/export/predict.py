@@ -24,12 +24,14 @@ class PredictionSummary(NamedTuple):
     Attributes:
       images, detections, drawn: counts.
       problems: one sentence for each file that was left out.
+      precision: that the model computes in; None where it does not say.
     """
 
     images: int
     detections: int
     drawn: int
     problems: list[str]
+    precision: str | None
 
 
 def predict_files(
@@ -104,7 +106,7 @@ def predict_files(
     progress(len(paths), len(paths))
     _write_json(output / 'detections.json', results)
     _write_json(output / 'images.json', images)
-    return PredictionSummary(len(images), len(results), drawn, problems)
+    return PredictionSummary(len(images), len(results), drawn, problems, detector.precision)
 
 
 def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:

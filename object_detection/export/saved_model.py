@@ -24,12 +24,13 @@ class ServedDetector(tf.Module):
     Args:
       detector: built and restored; its batch norms are folded, so it can no longer be trained.
       input_type: one of `input_types.INPUT_TYPES`.
+      precision: that the detector computes in, for readers to know.
 
     Raises:
       ValueError: if `input_type` is not known.
     """
 
-    def __init__(self, detector: DetectionModel, input_type: str):
+    def __init__(self, detector: DetectionModel, input_type: str, precision: str):
         super().__init__(name='served_detector')
         input_types.check(input_type)
         self._detector = detector
@@ -38,10 +39,10 @@ class ServedDetector(tf.Module):
         spec, self._read = _READERS[input_type]
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(self._serve, input_signature=[spec], autograph=False)
-        # Encoded images and tf.Examples are both strings: a client can ask.
-        self.input_type = tf.function(
-            lambda: tf.constant(input_type), input_signature=[], autograph=False
-        )
+        # Encoded images and tf.Examples are both strings, and all precisions have the same
+        # signature: a client can ask.
+        self.input_type = _saying(input_type)
+        self.precision = _saying(precision)
 
     def _serve(self, input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = self._read(self._detector, input_tensor)
@@ -60,6 +61,7 @@ def export(
     input_type: str,
     save_checkpoint: Callable[[str], None],
     pipeline_text: str,
+    precision: str = 'float32',
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
@@ -75,6 +77,7 @@ def export(
       input_type: one of `input_types.INPUT_TYPES`.
       save_checkpoint: writes the unfolded variables as a checkpoint into a directory.
       pipeline_text: the pipeline config as text.
+      precision: that the detector computes in.
 
     Raises:
       ValueError: if `output_directory` holds the checkpoints of a training.
@@ -92,7 +95,7 @@ def export(
         aside.mkdir()
         save_checkpoint(str(draft / 'checkpoint'))
         (draft / 'pipeline.config').write_text(pipeline_text)
-        served = build_served(detector, input_type)
+        served = build_served(detector, input_type, precision)
         tf.saved_model.save(
             served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
         )
@@ -101,17 +104,26 @@ def export(
         _move_all([(source, target) for source, target in old if source.exists()] + new)
 
 
-def build_served(detector: DetectionModel, input_type: str) -> ServedDetector:
+def build_served(detector: DetectionModel, input_type: str, precision: str) -> ServedDetector:
     """Folds the detector's batch norms and wraps it for serving."""
+    served = ServedDetector(detector, input_type, precision)
+    fold_batch_norms(detector)
+    return served
+
+
+def fold_batch_norms(detector: DetectionModel) -> None:
+    """Changes a detector, restored, to what an export of it computes."""
     images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
     true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
 
     def run() -> dict[str, tf.Tensor]:
         return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
 
-    served = ServedDetector(detector, input_type)
     batch_norm_folding.fold(detector.parts().values(), run)
-    return served
+
+
+def _saying(text: str) -> tf.types.experimental.PolymorphicFunction:
+    return tf.function(lambda: tf.constant(text), input_signature=[], autograph=False)
 
 
 def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:

@@ -2,8 +2,12 @@
 
 import logging
 
+import numpy as np
+import tensorflow as tf
+
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
+from object_detection.models.feature_extractor import subtract_means
 
 _logger = logging.getLogger(__name__)
 
@@ -53,3 +57,25 @@ def warn(description: str, theirs: Options, detector: DetectionModel, remark: st
             remark,
             ' '.join(fields),
         )
+
+
+def warn_of_images(description: str, detector: DetectionModel) -> None:
+    """Logs where a detector on a ResNet normalises images otherwise than by ImageNet's means.
+
+    Args:
+      description: of a file whose network does that, as Keras's and the reference's.
+      detector: that gets the weights.
+    """
+    backbone = detector.parts().get('backbone')
+    if backbone is None or options_of(backbone) is None:
+        return
+    ends = tf.constant([0.0, 255.0])[:, tf.newaxis, tf.newaxis, tf.newaxis] * tf.ones([1, 1, 1, 3])
+    # Other digits of the means do not matter.
+    if np.allclose(detector.normalize(ends), subtract_means(ends), atol=1.0):
+        return
+    _logger.warning(
+        '%s is of a network that sees images less the means of ImageNet, which model.faster_rcnn.'
+        'feature_extractor.preprocess changes: leave that field out, or train all stages with '
+        'these weights.',
+        description,
+    )

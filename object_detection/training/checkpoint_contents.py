@@ -30,6 +30,11 @@ OPTIMIZERS = {
     frozenset({'m', 'v'}): 'adam_optimizer',
     frozenset({'rms', 'momentum'}): 'rms_prop_optimizer',
 }
+# What a training may keep beside that -> its name, and the field that asks for it.
+_OPTIONAL = {
+    'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
+    'loss_scale': ('a dynamic loss scale', 'train_config.precision and loss_scale'),
+}
 
 
 def is_weight(name: str) -> bool:
@@ -163,14 +168,15 @@ def listing(names: Iterable[str]) -> str:
 def _describe_optimizers(found: Iterable[str], variables: Iterable[str]) -> str:
     """Says how the optimizer of a checkpoint, by its slots, differs from the config's."""
     before, now = _slots(found), _slots(variables)
-    if before - {'average'} != now - {'average'}:
+    if before - _OPTIONAL.keys() != now - _OPTIONAL.keys():
         return f'was trained with {_optimizer(before)}, and the config now says {_optimizer(now)}'
-    if before != now:
-        kept = {True: 'with', False: 'without'}
-        return (
-            f'was trained {kept["average" in before]} moving averages, and the config is '
-            f'{kept["average" in now]} (train_config.optimizer.use_moving_average)'
-        )
+    kept = {True: 'with', False: 'without'}
+    for slot, (what, field) in _OPTIONAL.items():
+        if (slot in before) != (slot in now):
+            return (
+                f'was trained {kept[slot in before]} {what}, and the config is '
+                f'{kept[slot in now]} ({field})'
+            )
     return (
         'was trained with other variables frozen than the config now says '
         '(train_config.freeze_variables, update_trainable_variables, or layers of the model)'
@@ -186,6 +192,6 @@ def _slots(names: Iterable[str]) -> frozenset[str]:
 
 
 def _optimizer(slots: frozenset[str]) -> str:
-    slots -= {'average'}
+    slots = slots.difference(_OPTIONAL)
     known = OPTIMIZERS.get(slots)
     return known or (f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state')

@@ -2,10 +2,12 @@
 
 import logging
 
-from object_detection.builders import optimizer_builder
+from object_detection.builders import coco_records_builder, optimizer_builder
+from object_detection.config import synthetic_data
 from object_detection.config.errors import ConfigError
 from object_detection.data import record_count
 from object_detection.protos import optimizer_pb2
+from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import schedules
 
@@ -51,12 +53,10 @@ def resolve(config: TrainEvalPipelineConfig) -> None:
 def _count(config: TrainEvalPipelineConfig) -> int:
     """The number of examples in a pass over the training data."""
     reader = config.train_input_reader
-    try:
-        records = record_count.count(reader.tf_record_input_reader.input_path)
-    except ValueError as error:
-        raise ConfigError(
-            f'train_input_reader.tf_record_input_reader.input_path: {error}'
-        ) from error
+    if synthetic_data.is_synthetic(reader):
+        return reader.synthetic_input_reader.num_examples
+    count = _count_coco if reader.HasField('coco_input_reader') else _count_records
+    records = count(reader)
     examples = -(-records // max(1, reader.sample_1_of_n_examples))
     if not examples:
         raise ConfigError(
@@ -64,3 +64,19 @@ def _count(config: TrainEvalPipelineConfig) -> int:
             'in train_input_reader, to know what an epoch is. Received: none.'
         )
     return examples
+
+
+def _count_records(reader: InputReader) -> int:
+    try:
+        return record_count.count(reader.tf_record_input_reader.input_path)
+    except ValueError as error:
+        raise ConfigError(
+            f'train_input_reader.tf_record_input_reader.input_path: {error}'
+        ) from error
+
+
+def _count_coco(reader: InputReader) -> int:
+    try:
+        return sum(map(len, coco_records_builder.build(reader, 'train_input_reader')))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error

@@ -18,6 +18,7 @@ from object_detection.training import (
     checkpoints,
     following,
     inference_weights,
+    precision_exemptions,
     run_record,
     weight_decay,
 )
@@ -68,7 +69,7 @@ def evaluate_checkpoint(
       pipeline_config: with at least one `eval_input_reader`.
       checkpoint: a prefix such as 'model/ckpt-3', or a directory, whose newest is taken.
       output_dir: see `PipelineEvaluation`; None writes nothing.
-      precision: 'float32' or 'bfloat16'; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes the config's.
       record_summaries: whether to write TensorBoard events.
       val_json_file: see `PipelineEvaluation`.
 
@@ -119,7 +120,7 @@ def evaluate_directory(
         archive of a trained model (`checkpoints.is_archive`), which is evaluated once.
       output_dir: see `PipelineEvaluation`; None writes nothing.
       timeout: seconds; 0 evaluates what is there, once.
-      precision: 'float32' or 'bfloat16'; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes the config's.
       record_summaries: whether to write TensorBoard events.
       show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
       val_json_file: see `PipelineEvaluation`.
@@ -169,13 +170,15 @@ def build_detector(
 
     Args:
       pipeline_config: the whole config.
-      precision: 'float32' or 'bfloat16'; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes the config's.
     """
-    chosen = precisions.resolve(pipeline_config.train_config, precision)
+    config = pipeline_config.train_config
+    chosen = precisions.resolve(config, precision)
     with precisions.scope(chosen):
         detector = model_builder.build(pipeline_config.model, is_training=False)
         detector.build_variables()
-    weight_decay.install(detector, pipeline_config.train_config)
+    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
+    weight_decay.install(detector, config)
     return detector
 
 
@@ -204,7 +207,9 @@ class _Job:
         if val_json_file:
             evaluation_rules.check_val_json_file(pipeline_config, val_json_file)
         self._config = pipeline_config.train_config
-        self._detector = build_detector(pipeline_config, precision)
+        self._precision = precisions.resolve(self._config, precision)
+        precisions.tell_if_in_vain(self._precision)
+        self._detector = build_detector(pipeline_config, self._precision)
         self._evaluation = PipelineEvaluation(
             self._detector,
             pipeline_config,
@@ -222,12 +227,12 @@ class _Job:
     ) -> EvaluationResult:
         """Evaluates checkpoints as they come, until the training's last step; the last result."""
         result = EvaluationResult()
-        with contextlib.closing(self._evaluation):
+        with contextlib.closing(self._evaluation), precisions.scope(self._precision):
             for prefix in prefixes:
                 step = None if should_stop() else self._restore(prefix)
                 if step is None:
                     continue
-                _logger.info('evaluating %s (step %d)', prefix, step)
+                _logger.info('evaluating %s (step %d) in %s', prefix, step, self._precision)
                 metrics = self._evaluation.run(step, should_stop, show_progress)
                 if metrics is None:
                     _logger.info('stopped before the evaluation of %s was complete', prefix)

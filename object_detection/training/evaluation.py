@@ -14,11 +14,10 @@ import numpy as np
 from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.config import evaluation_rules, files
 from object_detection.config.evaluation_rules import reader_names
-from object_detection.data import label_map
 from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import damaged_files, history, summaries
+from object_detection.training import damaged_files, executions, history, summaries
 from object_detection.training.best import BestCheckpoint
 from object_detection.training.inference import Batch, evaluate, make_predict
 
@@ -59,13 +58,21 @@ class ReaderEvaluation:
         self._detector = detector
         self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
         self._config = pipeline_config.eval_config
-        self._categories = label_map.load(reader.label_map_path).categories
+        self._categories = evaluator_builder.categories(reader, pipeline_config.model)
         self._dataset = dataset_builder.build_eval(pipeline_config, reader_index)
         self._annotations = annotations
         with_losses = evaluator_builder.has_losses(pipeline_config, reader_index)
         if not with_losses:
             _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
-        self._predict = make_predict(detector, self._dataset.element_spec, with_losses=with_losses)
+        spec = self._dataset.element_spec
+        self._predict = make_predict(
+            detector,
+            spec,
+            with_losses=with_losses,
+            jit_compile=executions.compiles_inference(
+                pipeline_config.train_config, spec, dataset_builder.bucket_sizes(reader)
+            ),
+        )
         self._num_images: int | None = None
         self._directory = None if directory is None else pathlib.Path(directory)
         if self._directory is not None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 
 class UnknownShapeError(ValueError):
@@ -23,8 +24,8 @@ class FlopCount:
       by_operation: operations by the name of the graph's node that does them; those of nested
         functions have the names of the calls before theirs.
       unknown: names of nodes that should count but whose shapes are not static.
-      loops: names of loops with something to count. Their bodies are counted once, as the graph
-        does not tell how often they run.
+      loops: names of loops with something to count whose graph does not tell how often they run.
+        Their bodies are counted once; those of others as often as they run at most.
     """
 
     by_operation: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -39,9 +40,10 @@ class FlopCount:
 def count(graph: tf.Graph) -> FlopCount:
     """Counts `graph`, e.g. `tf.function(f).get_concrete_function(...).graph`, and what it calls.
 
-    Of the branches of a condition the most expensive counts.
+    Of the branches of a condition the most expensive counts. Nodes that nothing depends on do not
+    run, and do not count: gradients of the inputs of the first trained layer, for example.
     """
-    return count_operations(graph.get_operations())
+    return count_operations(_that_run(graph))
 
 
 def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
@@ -60,6 +62,20 @@ def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
     return result
 
 
+def _that_run(graph: tf.Graph) -> list[tf.Operation]:
+    """The nodes that the outputs of a function, or its effects, depend on; of other graphs, all."""
+    if not isinstance(graph, FuncGraph):
+        return graph.get_operations()
+    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    running = set()
+    while waiting:
+        operation = waiting.pop()
+        if operation not in running:
+            running.add(operation)
+            waiting += [tensor.op for tensor in operation.inputs] + operation.control_inputs
+    return [operation for operation in graph.get_operations() if operation in running]
+
+
 def _add_called(result: FlopCount, operation: tf.Operation) -> None:
     """Adds the functions that an operation calls."""
     called = [count(graph) for graph in _called_graphs(operation)]
@@ -67,13 +83,28 @@ def _add_called(result: FlopCount, operation: tf.Operation) -> None:
         return
     if operation.type in _BRANCHING:
         called = [max(called, key=lambda branch: branch.total)]
+    times = 1
     if operation.type in _LOOPS and any(part.by_operation for part in called):
-        result.loops.append(operation.name)
+        times = _iterations(operation)
+        if times is None:
+            result.loops.append(operation.name)
+            times = 1
     for part in called:
         for name, flops in part.by_operation.items():
-            result.by_operation[f'{operation.name}/{name}'] = flops
+            result.by_operation[f'{operation.name}/{name}'] = flops * times
         result.unknown += [f'{operation.name}/{name}' for name in part.unknown]
         result.loops += [f'{operation.name}/{name}' for name in part.loops]
+
+
+def _iterations(loop: tf.Operation) -> int | None:
+    """The limit of a loop of `tf.while_loop`, or of what is made of it; None if it is not known.
+
+    Such a loop, and its gradient's, carries a counter and the limit before its own variables.
+    """
+    if len(loop.inputs) < 2 or loop.inputs[1].dtype != tf.int32:
+        return None
+    limit = tf.get_static_value(loop.inputs[1])
+    return int(limit) if limit is not None and limit.ndim == 0 and limit >= 0 else None
 
 
 def _called_graphs(operation: tf.Operation) -> Iterator[tf.Graph]:

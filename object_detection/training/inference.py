@@ -116,12 +116,23 @@ class _LossMeans:
 
 
 def make_predict(
-    detector: DetectionModel, element_spec: Any, *, with_losses: bool = True
+    detector: DetectionModel,
+    element_spec: Any,
+    *,
+    with_losses: bool = True,
+    jit_compile: bool = False,
 ) -> PredictFunction:
     """Makes the function that turns a batch into detections and, if asked for, losses.
 
     Neither depends on how images are put into batches, once the losses' means are taken by their
     weights: the noise of sampled losses depends on each image's own hash.
+
+    Args:
+      detector: with its variables built.
+      element_spec: of the batches.
+      with_losses: whether to compute losses.
+      jit_compile: whether all is one XLA program for each shape of batches: besides that of the
+        full ones there is that of a last, partial one.
 
     Returns:
       Function from a batch to detections, losses, and the weights of the losses by the same names:
@@ -148,9 +159,22 @@ def make_predict(
         weights |= detector.loss_normalizers(predictions, groundtruth)
         return kept, losses, weights
 
+    if jit_compile:
+        compiled = tf.function(predict, jit_compile=True, autograph=False)
+
+        def run(batch):
+            return compiled({name: batch[name] for name in batch if _is_needed(name)})
+    else:
+        run = predict
     # A signature, because the last batch, or each size of image, would be traced again otherwise;
     # no AutoGraph, as in `TrainStep`.
-    return tf.function(predict, input_signature=[element_spec], autograph=False)
+    return tf.function(run, input_signature=[element_spec], autograph=False)
+
+
+def _is_needed(name: str) -> bool:
+    """Whether `make_predict` reads an entry: the others are texts, or differ in shape."""
+    used = (InputFields.IMAGE, InputFields.TRUE_IMAGE_SHAPE, InputFields.HASH_FROM_SOURCE_ID)
+    return name in used or name.startswith('groundtruth_')
 
 
 def _first_images(dataset: tf.data.Dataset, count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:

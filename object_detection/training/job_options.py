@@ -6,6 +6,11 @@ Names and defaults of the fields are those of the flags; imports nothing that is
 import dataclasses
 from typing import Any
 
+# Other names of two values of `TrainConfig.Precision`.
+PRECISION_ALIASES = {'bfloat16': 'mixed_bfloat16', 'float16': 'mixed_float16'}
+# What --precision takes.
+PRECISIONS = ('float32', 'tf32', 'mixed_bfloat16', 'mixed_float16', *PRECISION_ALIASES)
+
 
 def _option(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
     return dataclasses.field(default=default, metadata={'help': help_text, 'choices': choices})
@@ -30,9 +35,7 @@ class JobOptions:
     val_json_file: str | None = _option(
         None, 'COCO annotations to evaluate against, in place of the ground truth of the records.'
     )
-    precision: str | None = _option(
-        None, 'Type to compute in; overrides the config.', ('float32', 'bfloat16')
-    )
+    precision: str | None = _option(None, 'Type to compute in; overrides the config.', PRECISIONS)
     device: str | None = _option(
         None, "Devices to use: 'cpu', 'gpu', or some as in 'gpu:0,1'; all GPUs if not given."
     )
@@ -40,7 +43,18 @@ class JobOptions:
         True, 'Take GPU memory as it is needed; --nogpu_memory_growth takes all at once.'
     )
     run_eagerly: bool = _option(False, 'Run without graphs: slow, but Python debuggers work.')
+    jit_compile: str | None = _option(
+        None,
+        'Whether XLA compiles steps; overrides the config. auto: on GPUs and TPUs, not on CPUs.',
+        ('auto', 'true', 'false'),
+    )
+    compilation_cache: str | None = _option(
+        None, 'Folder that keeps what XLA has compiled, for the next start.'
+    )
     record_summaries: bool = _option(True, 'Write TensorBoard events.')
+    use_synthetic_data: bool = _option(
+        False, 'Noise in place of all files, made once and repeated: to measure speed.'
+    )
     config_override: str = _option('', 'A text proto, or a file of one, merged over the config.')
     set: tuple[str, ...] = _option(
         (), 'A field to change, e.g. train_config.batch_size=4; repeatable.'
@@ -57,7 +71,9 @@ class TrainOptions(JobOptions):
     max_to_keep: int = _option(7, 'How many checkpoints to keep; 0 keeps all.')
     log_every_n: int = _option(100, 'Steps between two records in the log.')
     summary_every_n: int = _option(0, 'Steps between two TensorBoard records; 0 as --log_every_n.')
-    steps_per_loop: int = _option(1, 'Steps in one call of the compiled function.')
+    steps_per_loop: int = _option(
+        0, 'Steps in one call of the training function; 0: as many as take half a second.'
+    )
     seed: int | None = _option(None, 'Makes a run repeatable; drawn and logged if not given.')
     use_tpu: bool = _option(False, 'Train on TPUs.')
     tpu_name: str | None = _option(None, 'Name or address of the TPU; the local one if not given.')

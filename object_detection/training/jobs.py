@@ -10,10 +10,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from object_detection.config import evaluation_rules, quiet_import, reader, validation
+from object_detection.config import (
+    evaluation_rules,
+    quiet_import,
+    reader,
+    synthetic_data,
+    validation,
+)
 from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import cluster
+from object_detection.training import cluster, compilation_cache
 from object_detection.training.job_options import EvalOptions, JobOptions, TrainOptions
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +34,6 @@ _RANGES = {
             'sample_1_of_n_eval_on_train_examples',
             'eval_samples',
             'log_every_n',
-            'steps_per_loop',
         ),
         (1, _LARGEST_COUNT),
     ),
@@ -38,6 +43,7 @@ _RANGES = {
             'checkpoint_every_n',
             'summary_every_n',
             'max_to_keep',
+            'steps_per_loop',
             'eval_timeout',
         ),
         (0, _LARGEST_COUNT),
@@ -58,7 +64,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
     def prepare() -> None:
         cluster.read(options.num_workers)
         # Before TensorFlow computes anything: devices cannot be chosen afterwards.
-        quiet_import.import_tensorflow()
+        _import_tensorflow(options)
         from object_detection.training import devices, strategies
 
         devices.set_up(options)
@@ -120,7 +126,7 @@ def run_evaluation(
     show_log()
 
     def prepare() -> None:
-        quiet_import.import_tensorflow()
+        _import_tensorflow(options)
         from object_detection.training import devices
 
         devices.set_up(options)
@@ -165,6 +171,12 @@ def read_config(
         path, overrides_text=options.config_override, settings=options.set
     )
     _set_length(pipeline.train_config, options)
+    if options.jit_compile == 'auto':
+        pipeline.train_config.ClearField('jit_compile')
+    elif options.jit_compile is not None:
+        pipeline.train_config.jit_compile = options.jit_compile == 'true'
+    if options.use_synthetic_data:
+        pipeline = _with_synthetic_data(pipeline, options)
     purposes = for_what.split(' and ')
     if 'eval' in purposes:
         pipeline = _set_evaluation(pipeline, options)
@@ -174,6 +186,12 @@ def read_config(
         _check_evaluation_flags(options)
     validation.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumes)
     return pipeline
+
+
+def _import_tensorflow(options: JobOptions) -> None:
+    if options.compilation_cache is not None:
+        compilation_cache.use(options.compilation_cache)
+    quiet_import.import_tensorflow()
 
 
 def _check_ranges(options: JobOptions) -> None:
@@ -198,6 +216,24 @@ def _set_length(config: Any, options: JobOptions) -> None:
             )
         config.num_epochs = options.num_epochs
         config.ClearField('num_steps')
+
+
+def _with_synthetic_data(
+    pipeline: TrainEvalPipelineConfig, options: JobOptions
+) -> TrainEvalPipelineConfig:
+    if options.val_json_file:
+        raise ConfigError(
+            '--val_json_file: expected data that the file annotates. Received: '
+            '--use_synthetic_data.'
+        )
+    started = pipeline.train_config.fine_tune_checkpoint
+    if started:
+        _logger.info(
+            '--use_synthetic_data: train_config.fine_tune_checkpoint (%s) is not read; the weights '
+            'are random and stay so, by learning rates of almost 0',
+            started,
+        )
+    return synthetic_data.without_files(pipeline)
 
 
 def _set_evaluation(

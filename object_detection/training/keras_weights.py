@@ -17,7 +17,7 @@ import numpy as np
 
 from object_detection.config import files
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import inception_resnet_names, resnet_names
+from object_detection.training import backbone_differences, inception_resnet_names, resnet_names
 from object_detection.training.errors import CheckpointError
 from object_detection.training.weight_entry import Entry
 
@@ -101,6 +101,8 @@ class KerasWeights:
                 'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), or of its Inception-ResNet v2 '
                 f'(conv_7b, conv_7b_bn, block35_1_conv, ...). Received: {received}.'
             )
+        if _FIRST in self.shapes:
+            backbone_differences.warn_of_images(self.description, detector)
         convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
         entries = {resnet_names.place(name, names): self._entry(name) for name in convolutional}
         # A bias before a norm is part of the norm's mean.

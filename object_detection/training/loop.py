@@ -11,18 +11,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from object_detection.builders import dataset_builder
 from object_detection.config import (
     evaluation_rules,
     files,
     model_rules,
     schedule_cautions,
+    synthetic_data,
     unsupported,
     validation,
     writer,
 )
 from object_detection.config.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import (
     checkpoint_contents,
@@ -87,7 +88,7 @@ def train(
       intervals: of logging, checkpoints and evaluation; None takes the defaults.
       max_to_keep: how many checkpoints; None keeps all.
       record_summaries: whether to write TensorBoard events.
-      precision: 'float32' or 'bfloat16'; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes the config's.
       seed: of initial weights, data order and sampling noise, set for Python, NumPy and TensorFlow;
         None draws one and logs it, and the order of the data is not reproducible then.
       progress: what is told of the run; None chooses by whether stderr is a terminal.
@@ -106,11 +107,14 @@ def train(
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     config = _resolve(pipeline_config, num_steps, precision, is_tpu=is_tpu)
     directory = files.check_is_local(model_dir, 'model_dir')
+    resumes = os.path.exists(os.path.join(directory, STATE_FILE))
     validation.validate(
         config,
         for_what=['train', 'eval'] if intervals.evaluation else 'train',
-        resumes=os.path.exists(os.path.join(directory, STATE_FILE)),
+        resumes=resumes,
     )
+    if resumes:
+        synthetic_data.check_goes_on(config, os.path.join(directory, CONFIG_FILE_NAME))
     if config.eval_config.HasField('early_stopping') and not intervals.evaluation:
         unsupported.log_once(
             'eval_config.early_stopping has no effect without evaluation during training '
@@ -132,6 +136,7 @@ def train(
         progress=progress,
     )
     with contextlib.ExitStack() as opened:
+        opened.enter_context(precisions.scope(precisions.name_of(config.train_config.precision)))
         opened.enter_context(strategies.lost_workers_named(strategy))
         if run.is_chief:
             disk.check_writable(directory)
@@ -221,7 +226,13 @@ class _Run:
                 iterator = parts.training_data(
                     self.config, self.strategy, seed + start, deterministic=has_seed
                 )
-                train_step = parts.build_step(train_config, detector, iterator.element_spec, seed)
+                train_step = parts.build_step(
+                    train_config,
+                    detector,
+                    iterator.element_spec,
+                    seed,
+                    bucket_sizes=dataset_builder.bucket_sizes(self.config.train_input_reader),
+                )
                 checkpoints = self._checkpoints(train_step)
                 restored = checkpoints.restore_latest()
                 if restored is None:
@@ -337,7 +348,7 @@ class _Run:
         return checkpoint_files.Checkpoints(
             self.directory,
             model=train_step.detector.named_variables(),
-            optimizer=train_step.optimizer.state(),
+            optimizer=train_step.optimizer_state(),
             step=train_step.step,
             max_to_keep=self.max_to_keep,
             keep_every_n_hours=self.config.train_config.keep_checkpoint_every_n_hours,
@@ -374,6 +385,7 @@ class _Run:
             step=step,
             num_steps=train_config.num_steps,
             batch_size=train_config.batch_size,
+            precision=precisions.name_of(train_config.precision),
             replicas=self.strategy.num_replicas_in_sync,
             workers=strategies.num_workers(self.strategy),
         )
@@ -419,9 +431,7 @@ def _resolve(
             'train_config.num_steps: expected the number of steps to train, there or as '
             f'--num_train_steps. Received: {train_config.num_steps}.'
         )
-    chosen = precisions.resolve(train_config, precision, use_tpu=is_tpu)
-    if chosen != precisions.name_of(train_config.precision):
-        train_config.precision = train_pb2.TrainConfig.Precision.Value(chosen.upper())
+    precisions.write(train_config, precision, use_tpu=is_tpu)
     return config
 
 

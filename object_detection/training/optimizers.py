@@ -8,6 +8,7 @@ strategy: `apply_gradients` takes gradients that are already summed over the rep
 import abc
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -76,12 +77,18 @@ class Optimizer(abc.ABC):
         """Returns the moving average of each variable by its name; nothing where none are kept."""
         return {}
 
-    def apply_gradients(self, gradients: Mapping[str, tf.Tensor], step: tf.Tensor) -> None:
+    def apply_gradients(
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        step: tf.Tensor,
+        condition: tf.Tensor | None = None,
+    ) -> None:
         """Updates each variable once.
 
         Args:
           gradients: by variable name, float32, summed over all replicas.
           step: int64 scalar, the number of updates done before.
+          condition: bool scalar, the same on all replicas: False changes nothing. None is True.
 
         Raises:
           ValueError: if the names are not those of `build`.
@@ -97,7 +104,15 @@ class Optimizer(abc.ABC):
         # One product for each factor, not for each variable.
         rates = {factor: rate * factor for factor in {1.0, *self._multipliers.values()}}
         context = tf.distribute.get_replica_context()
-        context.merge_call(self._update_all, args=(dict(gradients), rates, step))
+        context.merge_call(self._update_if, args=(dict(gradients), rates, step, condition))
+
+    def _update_if(self, strategy: tf.distribute.Strategy, *args: Any) -> None:
+        *changes, condition = args
+        if condition is None:
+            self._update_all(strategy, *changes)
+            return
+        (first, *_) = strategy.experimental_local_results(condition)
+        tf.cond(first, lambda: self._update_all(strategy, *changes), lambda: None)
 
     def _update_all(
         self,
@@ -193,10 +208,9 @@ class Lars(Momentum):
         self._trust_coefficient = trust_coefficient
         self._weight_decay = weight_decay
 
-    def apply_gradients(self, gradients, step):
-        super().apply_gradients(
-            {name: self._adapted(name, gradient) for name, gradient in gradients.items()}, step
-        )
+    def apply_gradients(self, gradients, step, condition=None):
+        adapted = {name: self._adapted(name, gradient) for name, gradient in gradients.items()}
+        super().apply_gradients(adapted, step, condition)
 
     def _adapted(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
         # A name that is not known is told by the base class.
@@ -310,9 +324,9 @@ class Averaging(Optimizer):
     def averages(self):
         return super().state()['average']
 
-    def apply_gradients(self, gradients, step):
-        self._optimizer.apply_gradients(gradients, step)
-        super().apply_gradients(gradients, step)
+    def apply_gradients(self, gradients, step, condition=None):
+        self._optimizer.apply_gradients(gradients, step, condition)
+        super().apply_gradients(gradients, step, condition)
 
     def _update(self, variable, gradient, learning_rate, step, *slots):
         updates = tf.cast(step + 1, tf.float32)

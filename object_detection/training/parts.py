@@ -1,17 +1,27 @@
 """The parts of a training that a pipeline config describes, built from it."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder, model_builder, optimizer_builder
+from object_detection.builders import (
+    dataset_builder,
+    loss_scale_builder,
+    model_builder,
+    optimizer_builder,
+)
 from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import (
+    executions,
+    precision_exemptions,
+    variable_selection,
+    weight_decay,
+)
 from object_detection.training import precision as precisions
-from object_detection.training import variable_selection, weight_decay
 from object_detection.training.step import TrainStep, trainable_variables
 
 _logger = logging.getLogger(__name__)
@@ -19,9 +29,13 @@ _logger = logging.getLogger(__name__)
 
 def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     """Builds the detector for training, with its variables, in the precision of the config."""
-    with precisions.scope(precisions.name_of(config.train_config.precision)):
+    precision = precisions.name_of(config.train_config.precision)
+    precisions.tell_if_in_vain(precision)
+    with precisions.scope(precision):
         detector = model_builder.build(config.model, is_training=True)
         detector.build_variables()
+    patterns = config.train_config.precision_exempt_patterns
+    precision_exemptions.apply(detector, patterns, precision)
     weight_decay.install(detector, config.train_config)
     return detector
 
@@ -51,7 +65,12 @@ def training_data(
 
 
 def build_step(
-    config: train_pb2.TrainConfig, detector: DetectionModel, element_spec: object, seed: int
+    config: train_pb2.TrainConfig,
+    detector: DetectionModel,
+    element_spec: object,
+    seed: int,
+    *,
+    bucket_sizes: Sequence[tuple[int, int]] = (),
 ) -> TrainStep:
     """Builds the training step and its optimizer, in the scope of the strategy.
 
@@ -60,9 +79,11 @@ def build_step(
       detector: with its variables.
       element_spec: of the batches.
       seed: of the sampling noise.
+      bucket_sizes: (height, width) of the batches, where the reader has buckets.
 
     Raises:
-      ConfigError: if an expression for names of variables does not fit the detector.
+      ConfigError: if an expression for names of variables does not fit the detector, or the way in
+        which steps are to be executed does not fit it, the data or the devices.
     """
     selection = variable_selection.choose(
         trainable_variables(detector),
@@ -88,6 +109,8 @@ def build_step(
             selection.trained, config.bias_grad_multiplier
         ),
         add_regularization_loss=config.add_regularization_loss,
+        execution=executions.of_training(config, detector, element_spec, bucket_sizes),
+        loss_scale=loss_scale_builder.build(config),
     )
 
 

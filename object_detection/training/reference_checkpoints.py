@@ -5,7 +5,12 @@ from typing import Self
 
 from object_detection.config.fine_tune_rules import CHECKPOINT_TYPES
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import checkpoint_files, reference_names, resnet_names
+from object_detection.training import (
+    backbone_differences,
+    checkpoint_files,
+    reference_names,
+    resnet_names,
+)
 from object_detection.training.checkpoint_contents import listing
 from object_detection.training.checkpoint_files import VALUE_SUFFIX
 from object_detection.training.errors import CheckpointError
@@ -74,6 +79,7 @@ class ReferenceCheckpoint:
         """
         names = detector.named_variables()
         self._check_backbone(names)
+        backbone_differences.warn_of_images(self.description, detector)
         keys = reference_names.match(names, self.shapes)
         return {name: self._entry(key) for name, key in keys.items()}
 

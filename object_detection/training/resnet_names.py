@@ -16,6 +16,7 @@ _DEPTHS = {
     ((3, 4, 6, 3), True): 50,
     ((3, 4, 23, 3), True): 101,
     ((3, 8, 36, 3), True): 152,
+    ((3, 24, 36, 3), True): 200,
 }
 _BLOCK = re.compile(r'/conv(\d)_block(\d+)_(\d)_conv/')
 

@@ -8,12 +8,15 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training.gradients import TOTAL_LOSS, Execution, LossGradients
+from object_detection.training.loss_scale import LossScale
 from object_detection.training.optimizers import Optimizer
 
-TOTAL_LOSS = 'Loss/total_loss'
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
-# Stands among the losses that a step returns: the norm of all gradients before clipping.
+# Stand among the losses that a step returns: the norm of all gradients before clipping, and the
+# factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
+LOSS_SCALE = 'loss_scale'
 
 
 class StepReport(NamedTuple):
@@ -21,7 +24,7 @@ class StepReport(NamedTuple):
 
     Attributes:
       step: int64 scalar, the number of steps done before it.
-      values: the losses and `GRADIENT_NORM`, float32 scalars.
+      values: the losses, `GRADIENT_NORM` and, with a loss scale, `LOSS_SCALE`, float32 scalars.
       source_ids: string [b], of the images that this worker gave to it.
     """
 
@@ -48,6 +51,10 @@ class TrainStep:
       clip_norm: largest global norm of the gradients; 0 does not clip.
       gradient_factors: what the gradients of some variables are multiplied by, by name.
       add_regularization_loss: whether the regularisers' penalties belong to the total loss.
+      execution: how losses and gradients are computed; None takes the plain way.
+      loss_scale: factor of the loss for gradients in float16. With it, a step whose gradients are
+        not finite changes no variable; as long as the factor can still fall, it reports a norm of
+        0. It counts as a step.
 
     Attributes:
       step: int64 variable, the number of steps done.
@@ -65,6 +72,8 @@ class TrainStep:
         clip_norm: float = 0.0,
         gradient_factors: Mapping[str, float] | None = None,
         add_regularization_loss: bool = True,
+        execution: Execution | None = None,
+        loss_scale: LossScale | None = None,
     ):
         self.detector = detector
         self.optimizer = optimizer
@@ -74,6 +83,15 @@ class TrainStep:
         self._seed = seed
         self._clip_norm = clip_norm
         self._gradient_factors = dict(gradient_factors or {})
+        execution = execution or Execution()
+        self._gradients = LossGradients(
+            self.losses,
+            self._normalizers,
+            optimizer.variables,
+            execution,
+            **({} if loss_scale is None else {'scaled': loss_scale.scaled}),
+        )
+        self._loss_scale = loss_scale
         self._add_regularization_loss = add_regularization_loss
         self.strategy = tf.distribute.get_strategy()
         self.report: StepReport | None = None
@@ -82,11 +100,21 @@ class TrainStep:
         self._one = tf.function(self._run_one, input_signature=[element_spec], autograph=False)
         self._many = tf.function(self._run_many)
 
+    @property
+    def num_traces(self) -> int:
+        """How many graphs of losses were built; see `LossGradients`."""
+        return self._gradients.num_traces
+
+    def optimizer_state(self) -> dict[str, dict[str, tf.Variable]]:
+        """Returns what a training that goes on later needs: the optimizer's, and the loss scale."""
+        scale = {} if self._loss_scale is None else self._loss_scale.state()
+        return self.optimizer.state() | ({LOSS_SCALE: scale} if scale else {})
+
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Trains one step on `batch`, keys of `InputFields`.
 
         Returns:
-          The losses and `GRADIENT_NORM`, float32 scalars.
+          The `values` of a `StepReport`.
         """
         with self.strategy.scope():
             self.report = self._one(batch)
@@ -101,9 +129,33 @@ class TrainStep:
         return means
 
     def losses(
-        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
+        self,
+        batch: Mapping[str, tf.Tensor],
+        seeds: tf.Tensor | None,
+        shares: Mapping[str, tf.Tensor] | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Returns every loss and their sum, float32 scalars, under the reference's names."""
+        """Returns every loss and their sum, float32 scalars, under the reference's names.
+
+        Args:
+          batch: keys of `InputFields`.
+          seeds: int32 [B, 2] of the sampling noise, or None.
+          shares: factors of losses, by name.
+        """
+        predictions, groundtruth = self._predict(batch, seeds)
+        losses = self.detector.loss(predictions, groundtruth, seeds=seeds)
+        for name, share in (shares or {}).items():
+            losses[name] *= share
+        penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
+        return with_total(losses, penalties)
+
+    def _normalizers(
+        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        return self.detector.loss_normalizers(*self._predict(batch, seeds))
+
+    def _predict(
+        self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
+    ) -> tuple[dict[str, Any], Groundtruth]:
         groundtruth = Groundtruth.from_batch(batch)
         images = self.detector.normalize(batch[InputFields.IMAGE])
         predictions = self.detector.predict(
@@ -113,8 +165,7 @@ class TrainStep:
             groundtruth=groundtruth,
             seeds=seeds,
         )
-        penalties = self.detector.regularization_losses() if self._add_regularization_loss else []
-        return with_total(self.detector.loss(predictions, groundtruth, seeds=seeds), penalties)
+        return predictions, groundtruth
 
     def _run_one(self, batch: Any) -> StepReport:
         batch = dict(batch)
@@ -154,25 +205,36 @@ class TrainStep:
             tf.shape(batch[InputFields.IMAGE])[0],
             context.replica_id_in_sync_group,
         )
-        with tf.GradientTape() as tape:
-            losses = self.losses(batch, seeds)
-            objective = losses[TOTAL_LOSS] / context.num_replicas_in_sync
-        # A variable that no loss depends on gets zeros: it keeps its value.
-        gradients = tape.gradient(
-            objective,
-            self.optimizer.variables,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
+        losses, gradients = self._gradients(batch, seeds)
         gradients |= {name: gradients[name] * f for name, f in self._gradient_factors.items()}
         names = list(gradients)
         values = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[n] for n in names])
+        if self._loss_scale is not None:
+            values = list(self._loss_scale.unscaled(dict(zip(names, values, strict=True))).values())
         norm = tf.linalg.global_norm(values)
         if self._clip_norm > 0:
             values, _ = tf.clip_by_global_norm(values, self._clip_norm, use_norm=norm)
-        self.optimizer.apply_gradients(dict(zip(names, values, strict=True)), self.step)
-        values = {**losses, GRADIENT_NORM: norm}
+        update = (dict(zip(names, values, strict=True)), self.step)
+        if self._loss_scale is None:
+            self.optimizer.apply_gradients(*update)
+            values = {**losses, GRADIENT_NORM: norm}
+        else:
+            values = {**losses, **self._apply_if_finite(update, norm)}
         means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
         return dict(zip(values, tf.unstack(means), strict=True))
+
+    def _apply_if_finite(
+        self, update: tuple[Any, tf.Tensor], norm: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Does an update whose gradients have the norm, and adapts the loss scale."""
+        scale, is_finite = self._loss_scale, tf.math.is_finite(norm)
+        values = {
+            GRADIENT_NORM: tf.where(is_finite | ~scale.can_fall(), norm, 0.0),
+            LOSS_SCALE: scale.value,
+        }
+        self.optimizer.apply_gradients(*update, is_finite)
+        scale.update(is_finite)
+        return values
 
 
 def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:

@@ -25,6 +25,9 @@ _logger = logging.getLogger(__name__)
 # How often the losses are looked at between two log intervals, in seconds.
 _LOOK_INTERVAL = 1.0
 _MOST_SOURCE_IDS = 16
+# How long a call of several steps lasts.
+_CALL_SECONDS = 0.5
+_FEWEST_STEPS_A_CALL = 4
 # Calls between two questions to all workers whether one has received a signal.
 _CALLS_BETWEEN_QUESTIONS = 10
 
@@ -42,20 +45,20 @@ class Intervals:
       summary: between two records in TensorBoard; 0 is as `log`.
       checkpoint: between two checkpoints; 0 saves only at the end.
       evaluation: between two evaluations, and at the end; 0 never evaluates.
-      call: steps in one call of the compiled function: more is less overhead on a fast
-        accelerator, and a later answer to signals.
+      call: steps in one call of the training function: more is less overhead on a fast
+        accelerator, and a later answer to signals. 0 takes as many as last about half a second.
     """
 
     log: int = 100
     summary: int = 0
     checkpoint: int = 1000
     evaluation: int = 0
-    call: int = 1
+    call: int = 0
 
     def __post_init__(self):
-        if min(self.log, self.call) < 1 or min(self.summary, self.checkpoint, self.evaluation) < 0:
+        if self.log < 1 or min(self.summary, self.checkpoint, self.evaluation, self.call) < 0:
             raise ValueError(
-                'Intervals: log and call must be positive, summary, checkpoint and evaluation at '
+                'Intervals: log must be positive, summary, checkpoint, evaluation and call at '
                 f'least 0. Received: {self}.'
             )
 
@@ -63,9 +66,15 @@ class Intervals:
     def summary_or_log(self) -> int:
         return self.summary or self.log
 
-    def steps_to_next(self, step: int, num_steps: int) -> int:
-        """How many steps can be done in one call: nothing is due before its end."""
-        due = [num_steps - step, self.call]
+    def steps_to_next(self, step: int, num_steps: int, most: int = 1) -> int:
+        """How many steps can be done in one call: nothing is due before its end.
+
+        Args:
+          step: number of steps done.
+          num_steps: where the run ends.
+          most: how many may be, where `call` is 0.
+        """
+        due = [num_steps - step, self.call or most]
         intervals = (self.log, self.summary, self.checkpoint, self.evaluation)
         return min(due + [n - step % n for n in intervals if n])
 
@@ -156,6 +165,7 @@ class Trainer:
         self._stopped_by: int | None = None
         self._calls = 0
         self._has_repeated = False
+        self._steps_a_call = 1
         self._step = int(train_step.step.numpy())
         self._last_look = time.monotonic()
         self._saved_step = self._step if checkpoints.latest else None
@@ -204,7 +214,7 @@ class Trainer:
 
     def _do_steps(self) -> bool:
         """Does the steps until something is due; False if the data ended."""
-        count = self._intervals.steps_to_next(self._step, self._num_steps)
+        count = self._intervals.steps_to_next(self._step, self._num_steps, self._steps_a_call)
         started = time.monotonic()
         try:
             values = self._train_step.repeat(self._iterator, count)
@@ -306,12 +316,26 @@ class Trainer:
         for meter in self._meters():
             meter.add_seconds(waited)
         self._last_look = time.monotonic()
+        self._steps_a_call = self._choose_steps_a_call()
         if not all(map(math.isfinite, means.values())):
             raise DivergenceError(self._describe_divergence())
         self._reports.clear()
         record = self._describe(means, self._meter)
         self._recorder.update(record)
         return record
+
+    def _choose_steps_a_call(self) -> int:
+        """How many steps last as long as a signal may wait for its answer.
+
+        Each call is one entry into Python. Several workers, whose clocks differ, would have to
+        agree on the number: they do one step a call unless told otherwise.
+        """
+        rate = self._meter.steps_per_second()
+        if rate is None or strategies.num_workers(self._strategy) > 1:
+            return self._steps_a_call
+        steps = int(rate * _CALL_SECONDS)
+        # Few steps are not worth the graph of a loop.
+        return steps if steps >= _FEWEST_STEPS_A_CALL else 1
 
     def _describe(self, means: dict[str, float], meter: Meter) -> Record:
         rate = meter.steps_per_second()

@@ -13,12 +13,15 @@ from tests.config import pipelines
 def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_path, monkeypatch):
     used, newest = [], iter(range(1, 9))
     monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-{next(newest)}')
-    monkeypatch.setattr(
-        exporter, 'export', lambda pipeline, checkpoint, output, input_type: used.append(checkpoint)
-    )
 
-    def verify(pipeline, checkpoint, output, images, progress):
-        used.append(checkpoint)
+    def export(pipeline, checkpoint, output, input_type, precision):
+        used.append((checkpoint, precision))
+        return 'mixed_bfloat16'
+
+    monkeypatch.setattr(exporter, 'export', export)
+
+    def verify(pipeline, checkpoint, output, images, precision, progress):
+        used.append((checkpoint, precision))
         return SimpleNamespace(detections=1, unmatched=0, largest_difference=0.0, agrees=True)
 
     monkeypatch.setattr(exporter, 'verify', verify)
@@ -26,9 +29,11 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
     image.write_bytes(b'')
     config = pipelines.write_files(tmp_path)
     arguments = ['--config', config, '--checkpoint_dir', 'run', '--output', tmp_path / 'out']
-    result = CliRunner().invoke(command, [*map(str, arguments), '--verify', str(image)])
+    arguments += ['--verify', image, '--precision', 'bfloat16']
+    result = CliRunner().invoke(command, [*map(str, arguments)])
     assert result.exit_code == 0, result.output
-    assert used == ['run/ckpt-1', 'run/ckpt-1']
+    assert used == [('run/ckpt-1', 'bfloat16')] * 2
+    assert '(image_tensor, computes in mixed_bfloat16)' in result.output
 
 
 def test_the_command_is_known_without_loading_tensorflow():

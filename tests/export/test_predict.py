@@ -16,6 +16,8 @@ from tests import tiny_models as tiny
 class OneObject:
     """In place of an exported model: finds an object of class 7 in every image."""
 
+    precision = 'mixed_bfloat16'
+
     def __init__(self, directory):
         self.directory = directory
 
@@ -135,6 +137,7 @@ def test_predict_writes_pictures_and_coco_results(tmp_path):
     output = tmp_path / 'out'
     summary = predict_files(tmp_path / 'exported', [*files, broken], output, min_score=0.0)
     assert summary.images == 2
+    assert summary.precision == 'float32'
     assert len(summary.problems) == 1
     assert 'broken.jpg' in summary.problems[0]
     results = json.loads((output / 'detections.json').read_text())

@@ -1,6 +1,7 @@
 import logging
 import os
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -210,13 +211,62 @@ def test_a_failed_move_leaves_the_earlier_export(moves, tmp_path, failing):
     assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
 
 
-def test_a_bfloat16_training_is_exported_in_float32_and_that_is_told(trained, tmp_path, caplog):
+@pytest.mark.parametrize(
+    ('text', 'flag', 'expected', 'written'),
+    [
+        ('', None, 'float32', None),
+        ('', 'float32', 'float32', None),
+        ('use_bfloat16: true', None, 'float32', None),
+        ('precision: BFLOAT16', None, 'mixed_bfloat16', 'MIXED_BFLOAT16'),
+        ('precision: MIXED_BFLOAT16', 'float16', 'mixed_float16', 'MIXED_FLOAT16'),
+        ('precision: MIXED_FLOAT16 loss_scale { static: 2 }', 'tf32', 'tf32', 'TF32'),
+    ],
+)
+def test_the_precision_is_the_config_s_or_the_flag_s(
+    text, flag, expected, written, monkeypatch, caplog
+):
+    done = {}
+    monkeypatch.setattr(checkpoints, 'find', lambda path: path)
+    monkeypatch.setattr(exporter, 'load_detector', lambda *arguments: done.update(made=arguments))
+    monkeypatch.setattr(saved_model, 'export', lambda *_, **options: done.update(options))
+    pipeline = tiny.tiny_pipeline(f'train_config {{ {text} }}')
+    given = pipeline.SerializeToString()
     with caplog.at_level(logging.INFO, 'object_detection'):
-        exporter.export(
-            tiny.tiny_pipeline('train_config { precision: BFLOAT16 }'), str(trained), tmp_path
-        )
-    messages = [record.getMessage() for record in caplog.records]
-    assert sum('computes in float32' in message for message in messages) == 1
+        assert exporter.export(pipeline, 'run', 'out', precision=flag) == expected
+    assert f'computes in {expected}' in caplog.text
+    assert pipeline.SerializeToString() == given
+    assert done['precision'] == done['made'][2] == expected
+    found = re.search(r'^  precision: (\w+)$', done['pipeline_text'], re.MULTILINE)
+    assert (found and found[1]) == written
+    assert 'loss_scale' not in done['pipeline_text']
+
+
+@pytest.mark.parametrize(
+    ('name', 'dtype'),
+    [
+        ('mixed_bfloat16', tf.bfloat16),
+        pytest.param('mixed_float16', tf.float16, marks=pytest.mark.slow),
+    ],
+)
+def test_an_export_keeps_its_precision_and_says_so(name, dtype, trained, images, tmp_path):
+    pipeline = tiny.tiny_pipeline()
+    exporter.export(pipeline, str(trained), tmp_path, precision=name)
+    exported = SavedDetector(tmp_path)
+    assert exported.precision == name
+    assert f'precision: {name.upper()}' in (tmp_path / 'pipeline.config').read_text()
+    serve = exported._model.signatures['serving_default']
+    assert {spec.dtype for spec in serve.structured_outputs.values()} == {tf.float32}
+    functions = serve.graph.as_graph_def().library.function
+    nodes = [node for function in functions for node in function.node_def]
+    types = {node.attr['T'].type for node in nodes if node.op == 'Conv2D'}
+    assert types == {dtype.as_datatype_enum}
+    assert {variable.dtype for variable in exported._model._variables} == {tf.float32}
+    paths = [tmp_path / f'{index}.png' for index in range(len(images))]
+    for path, image in zip(paths, images, strict=True):
+        path.write_bytes(tf.io.encode_png(image).numpy())
+    comparison = exporter.verify(pipeline, str(trained), tmp_path, paths, precision=name)
+    assert comparison.detections > 0
+    assert comparison.unmatched == 0
 
 
 def test_unknown_input_type_and_missing_checkpoint_are_told(trained, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.training import schedules, step
+from object_detection.training.loss_scale import DynamicLossScale
 from object_detection.training.moving_averages import swapped
 from object_detection.training.optimizers import Averaging, Momentum
 from tests.training import fakes
@@ -31,7 +32,11 @@ def train(strategy: tf.distribute.Strategy) -> dict:
         trained = step.trainable_variables(detector)
         optimizer.build(trained, multipliers={'box_head/dense/bias': 0.5})
         train_step = step.TrainStep(
-            detector, optimizer, element_spec=batches.element_spec, clip_norm=CLIP_NORM
+            detector,
+            optimizer,
+            element_spec=batches.element_spec,
+            clip_norm=CLIP_NORM,
+            loss_scale=DynamicLossScale(initial=1024.0, growth_steps=2),
         )
         # Both ways of doing steps.
         losses = [train_step(next(batches)), train_step.repeat(batches, NUM_STEPS - 1)]

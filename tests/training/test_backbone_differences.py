@@ -6,6 +6,7 @@ import pytest
 
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.models.feature_extractor import Preprocess, subtract_means
 from object_detection.training import backbone_differences
 from object_detection.training.foreign_names import NAME_BASED, TENSORPACK
 from tests.training import foreign_files
@@ -63,3 +64,27 @@ def test_other_backbones_are_left_to_other_checks(caplog):
         detector = types.SimpleNamespace(parts=lambda parts=parts: parts)
         backbone_differences.warn('the file', NVIDIA, detector)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ('normalize', 'is_told'),
+    [
+        (subtract_means, False),
+        (Preprocess(mean=(123.675, 116.28, 103.53)), False),
+        (Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), scale=1 / 255), True),
+    ],
+)
+def test_images_that_keras_and_the_reference_see(monkeypatch, caplog, normalize, is_told):
+    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', foreign_files.NARROW)
+    backbone = resnet_v1.trunk(
+        18,
+        levels=[2],
+        hyperparams=resnet_v1.default_hyperparams(0.0),
+        batch_norm_trainable=False,
+        name='backbone',
+    )
+    detector = types.SimpleNamespace(parts=lambda: {'backbone': backbone}, normalize=normalize)
+    backbone_differences.warn_of_images('the file', detector)
+    assert bool(caplog.messages) == is_told
+    if is_told:
+        assert caplog.messages[0].startswith('the file is of a network that sees images less')

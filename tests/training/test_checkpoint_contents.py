@@ -38,6 +38,7 @@ def _make(directory, slots, names=('backbone/conv1/kernel', 'head/bias'), model=
         (set(), {'momentum'}, 'with one without state, and'),
         ({'momentum'}, {'momentum', 'average'}, 'without moving averages, and the config is with'),
         ({'momentum', 'average'}, {'momentum'}, 'with moving averages, and the config is without'),
+        ({'momentum'}, {'momentum', 'loss_scale'}, 'without a dynamic loss scale, and the config'),
         ({'m', 'v', 'average'}, {'rms', 'momentum'}, 'with adam_optimizer, and'),
     ],
 )

@@ -1,5 +1,7 @@
 """Epochs in steps."""
 
+import json
+
 import pytest
 from google.protobuf import text_format
 
@@ -39,6 +41,21 @@ def test_a_sample_of_the_records_is_an_epoch_of_its_own(config):
     config.train_input_reader.sample_1_of_n_examples = 3
     epochs.resolve(config)
     assert config.train_config.num_steps == 2  # 2 * 4 / 4
+
+
+def test_images_of_coco_files_are_counted(config, tmp_path):
+    images = [{'id': i, 'file_name': f'{i}.jpg'} for i in range(9)]
+    for name in ('a.json', 'b.json'):
+        (tmp_path / name).write_text(json.dumps({'images': images, 'categories': []}))
+        config.train_input_reader.coco_input_reader.image_dir.append('images')
+        config.train_input_reader.coco_input_reader.annotation_file.append(str(tmp_path / name))
+    config.train_config.num_epochs = 2
+    epochs.resolve(config)
+    assert config.train_config.num_steps == 9  # 2 * 18 / 4
+    config.train_config.num_epochs = 2
+    (tmp_path / 'b.json').write_text('{')
+    with pytest.raises(ConfigError, match=r'annotation_file\[1\]: .*b.json is not a JSON file'):
+        epochs.resolve(config)
 
 
 def test_steps_stay_as_they_are(config):

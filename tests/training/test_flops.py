@@ -17,7 +17,7 @@ def gradients(function):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             output = function(*inputs)
-        return tape.gradient(output, inputs)
+        return output, tape.gradient(output, inputs)
 
     return run
 
@@ -71,10 +71,49 @@ def test_what_is_not_static_is_told():
     assert (result.total, result.unknown) == (0, ['product'])
 
 
-def test_loops_are_told():
+def test_loops_without_a_known_end_are_told():
     def loop(a):
         return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.matmul(x, a)), (0, a))[1]
 
     result = counted(loop, [4, 4])
     assert result.total == 2 * 64
     assert (len(result.loops), result.unknown) == (1, [])
+
+
+def test_loops_count_as_often_as_they_run():
+    """Forward once, and two products for the gradients, of each of three rows."""
+
+    def rows(a, b):
+        return tf.map_fn(lambda row: tf.matmul(row, b), a)
+
+    result = counted(rows, [3, 2, 4], [4, 5])
+    assert (result.total, result.loops) == (3 * 2 * 2 * 4 * 5, [])
+    result = counted(gradients(rows), [3, 2, 4], [4, 5])
+    assert (result.total, result.loops) == (3 * 3 * 2 * 2 * 4 * 5, [])
+
+
+def test_transposed_convolutions_and_their_gradients():
+    def enlarge(image, kernel):
+        return tf.nn.conv2d_transpose(image, kernel, [2, 8, 6, 5], 2)
+
+    # Each of 2 x 4 x 3 pixels of 7 channels makes 2 x 2 pixels of 5.
+    flops_once = 2 * (2 * 4 * 3 * 7) * (2 * 2 * 5)
+    assert counted(enlarge, [2, 4, 3, 7], [2, 2, 5, 7]).total == flops_once
+    assert counted(gradients(enlarge), [2, 4, 3, 7], [2, 2, 5, 7]).total == 3 * flops_once
+
+
+def test_what_xla_compiles_counts():
+    compiled = tf.function(tf.matmul, jit_compile=True)
+    assert counted(lambda a, b: compiled(a, b), [3, 4], [4, 5]).total == 2 * 3 * 4 * 5
+
+
+def test_what_nothing_depends_on_does_not_count():
+    def only_the_kernel(image, kernel):
+        with tf.GradientTape() as tape:
+            tape.watch(kernel)
+            # Watched as well: the gradient of the image is in the graph, but not asked for.
+            tape.watch(image)
+            output = convolve(image * 2.0, kernel)
+        return tape.gradient(output, kernel)
+
+    assert counted(only_the_kernel, [2, 8, 6, 5], [3, 3, 5, 7]).total == 2 * 2 * 12 * 45 * 7

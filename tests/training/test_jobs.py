@@ -49,6 +49,15 @@ def test_overrides(path):
     assert [r.sample_1_of_n_examples for r in pipeline.eval_input_reader] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ('flag', 'told'), [(None, True), ('auto', None), ('true', True), ('false', False)]
+)
+def test_the_flag_of_compilation_goes_before_the_config(path, flag, told):
+    config = _read(path, 'train', set=('train_config.jit_compile=true',), jit_compile=flag)
+    has_said = config.train_config.HasField('jit_compile')
+    assert (config.train_config.jit_compile if has_said else None) is told
+
+
 def test_the_config_s_values_stay(path):
     pipeline = _read(path, 'train')
     assert pipeline.train_config.num_steps == 10
@@ -110,7 +119,7 @@ def test_counts_out_of_range_are_told_by_the_name_of_the_flag(path, flag, count)
     ('flag', 'number', 'lowest'),
     [
         ('log_every_n', 0, 1),
-        ('steps_per_loop', 0, 1),
+        ('steps_per_loop', -1, 0),
         ('summary_every_n', -1, 0),
         ('checkpoint_every_n', -1, 0),
         ('eval_every_n_steps', -1, 0),

@@ -16,12 +16,14 @@ import tensorflow as tf
 from object_detection.config import reader
 from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
-from object_detection.training import checkpoints, history
+from object_detection.training import checkpoints, history, trainer
 from object_detection.training.errors import CheckpointError, DivergenceError
 from object_detection.training.loop import CONFIG_FILE_NAME, train
+from object_detection.training.step import TrainStep
 from object_detection.training.trainer import Intervals
 from tests.training import fakes
 
+_config = fakes.pipeline_config
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOSSES = {
     'Loss/BoxClassifierLoss/localization_loss',
@@ -171,6 +173,46 @@ def test_several_steps_a_call_do_not_change_the_number_of_steps(tmp_path):
     assert [entry['step'] for entry in entries] == [5, 10, 11]
 
 
+def test_fast_steps_are_done_many_in_one_call(tmp_path, monkeypatch):
+    counts = []
+    repeat = TrainStep.repeat
+
+    def counted(self, iterator, count):
+        counts.append(count)
+        return repeat(self, iterator, count)
+
+    monkeypatch.setattr(TrainStep, 'repeat', counted)
+    # Looks, by which the speed is known, come once a second else.
+    monkeypatch.setattr(trainer, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(trainer, '_CALL_SECONDS', 5.0)
+    result = _run(tmp_path, 120, intervals=Intervals(log=50, checkpoint=0))
+    assert result.step == 1 + sum(counts) == 120
+    # No call goes past a record that is due.
+    assert counts[0] == 1
+    assert 4 <= max(counts) <= 50
+    entries = history.read(tmp_path / 'train' / 'history.jsonl')
+    assert [entry['step'] for entry in entries] == [50, 100, 120]
+
+
+def test_slow_steps_are_done_one_by_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainStep, '_run_many', lambda *args: pytest.fail('built in vain'))
+    monkeypatch.setattr(trainer, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(trainer, '_CALL_SECONDS', 1e-6)
+    assert _run(tmp_path, 9).step == 9
+
+
+def test_parts_of_a_batch_train_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        'object_detection.builders.dataset_builder.build_train',
+        lambda *args, **options: fakes.dataset(6, 1).unbatch().batch(2, drop_remainder=True),
+    )
+    whole = _run(tmp_path / 'whole', 3).losses
+    monkeypatch.setattr(
+        fakes, 'pipeline_config', lambda: _config(gradient_accumulation_steps=2, jit_compile=True)
+    )
+    assert _run(tmp_path / 'parts', 3).losses == pytest.approx(whole, rel=1e-5)
+
+
 @pytest.mark.parametrize('call', [1, 4])
 def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
     fakes.patch_builders(monkeypatch.setattr, repeat=False)
@@ -305,10 +347,10 @@ def test_without_summaries_no_events_are_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'values', [{'log': 0}, {'call': 0}, {'checkpoint': -1}, {'evaluation': -1}]
+    'values', [{'log': 0}, {'call': -1}, {'checkpoint': -1}, {'evaluation': -1}]
 )
 def test_intervals_must_make_sense(values):
-    with pytest.raises(ValueError, match='Intervals: log and call must be positive'):
+    with pytest.raises(ValueError, match='Intervals: log must be positive'):
         Intervals(**values)
 
 

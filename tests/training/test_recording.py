@@ -1,18 +1,16 @@
-"""What a run tells: the progress line, the history file, TensorBoard pictures, the precision."""
+"""What a run tells: the progress line, the history file, TensorBoard pictures."""
 
 import io
 import json
 import logging
 
-import keras
 import numpy as np
 import pytest
 import rich.console
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
-from object_detection.protos import train_pb2
-from object_detection.training import history, precision, progress, recorder, summaries
+from object_detection.training import history, progress, recorder, summaries
 from tests.training import fakes
 
 RECORD = progress.Record(
@@ -155,39 +153,6 @@ def test_detection_pictures_stand_beside_the_ground_truth():
     assert len(pictures) == 2
     assert all(picture.shape[1] > 480 for picture in pictures)
     assert len(summaries.detection_pictures(batch, detections, limit=1)) == 1
-
-
-@pytest.mark.parametrize(
-    ('text', 'flag', 'use_tpu', 'expected'),
-    [
-        ({}, None, False, 'float32'),
-        ({'precision': 1}, None, False, 'bfloat16'),
-        ({'precision': 1}, 'float32', False, 'float32'),
-        ({'use_bfloat16': True}, None, True, 'bfloat16'),
-        ({'use_bfloat16': True}, None, False, 'float32'),
-        ({'use_bfloat16': True}, 'float32', True, 'float32'),
-    ],
-)
-def test_precision(text, flag, use_tpu, expected, caplog):
-    with caplog.at_level(logging.INFO):
-        found = precision.resolve(train_pb2.TrainConfig(**text), flag, use_tpu=use_tpu)
-    assert found == expected
-    ignored = 'use_bfloat16' in text and not use_tpu
-    assert ('use_bfloat16 acts only on TPUs' in caplog.text) == ignored
-
-
-def test_unknown_precision_is_told():
-    with pytest.raises(ValueError, match=r'expected one of bfloat16, float32\. Received: float16'):
-        precision.resolve(train_pb2.TrainConfig(), 'float16')
-
-
-def test_layers_made_in_the_scope_compute_in_the_precision():
-    before = keras.config.dtype_policy().name
-    with precision.scope('bfloat16'):
-        layer = keras.layers.Dense(2)
-    assert keras.config.dtype_policy().name == before
-    assert layer(tf.ones([1, 3])).dtype == tf.bfloat16
-    assert layer.kernel.dtype == 'float32'
 
 
 def test_an_entry_after_a_cut_off_line_stands_on_its_own(tmp_path, caplog):

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.training import schedules, step
-from object_detection.training.optimizers import Momentum
+from object_detection.training.loss_scale import DynamicLossScale, LossScale
+from object_detection.training.optimizers import Averaging, Momentum
 from tests.training import fakes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -123,6 +124,69 @@ def test_a_variable_that_no_loss_needs_keeps_its_value():
     train_step(next(iter(data)))
     np.testing.assert_array_equal(detector.head.kernel.numpy(), before)
     assert np.any(detector.head.bias.numpy() != 0)
+
+
+class HalfDetector(fakes.FakeDetector):
+    """Its gradients pass through float16, of which large ones are infinite."""
+
+    def predict(self, *args, **options):
+        boxes = super().predict(*args, **options)['boxes']
+        return {'boxes': tf.cast(tf.cast(boxes, tf.float16), tf.float32)}
+
+
+def _make_scaled(data, scale):
+    detector = HalfDetector()
+    detector.build_variables()
+    detector.head.kernel.assign(tf.ones_like(detector.head.kernel))
+    optimizer = Averaging(Momentum(schedules.constant(0.1), momentum=0.9), decay=0.5)
+    return step.TrainStep(detector, optimizer, element_spec=data.element_spec, loss_scale=scale)
+
+
+def test_a_loss_scale_changes_no_finite_step():
+    data = fakes.dataset(4, 4, repeat=True)
+    plain, scaled = _make_scaled(data, None), _make_scaled(data, DynamicLossScale(8.0, 2))
+    first, second = iter(data), iter(data)
+    for expected_scale in (8.0, 8.0, 16.0):
+        expected, values = plain(next(first)), scaled(next(second))
+        assert float(values.pop(step.LOSS_SCALE)) == expected_scale
+        for name, value in values.items():
+            assert float(value) == pytest.approx(float(expected[name]), rel=1e-3), name
+    np.testing.assert_allclose(
+        scaled.detector.head.kernel.numpy(), plain.detector.head.kernel.numpy(), rtol=1e-4
+    )
+    state = scaled.optimizer_state()
+    assert float(state['loss_scale']['scale']) == 16.0
+    assert set(plain.optimizer_state()) == set(state) - {'loss_scale'}
+
+
+def test_gradients_that_are_not_finite_change_nothing_but_the_scale():
+    data = fakes.dataset(4, 4, repeat=True)
+    train_step = _make_scaled(data, DynamicLossScale(2.0**20))
+    optimizer = train_step.optimizer
+    variables = [*optimizer.variables.values(), *optimizer.averages().values()]
+    before = [variable.numpy() for variable in variables]
+    batches = iter(data)
+    values = train_step(next(batches))
+    assert float(values[step.LOSS_SCALE]) == 2.0**20
+    assert float(values[step.GRADIENT_NORM]) == 0.0
+    assert train_step.report.is_finite()
+    for variable, value in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert int(train_step.step) == 1
+    for _ in range(10):
+        values = train_step(next(batches))
+    assert float(values[step.LOSS_SCALE]) < 2.0**17
+    assert float(values[step.GRADIENT_NORM]) > 0.0
+    assert np.any(variables[0].numpy() != before[0])
+
+
+def test_a_scale_that_cannot_fall_reports_what_is_not_finite():
+    data = fakes.dataset(4, 4)
+    train_step = _make_scaled(data, LossScale(2.0**20))
+    before = train_step.detector.head.kernel.numpy()
+    train_step(next(iter(data)))
+    assert not train_step.report.is_finite()
+    np.testing.assert_array_equal(train_step.detector.head.kernel.numpy(), before)
 
 
 def test_seeds_depend_on_the_index_in_the_global_batch_alone():

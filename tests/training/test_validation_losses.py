@@ -57,3 +57,27 @@ def test_losses_do_not_depend_on_the_batch_size(tmp_path):
     pipeline.eval_input_reader[0].label_map_path = str(labels)
     names = evaluator_builder.metric_names(pipeline, 0)
     assert {name for name in names if name.startswith('Loss/')} == one.keys()
+
+
+@pytest.mark.slow
+def test_compiled_evaluation_is_the_same():
+    # Of images of any size, and with a last batch of fewer; texts and what is for evaluators alone
+    # stay outside.
+    detector = tiny_models.tiny_detector(is_training=False)
+    tiny_models.shrink_last_layers(detector)
+    examples = _examples(detector) | {
+        InputFields.SOURCE_ID: np.array(['a'] * NUM_IMAGES),
+        'evaluation_boxes': np.zeros([NUM_IMAGES, 7, 4], np.float32),
+    }
+    batches = tf.data.Dataset.from_tensor_slices(examples).batch(3)
+    spec = dict(batches.element_spec)
+    spec[InputFields.IMAGE] = tf.TensorSpec([None, None, None, 3])
+    plain, compiled = (
+        inference.make_predict(detector, spec, jit_compile=jit_compile)
+        for jit_compile in (False, True)
+    )
+    for batch in batches:
+        for ours, expected in zip(compiled(batch), plain(batch), strict=True):
+            assert ours.keys() == expected.keys()
+            for name, values in expected.items():
+                np.testing.assert_allclose(ours[name], values, rtol=1e-4, atol=1e-4, err_msg=name)

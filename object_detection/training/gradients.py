@@ -1,0 +1,252 @@
+"""The losses and gradients of one replica's batch: at once or in parts, interpreted or compiled."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core import replicas
+from object_detection.core.fields import InputFields
+
+Tensors = dict[str, tf.Tensor]
+# (batch, seeds int32 [B, 2], name of a loss -> its factor) -> losses and their sum, scalars.
+LossFunction = Callable[[Tensors, tf.Tensor, Tensors], Tensors]
+# (batch, seeds) -> what losses of the batch are means over, see `DetectionModel.loss_normalizers`.
+NormalizerFunction = Callable[[Tensors, tf.Tensor], Tensors]
+# Gradients are of the loss of this name.
+TOTAL_LOSS = 'Loss/total_loss'
+# Axis of the image's height in each entry that is as large as the image.
+_SIZED = {InputFields.IMAGE: 1, InputFields.GROUNDTRUTH_INSTANCE_MASKS: 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How a step is computed. The numbers are the same, to rounding.
+
+    Attributes:
+      jit_compile: losses and gradients are one XLA program for each size of images.
+      accumulation_steps: parts that a replica's batch is cut into, one after the other, whose
+        gradients are added up.
+      bucket_sizes: (height, width) of all batches, for each of which there is a program of static
+        shapes. Empty: one program, of the shapes that the data have.
+    """
+
+    jit_compile: bool = False
+    accumulation_steps: int = 1
+    bucket_sizes: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self):
+        if self.accumulation_steps < 1:
+            raise ValueError(
+                'gradient_accumulation_steps: expected 1 or more. '
+                f'Received: {self.accumulation_steps}.'
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the computation is part of the step's own graph."""
+        return self == Execution()
+
+
+class LossGradients:
+    """Computes losses and gradients in the current replica.
+
+    Losses that are divided by a number of the whole batch (of the positive regions, say) need it
+    before their gradients. Where it cannot be asked for midway, because other parts of the batch
+    come later or a program is compiled, a first pass counts, without gradients: as far as to the
+    samples of the proposals.
+
+    Args:
+      losses: computes them.
+      normalizers: the numbers that losses are divided by.
+      variables: by name.
+      execution: the way.
+      scaled: multiplies the loss that gradients are taken of; they are returned as they come.
+
+    Attributes:
+      num_traces: how many graphs were built: for each replica one, or one a size of images, and as
+        many again for the first pass. XLA compiles each once, as all its shapes are static.
+    """
+
+    def __init__(
+        self,
+        losses: LossFunction,
+        normalizers: NormalizerFunction,
+        variables: Mapping[str, tf.Variable],
+        execution: Execution,
+        scaled: Callable[[tf.Tensor], tf.Tensor] = lambda objective: objective,
+    ):
+        self._losses = losses
+        self._normalizers = normalizers
+        self._variables = dict(variables)
+        self._execution = execution
+        self._scaled = scaled
+        self.num_traces = 0
+
+    def __call__(self, batch: Tensors, seeds: tf.Tensor) -> tuple[Tensors, Tensors]:
+        """Computes in replica context.
+
+        Args:
+          batch: of this replica, without texts.
+          seeds: int32 [B, 2].
+
+        Returns:
+          The replica's losses, whose mean over the replicas is the batch's; and the gradients by
+          name, whose sum over the replicas is that of the batch's total loss.
+        """
+        replicas_in_sync = tf.distribute.get_replica_context().num_replicas_in_sync
+        if self._execution.is_plain:
+            return self._differentiate(batch, seeds, {}, replicas_in_sync)
+        parts = self._execution.accumulation_steps
+        if replicas_in_sync * parts == 1:
+            program = self._program(
+                lambda *part: self._differentiate(*part, 1), batch, seeds, {}, count=1
+            )
+            return program(batch, seeds, {})
+        shares = self._shares(batch, seeds, replicas_in_sync)
+
+        def differentiate(*part: Any) -> tuple[Tensors, Tensors]:
+            with replicas.Apart():
+                return self._differentiate(*part, replicas_in_sync * parts)
+
+        first = {name: values[0] for name, values in shares.items()}
+        program = self._program(differentiate, batch, seeds, first, count=parts)
+        if parts == 1:
+            return program(batch, seeds, first)
+
+        def add(index: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
+            own = {name: values[index] for name, values in shares.items()}
+            results = program(*_part([batch, seeds], index, parts), own)
+            return index + 1, tf.nest.map_structure(tf.add, sums, results)
+
+        zeros = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), program.outputs)
+        _, (losses, gradients) = tf.while_loop(
+            lambda index, _: index < parts, add, (0, zeros), parallel_iterations=1
+        )
+        return {name: loss / parts for name, loss in losses.items()}, gradients
+
+    def _differentiate(
+        self, batch: Tensors, seeds: tf.Tensor, shares: Tensors, num_parts: int
+    ) -> tuple[Tensors, Tensors]:
+        self.num_traces += 1
+        with tf.GradientTape() as tape:
+            losses = self._losses(batch, seeds, shares)
+            objective = self._scaled(losses[TOTAL_LOSS] / num_parts)
+        # A variable that no loss depends on gets zeros: it keeps its value.
+        gradients = tape.gradient(
+            objective, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        return losses, gradients
+
+    def _shares(self, batch: Tensors, seeds: tf.Tensor, replicas_in_sync: int) -> Tensors:
+        """What each part's losses are multiplied by, [parts], by their names.
+
+        So that their mean is that of the whole batch, where they are no means over images.
+        """
+        parts = self._execution.accumulation_steps
+
+        def count(batch: Tensors, seeds: tf.Tensor, _: Tensors) -> Tensors:
+            self.num_traces += 1
+            with replicas.Apart():
+                return self._normalizers(batch, seeds)
+
+        program = self._program(count, batch, seeds, {}, count=parts)
+        if not program.outputs:
+            return {}
+        numbers = tf.map_fn(
+            lambda index: program(*_part([batch, seeds], index, parts), {}),
+            tf.range(parts),
+            fn_output_signature=dict.fromkeys(program.outputs, tf.float32),
+            parallel_iterations=1,
+        )
+        shares = {}
+        for name, own in numbers.items():  # [parts]
+            whole = replicas.global_sum(tf.reduce_sum(own))
+            shares[name] = tf.math.divide_no_nan(own * (parts * replicas_in_sync), whole)
+        return shares
+
+    def _program(
+        self, function: Callable, batch: Tensors, seeds: tf.Tensor, shares: Tensors, *, count: int
+    ) -> '_Program':
+        """Builds a function of (batch, seeds, shares) for each size of images.
+
+        Args:
+          function: of these arguments.
+          batch, seeds, shares: examples, of which `count` parts are one argument each.
+          count: see there.
+        """
+        sizes = self._execution.bucket_sizes or (None,)
+        examples = (*_part([batch, seeds], 0, count), shares)
+        specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), examples)
+        # Made anew in each trace of the step, since what they capture belongs to one replica.
+        functions = [
+            tf.function(
+                function, jit_compile=self._execution.jit_compile or None, autograph=False
+            ).get_concrete_function(*_with_size(specs, size))
+            for size in sizes
+        ]
+        return _Program(sizes, functions)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """One function for each size of images; `None` is any size."""
+
+    sizes: tuple[tuple[int, int] | None, ...]
+    functions: list[Any]
+
+    @property
+    def outputs(self) -> Any:
+        """The structure of what a call returns, of specs."""
+        return self.functions[0].structured_outputs
+
+    def __call__(self, batch: Tensors, seeds: tf.Tensor, shares: Tensors) -> Any:
+        if len(self.functions) == 1:
+            return self._run(0, batch, seeds, shares)
+        shape = tf.shape(batch[InputFields.IMAGE])[1:3]
+        is_size = tf.reduce_all(tf.constant(self.sizes) == shape, axis=1)
+        return tf.switch_case(
+            tf.argmax(is_size, output_type=tf.int32),
+            [
+                lambda index=index: self._run(index, batch, seeds, shares)
+                for index in range(len(self.functions))
+            ],
+        )
+
+    def _run(self, index: int, batch: Tensors, seeds: tf.Tensor, shares: Tensors) -> Any:
+        size = self.sizes[index]
+        if size is not None:
+            batch = {
+                name: tf.ensure_shape(t, _sized(name, t.shape, size)) for name, t in batch.items()
+            }
+        return self.functions[index](batch, seeds, shares)
+
+
+def _part(tensors: Any, index: tf.Tensor | int, parts: int) -> Any:
+    """The `index`-th of equal parts of tensors [B, ...]."""
+    if parts == 1:
+        return tensors
+
+    def cut(tensor: tf.Tensor) -> tf.Tensor:
+        size = tensor.shape[0] // parts
+        return tf.ensure_shape(tensor[index * size : (index + 1) * size], [size, *tensor.shape[1:]])
+
+    return tf.nest.map_structure(cut, tensors)
+
+
+def _with_size(specs: tuple[Any, ...], size: tuple[int, int] | None) -> tuple[Any, ...]:
+    if size is None:
+        return specs
+    batch, *others = specs
+    batch = {
+        name: tf.TensorSpec(_sized(name, spec.shape, size), spec.dtype)
+        for name, spec in batch.items()
+    }
+    return batch, *others
+
+
+def _sized(name: str, shape: tf.TensorShape, size: tuple[int, int]) -> tf.TensorShape:
+    """The static shape of an entry of a batch of images of `size`."""
+    axis = _SIZED.get(name)
+    return shape if axis is None else shape[:axis] + list(size) + shape[axis + 2 :]
