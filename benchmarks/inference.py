@@ -1,11 +1,12 @@
-"""Measures inference, from resized images to detections, of a config by name.
+"""Measures inference, from resized images to detections with masks, of a config by name.
 
     python benchmarks/inference.py
     python benchmarks/inference.py --config NAME --batch_size 2 --precision float32 \
         --precision bfloat16
 
-"first" is the time from the start of the process to the first result, imports apart; "share" that
-of the rate of matrix products in the same precision, measured between the runs.
+"time" is the median; "first" the time from the start of the process to the first result, imports
+apart; "own MB" the peak memory without what the process held after imports; "share" that of the
+rate of matrix products in the same precision, measured between the runs.
 """
 
 import os
@@ -13,57 +14,91 @@ import time
 
 _START = time.perf_counter()
 
+import agreement  # noqa: E402
 import measure  # noqa: E402
+import node_times  # noqa: E402
+import work  # noqa: E402
+
+_OUTPUTS = (
+    'detection_boxes',
+    'detection_classes',
+    'detection_scores',
+    'detection_masks',
+    'num_detections',
+)
 
 
-def measure_inference(
-    config: str,
-    batch_size: int,
-    size: int | None,
-    steps: int,
-    precision: str,
-    settings: tuple[str, ...],
-) -> dict:
+def measure_inference(job: work.Job) -> dict:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     before = time.perf_counter()
     import tensorflow as tf
 
-    from object_detection.builders import model_builder
     from object_detection.config.reader import read_pipeline
     from object_detection.training import flops, model_summary
     from object_detection.training import precision as precisions
 
-    imports = time.perf_counter() - before
-    pipeline = read_pipeline(measure.find_config(config), settings=settings)
-    with precisions.scope(precision):
-        detector = model_builder.build(pipeline.model, is_training=False)
-        detector.build_variables()
-    side = (size, size) if size else model_summary.resized_image_size(detector)
-    images = tf.random.uniform([batch_size, *side, 3], maxval=255.0)
-    shapes = tf.constant([[*side, 3]] * batch_size)
+    imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
+    precision = precisions.canonical(job.precision)
+    pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
+    detector = work.build(pipeline, precision, is_training=False)
+    if job.profile:
+        node_times.name_parts(detector)
+    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
+    images = tf.constant(work.images(job.batch_size, side))
+    shapes = tf.constant([[*side, 3]] * job.batch_size)
 
-    @tf.function(autograph=False)
+    @tf.function(autograph=False, jit_compile=job.jit_compile or None)
     def detect(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return detector.postprocess(detector.predict(detector.normalize(images), shapes), shapes)
+        return _detect(detector, images, shapes)
 
-    def run() -> None:
-        detect(images)['detection_boxes'].numpy()
+    def run() -> dict:
+        return {name: value.numpy() for name, value in detect(images).items()}
 
-    run()
-    first = time.perf_counter() - _START - imports
-    run()
-    seconds, rate = measure.run(run, steps, precision)
-    counted = flops.count(detect.get_concrete_function(images).graph)
-    return measure.result(
-        precision=precision,
-        image_size=side,
-        imports=imports,
-        first=first,
-        seconds=seconds,
-        matmul_rate=rate,
-        flops=counted.total,
-        unknown=counted.unknown,
-    )
+    with precisions.scope(precision):
+        timed = run()
+        first = time.perf_counter() - _START - imports
+        for _ in range(job.warmup):
+            run()
+        seconds, rate = measure.run(run, job.steps, precision)
+        counted = flops.count(detect.get_concrete_function(images).graph)
+        result = measure.result(
+            job=job,
+            image_size=side,
+            imports=imports,
+            imports_memory=imports_memory,
+            first=first,
+            seconds=seconds,
+            matmul_rate=rate,
+            flops=counted,
+        )
+        if job.profile:
+            result['parts'] = node_times.parts(run, counted.by_operation)
+    result['counts'] = _counts(timed)
+    if job.compare:
+        plain = work.build(pipeline, 'float32', is_training=False)
+        with precisions.scope('float32'):
+            found = _detect(plain, images, shapes)
+        found = {name: value.numpy() for name, value in found.items()}
+        result['agreement'] = agreement.detections(timed, found, precision)
+    return result
+
+
+def _detect(detector, images, shapes) -> dict:
+    predictions = detector.predict(detector.normalize(images), shapes)
+    found = detector.postprocess(predictions, shapes)
+    outputs = {name: found[name] for name in _OUTPUTS if name in found}
+    return outputs | {'num_proposals': predictions['num_proposals']}
+
+
+def _counts(detections: dict) -> dict[str, float]:
+    """What an image had of each on average."""
+    counts = {
+        'proposals': detections['num_proposals'].mean(),
+        'detections': detections['num_detections'].mean(),
+    }
+    if 'detection_masks' in detections:
+        counts['masks'] = counts['detections']
+    return {name: float(count) for name, count in counts.items()}
 
 
 if __name__ == '__main__':

@@ -1,130 +1,167 @@
-"""Measures how many images a second the training input pipeline makes, and its memory.
+"""Measures how many images a second the training input of a config makes, and where time goes.
 
     python benchmarks/input_pipeline.py
-    python benchmarks/input_pipeline.py --input 'data/train.record-*' --num_classes 90
+    python benchmarks/input_pipeline.py --input 'data/train.record-*' --label_map data/map.pbtxt
 
-Every setting runs in a process of its own, so that its memory is its own. Without --input the
-records are made from a COCO-style folder (--coco) and kept in a temporary folder.
+The data are generated: 640 x 480 JPEGs of 155 kB with 7.3 objects with PNG masks each. Processor
+time is what counts, since another job on the machine does not change it: "of 2 cores" is two
+seconds by the processor seconds of an image. Each batch size runs in processes of its own: as the C
+library frees memory by itself, with `keep_freed_memory`, and with huge pages in addition, which
+GLIBC_TUNABLES=glibc.malloc.hugetlb=1 asks for.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
 
-COCO = pathlib.Path(__file__).resolve().parents[2] / 'shared' / 'data' / 'coco_permissive'
+import generated_coco
+import input_parts
+import measure
+import own_process
 
-RESIZERS = {
-    '1024x1024': 'keep_aspect_ratio_resizer { min_dimension: 1024 max_dimension: 1024 '
-    'pad_to_max_dimension: true }',
-    '832x1344': 'fixed_shape_resizer { height: 832 width: 1344 }',
+_CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
+_QUICK = {'images': 8, 'warm_up': 4, 'generated': 8}
+# Name -> flags and environment of the process.
+_MEMORY = {
+    'freed': ([], {}),
+    'kept': (['--keep_memory'], {}),
+    'kept, huge pages': (['--keep_memory'], {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'}),
 }
-
-CONFIG = """
-model {{ faster_rcnn {{
-  num_classes: {num_classes} number_of_stages: 3
-  image_resizer {{ {resizer} }} groundtruth_mask_crop_size: {mask_crop_size}
-}} }}
-train_config {{
-  batch_size: {batch_size}
-  data_augmentation_options {{ random_horizontal_flip {{ }} }}
-}}
-train_input_reader {{
-  load_instance_masks: true mask_type: PNG_MASKS
-  tf_record_input_reader {{ input_path: '{input}' }}
-}}
-"""
+_COLUMNS = (
+    ('batch_size', 'batch size', '{}'),
+    ('memory', 'memory', '{}'),
+    ('images_per_second', 'images/s', '{:.1f}'),
+    ('cpu_ms_per_image', 'CPU ms/image', '{:.1f}'),
+    ('of_system', 'of the system', '{:.1f}'),
+    ('on_two_cores', 'images/s of 2 cores', '{:.1f}'),
+    ('peak_memory', 'peak MB', '{:.0f}'),
+)
 
 
 def main() -> None:
     arguments = _arguments()
-    if arguments.setting:
-        print(json.dumps(measure(arguments)))
+    if arguments.here:
+        function = measure_parts if arguments.parts else measure_input
+        if arguments.parts:
+            _use_one_thread()
+        print(json.dumps(function(arguments)))
         return
-    with contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder:
         if not arguments.input:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            arguments.input = write_records(arguments.coco, folder)
-        print(f'batch size {arguments.batch_size}, mask crops {arguments.mask_crop_size}, flips')
-        print(f'{"setting":>10} {"images/s":>9} {"CPU ms/image":>13} {"peak MB":>8} {"load":>6}')
-        for setting in RESIZERS:
-            result = _measure_in_process(arguments, setting)
-            print(
-                f'{setting:>10} {result["images_per_second"]:9.1f} '
-                f'{result["cpu_ms_per_image"]:13.1f} {result["resident_mb"]:8.0f} '
-                f'{result["load"]:6.1f}'
+            arguments.input, arguments.label_map = write_records(
+                pathlib.Path(folder), arguments.generated
             )
+        results = []
+        for batch_size in arguments.batch_sizes:
+            for name, (flags, environment) in _MEMORY.items():
+                result = _in_own_process(arguments, batch_size, flags, environment)
+                results.append({'memory': name} | result)
+        parts = _in_own_process(arguments, 1, ['--parts'], {})
+    print(f'{_CONFIG}; the parts run alone, on one thread')
+    print('\n'.join(own_process.table(_COLUMNS, results)))
+    for name, milliseconds in parts.items():
+        print(f'{name:>44} {milliseconds:7.2f} CPU ms/image')
+    measure.write([*results, {'parts': parts}], arguments.json)
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, float]:
-    """Runs one setting; resident memory is the peak over the measured part."""
-    import psutil
-    from google.protobuf import text_format
+def measure_input(arguments: argparse.Namespace) -> dict[str, object]:
+    """Runs the training input with one batch size."""
+    import resource
 
     from object_detection.builders import dataset_builder
-    from object_detection.protos import pipeline_pb2
+    from object_detection.data import allocation
 
-    config = CONFIG.format(
-        num_classes=arguments.num_classes,
-        resizer=RESIZERS[arguments.setting],
-        mask_crop_size=arguments.mask_crop_size,
-        batch_size=arguments.batch_size,
-        input=arguments.input,
-    )
-    pipeline = text_format.Parse(config, pipeline_pb2.TrainEvalPipelineConfig())
-    batches = iter(dataset_builder.build_train(pipeline, seed=1))
-    process, resident = psutil.Process(), 0
-    for _ in range(arguments.warm_up // arguments.batch_size):
+    if arguments.keep_memory:
+        allocation.keep_freed_memory()
+    [batch_size] = arguments.batch_sizes
+    batches = iter(dataset_builder.build_train(_config(arguments, batch_size), seed=1))
+    for _ in range(max(1, arguments.warm_up // batch_size)):
         next(batches)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    num_batches = arguments.images // arguments.batch_size
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    num_batches = max(1, arguments.images // batch_size)
     for _ in range(num_batches):
         next(batches)
-        resident = max(resident, process.memory_info().rss)
-    num_images = num_batches * arguments.batch_size
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    user, system = (1000 * (after[i] - before[i]) / num_batches / batch_size for i in (0, 1))
     return {
-        'images_per_second': num_images / (time.perf_counter() - start),
-        'cpu_ms_per_image': (time.process_time() - cpu_start) / num_images * 1000,
-        'resident_mb': resident / 1e6,
-        'load': os.getloadavg()[0],
+        'batch_size': batch_size,
+        'images_per_second': num_batches * batch_size / seconds,
+        'cpu_ms_per_image': user + system,
+        'of_system': system,
+        'on_two_cores': 2000 / (user + system),
+        'peak_memory': measure.peak_memory(),
     }
 
 
-def write_records(coco: pathlib.Path, folder: str, num_shards: int = 4) -> str:
-    """Writes the training photos of a COCO-style folder with PNG masks; returns the pattern."""
-    prefix = os.path.join(folder, 'train.record')
+def measure_parts(arguments: argparse.Namespace) -> dict[str, float]:
+    """Runs each part of the input alone; processor milliseconds an image."""
+    return input_parts.measure(_config(arguments, 1), arguments.input, arguments.warm_up)
+
+
+def write_records(folder: pathlib.Path, num_images: int) -> tuple[str, str]:
+    """Writes generated data as TFRecords; returns their pattern and the label map."""
+    generated_coco.write(folder, num_images, num_different=num_images)
     command = [sys.executable, '-m', 'object_detection.cli.main', 'convert', 'coco', '--masks']
-    command += [f'--images={coco / "images"}', f'--output={prefix}', f'--shards={num_shards}']
-    command += [f'--annotations={coco / "annotations" / "instances_train.json"}']
-    subprocess.run(command, check=True)
-    return f'{prefix}-?????-of-{num_shards:05d}'
+    command += [f'--images={folder / "images"}', f'--annotations={folder / "annotations.json"}']
+    command += [f'--output={folder / "train"}', '--shards=2']
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return str(folder / 'train-?????-of-?????'), str(folder / 'train_label_map.pbtxt')
 
 
-def _measure_in_process(arguments: argparse.Namespace, setting: str) -> dict[str, float]:
-    names = ('input', 'num_classes', 'batch_size', 'mask_crop_size', 'images', 'warm_up')
-    command = [sys.executable, __file__, f'--setting={setting}']
-    command += [f'--{name}={getattr(arguments, name)}' for name in names]
-    environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'}
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, text=True)
-    return json.loads(output.stdout.splitlines()[-1])
+def _config(arguments: argparse.Namespace, batch_size: int):
+    """Returns the config, reading the given records."""
+    from google.protobuf import text_format
+
+    from object_detection.protos import pipeline_pb2
+
+    text = pathlib.Path(measure.find_config(_CONFIG)).read_text()
+    config = text_format.Parse(text, pipeline_pb2.TrainEvalPipelineConfig())
+    config.train_config.batch_size = batch_size
+    reader = config.train_input_reader
+    reader.tf_record_input_reader.input_path[:] = [arguments.input]
+    reader.label_map_path = arguments.label_map or ''
+    # The full buffer is not what is measured.
+    reader.shuffle_buffer_size = 64
+    return config
+
+
+def _use_one_thread() -> None:
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def _in_own_process(
+    arguments: argparse.Namespace, batch_size: int, flags: list[str], environment: dict[str, str]
+) -> dict:
+    command = ['--here', f'--batch_sizes={batch_size}', f'--input={arguments.input}', *flags]
+    if arguments.label_map:
+        command.append(f'--label_map={arguments.label_map}')
+    command += [f'--images={arguments.images}', f'--warm_up={arguments.warm_up}']
+    return own_process.run_json(__file__, command, environment)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split('\n', 1)[0])
     parser.add_argument('--input', help='TFRecords with PNG masks (a glob pattern)')
-    parser.add_argument('--coco', type=pathlib.Path, default=COCO, help='COCO-style folder')
-    parser.add_argument('--num_classes', type=int, default=90)
-    parser.add_argument('--batch_size', type=int, default=2)
-    parser.add_argument('--mask_crop_size', type=int, default=112)
-    parser.add_argument('--images', type=int, default=1200, help='measured, after the warm-up')
-    parser.add_argument('--warm_up', type=int, default=200)
-    parser.add_argument('--setting', choices=RESIZERS, help='run this one alone, print JSON')
-    return parser.parse_args()
+    parser.add_argument('--label_map', help='of the records')
+    parser.add_argument('--batch_sizes', type=int, nargs='+', default=[1, 2, 4])
+    parser.add_argument('--images', type=int, default=400, help='measured, after the warm-up')
+    parser.add_argument('--warm_up', type=int, default=80, help='images; of the parts, all')
+    parser.add_argument('--generated', type=int, default=200, help='images that are generated')
+    parser.add_argument('--quick', action='store_true', help='few images; shows that it runs')
+    parser.add_argument('--json', type=pathlib.Path, default=measure.RESULTS / 'input.json')
+    for name in ('--here', '--keep_memory', '--parts'):
+        parser.add_argument(name, action='store_true', help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.quick:
+        vars(arguments).update(_QUICK)
+    return arguments
 
 
 if __name__ == '__main__':

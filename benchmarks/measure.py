@@ -1,5 +1,7 @@
-"""What the benchmarks of a detector's speed share: configs by name, rates, times, tables."""
+"""What the benchmarks of a detector's speed share: options, rates, times, tables, JSON."""
 
+import dataclasses
+import functools
 import json
 import pathlib
 import resource
@@ -8,8 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import agreement
 import click
+import numpy as np
+from work import SETTINGS, Job
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The toolkit's samples; beside a checkout there may be the reference's.
@@ -18,72 +24,116 @@ _FOLDERS = (
     _ROOT.parent / 'shared' / 'reference' / 'configs' / 'tf2',
     _ROOT.parent / 'shared' / 'reference' / 'configs' / 'samples',
 )
-DEFAULT_CONFIG = 'faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8'
+DEFAULT_CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
+RESULTS = _ROOT / 'benchmarks' / 'results'
+_STANDARD_OUTPUT = '-'
 _MATRIX_SIDE = 2048
+_PERCENTILES = (50, 90, 95, 99)
 
-# Key of a result, heading, format.
+# Key of a result, heading, format. Columns whose key no result has are left out.
 _COLUMNS = (
     ('precision', 'precision', '{}'),
+    ('mask_rois', 'mask RoIs', '{:.4g}'),
     ('seconds', 'time s', '{:.3f}'),
     ('fastest', 'fastest s', '{:.3f}'),
+    ('mean', 'mean s', '{:.3f}'),
+    *((f'p{percent}', f'{percent} %', '{:.3f}') for percent in _PERCENTILES),
+    ('images_per_second', 'images/s', '{:.3g}'),
     ('first', 'first s', '{:.1f}'),
     ('imports', 'imports s', '{:.1f}'),
     ('peak_memory', 'peak MB', '{:.0f}'),
+    ('memory_beyond_imports', 'own MB', '{:.0f}'),
     ('gigaflop', 'GFLOP', '{:.1f}'),
     ('rate', 'GFLOP/s', '{:.1f}'),
     ('matmul_rate', 'matmul GFLOP/s', '{:.1f}'),
-    ('share', 'share', '{:.2f}'),
+    ('share', 'share', '{:.3f}'),
 )
 
 
-def command(what: str, measure: Callable[..., dict]) -> click.Command:
+def command(
+    what: str, measure: Callable[[Job], dict], variants: Sequence[str] = ('padded',)
+) -> click.Command:
     """Makes the program: runs `measure` once a precision, each in a process of its own.
 
     Args:
-      what: the first line of the table.
-      measure: `(config, batch_size, size, steps, precision, settings)` -> the result, keys of
-        `result`.
+      what: the first words of the table; its first word names the JSON file.
+      measure: makes a result: what `result` returns, and more.
+      variants: of `Job.mask_rois`, one after the other.
     """
 
-    @click.command(help=f'Measures the {what} of a config on random images.')
+    @click.command(help=f'Measures the {what} of a config on random images with random weights.')
     @click.option('--config', default=DEFAULT_CONFIG, show_default=True, help='Name or path.')
     @click.option('--batch_size', default=1, show_default=True)
     @click.option('--size', type=int, help='Side of the images; as the resizer makes them if not.')
     @click.option('--precision', 'precisions', multiple=True, default=['float32'], help='Repeat.')
-    @click.option('--steps', default=5, show_default=True, help='Runs after the first.')
-    @click.option('--set', 'settings', multiple=True, metavar='PATH=VALUE')
-    @click.option('--json', 'as_json', is_flag=True, help='Print a JSON object a line instead.')
+    @click.option('--jit_compile/--no_jit_compile', help='Compile the whole step with XLA.')
+    @click.option('--steps', default=5, show_default=True, help='Timed runs.')
+    @click.option('--warmup', default=1, show_default=True, help='Runs between the first and them.')
+    @click.option(
+        '--work',
+        type=click.Choice(list(SETTINGS)),
+        help='recipe fixes the numbers of proposals, detections and RoIs; torchvision does, and '
+        'crops and proposes as that library; config sets nothing. Default: torchvision for the '
+        'default config, config for others.',
+    )
+    @click.option(
+        '--mask_rois',
+        type=click.Choice(['padded', 'real', 'both']),
+        default='both',
+        show_default=True,
+        help='Training: a fixed number of mask RoIs, or the positive ones alone.',
+    )
+    @click.option('--set', 'settings', multiple=True, metavar='PATH=VALUE', help='Repeat.')
+    @click.option('--compare/--no_compare', default=True, help='With the plain execution.')
+    @click.option('--profile', is_flag=True, help='Add the time of each part of the model.')
+    @click.option(
+        '--json',
+        'json_path',
+        is_flag=False,
+        flag_value=_STANDARD_OUTPUT,
+        metavar='FILE',
+        help='Where to write the results, a list of objects; without FILE, or -, an object a line '
+        f'is printed in place of the table. Default: {RESULTS.relative_to(_ROOT)}/NAME.json.',
+    )
     @click.option('--here', is_flag=True, help='Measure in this process; implies --json.')
-    def main(config, batch_size, size, precisions, steps, settings, as_json, here):
-        if here:
-            found = measure(config, batch_size, size, steps, precisions[0], settings)
-            click.echo(json.dumps(found))
+    @click.option('--job', hidden=True)
+    def main(precisions, mask_rois, json_path, here, job, **options):
+        if job:
+            click.echo(json.dumps(measure(Job(**json.loads(job)))))
             return
-        results = [_run_alone(precision) for precision in precisions]
-        if as_json:
+        options['work'] = options['work'] or (
+            'torchvision' if options['config'] == DEFAULT_CONFIG else 'config'
+        )
+        wanted = [name for name in variants if mask_rois in (name, 'both')] or variants
+        if options['jit_compile']:
+            # XLA knows no rows that come and go.
+            wanted = ['padded']
+        jobs = [
+            Job(**options, precision=precision, mask_rois=rois)
+            for precision in precisions
+            for rois in wanted
+        ]
+        if here:
+            click.echo(json.dumps(measure(jobs[0])))
+            return
+        results = [_run_alone(job) for job in jobs]
+        path = json_path or RESULTS / f'{what.split()[0]}.json'
+        if json_path == _STANDARD_OUTPUT:
             for row in results:
                 click.echo(json.dumps(row))
-            return
-        click.echo(f'{what} of {config}, batch size {batch_size}, {results[0]["image_size"]}')
-        for line in table(results):
-            click.echo(line)
+        else:
+            write(results, pathlib.Path(path))
+            click.echo('\n'.join(report(what, results)))
+        if not all(row.get('agreement', {}).get('agrees', True) for row in results):
+            raise SystemExit('The timed step does not do what the plain execution does.')
 
     return main
 
 
-def _run_alone(precision: str) -> dict:
-    """Repeats this program's command line in a process that measures one precision."""
-    arguments = [sys.executable, *sys.argv, '--here']
-    words = iter(arguments)
-    kept = []
-    for word in words:
-        if word == '--precision':
-            next(words)
-        elif not word.startswith('--precision='):
-            kept.append(word)
-    output = subprocess.run(
-        [*kept, '--precision', precision], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
+def _run_alone(job: Job) -> dict:
+    """Repeats this program in a process that measures one job."""
+    arguments = [sys.executable, sys.argv[0], '--job', json.dumps(dataclasses.asdict(job))]
+    output = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output.splitlines()[-1])
 
 
@@ -106,16 +156,30 @@ def timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def peak_memory() -> float:
+    """The most that this process has held, MB."""
+    # Linux counts in units of 1024 bytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
 def matmul_rate(precision: str) -> float:
     """GFLOP/s of large matrix products in `precision`, the median of a few."""
+    seconds = statistics.median(timed(_matmul(precision)) for _ in range(3))
+    return 2 * _MATRIX_SIDE**3 / seconds / 1e9
+
+
+@functools.cache
+def _matmul(precision: str) -> Callable[[], object]:
     import tensorflow as tf
 
-    matrix = tf.cast(tf.random.normal([_MATRIX_SIDE, _MATRIX_SIDE]), precision)
+    dtype = {'bfloat16': 'bfloat16', 'float16': 'float16'}.get(
+        precision.removeprefix('mixed_'), 'float32'
+    )
+    matrix = tf.cast(tf.random.normal([_MATRIX_SIDE, _MATRIX_SIDE]), dtype)
     # A sum, so that the result is waited for.
     multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(matrix, matrix)), autograph=False)
     multiply().numpy()
-    seconds = statistics.median(timed(lambda: multiply().numpy()) for _ in range(3))
-    return 2 * _MATRIX_SIDE**3 / seconds / 1e9
+    return lambda: multiply().numpy()
 
 
 def run(function: Callable[[], object], steps: int, precision: str) -> tuple[list[float], float]:
@@ -133,51 +197,91 @@ def run(function: Callable[[], object], steps: int, precision: str) -> tuple[lis
 
 def result(
     *,
-    precision: str,
+    job: Job,
     image_size: Sequence[int],
     imports: float,
+    imports_memory: float,
     first: float,
     seconds: Sequence[float],
     matmul_rate: float,
-    flops: int,
-    unknown: Sequence[str],
+    flops: Any,
 ) -> dict:
-    """One line of the table.
+    """One line of the table. To be called right after the timed runs, for the memory.
 
     Args:
-      precision: of the run.
+      job: what was measured.
       image_size: (height, width).
       imports: seconds that imports took.
+      imports_memory: what the process held after them, MB.
       first: seconds from the start of the process to the first result, without imports.
-      seconds: of the runs after the first.
+      seconds: of the timed runs.
       matmul_rate: GFLOP/s of matrix products in the same precision, in the same time.
-      flops: of one run.
-      unknown: what could not be counted.
+      flops: `training.flops.FlopCount` of one run.
     """
-    median = statistics.median(seconds)
-    rate = flops / median / 1e9
+    median, mean = statistics.median(seconds), statistics.mean(seconds)
+    rate, peak = flops.total / median / 1e9, peak_memory()
     return {
-        'precision': precision,
+        'config': job.config,
+        'batch_size': job.batch_size,
+        'precision': job.precision,
+        'jit_compile': job.jit_compile,
         'image_size': ' x '.join(map(str, image_size)),
+        'work': job.work,
+        'settings': list(job.all_settings),
+        'steps': len(seconds),
         'seconds': median,
         'fastest': min(seconds),
+        'mean': mean,
+        **{f'p{percent}': float(np.percentile(seconds, percent)) for percent in _PERCENTILES},
+        'images_per_second': job.batch_size / mean,
         'first': first,
         'imports': imports,
-        # Linux counts in units of 1024 bytes.
-        'peak_memory': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
-        'gigaflop': flops / 1e9,
+        'peak_memory': peak,
+        'memory_beyond_imports': peak - imports_memory,
+        'gigaflop': flops.total / 1e9,
         'rate': rate,
         'matmul_rate': matmul_rate,
         'share': rate / matmul_rate,
-        'not_counted': list(unknown),
+        'not_counted': list(flops.unknown),
+        'loops_counted_once': list(flops.loops),
     }
+
+
+def write(results: Sequence[dict], path: pathlib.Path) -> None:
+    """Writes a JSON list."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(list(results), indent=1) + '\n')
+
+
+def report(what: str, results: Sequence[dict]) -> list[str]:
+    """Lines about all results: what was done, the table, the comparisons, the parts."""
+    first = results[0]
+    lines = [
+        f'{what} of {first["config"]}, batch size {first["batch_size"]}, {first["image_size"]}'
+        + (', compiled by XLA' if first['jit_compile'] else ''),
+        f'work: {first["work"]}'
+        + ''.join(f', {name} {count:g}' for name, count in first.get('counts', {}).items()),
+    ]
+    shared = [s for s in first['settings'] if all(s in row['settings'] for row in results)]
+    lines += [f'  {setting}' for setting in shared]
+    lines += table(results)
+    for row in results:
+        if 'agreement' in row:
+            lines.append(agreement.line(row['agreement'], row['precision']))
+        for part in row.get('parts', []):
+            lines.append(
+                f'  {part["part"]:<24} {part["seconds"]:8.3f} s {part["gigaflop"]:8.1f} GFLOP '
+                f'{part["rate"]:8.1f} GFLOP/s   {part["slowest"]}'
+            )
+    return lines
 
 
 def table(results: Sequence[dict]) -> list[str]:
     """Lines of the table, one a result, and what was not counted."""
-    rows = [[heading for _, heading, _ in _COLUMNS]]
-    rows += [[shown.format(row[key]) for key, _, shown in _COLUMNS] for row in results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    columns = [column for column in _COLUMNS if any(column[0] in row for row in results)]
+    rows = [[heading for _, heading, _ in columns]]
+    rows += [[_cell(shown, row.get(key)) for key, _, shown in columns] for row in results]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(columns))]
     lines = [
         '  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
@@ -186,3 +290,7 @@ def table(results: Sequence[dict]) -> list[str]:
     if missing:
         lines.append(f'not counted, sizes are not static: {", ".join(missing)}')
     return lines
+
+
+def _cell(shown: str, value: object) -> str:
+    return '' if value is None else shown.format(value)

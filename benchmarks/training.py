@@ -4,8 +4,10 @@
     python benchmarks/training.py --config NAME --batch_size 2 --precision float32 \
         --precision bfloat16
 
-"first" is the time from the start of the process to the first step's losses, imports apart;
-"share" that of the rate of matrix products in the same precision, measured between the steps.
+A model with masks is measured twice: with a fixed number of mask RoIs, and with the positive ones
+alone. "time" is the median; "first" the time from the start of the process to the first step's
+losses, imports apart; "own MB" the peak memory without what the process held after imports; "share"
+that of the rate of matrix products in the same precision, measured between the steps.
 """
 
 import os
@@ -13,99 +15,157 @@ import time
 
 _START = time.perf_counter()
 
+import agreement  # noqa: E402
 import measure  # noqa: E402
-import numpy as np  # noqa: E402
+import node_times  # noqa: E402
+import work  # noqa: E402
 
-_OBJECTS = 8
-_ROWS = 100
+SEED = 0
 
 
-def measure_training(
-    config: str,
-    batch_size: int,
-    size: int | None,
-    steps: int,
-    precision: str,
-    settings: tuple[str, ...],
-) -> dict:
+def measure_training(job: work.Job) -> dict:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     before = time.perf_counter()
+    import tensorflow  # noqa: F401
+
+    from object_detection.config.reader import read_pipeline
+    from object_detection.protos import train_pb2
+    from object_detection.training import precision as precisions
+
+    imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
+    precision = precisions.canonical(job.precision)
+    pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
+    pipeline.train_config.batch_size = job.batch_size
+    pipeline.train_config.precision = train_pb2.TrainConfig.Precision.Value(precision.upper())
+    detector, batch = _model_and_batch(job, pipeline, precision)
+    if job.profile:
+        node_times.name_parts(detector)
+    step = _step(pipeline, detector, batch, job.jit_compile)
+    regions = _count_mask_rows(detector)
+
+    def run() -> dict:
+        return {name: value.numpy() for name, value in step(batch).items()}
+
+    with precisions.scope(precision):
+        losses = run()
+        first = time.perf_counter() - _START - imports
+        for _ in range(job.warmup):
+            run()
+        before_timing = int(regions)
+        seconds, rate = measure.run(run, job.steps, precision)
+        mask_rois = (int(regions) - before_timing) / job.steps
+        memory = measure.peak_memory()
+        counted = _count_flops(pipeline, step, batch, round(mask_rois))
+        result = measure.result(
+            job=job,
+            image_size=batch['image'].shape[1:3],
+            imports=imports,
+            imports_memory=imports_memory,
+            first=first,
+            seconds=seconds,
+            matmul_rate=rate,
+            flops=counted,
+        )
+        if job.profile:
+            result['parts'] = node_times.parts(run, counted.by_operation)
+    result |= {'peak_memory': memory, 'memory_beyond_imports': memory - imports_memory}
+    result['counts'] = {
+        'proposals': pipeline.model.faster_rcnn.first_stage_max_proposals,
+        'ground-truth objects': work.OBJECTS,
+        'RoIs': pipeline.model.faster_rcnn.second_stage_batch_size,
+    }
+    if detector.mask_stage is not None:
+        result['mask_rois'] = mask_rois
+    result['losses'] = {name: float(value) for name, value in losses.items()}
+    if job.compare:
+        del step
+        plain, _ = _model_and_batch(job, pipeline, 'float32')
+        with precisions.scope('float32'):
+            wanted = _plain_step(pipeline, plain, batch)
+        result['agreement'] = agreement.losses(losses, wanted, precision)
+    return result
+
+
+def _model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
     import tensorflow as tf
 
-    from object_detection.builders import model_builder, optimizer_builder
-    from object_detection.config.reader import read_pipeline
-    from object_detection.training import flops, model_summary
-    from object_detection.training import precision as precisions
-    from object_detection.training.step import TOTAL_LOSS, TrainStep
+    from object_detection.training import model_summary
 
-    imports = time.perf_counter() - before
-    pipeline = read_pipeline(measure.find_config(config), settings=settings)
-    with precisions.scope(precision):
-        detector = model_builder.build(pipeline.model, is_training=True)
-        detector.build_variables()
-    side = (size, size) if size else model_summary.resized_image_size(detector)
+    detector = work.build(pipeline, precision, is_training=True)
+    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
     mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
-    arrays = random_batch(
-        batch_size, side, detector.num_classes, mask_size if detector.mask_stage else None
+    arrays = work.batch(
+        job.batch_size, side, detector.num_classes, mask_size if detector.mask_stage else None
     )
-    batch = {name: tf.constant(array) for name, array in arrays.items()}
-    step = TrainStep(
-        detector,
-        optimizer_builder.build(pipeline.train_config.optimizer),
-        element_spec={name: tf.TensorSpec(v.shape, v.dtype) for name, v in batch.items()},
-        clip_norm=pipeline.train_config.gradient_clipping_by_norm,
+    return detector, {name: tf.constant(array) for name, array in arrays.items()}
+
+
+def _step(pipeline, detector, batch, jit_compile: bool = False):
+    """Builds the step as training does, but for a rate at which the weights hardly change."""
+    import tensorflow as tf
+
+    from object_detection.training import parts
+
+    pipeline.train_config.jit_compile = jit_compile
+    optimizer = pipeline.train_config.optimizer
+    rate = getattr(optimizer, optimizer.WhichOneof('optimizer')).learning_rate
+    rate.constant_learning_rate.learning_rate = 1e-6
+    optimizer.ClearField('learning_rate_unit')
+    specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
+    return parts.build_step(pipeline.train_config, detector, specs, SEED)
+
+
+def _count_mask_rows(detector):
+    """Returns a variable that every step adds the number of its mask RoIs an image to."""
+    import tensorflow as tf
+
+    total = tf.Variable(0, trainable=False)
+    predict = detector.predict
+
+    def counting(*arguments, **options):
+        predictions = predict(*arguments, **options)
+        if 'mask_rows' in predictions:
+            total.assign_add(tf.shape(predictions['mask_rows'])[1])
+        return predictions
+
+    detector.predict = counting
+    return total
+
+
+def _count_flops(pipeline, step, batch, mask_rois: int):
+    """Counts the step; without padding, as if that many mask RoIs were always there."""
+    import tensorflow as tf
+
+    from object_detection.training import flops
+
+    masks = step.detector.mask_stage
+    if masks is not None and not masks.pad_regions:
+        masks.pad_regions, masks.max_regions = True, mask_rois
+        # Another one, as a step keeps the graph that it has run.
+        step = _step(pipeline, step.detector, batch)
+    traced = tf.function(lambda: step(batch), autograph=False)
+    return flops.count(traced.get_concrete_function().graph)
+
+
+def _plain_step(pipeline, detector, batch) -> dict:
+    """The losses and the norm of the gradients of the first step, eagerly."""
+    import tensorflow as tf
+
+    from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, sampling_seeds
+
+    step = _step(pipeline, detector, batch)
+    seeds = sampling_seeds(SEED, tf.constant(0, tf.int64), tf.constant(len(batch['image'])))
+    with tf.GradientTape() as tape:
+        losses = step.losses(batch, seeds)
+    gradients = tape.gradient(
+        losses[TOTAL_LOSS],
+        list(step.optimizer.variables.values()),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
-
-    def run() -> None:
-        step(batch)[TOTAL_LOSS].numpy()
-
-    run()
-    first = time.perf_counter() - _START - imports
-    run()
-    seconds, rate = measure.run(run, steps, precision)
-    traced = tf.function(lambda: step(batch), autograph=False).get_concrete_function()
-    counted = flops.count(traced.graph)
-    return measure.result(
-        precision=precision,
-        image_size=side,
-        imports=imports,
-        first=first,
-        seconds=seconds,
-        matmul_rate=rate,
-        flops=counted.total,
-        unknown=counted.unknown,
-    )
-
-
-def random_batch(
-    batch_size: int, side: tuple[int, int], num_classes: int, mask_size: int | None
-) -> dict[str, np.ndarray]:
-    """Images of noise with a few objects; masks of `mask_size` (0: the images') if not None."""
-    rng = np.random.default_rng(0)
-    rows = (batch_size, _ROWS)
-    weights = np.zeros(rows, np.float32)
-    weights[:, :_OBJECTS] = 1
-    corners = rng.uniform(0, 0.6, (*rows, 2))
-    boxes = np.concatenate([corners, corners + rng.uniform(0.05, 0.4, (*rows, 2))], axis=-1)
-    classes = np.eye(num_classes, dtype=np.float32)[rng.integers(0, num_classes, rows)]
-    batch = {
-        'image': rng.uniform(0, 255, (batch_size, *side, 3)).astype(np.float32),
-        'true_image_shape': np.tile(np.array([*side, 3], np.int32), (batch_size, 1)),
-        'source_id': np.array([f'{index}'.encode() for index in range(batch_size)], object),
-        'groundtruth_boxes': (boxes * weights[..., None]).astype(np.float32),
-        'groundtruth_classes': classes * weights[..., None],
-        'groundtruth_weights': weights,
-        'groundtruth_is_crowd': np.zeros(rows, bool),
-        'groundtruth_area': np.zeros(rows, np.float32),
-        'num_groundtruth_boxes': np.full(batch_size, _OBJECTS, np.int32),
+    return {name: value.numpy() for name, value in losses.items()} | {
+        GRADIENT_NORM: tf.linalg.global_norm(gradients).numpy()
     }
-    if mask_size:
-        shape = (*rows, mask_size, mask_size)
-        batch['groundtruth_instance_mask_crops'] = np.full(shape, 255, np.uint8)
-    elif mask_size is not None:
-        batch['groundtruth_instance_masks'] = np.ones((*rows, *side), np.uint8)
-    return batch
 
 
 if __name__ == '__main__':
-    measure.command('training step', measure_training)()
+    measure.command('training step', measure_training, ('padded', 'real'))()

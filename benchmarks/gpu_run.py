@@ -1,0 +1,229 @@
+"""Executes what gpu_export.py wrote, by PJRT through JAX; see gpu.py. Needs jax and numpy alone."""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import gpu_files
+import numpy as np
+
+_FOLDER = pathlib.Path(__file__).resolve().parent
+_PERCENTILES = (50, 90, 95, 99)
+_MATRIX_SIDE = {'cpu': 1024}
+_ACCELERATORS_MATRIX_SIDE = 8192
+_WORK = """\
+Random weights, images on the device. 1000 proposals, nothing left out by its score, 100 detections
+each with a mask, not pasted. Training: 20 objects, 512 RoIs, 128 padded mask RoIs (torchvision: the
+positive ones only), SGD with momentum. "share" is that of the measured rate of bfloat16 products.
+Each row is measured in a process of its own."""
+# Key of a result, heading, format.
+_COLUMNS = (
+    ('seconds', 'time s', '{:.4f}'),
+    ('p99', '99 %', '{:.4f}'),
+    ('images_per_second', 'images/s', '{:.1f}'),
+    ('share', 'share', '{:.3f}'),
+    ('peak_memory', 'peak MB', '{:.0f}'),
+)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measures every file that is asked for and there; prints a table and writes JSON."""
+    jobs = [
+        (work, precision, batch_size)
+        for work in options.work
+        for precision in options.precision
+        for batch_size in options.batch_size
+        if _exists(options.directory, gpu_files.file_name(work, precision, batch_size))
+    ]
+    if not jobs:
+        raise SystemExit(f'--directory: expected files of `export`. Received: {options.directory}.')
+    if options.here:
+        function = gpu_files.read(options.directory, gpu_files.file_name(*jobs[0]))
+        print(json.dumps(measure(function, options.steps)))
+        return
+    print(_WORK)
+    rows = []
+    for job in jobs:
+        row = {'job': list(job), 'ours': _run_alone(_ours(job, options))}
+        if options.torchvision:
+            row['torchvision'] = _run_alone(_peer(job, row['ours'], options))
+        rows.append(row)
+        print('\n'.join(report(row)), flush=True)
+    path = options.json or options.directory / 'results.json'
+    path.write_text(json.dumps(rows, indent=1) + '\n')
+
+
+def _exists(directory: pathlib.Path, name: str) -> bool:
+    return (directory / f'{name}.json').is_file()
+
+
+def _ours(job: tuple[str, str, int], options: argparse.Namespace) -> list[str]:
+    kind, precision, batch_size = job
+    words = [sys.executable, str(_FOLDER / 'gpu.py'), 'run', '--here', '--work', kind]
+    words += ['--precision', precision, '--batch_size', str(batch_size)]
+    return [*words, '--directory', str(options.directory), '--steps', str(options.steps)]
+
+
+def _peer(job: tuple[str, str, int], ours: dict, options: argparse.Namespace) -> list[str]:
+    kind, precision, batch_size = job
+    name = gpu_files.file_name(*job)
+    height, width = gpu_files.read(options.directory, name).image_size
+    words = [options.torchvision, str(_FOLDER / 'peers' / 'torchvision_step.py'), '--work', kind]
+    words += ['--precision', precision, '--batch_size', str(batch_size)]
+    words += ['--height', str(height), '--width', str(width), '--steps', str(options.steps)]
+    words += ['--device', 'cpu' if ours.get('platform') == 'cpu' else 'cuda', '--warmup', '3']
+    return [*words, '--channels_last'] if options.channels_last else words
+
+
+def _run_alone(command: Sequence[str]) -> dict:
+    """Runs a measurement in its own process; one that fails, e.g. for memory, is a result too."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    if done.returncode == 0 and lines and lines[-1].startswith('{'):
+        return json.loads(lines[-1])
+    problem = done.stderr.strip().splitlines()[-1:] or [f'exit status {done.returncode}']
+    return {'problem': problem[0][:500]}
+
+
+def report(row: dict) -> Iterator[str]:
+    """Lines about a job: ours, the peer's, how many times as fast and what differs."""
+    kind, precision, batch_size = row['job']
+    title = f'{kind} {precision}, batch size {batch_size}'
+    if 'device' in row['ours']:
+        title += f', {row["ours"]["device"]} ({row["ours"]["matmul_rate"] / 1e3:.3g} TFLOP/s)'
+    yield title
+    for name in ('ours', 'torchvision'):
+        if name not in row:
+            continue
+        result = row[name]
+        if 'problem' in result:
+            yield f'  {name:<12} failed: {result["problem"]}'
+            continue
+        cells = [
+            f'{heading} {shown.format(result[key])}'
+            for key, heading, shown in _COLUMNS
+            if key in result
+        ]
+        yield f'  {name:<12} ' + '  '.join(cells)
+    if all('seconds' in row.get(name, {}) for name in ('ours', 'torchvision')):
+        ratio = row['torchvision']['seconds'] / row['ours']['seconds']
+        same = row['ours']['is_peers_work']
+        yield f'  {ratio:.2f} times as fast as torchvision' + ('' if same else ' on other work')
+    differences = row['ours'].get('differences')
+    if differences:
+        worst = max(differences, key=differences.get)
+        yield f'  largest difference from TensorFlow on a CPU: {differences[worst]:.1e} ({worst})'
+
+
+def measure(function: gpu_files.Function, steps: int) -> dict:
+    """Times a function on JAX's default device; `seconds` is the median, memory in MB."""
+    import jax
+
+    # The count of steps.
+    jax.config.update('jax_enable_x64', True)
+    device = jax.devices()[0]
+    start = time.perf_counter()
+    execute, planned = compiled(function)
+    compiling = time.perf_counter() - start
+    arguments = [jax.device_put(array) for array in gpu_files.random_arguments(function)]
+    times, found = [], []
+    for _ in range(3 + steps):
+        start = time.perf_counter()
+        results = jax.block_until_ready(execute(*arguments))
+        times.append(time.perf_counter() - start)
+        if len(found) < len(function.expected):
+            found.append(_named(function, results))
+        for result, value in zip(function.results, results, strict=True):
+            if result.replaces is not None:
+                arguments[result.replaces] = value
+    times = times[3:]
+    peak = (device.memory_stats() or {}).get('peak_bytes_in_use', planned)
+    rate, seconds = matmul_rate(), statistics.median(times)
+    return {
+        'work': function.work,
+        'precision': function.precision,
+        'batch_size': function.batch_size,
+        'platform': device.platform,
+        'device': device.device_kind,
+        'version': f'jax {jax.__version__}',
+        'compile_seconds': compiling,
+        'seconds': seconds,
+        'mean': statistics.mean(times),
+        **{f'p{percent}': float(np.percentile(times, percent)) for percent in _PERCENTILES},
+        'images_per_second': function.batch_size / statistics.mean(times),
+        'is_peers_work': function.is_peers_work,
+        'gigaflop': function.gigaflop,
+        'matmul_rate': rate,
+        'share': function.gigaflop / seconds / rate,
+        'peak_memory': peak / 1e6,
+        'planned_memory': planned / 1e6,
+        'differences': differences(found, function.expected),
+    }
+
+
+def compiled(function: gpu_files.Function) -> tuple[Callable, int]:
+    """Compiles a function; returns it, and the bytes that it needs by XLA's plan.
+
+    JAX has a format of its own for exported functions, of which the StableHLO is one field: another
+    function with the same arguments and results, exported here, gives the others. Arguments that
+    are replaced are donated.
+    """
+    import jax
+    import jax.export
+    import jax.numpy as jnp
+
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in function.arguments]
+
+    def other(*arguments: Any) -> list:
+        return [jnp.zeros(result.shape, result.dtype) for result in function.results]
+
+    template = jax.export.export(jax.jit(other, keep_unused=True))(*shapes)
+    exported = dataclasses.replace(template, mlir_module_serialized=function.module)
+    replaced = [r.replaces for r in function.results if r.replaces is not None]
+    execute = jax.jit(exported.call, donate_argnums=replaced, keep_unused=True)
+    compiled = execute.lower(*shapes).compile()
+    plan = compiled.memory_analysis()
+    size = plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes
+    return compiled, size - plan.alias_size_in_bytes
+
+
+def matmul_rate() -> float:
+    """GFLOP/s of large matrix products in bfloat16, the median of a few."""
+    import jax
+    import jax.numpy as jnp
+
+    side = _MATRIX_SIDE.get(jax.devices()[0].platform, _ACCELERATORS_MATRIX_SIDE)
+    matrix = jax.random.normal(jax.random.key(0), (side, side), jnp.bfloat16)
+    multiply = jax.jit(lambda a, b: a @ b)
+    seconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        jax.block_until_ready(multiply(matrix, matrix))
+        seconds.append(time.perf_counter() - start)
+    return 2 * side**3 / statistics.median(seconds) / 1e9
+
+
+def _named(function: gpu_files.Function, results: Sequence[Any]) -> dict[str, np.ndarray]:
+    """The results that replace no argument."""
+    pairs = zip(function.results, results, strict=True)
+    return {r.name: np.asarray(value) for r, value in pairs if r.replaces is None}
+
+
+def differences(
+    found: Sequence[dict[str, np.ndarray]], expected: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    """The largest difference of each result, as a part of the largest value expected of it."""
+    largest = {}
+    for call, wanted in zip(found, expected, strict=True):
+        for name, values in wanted.items():
+            scale = max(np.abs(values).max(), 1e-9)
+            difference = float(np.abs(call[name] - np.asarray(values)).max() / scale)
+            largest[name] = max(difference, largest.get(name, 0.0))
+    return largest

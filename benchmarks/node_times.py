@@ -1,0 +1,132 @@
+"""Seconds that a traced function spends in each part of a detector, by TensorFlow's profiler."""
+
+import collections
+import glob
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+# Beside the layers of the model: what the functions of a detector are called in a profile.
+_FUNCTIONS = {
+    'proposals': ('rpn', 'propose'),
+    'roi_align': ('', '_cropper'),
+    'mask_roi_align': ('mask_stage', 'cropper'),
+    'sampling': ('box_stage', 'sample'),
+    'detections': ('box_stage', 'detect'),
+}
+_LAYERS = (
+    'backbone',
+    'fpn',
+    'rpn_head',
+    'box_classifier',
+    'box_head',
+    'mask_head',
+)
+_OTHER = '(other)'
+# How a profile calls a program of XLA, and what it is called here; its node is not told.
+_XLA = 'CpuExecutable::ExecuteAsyncOnStream'
+_XLA_PART = '(compiled by XLA)'
+_SLOWEST = 3
+
+
+def name_parts(detector) -> None:
+    """Gives the nodes of a detector's functions names that tell whose they are."""
+    import tensorflow as tf
+
+    for scope, (owner, attribute) in _FUNCTIONS.items():
+        target = getattr(detector, owner, None) if owner else detector
+        original = getattr(target, attribute, None)
+        if original is None:
+            continue
+
+        def named(*arguments, _scope=scope, _original=original, **options):
+            with tf.name_scope(_scope):
+                return _original(*arguments, **options)
+
+        # Layers would track, and name, what is set in their own way.
+        object.__setattr__(target, attribute, named)
+
+
+def part_of(node: str) -> str:
+    """The part that a node belongs to by its name; of gradients, with 'gradient' behind it."""
+    words = [re.sub(r'(_\d+)+$', '', word) for word in node.split('/')]
+    if _XLA in node:
+        return _XLA_PART
+    known = [word for word in words if word in _FUNCTIONS or word in _LAYERS]
+    part = known[0] if known else _OTHER
+    return f'{part} gradient' if 'gradient_tape' in words else part
+
+
+def parts(run: Callable[[], object], by_operation: Mapping[str, int]) -> list[dict]:
+    """Profiles one call.
+
+    Args:
+      run: calls the traced function.
+      by_operation: floating point operations by node.
+
+    Returns:
+      Per part, slowest first: part; seconds, of all threads that run nodes (two may run at once,
+      and each may use all cores); gigaflop; rate in GFLOP/s; slowest, its slowest nodes.
+    """
+    seconds = node_seconds(run)
+    totals, flops = collections.Counter(), collections.Counter()
+    nodes = collections.defaultdict(list)
+    for name, time in seconds.items():
+        part = part_of(name)
+        totals[part] += time
+        nodes[part].append((time, name))
+    for name, count in by_operation.items():
+        flops[part_of(name)] += count
+    return [
+        {
+            'part': part,
+            'seconds': time,
+            'gigaflop': flops[part] / 1e9,
+            'rate': flops[part] / 1e9 / time if time else 0.0,
+            'slowest': ', '.join(
+                f'{name} {spent:.3f}' for spent, name in sorted(nodes[part])[: -_SLOWEST - 1 : -1]
+            ),
+        }
+        for part, time in totals.most_common()
+    ]
+
+
+def node_seconds(run: Callable[[], object]) -> dict[str, float]:
+    """Profiles one call: seconds by 'name:Type' of the nodes, without those of nodes inside."""
+    import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
+    with tempfile.TemporaryDirectory() as folder:
+        with tf.profiler.experimental.Profile(folder, options=options):
+            run()
+        (path,) = glob.glob(f'{folder}/**/*.xplane.pb', recursive=True)
+        with open(path, 'rb') as file:
+            space = xplane_pb2.XSpace.FromString(file.read())
+    seconds = collections.Counter()
+    for plane in space.planes:
+        names = {key: data.name for key, data in plane.event_metadata.items()}
+        for line in plane.lines:
+            events = [
+                (event.offset_ps, event.duration_ps, names[event.metadata_id])
+                for event in line.events
+            ]
+            for name, picoseconds in _own_time(events):
+                seconds[name] += picoseconds / 1e12
+    return dict(seconds)
+
+
+def _own_time(events: list[tuple[int, int, str]]) -> Iterator[tuple[str, int]]:
+    """(start, duration, name) of a thread -> (name, duration without nodes inside) of the nodes."""
+    is_node = re.compile(rf'[\w./-]+:[A-Z_]\w*|{_XLA}').fullmatch
+    nodes = sorted((e for e in events if is_node(e[2])), key=lambda e: (e[0], -e[1]))
+    open_nodes: list[list] = []  # [end, name, own duration]
+    for start, duration, name in nodes:
+        while open_nodes and open_nodes[-1][0] <= start:
+            _, ended, own = open_nodes.pop()
+            yield ended, own
+        if open_nodes:
+            open_nodes[-1][2] -= duration
+        open_nodes.append([start + duration, name, duration])
+    for _, name, own in open_nodes:
+        yield name, own

@@ -1,0 +1,145 @@
+"""Measures how time and memory grow with the data: objects, annotations, pixels, batches.
+
+    python benchmarks/scaling.py
+    python benchmarks/scaling.py --quick --axis annotations_json
+
+Each axis is measured in a process of its own, from small to large. "exponent" is the slope of the
+logarithms over the three largest sizes: 1 is linear. Fails if an exponent is above the limit, twice
+in a row, since a busy machine can slow one point down.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+import click
+import measure
+import scaling_axes
+
+LIMIT = 1.15
+# Time and memory below these do not tell how they grow.
+_LEAST_SECONDS, _LEAST_MEGABYTES = 0.01, 30.0
+_SECONDS_PER_POINT, _MOST_RUNS = 1.0, 5
+_POINTS = 3
+
+
+@click.command(help='Measures how time and memory grow with the size of the data.')
+@click.option(
+    '--axis', 'axes', multiple=True, type=click.Choice(list(scaling_axes.AXES)), help='Repeat.'
+)
+@click.option('--quick', is_flag=True, help='Small sizes; shows that all runs, not how it grows.')
+@click.option(
+    '--limit', default=LIMIT, show_default=True, help='The largest exponent that is no failure.'
+)
+@click.option(
+    '--json',
+    'path',
+    type=click.Path(path_type=pathlib.Path),
+    default=measure.RESULTS / 'scaling.json',
+    help='Where to write the results, a list of objects.',
+)
+@click.option('--here', is_flag=True, hidden=True)
+def main(axes, quick, limit, path, here):
+    if here:
+        click.echo(json.dumps(measure_axis(axes[0], quick)))
+        return
+    results = []
+    for name in axes or scaling_axes.AXES:
+        result = _run_alone(name, quick)
+        if not quick and worst(result) > limit:
+            result = min(result, _run_alone(name, quick), key=worst)
+        results.append(result)
+        click.echo('\n'.join(lines(result)))
+    measure.write(results, path)
+    failed = [result['axis'] for result in results if worst(result) > limit]
+    if failed and not quick:
+        raise SystemExit(f'Worse than linear: {", ".join(failed)}.')
+
+
+def measure_axis(name: str, quick: bool) -> dict:
+    """Measures all sizes of an axis in this process, whose peak memory only grows."""
+    axis = scaling_axes.AXES[name]
+    sizes = axis.quick_sizes if quick else axis.sizes
+    points = []
+    with tempfile.TemporaryDirectory() as folder:
+        # What is paid once: imports, the first trace.
+        axis.prepare(sizes[0], pathlib.Path(folder))()
+        base = measure.peak_memory()
+        for size in sizes:
+            run = axis.prepare(size, pathlib.Path(folder))
+            seconds = _fastest(run)
+            points.append(
+                {'size': size, 'seconds': seconds, 'memory': measure.peak_memory() - base}
+            )
+    return {
+        'axis': name,
+        'what': axis.what,
+        'points': points,
+        'base_memory': base,
+        'time_exponent': exponent(points, 'seconds', _LEAST_SECONDS),
+        'memory_exponent': exponent(points, 'memory', _LEAST_MEGABYTES),
+    }
+
+
+def exponent(points: Sequence[dict], key: str, least: float) -> float | None:
+    """The slope of log(value) over log(size) of the largest sizes; None if there is none to see.
+
+    Args:
+      points: with `size`, ascending.
+      key: of the values.
+      least: smaller values are left out.
+    """
+    usable = [(p['size'], p[key]) for p in points if p[key] >= least][-_POINTS:]
+    if len(usable) < 2:
+        return None
+    x = [math.log(size) for size, _ in usable]
+    y = [math.log(value) for _, value in usable]
+    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+    covariance = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return covariance / sum((a - mean_x) ** 2 for a in x)
+
+
+def worst(result: dict) -> float:
+    """The larger exponent; 0 where nothing grows."""
+    return max(result['time_exponent'] or 0.0, result['memory_exponent'] or 0.0)
+
+
+def lines(result: dict) -> list[str]:
+    """The table of an axis."""
+    heading = f'{result["axis"]}: {result["what"]}'
+    rows = [f'{"size":>10} {"time s":>10} {"memory MB":>10}']
+    rows += [
+        f'{point["size"]:>10} {point["seconds"]:>10.4f} {point["memory"]:>10.1f}'
+        for point in result['points']
+    ]
+    cells = [_shown(result[f'{key}_exponent']) for key in ('time', 'memory')]
+    return [heading, *rows, f'{"exponent":>10} {cells[0]:>10} {cells[1]:>10}', '']
+
+
+def _shown(value: float | None) -> str:
+    return 'flat' if value is None else f'{value:.2f}'
+
+
+def _fastest(run: Callable[[], object]) -> float:
+    """Seconds of the fastest of a few runs."""
+    seconds, start = [], time.perf_counter()
+    while not seconds or (
+        time.perf_counter() - start < _SECONDS_PER_POINT and len(seconds) < _MOST_RUNS
+    ):
+        seconds.append(measure.timed(run))
+    return min(seconds)
+
+
+def _run_alone(name: str, quick: bool) -> dict:
+    arguments = [sys.executable, __file__, '--here', '--axis', name, *(['--quick'] * quick)]
+    output = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+if __name__ == '__main__':
+    main()

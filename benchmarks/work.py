@@ -1,0 +1,167 @@
+"""What the speed benchmarks run: settings of the model, weights, images, ground truth."""
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+
+PROPOSALS = 1000
+DETECTIONS = 100
+OBJECTS = 20
+ROIS = 512
+MASK_ROIS = 128
+# Padded rows of ground truth, objects included.
+_ROWS = 100
+
+_MODEL = 'model.faster_rcnn'
+_NMS = f'{_MODEL}.second_stage_post_processing.batch_non_max_suppression'
+_FIXED = (
+    f'{_MODEL}.first_stage_max_proposals={PROPOSALS}',
+    f'{_MODEL}.second_stage_batch_size={ROIS}',
+    f'{_MODEL}.max_num_mask_rois={MASK_ROIS}',
+    f'{_NMS}.score_threshold=0',
+    f'{_NMS}.max_detections_per_class={DETECTIONS}',
+    f'{_NMS}.max_total_detections={DETECTIONS}',
+)
+# How torchvision's mask_rcnn_resnet50_fpn crops and proposes.
+_LIKE_TORCHVISION = (
+    f'{_MODEL}.first_stage_pre_nms_topk_per_level={PROPOSALS}',
+    f'{_MODEL}.first_stage_pre_nms_topk_per_level_eval={PROPOSALS}',
+    *(
+        f'{_MODEL}.{crops}.{setting}'
+        for crops in ('roi_align', 'mask_roi_align')
+        for setting in ('sampling_ratio=2', 'min_level=2', 'max_level=5')
+    ),
+)
+# Name of a work -> the settings that it adds to a config.
+SETTINGS = {
+    'torchvision': (*_FIXED, *_LIKE_TORCHVISION),
+    'recipe': _FIXED,
+    'config': (),
+}
+REAL_MASK_ROIS = (f'{_MODEL}.pad_mask_rois=false',)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One measurement.
+
+    Attributes:
+      config: name or path.
+      batch_size: B.
+      size: side of the images; None takes what the config's resizer makes.
+      precision: a name that `training.precision.scope` knows.
+      jit_compile: whether XLA compiles the whole step.
+      steps, warmup: timed runs, and runs between the first and these.
+      work: key of `SETTINGS`.
+      mask_rois: training only: 'padded' or 'real'.
+      settings: further ones, PATH=VALUE; they go before those of the work.
+      compare: whether to compare with the plain execution.
+      profile: whether to add the seconds of each part.
+    """
+
+    config: str
+    batch_size: int = 1
+    size: int | None = None
+    precision: str = 'float32'
+    jit_compile: bool = False
+    steps: int = 5
+    warmup: int = 1
+    work: str = 'config'
+    mask_rois: str = 'padded'
+    settings: tuple[str, ...] = ()
+    compare: bool = True
+    profile: bool = False
+
+    @property
+    def all_settings(self) -> tuple[str, ...]:
+        real = REAL_MASK_ROIS if self.mask_rois == 'real' else ()
+        return (*SETTINGS[self.work], *real, *self.settings)
+
+
+def build(pipeline: Any, precision: str, *, is_training: bool) -> Any:
+    """Builds the detector of a config; its random weights are the same in every process.
+
+    Residual blocks end with a factor of 0.2, without which the values of a deep network of random
+    weights are thousands and its scores all 0 or 1.
+    """
+    import keras
+
+    from object_detection.builders import model_builder
+    from object_detection.training import precision as precisions
+    from object_detection.training import weight_decay
+
+    keras.utils.set_random_seed(0)
+    with precisions.scope(precision):
+        detector = model_builder.build(pipeline.model, is_training=is_training)
+        detector.build_variables()
+    weight_decay.install(detector, pipeline.train_config)
+    for variable in _last_of_blocks(detector.named_variables()):
+        variable.assign(variable * 0.2)
+    return detector
+
+
+def _last_of_blocks(variables: dict[str, Any]) -> list[Any]:
+    """The factors of the last norm of each residual block, '..._block1_3_bn/gamma'."""
+    last = {}
+    for name in sorted(variables):
+        match = re.fullmatch(r'(.*_block\d+)_\d_bn/gamma', name)
+        if match:
+            last[match[1]] = variables[name]
+    return list(last.values())
+
+
+def images(batch_size: int, side: tuple[int, int]) -> np.ndarray:
+    """Photos of noise in squares of many sizes: float32 [B, H, W, 3] in 0..255."""
+    rng = np.random.default_rng(0)
+    result = np.zeros((batch_size, *side, 3), np.float32)
+    cells = [cell for cell in (4, 16, 64) if cell <= min(side)]
+    for cell in cells:
+        rows, columns = (-(-length // cell) for length in side)
+        noise = rng.uniform(0, 255 / len(cells), (batch_size, rows, columns, 3))
+        noise = noise.repeat(cell, axis=1).repeat(cell, axis=2)
+        result += noise[:, : side[0], : side[1]].astype(np.float32)
+    return result
+
+
+def batch(
+    batch_size: int, side: tuple[int, int], num_classes: int, mask_size: int | None
+) -> dict[str, np.ndarray]:
+    """A training batch with `OBJECTS` objects an image.
+
+    Args:
+      batch_size: B.
+      side: (height, width) of the images.
+      num_classes: K.
+      mask_size: side of the mask crops; 0 makes masks of the images' size, None makes none.
+
+    Returns:
+      Keys of `InputFields`.
+    """
+    rng = np.random.default_rng(1)
+    rows = (batch_size, _ROWS)
+    weights = np.zeros(rows, np.float32)
+    weights[:, :OBJECTS] = 1
+    corners = rng.uniform(0, 0.6, (*rows, 2))
+    boxes = np.concatenate([corners, corners + rng.uniform(0.05, 0.4, (*rows, 2))], axis=-1)
+    classes = np.eye(num_classes, dtype=np.float32)[rng.integers(0, num_classes, rows)]
+    arrays = {
+        'image': images(batch_size, side),
+        'true_image_shape': np.tile(np.array([*side, 3], np.int32), (batch_size, 1)),
+        'source_id': np.array([f'{index}'.encode() for index in range(batch_size)], object),
+        'groundtruth_boxes': (boxes * weights[..., None]).astype(np.float32),
+        'groundtruth_classes': classes * weights[..., None],
+        'groundtruth_weights': weights,
+        'groundtruth_is_crowd': np.zeros(rows, bool),
+        'groundtruth_area': np.zeros(rows, np.float32),
+        'num_groundtruth_boxes': np.full(batch_size, OBJECTS, np.int32),
+    }
+    if mask_size:
+        # Discs, so that targets are neither all 0 nor all 1.
+        axis = np.linspace(-1, 1, mask_size) ** 2
+        disc = np.uint8(255) * (axis[:, np.newaxis] + axis <= 1)
+        arrays['groundtruth_instance_mask_crops'] = np.tile(disc, (*rows, 1, 1))
+    elif mask_size is not None:
+        arrays['groundtruth_instance_masks'] = np.ones((*rows, *side), np.uint8)
+    return arrays

@@ -1,0 +1,65 @@
+"""The comparison of a timed step with the plain execution."""
+
+import importlib
+import pathlib
+
+import numpy as np
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+
+
+@pytest.fixture
+def agreement(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module('agreement')
+
+
+def detections():
+    rng = np.random.default_rng(0)
+    corners = rng.uniform(0, 0.5, (1, 6, 2))
+    return {
+        'detection_boxes': np.concatenate([corners, corners + 0.3], axis=2),
+        'detection_classes': np.arange(6.0)[np.newaxis],
+        'detection_scores': np.linspace(0.9, 0.4, 6)[np.newaxis],
+        'detection_masks': rng.uniform(0, 1, (1, 6, 4, 4)),
+        'num_detections': np.array([5.0]),
+    }
+
+
+def test_detections_in_another_order_are_the_same(agreement):
+    plain, timed = detections(), detections()
+    for name in ('detection_boxes', 'detection_classes', 'detection_masks'):
+        timed[name][0, [1, 2]] = timed[name][0, [2, 1]]
+    result = agreement.detections(timed, plain, 'float32')
+    assert result['agrees']
+    assert result['matched'] == 1
+    assert result['mask_difference'] == result['score_difference'] == 0
+
+
+@pytest.mark.parametrize(
+    ('name', 'shift', 'in_short'),
+    [
+        ('detection_scores', 2e-3, True),
+        ('detection_scores', 2e-2, False),
+        ('detection_masks', 0.1, True),
+        ('detection_boxes', 0.3, True),
+        ('num_detections', 1, False),
+    ],
+)
+def test_differences_are_told(agreement, name, shift, in_short):
+    timed = detections()
+    timed[name] = timed[name] + shift
+    assert not agreement.detections(timed, detections(), 'float32')['agrees']
+    assert agreement.detections(timed, detections(), 'mixed_bfloat16')['agrees'] is in_short
+    assert 'DIFFERS' in agreement.line(
+        agreement.detections(timed, detections(), 'float32'), 'float32'
+    )
+
+
+def test_losses(agreement):
+    plain = {'a': 2.0, 'b': 0.0}
+    assert agreement.losses({'a': 2.001, 'b': 0.0}, plain, 'float32')['agrees']
+    assert not agreement.losses({'a': 2.01, 'b': 0.0}, plain, 'float32')['agrees']
+    assert agreement.losses({'a': 2.01, 'b': 0.0}, plain, 'mixed_bfloat16')['agrees']
+    assert not agreement.losses({'a': np.nan, 'b': 0.0}, plain, 'mixed_bfloat16')['agrees']

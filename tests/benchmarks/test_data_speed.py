@@ -1,0 +1,60 @@
+"""The benchmarks of evaluation, conversion and input on little data; times are not tested."""
+
+import argparse
+import importlib
+import json
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module
+
+
+@pytest.mark.parametrize('kind', ['bbox', 'segm'])
+def test_both_evaluations_find_the_same(load, tmp_path, kind):
+    document = load('generated_coco').document(6)
+    (tmp_path / 'annotations.json').write_text(json.dumps(document))
+    evaluation = load('evaluation')
+    ours = evaluation.measure_toolkit(tmp_path, kind)
+    other = evaluation.measure_pycocotools(tmp_path, kind)
+    assert ours['metrics'] == pytest.approx(other['metrics'], abs=1e-12)
+    assert len(ours['metrics']) == 12
+    assert 0.1 < ours['metrics'][0] < 0.9
+
+
+def test_converts_generated_data(load, tmp_path):
+    num_bytes = load('generated_coco').write(tmp_path, 4, num_different=2)
+    assert 100e3 < num_bytes / 4 < 250e3
+    conversion = load('conversion')
+    result = conversion.convert(tmp_path, 4, num_shards=1, workers=1)
+    assert result['output_megabytes'] > num_bytes / 1e6
+    assert result['images_per_second'] == pytest.approx(4 / result['seconds'])
+    assert not list(tmp_path.glob('out-*'))
+
+
+@pytest.mark.slow
+def test_measures_the_input_and_its_parts(load, tmp_path):
+    program = load('input_pipeline')
+    pattern, label_map = program.write_records(tmp_path, 2)
+    arguments = argparse.Namespace(
+        input=pattern, label_map=label_map, batch_sizes=[1], images=2, warm_up=2, keep_memory=False
+    )
+    result = program.measure_input(arguments)
+    assert result['on_two_cores'] == pytest.approx(2000 / result['cpu_ms_per_image'])
+    assert result['of_system'] < result['cpu_ms_per_image']
+    parts = program.measure_parts(arguments)
+    assert len(parts) == 7
+    assert all(value > 0 for value in parts.values())
+
+
+def test_tables_align(load):
+    table = load('own_process').table
+    columns = (('name', 'name', '{}'), ('value', 'x', '{:.1f}'))
+    rows = [{'name': 'ours', 'value': 10.04}, {'name': 'b', 'value': 2}]
+    assert table(columns, rows) == ['name     x', 'ours  10.0', '   b   2.0']

@@ -1,0 +1,72 @@
+"""What the benchmarks count for the recipe is what a count by hand gives."""
+
+import importlib
+import pathlib
+
+import pytest
+
+from tests.benchmarks import hand_count
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+# Sides that all strides divide.
+HEIGHT, WIDTH = 128, 192
+
+
+@pytest.fixture(scope='module')
+def modules():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        yield {name: importlib.import_module(name) for name in ('measure', 'training', 'work')}
+
+
+@pytest.fixture(scope='module')
+def pipeline(modules):
+    from object_detection.config.reader import read_pipeline
+
+    path = modules['measure'].find_config(modules['measure'].DEFAULT_CONFIG)
+    return read_pipeline(path, settings=modules['work'].SETTINGS['torchvision'])
+
+
+def test_by_hand_at_full_size():
+    """Figures that others give for this model."""
+    assert hand_count.inference(832, 1344) / 1e9 == pytest.approx(554, rel=1e-2)
+    assert hand_count.training(832, 1344) / 1e9 == pytest.approx(1622, rel=1e-2)
+    assert hand_count.training(832, 1344, mask_rois=20) / 1e9 == pytest.approx(1278, rel=1e-2)
+
+
+def test_inference(modules, pipeline):
+    import tensorflow as tf
+
+    from object_detection.training import flops
+
+    detector = modules['work'].build(pipeline, 'float32', is_training=False)
+    shapes = tf.constant([[HEIGHT, WIDTH, 3]])
+
+    @tf.function(autograph=False)
+    def detect(images):
+        return detector.postprocess(detector.predict(images, shapes), shapes)
+
+    spec = tf.TensorSpec([1, HEIGHT, WIDTH, 3], tf.float32)
+    counted = flops.count(detect.get_concrete_function(spec).graph)
+    assert counted.unknown == []
+    assert counted.total == pytest.approx(hand_count.inference(HEIGHT, WIDTH), rel=5e-3)
+
+
+@pytest.mark.slow  # Three graphs of a whole training step.
+def test_training(modules, pipeline):
+    """Padded mask RoIs, and 20 in place of as many as there happen to be."""
+    import tensorflow as tf
+
+    training, work = modules['training'], modules['work']
+    detector = work.build(pipeline, 'float32', is_training=True)
+    arrays = work.batch(1, (HEIGHT, WIDTH), detector.num_classes, 112)
+    batch = {name: tf.constant(array) for name, array in arrays.items()}
+    step = training._step(pipeline, detector, batch)
+    counted = training._count_flops(pipeline, step, batch, 128)
+    assert counted.unknown == []
+    assert counted.total == pytest.approx(hand_count.training(HEIGHT, WIDTH), rel=5e-3)
+    detector.mask_stage.pad_regions = False
+    step = training._step(pipeline, detector, batch)
+    counted = training._count_flops(pipeline, step, batch, 20)
+    wanted = hand_count.training(HEIGHT, WIDTH, mask_rois=20)
+    assert counted.total == pytest.approx(wanted, rel=5e-3)
