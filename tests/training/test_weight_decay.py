@@ -82,7 +82,12 @@ def test_a_training_and_the_log(tmp_path, monkeypatch, caplog):
     text_format.Merge(text, config.train_config)
     made = []
     build = parts.build_step
-    monkeypatch.setattr(parts, 'build_step', lambda *args: made.append(build(*args)) or made[-1])
+
+    def record(*args, **options):
+        made.append(build(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(parts, 'build_step', record)
     with caplog.at_level(logging.INFO):
         result = train(
             config, tmp_path, num_steps=1, seed=1, record_summaries=False, progress=Silent()
