@@ -24,6 +24,8 @@ import own_process
 _QUICK_IMAGES = 20
 _DETECTIONS = 100
 _MASK_SIDE = 28
+# Between the metrics of both.
+_LARGEST_DIFFERENCE = 1e-12
 _COLUMNS = (
     ('kind', 'kind', '{}'),
     ('by', 'by', '{}'),
@@ -65,6 +67,8 @@ def compare(folder: pathlib.Path, kind: str, num_images: int) -> list[dict]:
         row |= {'kind': kind, 'by': by, 'images': num_images}
         row['ratio'] = row['cpu_seconds'] / other['cpu_seconds']
         row['largest_difference'] = float(differences.max())
+    if not differences.max() <= _LARGEST_DIFFERENCE:
+        raise SystemExit(f'{kind}: metrics differ from those of pycocotools by {differences.max()}')
     return rows
 
 

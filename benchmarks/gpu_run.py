@@ -225,5 +225,6 @@ def differences(
         for name, values in wanted.items():
             scale = max(np.abs(values).max(), 1e-9)
             difference = float(np.abs(call[name] - np.asarray(values)).max() / scale)
-            largest[name] = max(difference, largest.get(name, 0.0))
+            # Unlike Python's `max`, it keeps NaN.
+            largest[name] = float(np.maximum(difference, largest.get(name, 0.0)))
     return largest

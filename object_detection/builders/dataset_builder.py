@@ -147,7 +147,8 @@ def build_eval(
         batches = _synthetic(
             pipeline_config.model, reader, batch_size=batch_size, seed=0, for_evaluation=True
         )
-        count = reader.synthetic_input_reader.num_examples
+        every = max(1, reader.sample_1_of_n_examples)
+        count = -(-reader.synthetic_input_reader.num_examples // every)
         return synthetic.numbered(batches, batch_size, count)
     records = records_builder.read(
         reader, where, shuffle=reader.HasField('shuffle') and reader.shuffle, num_epochs=1, seed=0

@@ -39,6 +39,8 @@ def check(
         yield from _categories(
             pipeline, reader, records, f'{path}.coco_input_reader.annotation_file[{i}]'
         )
+    if not path.startswith(_TRAINING):
+        yield from _repeated_ids(sources, f'{path}.coco_input_reader.annotation_file')
     if needs_objects and not any(map(len, sources)):
         yield f'{path}.coco_input_reader.annotation_file: expected images. Received: none.'
         return
@@ -54,6 +56,19 @@ def _images(records, path: str) -> Iterator[str]:
             f'{path}: expected all {len(records)} images of {records.index.path}. '
             f'Received: {count} missing, of which {first}.'
         )
+
+
+def _repeated_ids(sources: Sequence, path: str) -> Iterator[str]:
+    """An evaluation tells images by their ids."""
+    seen: set = set()
+    for records in sources:
+        ids = set(records.image_ids())
+        if repeated := seen & ids:
+            yield (
+                f'{path}: expected images of different ids in all files of an evaluation. '
+                f'Received: {len(repeated)} that are in two files, such as {next(iter(repeated))}.'
+            )
+        seen |= ids
 
 
 def _categories(

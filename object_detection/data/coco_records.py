@@ -177,6 +177,11 @@ class CocoRecords:
 
         return np.fromiter((is_usable(self.index[i]) for i in rows), bool, len(rows))
 
+    def image_ids(self) -> Iterator[Any]:
+        """Yields the ids of the images."""
+        for i in range(len(self)):
+            yield self.index.image(i)['id']
+
     def missing_images(self) -> Iterator[str]:
         """Yields a sentence, without its end, for each image whose file is not there."""
         listings = _Listings()
@@ -293,8 +298,8 @@ def load(
     return CocoRecords(image_dir, index, Contents(labels, masks, layout, small_masks=True))
 
 
-# One of training and one of evaluation; validation, counting and reading share them.
-@functools.lru_cache(maxsize=2)
+# Those of a config; validation, counting and reading share them.
+@functools.lru_cache(maxsize=16)
 def _index(path: str, version: tuple, segmentations: bool) -> AnnotationIndex:
     del version  # Part of the key.
     try:

@@ -1,10 +1,14 @@
 """How the layers of a part of the network are set up: initializer, penalty, norm, activation."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from object_detection.core import moving_statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,8 @@ class BatchNorm(keras.layers.BatchNormalization):
 
     def call(self, inputs, training=None, mask=None):
         if len(inputs.shape) != 4 or mask is not None or self.synchronized:
-            return super().call(inputs, training=training, mask=mask)
+            with self._momentum_of_this_pass():
+                return super().call(inputs, training=training, mask=mask)
         mean, variance = self.moving_mean.value, self.moving_variance.value
         inputs = tf.cast(inputs, self.compute_dtype)
         updates = bool(training and self.trainable)
@@ -68,7 +73,7 @@ class BatchNorm(keras.layers.BatchNormalization):
             epsilon=self.epsilon,
             is_training=updates,
         )
-        if updates:
+        if updates and not moving_statistics.Kept.is_on():
             share = 1.0 - self.momentum
             self.moving_mean.assign(mean * self.momentum + normalized.batch_mean * share)
             # The kernel gives the variance of the population that the batch is a sample of.
@@ -77,6 +82,16 @@ class BatchNorm(keras.layers.BatchNormalization):
                 variance * self.momentum + normalized.batch_variance * share
             )
         return normalized.y
+
+    @contextlib.contextmanager
+    def _momentum_of_this_pass(self) -> Iterator[None]:
+        """Keras moves the statistics in any case; with momentum 1 they stay where they are."""
+        momentum = self.momentum
+        self.momentum = 1.0 if moving_statistics.Kept.is_on() else momentum
+        try:
+            yield
+        finally:
+            self.momentum = momentum
 
 
 class L2(keras.regularizers.L2):

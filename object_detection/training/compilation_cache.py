@@ -43,4 +43,8 @@ def use(directory: str) -> None:
         raise ConfigError(
             f'--compilation_cache: expected a folder that can be written. Received: {error}.'
         ) from error
+    if not os.access(path, os.W_OK):
+        raise ConfigError(
+            f'--compilation_cache: expected a folder that can be written. Received: {str(path)!r}.'
+        )
     os.environ[_VARIABLE] = f'{flags} {_FLAG}={path}'.strip()

@@ -43,20 +43,22 @@ def of_training(
       ConfigError: if the config asks for what cannot be.
     """
     strategy = tf.distribute.get_strategy()
-    compiles = _compiles(
+    # TPUs compile all of a step in any case.
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    compiles = not is_tpu and _compiles(
         config,
         has_fixed_sizes=bool(bucket_sizes) or _has_fixed_sizes(element_spec),
         obstacle=_synchronized_norms(detector, strategy),
     )
-    # TPUs compile all of a step in any case.
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        compiles = False
     parts = config.gradient_accumulation_steps
     if parts > 1:
         _check_parts(config, strategy, element_spec)
         _check_norms(detector, strategy)
     # Of one size, the batches have static shapes already.
     sizes = tuple(bucket_sizes) if len(bucket_sizes) > 1 else ()
+    # Replicas cannot wait for each other within the graph of a size, but in a step of any size.
+    if strategy.num_replicas_in_sync > 1 and not (compiles or is_tpu or parts > 1):
+        sizes = ()
     execution = Execution(compiles, max(parts, 1), sizes)
     if not execution.is_plain:
         _logger.info(

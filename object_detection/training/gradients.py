@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import replicas
+from object_detection.core import moving_statistics, replicas
 from object_detection.core.fields import InputFields
 
 Tensors = dict[str, tf.Tensor]
@@ -148,7 +148,7 @@ class LossGradients:
 
         def count(batch: Tensors, seeds: tf.Tensor, _: Tensors) -> Tensors:
             self.num_traces += 1
-            with replicas.Apart():
+            with replicas.Apart(), moving_statistics.Kept():
                 return self._normalizers(batch, seeds)
 
         program = self._program(count, batch, seeds, {}, count=parts)

@@ -175,6 +175,11 @@ def read_config(
         pipeline.train_config.ClearField('jit_compile')
     elif options.jit_compile is not None:
         pipeline.train_config.jit_compile = options.jit_compile == 'true'
+    if options.precision is not None:
+        # Loads TensorFlow.
+        from object_detection.training import precision as precisions
+
+        precisions.write(pipeline.train_config, options.precision)
     if options.use_synthetic_data:
         pipeline = _with_synthetic_data(pipeline, options)
     purposes = for_what.split(' and ')

@@ -70,13 +70,15 @@ def resolve(config: train_pb2.TrainConfig, flag: str | None, *, use_tpu: bool = 
 def write(config: train_pb2.TrainConfig, flag: str | None, *, use_tpu: bool = False) -> str:
     """Writes what `resolve` decides into the config; arguments, result and errors as there.
 
-    A loss scale goes, where the flag asks for a precision that has none.
+    What the flag's precision has not goes: a loss scale but with float16, exemptions with TF32.
     """
     chosen = resolve(config, flag, use_tpu=use_tpu)
     if chosen != name_of(config.precision):
         config.precision = train_pb2.TrainConfig.Precision.Value(chosen.upper())
         if chosen != FLOAT16:
             config.ClearField('loss_scale')
+        if chosen == TF32:
+            config.ClearField('precision_exempt_patterns')
     return chosen
 
 

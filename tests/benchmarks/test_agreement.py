@@ -63,3 +63,8 @@ def test_losses(agreement):
     assert not agreement.losses({'a': 2.01, 'b': 0.0}, plain, 'float32')['agrees']
     assert agreement.losses({'a': 2.01, 'b': 0.0}, plain, 'mixed_bfloat16')['agrees']
     assert not agreement.losses({'a': np.nan, 'b': 0.0}, plain, 'mixed_bfloat16')['agrees']
+
+
+def test_a_number_that_is_none_differs(agreement):
+    found = agreement.losses({'a': 1.0, 'b': float('nan')}, {'a': 1.0, 'b': 2.0}, 'float32')
+    assert not found['agrees']

@@ -133,3 +133,17 @@ def test_training_needs_objects(pipeline, tmp_path):
     (problem,) = records.check_training(pipeline)
     assert problem.endswith('expected images with objects. Received: none in the first 3 images.')
     assert list(records.check_evaluation(pipeline)) == []
+
+
+def test_files_of_an_evaluation_do_not_share_ids(pipeline, tmp_path):
+    reader = pipeline.eval_input_reader.add()
+    reader.CopyFrom(pipeline.train_input_reader)
+    assert list(records.check_evaluation(pipeline)) == []
+    coco = reader.coco_input_reader
+    coco.image_dir.append(coco.image_dir[0])
+    coco.annotation_file.append(coco.annotation_file[0])
+    (problem,) = records.check_evaluation(pipeline)
+    assert 'expected images of different ids in all files of an evaluation' in problem
+    assert 'Received: 3 that are in two files' in problem
+    pipeline.train_input_reader.CopyFrom(reader)
+    assert list(records.check_training(pipeline)) == []

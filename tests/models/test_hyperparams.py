@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.core import moving_statistics
 from object_detection.models.hyperparams import (
     BatchNorm,
     BatchNormParams,
@@ -149,3 +150,23 @@ def test_fused_norm_equals_keras(side, options, training):
     for wanted, ours in zip(*found, strict=True):
         wanted, ours = (np.asarray(tf.cast(value, tf.float32)) for value in (wanted, ours))
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize('shape', [(2, 4, 4, 3), (5, 3)])
+def test_a_further_pass_moves_no_statistics(shape):
+    norm = BatchNorm(name='norm')
+    inputs = tf.constant(np.random.default_rng(0).normal(3, 2, shape), tf.float32)
+    norm.build(inputs.shape)
+
+    @tf.function
+    def two_passes() -> tuple[tf.Tensor, tf.Tensor]:
+        with moving_statistics.Kept():
+            first = norm(inputs, training=True)
+        return first, norm(inputs, training=True)
+
+    first, second = two_passes()
+    np.testing.assert_array_equal(first, second)
+    once = BatchNorm(name='once')
+    once(inputs, training=True)
+    for ours, expected in zip(norm.variables, once.variables, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6)

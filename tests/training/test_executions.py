@@ -27,6 +27,10 @@ def _with_norm(**options):
     return detector
 
 
+class TwoReplicas:
+    num_replicas_in_sync = 2
+
+
 def _pretend_gpus(monkeypatch):
     monkeypatch.setattr(tf.config, 'list_logical_devices', lambda kind: ['a GPU'])
 
@@ -82,12 +86,17 @@ def test_parts_tell_of_norms_that_follow_each_of_them(caplog):
 
 @pytest.mark.parametrize('fields', [{'gradient_accumulation_steps': 2}, {'jit_compile': True}])
 def test_norms_over_replicas_cannot_wait_within_a_program(fields, monkeypatch):
-    class TwoReplicas:
-        num_replicas_in_sync = 2
-
     detector = _with_norm(synchronized=True)
     _of(detector=detector, **fields)
     monkeypatch.setattr(tf.distribute, 'get_strategy', TwoReplicas)
     with pytest.raises(ConfigError, match='sync_batch_norm of 1 layers, such as some_norm'):
         _of(detector=detector, **fields)
     _of(detector=_with_norm(), **fields)
+
+
+def test_replicas_that_are_not_compiled_have_one_graph_for_all_sizes(monkeypatch):
+    """They add up counts over the replicas, which the graph of one size cannot."""
+    sizes = ((8, 12), (12, 8))
+    assert _of(_spec(None, None), sizes) == Execution(bucket_sizes=sizes)
+    monkeypatch.setattr(tf.distribute, 'get_strategy', TwoReplicas)
+    assert _of(_spec(None, None), sizes).is_plain
