@@ -6,8 +6,9 @@
 The data are generated: 640 x 480 JPEGs of 155 kB with 7.3 objects with PNG masks each. Processor
 time is what counts, since another job on the machine does not change it: "of 2 cores" is two
 seconds by the processor seconds of an image. Each batch size runs in processes of its own: as the C
-library frees memory by itself, with `keep_freed_memory`, and with huge pages in addition, which
-GLIBC_TUNABLES=glibc.malloc.hugetlb=1 asks for.
+library frees memory by itself, with `keep_freed_memory` (which the environment does by
+MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824), and with huge pages in
+addition, which GLIBC_TUNABLES=glibc.malloc.hugetlb=1 asks for.
 """
 
 import argparse
@@ -72,8 +73,9 @@ def measure_input(arguments: argparse.Namespace) -> dict[str, object]:
     """Runs the training input with one batch size."""
     import resource
 
+    import allocation
+
     from object_detection.builders import dataset_builder
-    from object_detection.data import allocation
 
     if arguments.keep_memory:
         allocation.keep_freed_memory()

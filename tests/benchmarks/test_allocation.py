@@ -1,13 +1,16 @@
+import pathlib
 import platform
 import subprocess
 import sys
 
 import pytest
 
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+
 # Allocates and frees as much again and again; prints how often a page had to be mapped anew.
 _PROGRAM = """
 import resource, sys
-from object_detection.data.allocation import keep_freed_memory
+from allocation import keep_freed_memory
 if sys.argv[1] == 'keep':
     assert keep_freed_memory()
 def faults():
@@ -24,7 +27,7 @@ print(faults() - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='malloc of glibc')
 def test_freed_memory_is_used_again():
     faults = {
-        mode: int(subprocess.check_output([sys.executable, '-c', _PROGRAM, mode]))
+        mode: int(subprocess.check_output([sys.executable, '-c', _PROGRAM, mode], cwd=FOLDER))
         for mode in ('keep', 'free')
     }
     assert faults['keep'] < 100
