@@ -6,9 +6,8 @@
 The data are generated: 640 x 480 JPEGs of 155 kB with 7.3 objects with PNG masks each. Processor
 time is what counts, since another job on the machine does not change it: "of 2 cores" is two
 seconds by the processor seconds of an image. Each batch size runs in processes of its own: as the C
-library frees memory by itself, with `keep_freed_memory` (which the environment does by
-MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824), and with huge pages in
-addition, which GLIBC_TUNABLES=glibc.malloc.hugetlb=1 asks for.
+library frees memory by itself, with freed memory kept, and with huge pages in addition; the
+environment alone sets that.
 """
 
 import argparse
@@ -26,11 +25,13 @@ import own_process
 
 _CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _QUICK = {'images': 8, 'warm_up': 4, 'generated': 8}
-# Name -> flags and environment of the process.
+# The C library keeps freed buffers up to 32 MB, its limit, in all up to 1 GB a heap.
+_KEPT = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(1 << 30)}
+# Name -> environment of the process.
 _MEMORY = {
-    'freed': ([], {}),
-    'kept': (['--keep_memory'], {}),
-    'kept, huge pages': (['--keep_memory'], {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'}),
+    'freed': {},
+    'kept': _KEPT,
+    'kept, huge pages': _KEPT | {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'},
 }
 _COLUMNS = (
     ('batch_size', 'batch size', '{}'),
@@ -58,8 +59,8 @@ def main() -> None:
             )
         results = []
         for batch_size in arguments.batch_sizes:
-            for name, (flags, environment) in _MEMORY.items():
-                result = _in_own_process(arguments, batch_size, flags, environment)
+            for name, environment in _MEMORY.items():
+                result = _in_own_process(arguments, batch_size, [], environment)
                 results.append({'memory': name} | result)
         parts = _in_own_process(arguments, 1, ['--parts'], {})
     print(f'{_CONFIG}; the parts run alone, on one thread')
@@ -73,12 +74,8 @@ def measure_input(arguments: argparse.Namespace) -> dict[str, object]:
     """Runs the training input with one batch size."""
     import resource
 
-    import allocation
-
     from object_detection.builders import dataset_builder
 
-    if arguments.keep_memory:
-        allocation.keep_freed_memory()
     [batch_size] = arguments.batch_sizes
     batches = iter(dataset_builder.build_train(_config(arguments, batch_size), seed=1))
     for _ in range(max(1, arguments.warm_up // batch_size)):
@@ -158,7 +155,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--generated', type=int, default=200, help='images that are generated')
     parser.add_argument('--quick', action='store_true', help='few images; shows that it runs')
     parser.add_argument('--json', type=pathlib.Path, default=measure.RESULTS / 'input.json')
-    for name in ('--here', '--keep_memory', '--parts'):
+    for name in ('--here', '--parts'):
         parser.add_argument(name, action='store_true', help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:

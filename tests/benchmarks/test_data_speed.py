@@ -43,7 +43,7 @@ def test_measures_the_input_and_its_parts(load, tmp_path):
     program = load('input_pipeline')
     pattern, label_map = program.write_records(tmp_path, 2)
     arguments = argparse.Namespace(
-        input=pattern, label_map=label_map, batch_sizes=[1], images=2, warm_up=2, keep_memory=False
+        input=pattern, label_map=label_map, batch_sizes=[1], images=2, warm_up=2
     )
     result = program.measure_input(arguments)
     assert result['on_two_cores'] == pytest.approx(2000 / result['cpu_ms_per_image'])
