@@ -48,12 +48,16 @@ class GroupNormParams:
 
 
 class BatchNorm(keras.layers.BatchNormalization):
-    """Batch normalisation of feature maps [B, H, W, C] by one kernel.
+    """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
     Keras makes it of a dozen operations, each of which reads and writes the whole map. The numbers
     are the same to rounding, those of the moving variance too (that of the batch, not of the
     population). bfloat16 maps are read as they are; the statistics are float32. Inputs of other
     ranks and statistics over several replicas are left to Keras.
+
+    In graphs, normalising what a convolution without bias returns by the moving statistics becomes
+    part of that convolution: its kernel is scaled, an offset added. Training then need not keep
+    the maps before the norm, not even for the gradient of its scale.
     """
 
     def call(self, inputs, training=None, mask=None):
@@ -64,10 +68,15 @@ class BatchNorm(keras.layers.BatchNormalization):
         inputs = tf.cast(inputs, self.compute_dtype)
         updates = bool(training and self.trainable)
         unused = tf.zeros([0]) if updates else None
+        scale = tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean)
+        offset = tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean)
+        if not updates and _is_convolved(inputs):
+            scale *= tf.math.rsqrt(variance + self.epsilon)
+            return _convolve_scaled(inputs.op, scale, offset - mean * scale)
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
-            scale=tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean),
-            offset=tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean),
+            scale=scale,
+            offset=offset,
             mean=unused if updates else mean,
             variance=unused if updates else variance,
             epsilon=self.epsilon,
@@ -99,6 +108,31 @@ class L2(keras.regularizers.L2):
 
     def __call__(self, x):
         return tf.nn.l2_loss(x) * (2.0 * self.l2)
+
+
+def _is_convolved(maps: tf.Tensor) -> bool:
+    """Whether a graph tells that `maps` are the result of a convolution without bias."""
+    if not tf.is_symbolic_tensor(maps) or maps.op.type != 'Conv2D':
+        return False
+    return maps.op.get_attr('data_format') == b'NHWC'
+
+
+def _convolve_scaled(convolution: tf.Operation, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+    """Returns a convolution with its kernel times `scale`, plus `offset`, both float32 [C].
+
+    Nothing needs the result of the given one then, so that it does not run.
+    """
+    maps, kernel = convolution.inputs
+    if kernel.op.type == 'Cast':
+        # Rounded to 16 bits once, after the scale.
+        kernel = kernel.op.inputs[0]
+    attributes = ('strides', 'padding', 'explicit_paddings', 'data_format', 'dilations')
+    convolved = tf.raw_ops.Conv2D(
+        input=maps,
+        filter=tf.cast(kernel * tf.cast(scale, kernel.dtype), maps.dtype),
+        **{name: convolution.get_attr(name) for name in attributes},
+    )
+    return tf.nn.bias_add(convolved, tf.cast(offset, maps.dtype))
 
 
 def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:

@@ -87,7 +87,9 @@ def summarize(
         for weight in layer.weights:
             is_trained = weight.trainable if trained is None else names[id(weight.value)] in trained
             sizes[is_trained] += weight.value.shape.num_elements()
-        cost = flops.count_operations(operations).total
+        # A frozen norm runs the convolution before it in its place, whose row counts it.
+        is_norm = isinstance(layer, keras.layers.BatchNormalization)
+        cost = 0 if is_norm else flops.count_operations(operations).total
         name = layer.path.removeprefix(detector.parts()[part].name + '/')
         rows.append(LayerSummary(part, name, 1, output, sizes[True], sizes[False], cost))
     whole = flops.count(graph)

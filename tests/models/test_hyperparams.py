@@ -152,6 +152,49 @@ def test_fused_norm_equals_keras(side, options, training):
         np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=3e-5)
 
 
+@pytest.mark.parametrize('strides', [1, 2])
+@pytest.mark.parametrize('params', [{'scale': True}, {'scale': False}])
+@pytest.mark.parametrize('policy', ['float32', 'mixed_bfloat16'])
+def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
+    """Outputs and all gradients are those of eager execution, which does one after the other."""
+    hyperparams = LayerHyperparams(batch_norm=BatchNormParams(epsilon=1e-3, **params))
+    conv = hyperparams.conv(4, 3, strides=strides, dtype=policy, name='conv')
+    norm = hyperparams.norm(frozen=True, dtype=policy, name='norm')
+    rng = np.random.default_rng(0)
+    maps = tf.constant(rng.normal(size=(2, 6, 5, 3)), tf.float32)
+    norm(conv(maps))
+    norm.set_weights([rng.uniform(0.5, 1.5, 4) for _ in norm.weights])
+    upstream = tf.constant(rng.normal(size=norm(conv(maps)).shape), tf.float32)
+    variables = [conv.kernel.value, *(variable.value for variable in norm.trainable_variables)]
+
+    def run(maps: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            outputs = norm(conv(maps), training=True)
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
+        assert outputs.dtype == norm.compute_dtype
+        return [outputs, *tape.gradient(total, [maps, *variables])]
+
+    graph = tf.function(run)
+    rounding = 1e-5 if policy == 'float32' else 3e-2
+    for folded, eager in zip(graph(maps), run(maps), strict=True):
+        folded, eager = (tf.cast(value, tf.float32).numpy() for value in (folded, eager))
+        np.testing.assert_allclose(folded, eager, rtol=0, atol=rounding * np.abs(eager).max())
+    kinds = {
+        operation.type for operation in graph.get_concrete_function(maps).graph.get_operations()
+    }
+    assert not {kind for kind in kinds if kind.startswith('FusedBatchNorm')}
+
+
+def test_a_norm_that_trains_stays_apart_from_the_convolution():
+    hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5))
+    conv, norm = hyperparams.conv(4, 3, name='conv'), hyperparams.norm(frozen=False, name='norm')
+    maps = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 5, 3)), tf.float32)
+    outputs = tf.function(lambda: norm(conv(maps), training=True))()
+    np.testing.assert_allclose(tf.reduce_mean(outputs, [0, 1, 2]), np.zeros(4), atol=1e-6)
+    assert np.abs(norm.moving_mean).max() > 0
+
+
 @pytest.mark.parametrize('shape', [(2, 4, 4, 3), (5, 3)])
 def test_a_further_pass_moves_no_statistics(shape):
     norm = BatchNorm(name='norm')
