@@ -23,6 +23,7 @@ class Tolerance:
         scores are almost the same, and in 16 bits their order is not.
       mask: of the masks of those detections, absolute.
       loss: of each loss, relative; it is also the limit of the gradients' norm.
+      raw: of what the layers give: the differences' norm by that of the values.
     """
 
     score: float
@@ -30,12 +31,13 @@ class Tolerance:
     box: float
     mask: float
     loss: float
+    raw: float
 
 
-_FLOAT32 = Tolerance(score=1e-4, matched=0.95, box=1e-2, mask=1e-2, loss=1e-3)
-# Random weights' scores are nearly equal: rounding picks other detections, so that only the scores
-# say something.
-_SHORTER = Tolerance(score=5e-3, matched=0.0, box=1.0, mask=1.0, loss=5e-2)
+_FLOAT32 = Tolerance(score=1e-4, matched=0.95, box=1e-2, mask=1e-2, loss=1e-3, raw=1e-4)
+# Random weights' scores are nearly equal: rounding picks other detections, so that of these only
+# the scores say something.
+_SHORTER = Tolerance(score=5e-3, matched=0.0, box=1.0, mask=1.0, loss=5e-2, raw=5e-2)
 
 
 def tolerance(precision: str) -> Tolerance:
@@ -89,6 +91,22 @@ def losses(timed: Mapping[str, float], plain: Mapping[str, float], precision: st
         'loss_difference': largest,
         'differences': differences,
         'agrees': largest <= tolerance(precision).loss,
+    }
+
+
+def arrays(
+    timed: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray], precision: str
+) -> dict:
+    """Compares arrays by name; returns their relative differences and whether they are allowed."""
+    differences = {
+        name: float(np.linalg.norm(timed[name] - value) / max(np.linalg.norm(value), 1e-9))
+        for name, value in plain.items()
+    }
+    largest = float(np.max(list(differences.values())))
+    return {
+        'raw_difference': largest,
+        'differences': differences,
+        'agrees': largest <= tolerance(precision).raw,
     }
 
 

@@ -26,6 +26,15 @@ _OUTPUTS = (
     'detection_masks',
     'num_detections',
 )
+# What the layers give, before anything is chosen by it.
+_RAW = (
+    'rpn_box_encodings',
+    'rpn_objectness_predictions_with_background',
+    'refined_box_encodings',
+    'class_predictions_with_background',
+)
+
+_PROPOSALS = ('proposal_boxes', 'proposal_scores', 'num_proposals')
 
 
 def measure_inference(job: work.Job) -> dict:
@@ -34,6 +43,7 @@ def measure_inference(job: work.Job) -> dict:
     import tensorflow as tf
 
     from object_detection.config.reader import read_pipeline
+    from object_detection.meta_architectures.proposal_selection import Proposals
     from object_detection.training import flops, model_summary
     from object_detection.training import precision as precisions
 
@@ -52,7 +62,8 @@ def measure_inference(job: work.Job) -> dict:
         return _detect(detector, images, shapes)
 
     def run() -> dict:
-        return {name: value.numpy() for name, value in detect(images).items()}
+        found = detect(images)
+        return {name: found[name].numpy() for name in (*_OUTPUTS, 'num_proposals') if name in found}
 
     with precisions.scope(precision):
         timed = run()
@@ -78,16 +89,26 @@ def measure_inference(job: work.Job) -> dict:
         plain = work.build(pipeline, 'float32', is_training=False)
         with precisions.scope('float32'):
             found = _detect(plain, images, shapes)
+            # Its own proposals would be others, and so would be all that follows.
+            raw = detect(images)
+            plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
+            predictions = plain.predict(plain.normalize(images), shapes)
         found = {name: value.numpy() for name, value in found.items()}
         result['agreement'] = agreement.detections(timed, found, precision)
+        result['raw_agreement'] = agreement.arrays(
+            {name: raw[name].numpy() for name in _RAW},
+            {name: predictions[name].numpy() for name in _RAW},
+            precision,
+        )
     return result
 
 
 def _detect(detector, images, shapes) -> dict:
     predictions = detector.predict(detector.normalize(images), shapes)
     found = detector.postprocess(predictions, shapes)
-    outputs = {name: found[name] for name in _OUTPUTS if name in found}
-    return outputs | {'num_proposals': predictions['num_proposals']}
+    return {name: found[name] for name in _OUTPUTS if name in found} | {
+        name: predictions[name] for name in (*_PROPOSALS, *_RAW)
+    }
 
 
 def _counts(detections: dict) -> dict[str, float]:

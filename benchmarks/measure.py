@@ -124,7 +124,7 @@ def command(
         else:
             write(results, pathlib.Path(path))
             click.echo('\n'.join(report(what, results)))
-        if not all(row.get('agreement', {}).get('agrees', True) for row in results):
+        if not all(found['agrees'] for row in results for found in _agreements(row)):
             raise SystemExit('The timed step does not do what the plain execution does.')
 
     return main
@@ -266,14 +266,18 @@ def report(what: str, results: Sequence[dict]) -> list[str]:
     lines += [f'  {setting}' for setting in shared]
     lines += table(results)
     for row in results:
-        if 'agreement' in row:
-            lines.append(agreement.line(row['agreement'], row['precision']))
+        lines += [agreement.line(found, row['precision']) for found in _agreements(row)]
         for part in row.get('parts', []):
             lines.append(
                 f'  {part["part"]:<24} {part["seconds"]:8.3f} s {part["gigaflop"]:8.1f} GFLOP '
                 f'{part["rate"]:8.1f} GFLOP/s   {part["slowest"]}'
             )
     return lines
+
+
+def _agreements(result: dict) -> list[dict]:
+    """The comparisons with the plain execution that a result has."""
+    return [result[key] for key in ('agreement', 'raw_agreement') if key in result]
 
 
 def table(results: Sequence[dict]) -> list[str]:

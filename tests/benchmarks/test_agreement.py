@@ -68,3 +68,13 @@ def test_losses(agreement):
 def test_a_number_that_is_none_differs(agreement):
     found = agreement.losses({'a': 1.0, 'b': float('nan')}, {'a': 1.0, 'b': 2.0}, 'float32')
     assert not found['agrees']
+
+
+@pytest.mark.parametrize(('precision', 'error'), [('float32', 1e-4), ('mixed_bfloat16', 5e-2)])
+def test_what_layers_give_is_compared_as_a_whole(agreement, precision, error):
+    plain = {'a': np.ones((2, 3)), 'b': np.zeros(2)}
+    near = plain | {'a': plain['a'] * (1 + 0.9 * error)}
+    assert agreement.arrays(near, plain, precision)['agrees']
+    far = plain | {'a': plain['a'] * (1 + 1.1 * error)}
+    assert not agreement.arrays(far, plain, precision)['agrees']
+    assert not agreement.arrays(plain | {'b': np.full(2, np.nan)}, plain, precision)['agrees']

@@ -52,6 +52,8 @@ def test_measures_a_config(load, name):
     parts = {row['part']: row for row in result['parts']}
     assert {'backbone', 'fpn', 'mask_head', 'proposals'} <= set(parts)
     assert sum(row['gigaflop'] for row in parts.values()) == pytest.approx(result['gigaflop'])
+    if name == 'inference':
+        assert result['raw_agreement']['agrees'], result['raw_agreement']
     if name == 'training':
         # Not padded: some of the RoIs of the 20 objects.
         assert 1 <= result['mask_rois'] <= 64
