@@ -11,6 +11,8 @@ import numpy as np
 
 # Boxes that overlap so much are the same detection.
 _SAME_IOU = 0.9
+# Random weights make boxes without area, too: their overlaps tell nothing. Of the image's side.
+_SAME_CORNERS = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,23 +134,24 @@ def _matches(timed: Mapping, plain: Mapping, image: int) -> list[tuple[int, int]
     overlaps = same * _iou(
         timed['detection_boxes'][image, :rows], plain['detection_boxes'][image, :columns]
     )
-    pairs, taken = [], set()
+    pairs = []
     for i in range(rows if columns else 0):
         j = int(overlaps[i].argmax())
-        if overlaps[i, j] >= _SAME_IOU and j not in taken:
+        if overlaps[i, j] >= _SAME_IOU:
             pairs.append((i, j))
-            taken.add(j)
+            overlaps[:, j] = 0
     return pairs
 
 
 def _iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """[N, 4], [M, 4] -> [N, M]."""
+    """[N, 4], [M, 4] -> [N, M]; 1 for boxes that are the same to rounding, even without area."""
     low = np.maximum(first[:, np.newaxis, :2], second[:, :2])
     high = np.minimum(first[:, np.newaxis, 2:], second[:, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=-1)
     areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=-1) for boxes in (first, second)]
     union = areas[0][:, np.newaxis] + areas[1] - shared
-    return shared / np.maximum(union, 1e-12)
+    distances = np.abs(first[:, np.newaxis] - second).max(axis=-1)
+    return np.where(distances < _SAME_CORNERS, 1.0, shared / np.maximum(union, 1e-12))
 
 
 def _difference(timed: Mapping, plain: Mapping, name: str, row: tuple, other: tuple) -> float:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import pathlib
 import statistics
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import agreement
 import gpu_files
 import numpy as np
 
@@ -35,13 +37,9 @@ _COLUMNS = (
 
 def run(options: argparse.Namespace) -> None:
     """Measures every file that is asked for and there; prints a table and writes JSON."""
-    jobs = [
-        (work, precision, batch_size)
-        for work in options.work
-        for precision in options.precision
-        for batch_size in options.batch_size
-        if _exists(options.directory, gpu_files.file_name(work, precision, batch_size))
-    ]
+    wanted = list(itertools.product(options.work, options.precision, options.batch_size))
+    names = {job: gpu_files.file_name(*job) for job in wanted}
+    jobs = [job for job in wanted if (options.directory / f'{names[job]}.json').is_file()]
     if not jobs:
         raise SystemExit(f'--directory: expected files of `export`. Received: {options.directory}.')
     if options.here:
@@ -49,6 +47,9 @@ def run(options: argparse.Namespace) -> None:
         print(json.dumps(measure(function, options.steps)))
         return
     print(_WORK)
+    missing = [names[job] for job in wanted if job not in jobs]
+    if missing:
+        print(f'not exported, and left out: {", ".join(missing)}')
     rows = []
     for job in jobs:
         row = {'job': list(job), 'ours': _run_alone(_ours(job, options))}
@@ -58,10 +59,8 @@ def run(options: argparse.Namespace) -> None:
         print('\n'.join(report(row)), flush=True)
     path = options.json or options.directory / 'results.json'
     path.write_text(json.dumps(rows, indent=1) + '\n')
-
-
-def _exists(directory: pathlib.Path, name: str) -> bool:
-    return (directory / f'{name}.json').is_file()
+    if not all(row['ours'].get('agrees', True) for row in rows):
+        raise SystemExit('Not all functions give what TensorFlow gives on a CPU.')
 
 
 def _ours(job: tuple[str, str, int], options: argparse.Namespace) -> list[str]:
@@ -119,7 +118,8 @@ def report(row: dict) -> Iterator[str]:
     differences = row['ours'].get('differences')
     if differences:
         worst = max(differences, key=differences.get)
-        yield f'  largest difference from TensorFlow on a CPU: {differences[worst]:.1e} ({worst})'
+        verdict = 'agrees with' if row['ours']['agrees'] else 'DIFFERS FROM'
+        yield f'  {verdict} TensorFlow on a CPU; at most by {differences[worst]:.1e} ({worst})'
 
 
 def measure(function: gpu_files.Function, steps: int) -> dict:
@@ -165,6 +165,7 @@ def measure(function: gpu_files.Function, steps: int) -> dict:
         'peak_memory': peak / 1e6,
         'planned_memory': planned / 1e6,
         'differences': differences(found, function.expected),
+        'agrees': agrees(function, found),
     }
 
 
@@ -214,6 +215,15 @@ def _named(function: gpu_files.Function, results: Sequence[Any]) -> dict[str, np
     """The results that replace no argument."""
     pairs = zip(function.results, results, strict=True)
     return {r.name: np.asarray(value) for r, value in pairs if r.replaces is None}
+
+
+def agrees(function: gpu_files.Function, found: Sequence[dict[str, np.ndarray]]) -> bool:
+    """Whether each call gave what is expected of it, by the limits of `agreement`."""
+    compare = agreement.detections if function.work == 'inference' else agreement.losses
+    return all(
+        compare(call, {n: np.asarray(v) for n, v in wanted.items()}, function.precision)['agrees']
+        for call, wanted in zip(found, function.expected, strict=True)
+    )
 
 
 def differences(

@@ -37,6 +37,16 @@ def test_detections_in_another_order_are_the_same(agreement):
     assert result['mask_difference'] == result['score_difference'] == 0
 
 
+def test_boxes_without_area_and_equal_ones_are_found_again(agreement):
+    flat, equal = detections(), detections()
+    flat['detection_boxes'][..., 2:] = flat['detection_boxes'][..., :2]
+    assert agreement.detections(flat, flat, 'float32')['matched'] == 1
+    equal['detection_boxes'][:] = equal['detection_boxes'][0, 0]
+    equal['detection_classes'][:] = 2
+    result = agreement.detections(equal, equal, 'float32')
+    assert result['matched'] == 1
+
+
 @pytest.mark.parametrize(
     ('name', 'shift', 'in_short'),
     [

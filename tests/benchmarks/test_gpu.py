@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_runs_without_tensorflow_as_with_it(exported, work, tmp_path):
     assert max(ours['differences'].values()) < 1e-4
     assert ours['share'] == pytest.approx(ours['gigaflop'] / ours['seconds'] / ours['matmul_rate'])
     assert ours['peak_memory'] > 0
-    assert 'largest difference from TensorFlow' in ran.stdout
+    assert 'agrees with TensorFlow on a CPU' in ran.stdout
 
 
 def test_products_say_their_precision(load):
@@ -127,6 +128,19 @@ def test_differences_are_parts_of_the_largest_value(load):
     expected = [{'loss': 2.0, 'scores': [0.5, 0.2]}, {'loss': 4.0}]
     differences = load('gpu_run').differences(found, expected)
     assert differences == pytest.approx({'loss': 0.75, 'scores': 0.1})
+
+
+def test_results_that_are_not_the_expected_ones_are_told(load):
+    run = load('gpu_run')
+    expected = [{'loss': 2.0}, {'loss': 4.0}]
+    function = types.SimpleNamespace(work='training', precision='float32', expected=expected)
+    found = [{'loss': np.array(2.0)}, {'loss': np.array(4.001)}]
+    assert run.agrees(function, found)
+    found[1]['loss'] = np.array(4.1)
+    assert not run.agrees(function, found)
+    ours = {'seconds': 1.0, 'differences': run.differences(found, expected), 'agrees': False}
+    lines = list(run.report({'job': ['training', 'float32', 1], 'ours': ours}))
+    assert 'DIFFERS FROM TensorFlow on a CPU; at most by 2.5e-02 (loss)' in lines[-1]
 
 
 def test_rows_tell_ratios_and_failures(load):
