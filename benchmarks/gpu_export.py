@@ -51,6 +51,7 @@ def _function(
 ) -> gpu_files.Function:
     import keras
 
+    from object_detection.models import convolutions
     from object_detection.training import model_summary
     from object_detection.training import precision as precisions
 
@@ -63,7 +64,8 @@ def _function(
     if detector.mask_stage is not None:
         mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
     batch = work.batch(batch_size, side, detector.num_classes, mask_size)
-    with precisions.scope(precision):
+    # Of this machine's CPU no gradients are to be in what a GPU runs.
+    with precisions.scope(precision), convolutions.PlainGradients():
         if kind == 'training':
             # Texts are for the host.
             del batch['source_id']

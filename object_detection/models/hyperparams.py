@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import moving_statistics
+from object_detection.models import convolutions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +71,13 @@ class BatchNorm(keras.layers.BatchNormalization):
         unused = tf.zeros([0]) if updates else None
         scale = tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean)
         offset = tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean)
-        if not updates and _is_convolved(inputs):
+        convolved = convolutions.convolved(inputs)
+        if convolved is not None and not updates:
+            # The given result is not needed then, so that it is not computed.
             scale *= tf.math.rsqrt(variance + self.epsilon)
-            return _convolve_scaled(inputs.op, scale, offset - mean * scale)
+            kernel = convolved.kernel * tf.cast(scale, convolved.kernel.dtype)
+            outputs = convolved.again(tf.cast(kernel, inputs.dtype))
+            return tf.nn.bias_add(outputs, tf.cast(offset - mean * scale, inputs.dtype))
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
             scale=scale,
@@ -108,31 +113,6 @@ class L2(keras.regularizers.L2):
 
     def __call__(self, x):
         return tf.nn.l2_loss(x) * (2.0 * self.l2)
-
-
-def _is_convolved(maps: tf.Tensor) -> bool:
-    """Whether a graph tells that `maps` are the result of a convolution without bias."""
-    if not tf.is_symbolic_tensor(maps) or maps.op.type != 'Conv2D':
-        return False
-    return maps.op.get_attr('data_format') == b'NHWC'
-
-
-def _convolve_scaled(convolution: tf.Operation, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
-    """Returns a convolution with its kernel times `scale`, plus `offset`, both float32 [C].
-
-    Nothing needs the result of the given one then, so that it does not run.
-    """
-    maps, kernel = convolution.inputs
-    if kernel.op.type == 'Cast':
-        # Rounded to 16 bits once, after the scale.
-        kernel = kernel.op.inputs[0]
-    attributes = ('strides', 'padding', 'explicit_paddings', 'data_format', 'dilations')
-    convolved = tf.raw_ops.Conv2D(
-        input=maps,
-        filter=tf.cast(kernel * tf.cast(scale, kernel.dtype), maps.dtype),
-        **{name: convolution.get_attr(name) for name in attributes},
-    )
-    return tf.nn.bias_add(convolved, tf.cast(offset, maps.dtype))
 
 
 def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:
@@ -206,13 +186,13 @@ class LayerHyperparams:
 
     def conv(
         self, filters: int, kernel_size: int, *, name: str, **options: Any
-    ) -> keras.layers.Conv2D:
+    ) -> convolutions.Convolution:
         """Returns a convolution without activation; `options` go to Conv2D.
 
         It has `use_bias` and SAME padding unless `options` say otherwise.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
-        return keras.layers.Conv2D(
+        return convolutions.Convolution(
             filters, kernel_size, name=name, **self.kernel_options(), **options
         )
 

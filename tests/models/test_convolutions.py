@@ -1,0 +1,104 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.models import convolutions
+from object_detection.models.convolutions import Convolution, PlainGradients
+
+
+def gradients(layer, maps, upstream, *, training=True):
+    """Of the maps and of the layer's variables, with the names of the operations behind them."""
+
+    @tf.function
+    def run(maps):
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            outputs = layer(maps, training=training)
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
+        return tape.gradient(total, [maps, *(v.value for v in layer.trainable_variables)])
+
+    # Runs before its operations are looked at: some have gradients that no CPU can compute.
+    found = run(maps)
+    kinds = {op.type for op in run.get_concrete_function(maps).graph.get_operations()}
+    return found, kinds
+
+
+def layer_and_maps(shape, *, filters=4, kernel_size=3, **options):
+    layer = Convolution(filters, kernel_size, name='conv', **{'padding': 'same'} | options)
+    layer.build(shape)
+    rng = np.random.default_rng(0)
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    maps = tf.constant(rng.normal(size=shape), tf.float32)
+    return layer, maps, tf.constant(rng.normal(size=layer(maps).shape), tf.float32)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'kernel_size'),
+    [
+        ((1, 64, 80, 3), 3),
+        ((3, 47, 53, 3), 3),
+        ((2, 70, 66, 3), (1, 5)),
+        ((1, 64, 64, 3), 1),
+        ((40, 11, 13, 3), 3),  # Much padding: of the kernel's gradient TensorFlow's own.
+    ],
+)
+def test_gradients_of_many_pixels_are_tensorflows(shape, kernel_size):
+    layer, maps, upstream = layer_and_maps(shape, kernel_size=kernel_size, use_bias=True)
+    ours, kinds = gradients(layer, maps, upstream)
+    assert 'Conv2DBackpropInput' not in kinds
+    assert ('Conv2DBackpropFilter' in kinds) == (shape[0] == 40)
+    with PlainGradients():
+        plain, kinds = gradients(layer, maps, upstream)
+    assert {'Conv2DBackpropInput', 'Conv2DBackpropFilter'} <= kinds
+    for our, other in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(our, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize(
+    ('shape', 'options', 'training'),
+    [
+        ((1, 60, 60, 3), {}, True),
+        ((1, 64, 80, 3), {}, False),
+        ((1, 64, 80, 3), {'strides': 2}, True),
+        ((1, 64, 80, 3), {'dilation_rate': 2}, True),
+        ((1, 66, 82, 3), {'padding': 'valid'}, True),
+        ((1, 64, 80, 3), {'kernel_size': 2}, True),
+        ((1, 64, 80, 3), {'dtype': 'mixed_bfloat16'}, True),
+    ],
+)
+def test_other_convolutions_keep_their_gradients(shape, options, training):
+    layer, maps, upstream = layer_and_maps(shape, **options)
+    _, kinds = gradients(layer, maps, upstream, training=training)
+    assert {'Conv2DBackpropInput', 'Conv2DBackpropFilter'} <= kinds
+
+
+def test_graphs_of_accelerators_keep_their_gradients(monkeypatch):
+    devices = [tf.config.LogicalDevice('/device:GPU:0', 'GPU')]
+    monkeypatch.setattr(tf.config, 'list_logical_devices', lambda kind=None: devices)
+    layer, maps, upstream = layer_and_maps((1, 64, 80, 3))
+    _, kinds = gradients(layer, maps, upstream)
+    assert {'Conv2DBackpropInput', 'Conv2DBackpropFilter'} <= kinds
+
+
+def test_computes_what_keras_does():
+    layer, maps, _ = layer_and_maps((2, 9, 8, 3), strides=2, use_bias=True, activation='relu')
+    other = keras.layers.Conv2D(4, 3, strides=2, padding='same', activation='relu')
+    other.build(maps.shape)
+    other.set_weights(layer.get_weights())
+    np.testing.assert_allclose(layer(maps), other(maps), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize('options', [{'use_bias': True}, {'activation': 'relu'}, {}])
+def test_results_of_the_convolution_alone_remember_it(options):
+    layer, maps, _ = layer_and_maps((1, 5, 6, 3), **{'use_bias': False} | options)
+    assert convolutions.convolved(layer(maps)) is None
+
+    @tf.function
+    def doubled(maps):
+        remembered = convolutions.convolved(layer(maps))
+        assert (remembered is None) == bool(options)
+        return remembered.again(2 * remembered.kernel) if remembered else 2 * layer(maps)
+
+    np.testing.assert_allclose(doubled(maps), 2 * layer(maps), rtol=1e-5, atol=1e-5)
