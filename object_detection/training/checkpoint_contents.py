@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.training.checkpoint_files import VALUE_SUFFIX, open_reader, reading
@@ -12,6 +13,8 @@ _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'
 _MODEL = 'model/'
 _OPTIMIZER = 'optimizer/'
+# What a run stores of its input; it is no part of the training's variables.
+INPUT = 'input/'
 AVERAGES = f'{_OPTIMIZER}average/'
 # How many names an error lists.
 _LISTED = 5
@@ -20,6 +23,7 @@ _LISTED = 5
 _NO_WEIGHT = re.compile(
     r'(^|/)(optimizer|\.OPTIMIZER_SLOT)/'
     r'|/(Adagrad|Adam|Adam_1|ExponentialMovingAverage|Momentum|RMSProp|RMSProp_1)$'
+    rf'|^{INPUT}(layout|places|seed)(/|:|$)'
     r'|^(beta[12]_power|global_step|learning_rate|loss_scale|save_counter|step)(/|:|$)'
     rf'|^{_OBJECT_GRAPH}$'
 )
@@ -46,7 +50,7 @@ def is_weight(name: str) -> bool:
 
 
 def read_shapes(prefix: str) -> dict[str, list[int]]:
-    """Returns variable name -> shape of what a checkpoint of our making holds.
+    """Returns variable name -> shape of what a checkpoint of our making holds, but for the input.
 
     Raises:
       CheckpointError: if it is absent or damaged.
@@ -55,8 +59,23 @@ def read_shapes(prefix: str) -> dict[str, list[int]]:
     return {
         key.removesuffix(VALUE_SUFFIX): shape
         for key, shape in shapes.items()
-        if key.endswith(VALUE_SUFFIX) and not key.startswith('save_counter')
+        if key.endswith(VALUE_SUFFIX) and not key.startswith(('save_counter', INPUT))
     }
+
+
+def read_values(prefix: str, within: str) -> dict[str, np.ndarray]:
+    """Returns what a checkpoint of our making holds below a name such as `INPUT`, by the rest.
+
+    Raises:
+      CheckpointError: if it is absent or damaged.
+    """
+    with reading(prefix):
+        reader = open_reader(prefix)
+        return {
+            key.removeprefix(within).removesuffix(VALUE_SUFFIX): reader.get_tensor(key)
+            for key in reader.get_variable_to_shape_map()
+            if key.startswith(within) and key.endswith(VALUE_SUFFIX)
+        }
 
 
 def read_step(prefix: str) -> int:

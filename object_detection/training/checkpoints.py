@@ -5,6 +5,7 @@ A checkpoint holds nested dicts of variables under names of our own, one level a
     model/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
     optimizer/momentum/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
     step/.ATTRIBUTES/VARIABLE_VALUE
+    input/places/.ATTRIBUTES/VARIABLE_VALUE
 
 N counts the saves from 1, as in the reference; `step` is the number of training steps done. The
 state file `checkpoint` names the complete checkpoints of a directory, and what it does not name is
@@ -17,6 +18,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.training import checkpoint_files, checkpoint_recovery, disk
@@ -29,6 +31,7 @@ from object_detection.training.checkpoint_contents import (
 )
 from object_detection.training.checkpoint_files import exists
 from object_detection.training.errors import CheckpointError, DivergenceError
+from object_detection.training.input_places import InputPlaces
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ class Checkpoints:
       model: the model's variables by name, parts separated by '/'.
       optimizer: slot name -> variable name -> variable.
       step: int64 scalar, the number of steps done.
+      places: of the input, saved with them; restoring leaves them as they are.
       max_to_keep: older checkpoints are deleted; None keeps all.
       keep_every_n_hours: one in so many hours is never deleted; None for none.
     """
@@ -52,19 +56,27 @@ class Checkpoints:
         model: Mapping[str, tf.Variable],
         optimizer: Mapping[str, Mapping[str, tf.Variable]],
         step: tf.Variable,
+        places: InputPlaces | None = None,
         max_to_keep: int | None = 7,
         keep_every_n_hours: float | None = None,
     ):
         self._variables = {'step': step, **_prefixed('model', model)}
         for slot, variables in optimizer.items():
             self._variables |= _prefixed(f'optimizer/{slot}', variables)
-        self._checkpoint = tf.train.Checkpoint(**nest(self._variables))
+        self._places = places
+        beside = {} if places is None else places.variables
+        self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **beside}))
         self._directory = directory
         self._options = {
             'max_to_keep': max_to_keep,
             'keep_checkpoint_every_n_hours': keep_every_n_hours,
         }
         self._manager = self._make_manager()
+
+    def collect(self, states: np.ndarray) -> None:
+        """Takes in where the input stands, for the next save: `InputPlaces.collect`. Collective."""
+        if self._places is not None:
+            self._places.collect(states)
 
     def save(self) -> str:
         """Saves a checkpoint and returns its prefix.
@@ -135,8 +147,10 @@ class Checkpoints:
         if self.latest is None:
             return None
         check_fits(self.latest, self._variables, exact=True)
+        restored = tf.train.Checkpoint(**nest(self._variables))
         with checkpoint_files.reading(self.latest):
-            self._checkpoint.restore(self.latest).assert_existing_objects_matched()
+            restored.restore(self.latest).expect_partial().assert_existing_objects_matched()
+        self._checkpoint.save_counter.assign(restored.save_counter)
         return self.latest
 
     def _make_manager(self) -> tf.train.CheckpointManager:
