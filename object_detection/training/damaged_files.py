@@ -1,6 +1,7 @@
 """Tells which input file is damaged, which TensorFlow's error does not."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.builders import coco_records_builder
 from object_detection.config.errors import ConfigError
+from object_detection.data import record_cache
 from object_detection.data.coco_records import ImageFileError
 from object_detection.protos.input_reader_pb2 import InputReader
 
@@ -30,12 +32,7 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.DataLossError as error:
-        files = [
-            name
-            for pattern in reader.tf_record_input_reader.input_path
-            for name in sorted(tf.io.gfile.glob(pattern))
-            if _is_damaged(name)
-        ]
+        files = [name for name in _read_files(reader) if _is_damaged(name)]
         raise ConfigError(
             f'{where}.tf_record_input_reader.input_path: expected whole TFRecord files. Received '
             f'damaged or cut-off ones: {", ".join(files) or "none of them now"} ({error.message}).'
@@ -47,6 +44,17 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
         raise ConfigError(
             f'{where}.coco_input_reader.image_dir: expected whole images. Received: {damaged}.'
         ) from error
+
+
+def _read_files(reader: InputReader) -> Iterator[str]:
+    """The files of records, and their copies on disk."""
+    folder = reader.record_cache.directory
+    for pattern in reader.tf_record_input_reader.input_path:
+        for name in sorted(tf.io.gfile.glob(pattern)):
+            yield name
+            copy = os.path.join(folder, record_cache.look_at(name).copy_name)
+            if folder and os.path.exists(copy):
+                yield copy
 
 
 def _is_damaged(name: str) -> bool:

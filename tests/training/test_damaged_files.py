@@ -62,7 +62,8 @@ def test_the_damaged_image_is_named(coco_reader, content, match):
     other_size = examples.png(examples.noise(9, 30, seed=0))
     reader = coco_reader(other_size if content is None else content)
     records = records_builder.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-    dataset = records.map(ExampleDecoder())
+    decode = ExampleDecoder()
+    dataset = records.map(lambda rows, record: decode(record))
     with (
         pytest.raises(ConfigError, match=rf'^r\.coco.*2\.png \(image 12 of .*a\.json\) {match}'),
         damaged_files.named(reader, 'r'),
