@@ -5,10 +5,13 @@ import logging
 import os
 import pathlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from object_detection.config import files
-from object_detection.training.progress import Record
+
+if TYPE_CHECKING:
+    # It loads TensorFlow, which readers of the files do not need.
+    from object_detection.training.progress import Record
 
 FILE_NAME = 'history.jsonl'
 
@@ -28,7 +31,7 @@ class History:
         kept = [entry for entry in read(path) if entry['step'] <= step]
         files.write_text(path, ''.join(_line(entry) for entry in kept))
 
-    def add(self, record: Record) -> None:
+    def add(self, record: 'Record') -> None:
         entry = {
             'step': record.step,
             'time': time.time(),
@@ -36,6 +39,9 @@ class History:
             'images_per_second': record.images_per_second,
             'gradient_norm': record.gradient_norm,
             'losses': dict(record.losses),
+            'waiting_share': record.waiting_share,
+            'latencies': record.latencies,
+            'memory': record.memory,
         }
         append(self._path, entry)
 
@@ -53,7 +59,8 @@ def append(path: pathlib.Path, entry: dict[str, Any]) -> None:
 
 def read(path: pathlib.Path) -> list[dict[str, Any]]:
     """Reads the entries: 'step', 'time' (seconds since 1970), 'learning_rate',
-    'images_per_second', 'gradient_norm', 'losses' (name -> value); none if there is no file.
+    'images_per_second', 'gradient_norm', 'losses' (name -> value), and the others of a `Record`;
+    none if there is no file.
 
     Lines that cannot be read, such as one cut off by a kill, are left out.
     """

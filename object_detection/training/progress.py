@@ -24,6 +24,9 @@ class Record:
       learning_rate: of the last of the steps.
       images_per_second: None as long as only the first call, which builds the graph, was timed.
       gradient_norm: mean norm of all gradients together, before clipping.
+      waiting_share: which part of the steps' time went by waiting for their batches, 0 to 1.
+      latencies: see `Speed.latencies`.
+      memory: see `memory.peaks`.
     """
 
     step: int
@@ -31,6 +34,9 @@ class Record:
     learning_rate: float
     images_per_second: float | None
     gradient_norm: float | None = None
+    waiting_share: float | None = None
+    latencies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Progress(Protocol):
@@ -123,7 +129,8 @@ class LiveLine:
 
 
 def describe(record: Record, num_steps: int, batch_size: int) -> str:
-    """Returns e.g. 'loss 1.203 (RPN/objectness 0.210)  lr 0.02  6.1 images/s  0:01:02 to go'."""
+    """Returns e.g. 'loss 1.203 (RPN/objectness 0.210)  lr 0.02  6.1 images/s, 3%
+    of the time waiting for input  0:01:02 to go'."""
     parts = ' '.join(
         f'{short_name(name)} {value:.3f}'
         for name, value in record.losses.items()
@@ -133,7 +140,10 @@ def describe(record: Record, num_steps: int, batch_size: int) -> str:
     rate = record.images_per_second
     if rate:
         seconds = (num_steps - record.step) * batch_size / rate
-        text += f'  {rate:.3g} images/s  {datetime.timedelta(seconds=round(seconds))} to go'
+        text += f'  {rate:.3g} images/s'
+        if record.waiting_share is not None:
+            text += f', {record.waiting_share:.0%} of the time waiting for input'
+        text += f'  {datetime.timedelta(seconds=round(seconds))} to go'
     return text
 
 

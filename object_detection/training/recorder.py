@@ -10,19 +10,20 @@ import tensorflow as tf
 from object_detection.training import summaries
 from object_detection.training.history import FILE_NAME, History
 from object_detection.training.progress import Progress, Record
+from object_detection.training.speed import Speed
 
 
 class Meter:
     """Means of what steps return, and the speed, since the last `reset`."""
 
     def __init__(self):
+        self.speed = Speed()
         self.reset()
 
     def reset(self) -> None:
         self._sums: dict[str, tf.Tensor] = {}
         self._steps = 0
-        self._timed_steps = 0
-        self._seconds = 0.0
+        self.speed.clear()
 
     def add(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
@@ -34,13 +35,7 @@ class Meter:
         }
         self._steps += steps
         if timed:
-            self._timed_steps += steps
-            self._seconds += seconds
-
-    def add_seconds(self, seconds: float) -> None:
-        """Adds time that was spent waiting for the device to finish the steps."""
-        if self._timed_steps:
-            self._seconds += seconds
+            self.speed.add(steps, seconds)
 
     @property
     def is_empty(self) -> bool:
@@ -48,9 +43,6 @@ class Meter:
 
     def means(self) -> dict[str, float]:
         return {name: float(value) / self._steps for name, value in self._sums.items()}
-
-    def steps_per_second(self) -> float | None:
-        return self._timed_steps / self._seconds if self._timed_steps and self._seconds else None
 
 
 class Recorder:
@@ -62,6 +54,9 @@ class Recorder:
       progress: the display.
       record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
+
+    Attributes:
+      directory: as given.
     """
 
     def __init__(
@@ -73,6 +68,7 @@ class Recorder:
         record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
     ):
+        self.directory = directory
         folder = None if directory is None else os.path.join(directory, 'train')
         self._progress = progress
         self._history = None if folder is None else History(pathlib.Path(folder) / FILE_NAME, step)
@@ -108,6 +104,13 @@ class Recorder:
         if record.images_per_second is not None:
             scalars['images_per_sec'] = record.images_per_second
             scalars['steps_per_sec'] = record.images_per_second / self._batch_size
+        if record.waiting_share is not None:
+            scalars['waiting_share'] = record.waiting_share
+        for what, times in record.latencies.items():
+            for name in ('p50', 'p99'):
+                scalars[f'latency/{what}_{name}'] = times[name]
+        for device, peak in record.memory.items():
+            scalars[f'memory/{device.replace(":", "_")}'] = peak
         self._events.scalars(scalars, record.step)
 
     def close(self) -> None:

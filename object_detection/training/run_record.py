@@ -1,34 +1,67 @@
-"""A record of each start of a training: what ran, with which versions, where."""
+"""A record of each start of a training: what ran, with which versions, where; and of its end."""
 
 import importlib.metadata
 import os
 import pathlib
 import platform
+import secrets
 import shlex
 import subprocess
 import sys
 import time
 from typing import Any
 
-import tensorflow as tf
-
 from object_detection.training import history
 
 FILE_NAME = 'runs.jsonl'
+AVERAGES_FILE_NAME = 'averages.jsonl'
 
 _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras', 'numpy', 'protobuf')
 
 
-def write(directory: str | os.PathLike, **facts: Any) -> None:
-    """Appends one line of JSON to `directory/train/runs.jsonl`.
+def write(
+    directory: str | os.PathLike, *, config_path: str | os.PathLike | None = None, **facts: Any
+) -> str:
+    """Appends one line of JSON to `directory/train/runs.jsonl`; returns the name of the run.
 
     Args:
       directory: of the model.
+      config_path: of the file that the config was read from, if it was.
       **facts: what the caller knows, e.g. the seed and the step; JSON values.
     """
     folder = pathlib.Path(directory) / 'train'
     folder.mkdir(parents=True, exist_ok=True)
-    history.append(folder / FILE_NAME, {**describe(), **facts})
+    run = secrets.token_hex(4)
+    git = {'program': git_state(pathlib.Path(__file__).parent)}
+    if config_path is not None:
+        git['config'] = git_state(pathlib.Path(config_path).absolute().parent)
+    history.append(folder / FILE_NAME, {'run': run, **describe(), 'git': git, **facts})
+    return run
+
+
+def write_averages(directory: str | os.PathLike, run: str, **facts: Any) -> None:
+    """Appends one line of JSON to `directory/train/averages.jsonl`, when a run ends.
+
+    Args:
+      directory: of the model.
+      run: its name, as `write` returned it.
+      **facts: what was measured; JSON values.
+    """
+    path = pathlib.Path(directory) / 'train' / AVERAGES_FILE_NAME
+    history.append(path, {'run': run, 'time': time.time(), **facts})
+
+
+def read_runs(directory: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads what `write` wrote, in order, each with what `write_averages` did as 'averages'.
+
+    Runs that were killed, or that an error ended, have no averages.
+    """
+    folder = pathlib.Path(directory) / 'train'
+    averages = {entry['run']: entry for entry in history.read(folder / AVERAGES_FILE_NAME)}
+    return [
+        {**entry, 'averages': averages.get(entry.get('run'))}
+        for entry in history.read(folder / FILE_NAME)
+    ]
 
 
 def num_steps(directory: str | os.PathLike) -> int | None:
@@ -39,12 +72,15 @@ def num_steps(directory: str | os.PathLike) -> int | None:
 
 def describe() -> dict[str, Any]:
     """Returns command line, versions, machine and devices."""
+    # Imported here: the files are read without it.
+    import tensorflow as tf
+
     return {
         'time': time.time(),
         'command': shlex.join([sys.executable, *sys.argv]),
         'working_directory': os.getcwd(),
         'versions': {'python': platform.python_version(), **_versions()},
-        'source': _git_state(),
+        'source': _described_source(),
         'host': platform.node(),
         'platform': platform.platform(),
         'cpus': os.cpu_count(),
@@ -62,14 +98,33 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _git_state() -> str | None:
+def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Returns 'commit' and whether files that git tracks are changed ('dirty').
+
+    None where `folder` is in no repository, its repository does not track it, or there is no git.
+    """
+    # A package that is installed into an environment within someone's repository is not of it.
+    if not _git(folder, 'ls-files', '--', '.'):
+        return None
+    commit = _git(folder, 'rev-parse', 'HEAD')
+    if not commit:
+        return None
+    return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '-uno'))}
+
+
+def _described_source() -> str | None:
     """The commit that this package runs from, if it runs from a checkout."""
     root = pathlib.Path(__file__).resolve().parents[2]
     if not (root / '.git').exists():
         return None
-    command = ['git', '-C', str(root), 'describe', '--always', '--dirty']
+    return _git(root, 'describe', '--always', '--dirty') or None
+
+
+def _git(folder: pathlib.Path, *arguments: str) -> str:
+    """What git prints; '' if it fails."""
+    command = ['git', '-C', str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None
+        return ''
+    return done.stdout.strip() if done.returncode == 0 else ''

@@ -84,11 +84,11 @@ def test_meter_averages_over_steps_and_leaves_out_the_first_call():
     meter = recorder.Meter()
     assert meter.is_empty
     meter.add({'a': tf.constant(1.0)}, 1, 0.0, timed=False)
-    assert meter.steps_per_second() is None
+    assert meter.speed.steps_per_second() is None
     meter.add({'a': tf.constant(4.0)}, 2, 0.5)
-    meter.add_seconds(0.5)
+    meter.speed.add_seconds(0.5)
     assert meter.means() == {'a': 3.0}
-    assert meter.steps_per_second() == 2.0
+    assert meter.speed.steps_per_second() == 2.0
     meter.reset()
     assert meter.is_empty
 

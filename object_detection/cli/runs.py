@@ -1,0 +1,57 @@
+"""`tfod runs`: the runs of a training, and what each measured."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from object_detection.training import run_record
+
+
+@click.command(name='runs')
+@click.argument('model_dir', type=click.Path(exists=True, file_okay=False))
+def command(model_dir: str) -> None:
+    """Print a line for each start of the training in MODEL_DIR.
+
+    Times are of single steps, without those that built graphs; runs that were killed, or that an
+    error ended, have measured nothing.
+    """
+    rows = [_row(run) for run in run_record.read_runs(model_dir)]
+    if not rows:
+        raise click.ClickException(f'{model_dir}: expected the runs of a training. Received: none.')
+    titles = list(rows[0])
+    widths = [max(len(title), *(len(row[title]) for row in rows)) for title in titles]
+    for line in (dict(zip(titles, titles, strict=True)), *rows):
+        cells = zip(line.values(), widths, strict=True)
+        click.echo('  '.join(text.rjust(width) for text, width in cells))
+
+
+def _row(run: Mapping[str, Any]) -> dict[str, str]:
+    measured = run['averages'] or {}
+    latencies = measured.get('latencies', {})
+    waiting, memory = measured.get('waiting_share'), measured.get('memory', {})
+    commit = ((run.get('git') or {}).get('program') or {}).get('commit', '')
+    return {
+        'started': time.strftime('%Y-%m-%d %H:%M', time.localtime(run['time'])),
+        'commit': commit[:9],
+        'from': _number(run.get('step')),
+        'to': _number(measured.get('step')),
+        'steps/s': _number(measured.get('steps_per_second')),
+        'images/s': _number(measured.get('images_per_second')),
+        'step ms 50/90/95/99 %': _times(latencies.get('step')),
+        'input ms 50/90/95/99 %': _times(latencies.get('input')),
+        'waiting': '' if waiting is None else f'{waiting:.0%}',
+        'GiB': ' '.join(f'{name} {peak / 2**30:.1f}' for name, peak in memory.items()),
+        'TFLOP/s': _number(measured.get('flops_per_second'), 1e-12),
+    }
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    if value is None:
+        return ''
+    return str(value) if isinstance(value, int) else f'{value * factor:.3g}'
+
+
+def _times(times: Mapping[str, float] | None) -> str:
+    return '/'.join(f'{times[f"p{p}"] * 1000:.3g}' for p in (50, 90, 95, 99)) if times else ''

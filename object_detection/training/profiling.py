@@ -1,0 +1,123 @@
+"""A TensorBoard profile of a range of steps."""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from object_detection.config.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
+
+_FLAG = '--profile_steps'
+_NOTHING = contextlib.nullcontext()
+FOLDER = os.path.join('train', 'profile')
+
+
+class ProfiledSteps(NamedTuple):
+    """The first and the last step that is profiled, counted from 1."""
+
+    first: int
+    last: int
+
+    def steps_to_next(self, step: int) -> list[int]:
+        """How many steps there are from `step` done ones to where profiling starts and ends."""
+        return [edge - step for edge in (self.first - 1, self.last) if edge > step]
+
+
+def parse(text: str | None) -> ProfiledSteps | None:
+    """Reads the flag: '100,110', or one step; None if it is not given.
+
+    Raises:
+      ConfigError: if it is neither, or ends before it begins.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r'\s*(\d{1,18})\s*(?:,\s*(\d{1,18})\s*)?', text)
+    steps = ProfiledSteps(int(match[1]), int(match[2] or match[1])) if match else None
+    if steps is None or not 1 <= steps.first <= steps.last:
+        raise ConfigError(
+            f'{_FLAG}: expected the first and the last step to profile, counted from 1, as in '
+            f"'100,110'. Received: {text!r}."
+        )
+    return steps
+
+
+def check(steps: ProfiledSteps | None, num_steps: int) -> None:
+    """Compares with the length of the training.
+
+    Raises:
+      ConfigError: if it ends before the last of the steps.
+    """
+    if steps is not None and steps.last > num_steps:
+        raise ConfigError(
+            f'{_FLAG}: expected steps of the training, which ends at step {num_steps}. '
+            f'Received: {steps.first},{steps.last}.'
+        )
+
+
+class StepProfile:
+    """Starts and stops TensorFlow's profiler. What fails there is told, and the training goes on.
+
+    Args:
+      steps: which; None profiles nothing.
+      directory: of the model, whose folder train/profile is written to; None profiles nothing.
+    """
+
+    def __init__(self, steps: ProfiledSteps | None, directory: str | None):
+        self._steps = None if directory is None else steps
+        self._folder = None if directory is None else os.path.join(directory, FOLDER)
+        self._started: int | None = None
+
+    def call(self, step: int) -> contextlib.AbstractContextManager:
+        """Is entered for a call of steps, `step` of which are done before; starts if it is time."""
+        if self._is_due(step):
+            self._started = step + 1 if self._try('start', self._folder) else None
+        if self._started is None:
+            return _NOTHING
+        # Imported here: the flag is checked before TensorFlow is loaded.
+        import tensorflow as tf
+
+        return tf.profiler.experimental.Trace('train', step_num=step, _r=1)
+
+    def after(self, step: int, wait: Callable[[], object]) -> None:
+        """To be called after a call of steps, when `step` are done; stops if it is time.
+
+        Args:
+          step: number of steps done.
+          wait: waits for the devices, which may be behind.
+        """
+        if self._started is not None and step >= self._steps.last:
+            wait()
+            self.close(step)
+
+    def close(self, step: int) -> None:
+        """Ends a profile that was started, also one whose last steps are not done."""
+        if self._started is None:
+            return
+        first, self._started = self._started, None
+        if self._try('stop'):
+            _logger.info('steps %d to %d are profiled in %s', first, step, self._folder)
+        self._steps = None
+
+    def _is_due(self, step: int) -> bool:
+        if self._steps is None or self._started is not None or step < self._steps.first - 1:
+            return False
+        if step < self._steps.last:
+            return True
+        _logger.warning('%s: nothing is profiled: step %d is done already', _FLAG, self._steps.last)
+        self._steps = None
+        return False
+
+    def _try(self, action: str, *arguments: str) -> bool:
+        import tensorflow as tf
+
+        try:
+            getattr(tf.profiler.experimental, action)(*arguments)
+        except (tf.errors.OpError, RuntimeError, OSError) as error:
+            _logger.warning('%s: the profile cannot be made: %s', _FLAG, error)
+            self._steps = None
+            return False
+        return True
