@@ -1,10 +1,10 @@
-"""The cluster that the environment variable TF_CONFIG describes.
+"""The cluster of processes that train together, as the environment describes it.
 
     TF_CONFIG='{"cluster": {"worker": ["host0:12345", "host1:12345"]},
                 "task": {"type": "worker", "index": 0}}'
 
-Every process has the same cluster and a task of its own. Imports no TensorFlow, so that mistakes
-are told at once.
+goes before what `srun` or `mpirun` set, see `job_variables`. Every process has the same cluster and
+a task of its own. Imports no TensorFlow, so that mistakes are told at once.
 """
 
 import json
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from object_detection.config.errors import ConfigError
+from object_detection.training import job_variables
 
 VARIABLE = 'TF_CONFIG'
 _CHIEF, _WORKER = 'chief', 'worker'
@@ -25,36 +26,77 @@ class Cluster(NamedTuple):
       addresses: 'host:port' of every worker, in the order of their replicas; the first one is the
         chief. Empty where the process is alone.
       index: which of them this process is.
+      source: what described it, e.g. 'TF_CONFIG'; '' where nothing did.
     """
 
     addresses: tuple[str, ...] = ()
     index: int = 0
+    source: str = ''
 
     @property
     def num_workers(self) -> int:
         return max(1, len(self.addresses))
 
+    @property
+    def local_index(self) -> int:
+        """Which of the workers of its machine this process is."""
+        return self._neighbours(self.addresses[: self.index])
 
-def read(num_workers: int = 1, environment: Mapping[str, str] = os.environ) -> Cluster:
+    @property
+    def local_size(self) -> int:
+        """How many workers its machine has."""
+        return max(1, self._neighbours(self.addresses))
+
+    def _neighbours(self, addresses: tuple[str, ...]) -> int:
+        hosts = [address.rpartition(':')[0] for address in addresses]
+        return hosts.count(self.addresses[self.index].rpartition(':')[0]) if hosts else 0
+
+
+def read(
+    num_workers: int = 1,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    hosts: str | None = None,
+    port: int | None = None,
+) -> Cluster:
     """Reads and checks the cluster.
 
     Args:
-      num_workers: as the flag --num_workers says; its default, 1, leaves the number to TF_CONFIG.
-      environment: where TF_CONFIG is looked up.
+      num_workers: as the flag --num_workers says; its default, 1, leaves the number to the
+        environment.
+      environment: where variables are looked up.
+      hosts, port: the flags --worker_hosts and --worker_port.
 
     Raises:
-      ConfigError: if TF_CONFIG is no cluster of workers, or one of another size.
+      ConfigError: if the variables describe no cluster of workers, or one of another size.
     """
     if num_workers < 1:
         raise ConfigError(f'--num_workers: expected 1 or more. Received: {num_workers}.')
+    cluster = _find(environment, hosts, port)
+    if num_workers not in (1, cluster.num_workers):
+        described = (
+            f'{cluster.source} names {cluster.num_workers}'
+            if cluster.source
+            else 'there are no such variables'
+        )
+        raise ConfigError(
+            '--num_workers: expected as many workers as the environment names (every worker is a '
+            f'process of its own, with its own {VARIABLE}, or variables of srun or mpirun); '
+            f'{described}. Received: {num_workers}.'
+        )
+    return cluster
+
+
+def _find(environment: Mapping[str, str], hosts: str | None, port: int | None) -> Cluster:
     text = environment.get(VARIABLE, '')
     cluster = _parse(text) if text.strip() else Cluster()
-    if num_workers not in (1, cluster.num_workers):
-        described = f'{VARIABLE} names {cluster.num_workers}' if text.strip() else 'it is not set'
+    if not cluster.source:
+        job = job_variables.read(environment, hosts=hosts, port=port)
+        return Cluster(*job) if job else Cluster()
+    if hosts is not None or port is not None:
         raise ConfigError(
-            f'--num_workers: expected as many workers as the environment variable {VARIABLE} names '
-            f'(every worker is a process of its own with its own {VARIABLE}); {described}. '
-            f'Received: {num_workers}.'
+            f'--worker_hosts, --worker_port: expected no {VARIABLE} beside them, which has the '
+            f'addresses. Received: {text}'
         )
     return cluster
 
@@ -89,8 +131,8 @@ def _parse(text: str) -> Cluster:
     chiefs, workers = jobs.get(_CHIEF, []), jobs.get(_WORKER, [])
     addresses = (*chiefs, *workers)
     if len(addresses) == 1:
-        return Cluster()
-    return Cluster(addresses, index + (len(chiefs) if kind == _WORKER else 0))
+        return Cluster(source=VARIABLE)
+    return Cluster(addresses, index + (len(chiefs) if kind == _WORKER else 0), VARIABLE)
 
 
 def _member(content: Any, name: str) -> dict[str, Any]:

@@ -11,3 +11,8 @@ class DivergenceError(ValueError):
 
 class WorkerError(ValueError):
     """Another worker of a training in several processes has failed, or cannot be reached."""
+
+
+# Exit status of a program that ended by a WorkerError (EX_TEMPFAIL): it can go on when all are
+# started again.
+LOST_WORKER_STATUS = 75

@@ -8,15 +8,21 @@ the same place of the program: a worker that leaves one out keeps the others wai
 import contextlib
 import functools
 import logging
+import re
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.eager import context as tensorflow_context
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import cluster as clusters
+from object_detection.training import rendezvous, start_watch, strategy_choice
 from object_detection.training.errors import CheckpointError, WorkerError
+from object_detection.training.strategy_choice import Choice
 
 _logger = logging.getLogger(__name__)
 
@@ -25,41 +31,39 @@ _TPU_TIMEOUT = 10.0  # seconds
 # What a collective fails with when another worker is gone.
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _ABORTED = 'Collective ops is aborted'
+# How TensorFlow's errors name workers.
+_TASK = re.compile(r'/job:worker/(?:replica:0/)?task:(\d+)')
+# For TensorFlow to connect workers that are all there.
+_CONNECTION_SECONDS = 60
 
 T = TypeVar('T')
 
 
-def build(
-    *,
-    use_tpu: bool = False,
-    tpu_name: str | None = None,
-    num_workers: int = 1,
-) -> tf.distribute.Strategy:
+def build(choice: Choice | None = None) -> tf.distribute.Strategy:
     """Builds the strategy; to be called before TensorFlow computes anything.
 
-    Several workers where TF_CONFIG names them; else all visible GPUs of this machine; else the
-    default strategy, which has one device (a GPU if there is one) and no overhead.
-
     Args:
-      use_tpu, tpu_name: train on a TPU, by its name or address; '' or None finds it by the
-        environment.
-      num_workers: how many TF_CONFIG must name; 1 leaves it to that.
+      choice: see `strategy_choice.choose`. The default, and a kind of None, is all visible GPUs
+        where there are several, or else the default strategy, which has one device (a GPU if there
+        is one) and no overhead.
 
     Raises:
-      ConfigError: if TF_CONFIG, the flags and what the machine has do not fit together.
+      ConfigError: if a device, or an address of the cluster, cannot be used.
+      WorkerError: if other workers do not come in time.
     """
-    cluster = clusters.read(num_workers)
-    if use_tpu or tpu_name:
-        if cluster.num_workers > 1:
-            raise ConfigError(
-                f'--use_tpu, --tpu_name: expected no {clusters.VARIABLE} with several workers '
-                f'beside them. Received: {cluster.num_workers} workers.'
-            )
-        return _tpu(tpu_name or '')
+    choice = choice or Choice()
+    if choice.kind == strategy_choice.TPU:
+        return _tpu(choice.tpu_name)
     gpus = tf.config.get_visible_devices('GPU')
-    if cluster.num_workers > 1:
-        return _several_workers(cluster, len(gpus))
-    return tf.distribute.MirroredStrategy() if len(gpus) > 1 else tf.distribute.get_strategy()
+    if choice.cluster.num_workers > 1:
+        return _several_workers(choice, len(gpus))
+    if choice.kind == strategy_choice.MIRRORED:
+        kind = 'GPU' if gpus else 'CPU'
+        return tf.distribute.MirroredStrategy(
+            [device.name for device in tf.config.list_logical_devices(kind)]
+        )
+    is_one = choice.kind == strategy_choice.ONE_DEVICE or len(gpus) < 2
+    return tf.distribute.get_strategy() if is_one else tf.distribute.MirroredStrategy()
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
@@ -224,10 +228,12 @@ def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
         is_lost = isinstance(error, _LOST) or _ABORTED in error.message
         if num_workers(strategy) == 1 or not is_lost:
             raise
+        own = strategy.cluster_resolver.task_id
+        lost = sorted({int(n) for n in _TASK.findall(error.message)} - {own})
+        named = f' (worker {", ".join(map(str, lost))})' if lost else ''
         raise WorkerError(
-            f'Worker {strategy.cluster_resolver.task_id} lost touch with another one, which has '
-            'ended or failed: its log says why. Start all of them again to go on from the newest '
-            'checkpoint.'
+            f'Worker {own} lost touch with another one{named}, which has ended, failed or fallen '
+            'silent: its log says why. Start all of them again to go on from the newest checkpoint.'
         ) from error
 
 
@@ -260,12 +266,11 @@ def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], Any]:
     return tf.function(lambda value: strategy.run(gather, args=(value,)), autograph=False)
 
 
-def _several_workers(cluster: clusters.Cluster, num_gpus: int) -> tf.distribute.Strategy:
+def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
+    cluster = choice.cluster
+    own = cluster.addresses[cluster.index]
     _logger.info(
-        'worker %d of %d, %s: waiting for the others',
-        cluster.index,
-        cluster.num_workers,
-        cluster.addresses[cluster.index],
+        'worker %d of %d, %s: waiting for the others', cluster.index, cluster.num_workers, own
     )
     # Not TensorFlow's own reader of TF_CONFIG, which asks for no consistency.
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -275,14 +280,45 @@ def _several_workers(cluster: clusters.Cluster, num_gpus: int) -> tf.distribute.
         num_accelerators={'GPU': num_gpus} if num_gpus else {},
         rpc_layer='grpc',
     )
+    _set_heartbeat(cluster.num_workers, choice.worker_timeout)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-    except tf.errors.OpError as error:
+        rendezvous.gather(cluster, choice.start_timeout)
+        with (
+            _signal_handlers_kept(),
+            start_watch.killed_after(
+                max(choice.worker_timeout, _CONNECTION_SECONDS),
+                f'Error: worker {cluster.index} of {cluster.num_workers} was ended, as another one '
+                'was lost while they connected; start all of them again.',
+            ),
+        ):
+            return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+    except (OSError, tf.errors.OpError) as error:
         raise ConfigError(
-            f'{clusters.VARIABLE}: worker {cluster.index} cannot serve at '
-            f'{cluster.addresses[cluster.index]}, expected an address of this machine with a free '
-            f'port. Received: {error.message}'
+            f'{cluster.source}: worker {cluster.index} cannot serve at {own}, expected an address '
+            f'of this machine with a free port. Received: {getattr(error, "message", error)}'
         ) from error
+
+
+def _set_heartbeat(num_workers: int, timeout: int) -> None:
+    """Sets how long a worker may be silent; there is no public function for it."""
+    jobs = [coordination_config_pb2.CoordinatedJob(name='worker', num_tasks=num_workers)]
+    tensorflow_context.context().configure_coordination_service(
+        service_type='standalone',
+        service_leader='/job:worker/replica:0/task:0',
+        heartbeat_timeout_in_ms=1000 * timeout,
+        coordinated_jobs=jobs,
+    )
+
+
+@contextlib.contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """A context that undoes what TensorFlow does to SIGTERM, which would have no effect."""
+    try:
+        yield
+    finally:
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:

@@ -88,6 +88,7 @@ def test_enums_equal_the_reference(shared):
         'Precision',
         'SmoothingType',
         'UpsampleType',
+        'Implementation',
     }
 
 

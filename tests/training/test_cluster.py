@@ -24,7 +24,7 @@ def test_no_cluster_is_one_worker(text):
 @pytest.mark.parametrize('num_workers', [1, 2])
 def test_workers_come_in_order(num_workers):
     read = _read(num_workers, cluster=TWO, task={'type': 'worker', 'index': 1})
-    assert read == cluster.Cluster(('a:1', 'b:1'), 1)
+    assert read == cluster.Cluster(('a:1', 'b:1'), 1, 'TF_CONFIG')
     assert read.num_workers == 2
 
 
@@ -33,7 +33,7 @@ def test_the_chief_is_the_first_worker():
     expected = {('chief', 0): 0, ('worker', 0): 1, ('worker', 1): 2}
     for (kind, index), place in expected.items():
         read = _read(cluster=jobs, task={'type': kind, 'index': index})
-        assert read == cluster.Cluster(('a:1', 'b:1', 'c:1'), place)
+        assert read == cluster.Cluster(('a:1', 'b:1', 'c:1'), place, 'TF_CONFIG')
 
 
 def test_a_cluster_of_one_is_none():
@@ -82,7 +82,21 @@ def test_text_that_is_no_json_is_told():
 def test_the_flag_must_agree():
     with pytest.raises(ConfigError, match=r'TF_CONFIG names 2\. Received: 3'):
         _read(3, cluster=TWO, task={'type': 'worker', 'index': 0})
-    with pytest.raises(ConfigError, match=r'it is not set\. Received: 2'):
+    with pytest.raises(ConfigError, match=r'there are no such variables\. Received: 2'):
         cluster.read(2, {})
     with pytest.raises(ConfigError, match=r'^--num_workers: expected 1 or more. Received: 0'):
         cluster.read(0, {})
+
+
+def test_workers_of_one_machine_are_counted():
+    addresses = ('a:1', 'a:2', 'b:1', 'a:3')
+    places = [cluster.Cluster(addresses, index) for index in range(4)]
+    assert [place.local_index for place in places] == [0, 1, 0, 2]
+    assert [place.local_size for place in places] == [3, 3, 1, 3]
+    assert (cluster.Cluster().local_index, cluster.Cluster().local_size) == (0, 1)
+
+
+def test_tf_config_has_the_addresses_already():
+    content = {'cluster': TWO, 'task': {'type': 'worker', 'index': 0}}
+    with pytest.raises(ConfigError, match=r'^--worker_hosts, --worker_port: expected no TF_CONFIG'):
+        cluster.read(1, {'TF_CONFIG': json.dumps(content)}, port=5)

@@ -5,7 +5,9 @@ import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import devices
+from object_detection.training.cluster import Cluster
 from object_detection.training.job_options import TrainOptions
+from object_detection.training.strategy_choice import Choice
 
 
 @pytest.fixture
@@ -56,6 +58,22 @@ def test_devices_are_chosen(calls, device, visible):
 def test_devices_that_there_are_not(calls, device, text):
     with pytest.raises(ConfigError, match=f'--device: .*{text}'):
         devices.set_up(TrainOptions(device=device))
+
+
+@pytest.mark.parametrize(
+    ('kind', 'index', 'environment', 'visible'),
+    [
+        ('one_device', 0, {}, ['a']),
+        ('multi_worker', 1, {}, ['b']),
+        # SLURM has shared them out.
+        ('multi_worker', 1, {'SLURM_GPUS_PER_TASK': '3'}, None),
+    ],
+)
+def test_workers_of_one_machine_share_its_gpus_out(calls, kind, index, environment, visible):
+    cluster = Cluster(('h:1', 'h:2', 'g:1') if kind == 'multi_worker' else (), index)
+    choice = Choice(kind, cluster)
+    devices.set_up(TrainOptions(), choice=choice, environment=environment)
+    assert calls.get('visible') == visible
 
 
 def test_no_gpu_at_all(monkeypatch):

@@ -1,6 +1,5 @@
 """The choice of a strategy, and workers that are alone; several are in test_replicas.py."""
 
-import json
 import types
 
 import pytest
@@ -8,13 +7,9 @@ import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import strategies
+from object_detection.training.strategy_choice import Choice
 
 TWO_REPLICAS = types.SimpleNamespace(num_replicas_in_sync=2)
-
-
-@pytest.fixture(autouse=True)
-def _no_cluster(monkeypatch):
-    monkeypatch.delenv('TF_CONFIG', raising=False)
 
 
 def test_one_device_has_the_strategy_without_overhead(monkeypatch):
@@ -32,20 +27,24 @@ def test_several_gpus_are_mirrored(monkeypatch):
     assert strategies.build() == 'mirrored'
 
 
-@pytest.mark.parametrize('flags', [{'use_tpu': True}, {'tpu_name': 'grpc://127.0.0.1:1'}])
-def test_a_tpu_out_of_reach_is_told_in_one_sentence(flags):
+def test_one_device_of_several_gpus_is_not_mirrored(monkeypatch):
+    monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: ['one', 'two'])
+    assert strategies.build(Choice('one_device')) is tf.distribute.get_strategy()
+
+
+def test_a_mirrored_strategy_of_the_only_device():
+    strategy = strategies.build(Choice('mirrored'))
+    assert isinstance(strategy, tf.distribute.MirroredStrategy)
+    assert strategies.describe(strategy) == '1 replica'
+
+
+@pytest.mark.parametrize('name', ['', 'grpc://127.0.0.1:1'])
+def test_a_tpu_out_of_reach_is_told_in_one_sentence(name):
     with pytest.raises(
         ConfigError, match=r'^--use_tpu, --tpu_name: expected a TPU that can be'
     ) as e:
-        strategies.build(**flags)
+        strategies.build(Choice('tpu', tpu_name=name))
     assert '\n' not in str(e.value)
-
-
-def test_tpus_and_workers_exclude_each_other(monkeypatch):
-    content = {'cluster': {'worker': ['a:1', 'b:1']}, 'task': {'type': 'worker', 'index': 0}}
-    monkeypatch.setenv('TF_CONFIG', json.dumps(content))
-    with pytest.raises(ConfigError, match='expected no TF_CONFIG with several workers'):
-        strategies.build(use_tpu=True)
 
 
 def test_the_batch_must_divide_by_the_replicas():

@@ -1,0 +1,15 @@
+"""Builds the reduction of gradients that a config describes."""
+
+from object_detection.protos import train_pb2
+from object_detection.training.reduction import GradientReduction
+
+
+def build(config: train_pb2.TrainConfig) -> GradientReduction:
+    """Builds from `train_config.gradient_reduction`."""
+    reduction = config.gradient_reduction
+    kinds = train_pb2.GradientReduction.Implementation
+    return GradientReduction(
+        bytes_per_pack=reduction.bytes_per_pack,
+        implementation=kinds.Name(reduction.implementation),
+        in_bfloat16=reduction.in_bfloat16,
+    )

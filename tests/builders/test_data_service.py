@@ -1,0 +1,132 @@
+"""Training data that a tf.data service makes, on loopback."""
+
+import re
+
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import dataset_builder
+from object_detection.config import data_service_rules
+from object_detection.core.fields import InputFields as F
+from object_detection.protos import input_reader_pb2, train_pb2
+from object_detection.training import data_server
+from tests.builders.test_dataset_builder import KEEP, config, ids, records  # noqa: F401
+
+BUCKETS = (
+    'aspect_ratio_buckets { height: 16 width: 24 } aspect_ratio_buckets {height: 24 width: 16}'
+)
+
+
+@pytest.fixture(scope='module')
+def service():
+    """Two processes' work in this one: a dispatcher and two workers."""
+    first = data_server.serve(0, host='localhost')
+    second = data_server.serve(0, dispatcher=first.address, host='localhost')
+    yield first.address
+    del first, second
+
+
+def _read(path, service, seed, more='', **options):
+    reader = f"data_service: '{service}' load_instance_masks: true mask_type: PNG_MASKS {more}"
+    pipeline = config(path, resizer=options.pop('resizer', KEEP), reader=reader)
+    return dataset_builder.build_train(pipeline, seed=seed, **options)
+
+
+def test_all_records_of_an_epoch_come_once(records, service):  # noqa: F811
+    batches = list(_read(records, service, 1, 'num_epochs: 2 drop_remainder: false'))
+    assert sorted(ids(batches)) == sorted([*range(10)] * 2)
+
+
+def test_batches_are_those_of_this_process(records, service):  # noqa: F811
+    served = _read(records, service, 3)
+    here = _read(records, '', 3)
+    spec = dict(here.element_spec)
+    del spec[F.STREAM_STATE]
+    assert served.element_spec == spec
+    for batch in served.take(4):
+        for name, tensor in batch.items():
+            assert spec[name].is_compatible_with(tensor), name
+    assert batch[F.IMAGE].dtype == tf.float32
+
+
+@pytest.mark.slow
+def test_readers_of_one_job_share_it(records, service):  # noqa: F811
+    more = 'num_epochs: 1 drop_remainder: false'
+    first, second = (iter(_read(records, service, 4, more, batch_size=1)) for _ in range(2))
+    taken = [next(first) for _ in range(3)]
+    assert sorted(ids([*taken, *second, *first])) == list(range(10))
+
+
+@pytest.mark.slow
+def test_replicas_have_the_same_size(records, service):  # noqa: F811
+    context = tf.distribute.InputContext(num_replicas_in_sync=2)
+    batches = _read(records, service, 5, BUCKETS, input_context=context)
+    shapes = [tuple(batch[F.IMAGE].shape) for batch in batches.take(8)]
+    assert shapes[::2] == shapes[1::2]
+    assert {shape[0] for shape in shapes} == {2}
+
+
+@pytest.mark.slow
+def test_noise_differs_from_epoch_to_epoch(records, service):  # noqa: F811
+    batches = _read(records, service, 7, 'shuffle: false', batch_size=1)
+    seen = {}
+    for batch in batches.take(100):
+        seen.setdefault(ids([batch])[0], set()).add(batch[F.IMAGE].numpy().tobytes())
+    assert all(len(images) <= 2 for images in seen.values())
+    assert any(len(images) == 2 for images in seen.values())  # flipped or not
+
+
+def test_a_service_that_does_not_answer_is_told(records):  # noqa: F811
+    said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
+    with pytest.raises(ValueError, match=said):
+        data_server.serve(0, dispatcher='localhost:1', host='localhost')
+    with pytest.raises(ValueError, match=r'^train_input_reader.data_service: expected HOST:PORT'):
+        _read(records, 'grpc://localhost:1', 1)
+
+
+@pytest.mark.parametrize(
+    ('text', 'train', 'path', 'said'),
+    [
+        ("data_service: 'a:1'", '', 'train_input_reader', 'expected grpc://HOST:PORT.'),
+        ("data_service: 'grpc://a'", '', 'train_input_reader', 'expected grpc://HOST:PORT.'),
+        ("data_service: 'grpc://a:1'", '', 'eval_input_reader[0]', 'expected none'),
+        (
+            "data_service: 'grpc://a:1' coco_input_reader {}",
+            '',
+            'train_input_reader',
+            'Received: coco_input_reader',
+        ),
+        (
+            "data_service: 'grpc://a:1' sample_1_of_n_examples: 2",
+            '',
+            'train_input_reader',
+            'sample_1_of_n_examples: 1 with it. Received: 2',
+        ),
+        (
+            "data_service: 'grpc://a:1' sample_from_datasets_weights: 1",
+            '',
+            'train_input_reader',
+            'expected no sample_from_datasets_weights',
+        ),
+        (
+            "data_service: 'grpc://a:1'",
+            'deterministic_ops: true',
+            'train_input_reader',
+            'expected no train_config.deterministic_ops',
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_service(text, train, path, said):
+    reader = text_format.Parse(text, input_reader_pb2.InputReader())
+    train_config = text_format.Parse(train, train_pb2.TrainConfig())
+    (problem,) = data_service_rules.check(reader, path, train_config)
+    assert re.match(re.escape(f'{path}.data_service: '), problem)
+    assert said in problem
+
+
+def test_a_reader_without_one_has_no_problem():
+    reader = text_format.Parse("data_service: 'grpc://a:1'", input_reader_pb2.InputReader())
+    nothing = train_pb2.TrainConfig()
+    assert not list(data_service_rules.check(reader, 'train_input_reader', nothing))
+    assert not list(data_service_rules.check(input_reader_pb2.InputReader(), 'eval', nothing))

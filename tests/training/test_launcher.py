@@ -1,0 +1,196 @@
+"""The launcher of workers: with small programs, and with workers that train and are killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from object_detection.config.errors import ConfigError
+from object_detection.training import history, launcher
+from object_detection.training.errors import LOST_WORKER_STATUS
+from object_detection.training.launcher import Launch
+from tests.training.lost_workers import ROOT, TIME_LIMIT, Workers
+
+# INDEX and ATTEMPT (from 0) say who a program is.
+_PROGRAM = """
+import json, os, signal, sys, time
+index = json.loads(os.environ['TF_CONFIG'])['task']['index']
+path = os.path.join({folder!r}, str(index))
+attempt = int(open(path).read()) if os.path.exists(path) else 0
+open(path, 'w').write(str(attempt + 1))
+print('attempt', attempt)
+def until_stopped(status):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(status))
+    print('waiting')
+    time.sleep(60)
+"""
+
+
+def _run(folder, body, processes=2, **options):
+    """Returns the status, and how often each worker was started."""
+    command = [sys.executable, '-S', '-c', _PROGRAM.format(folder=str(folder)) + body]
+    status = launcher.run(Launch(command, processes, **options))
+    return status, [int((folder / str(n)).read_text()) for n in range(processes)]
+
+
+def test_workers_that_succeed_end_it(tmp_path, capfd):
+    assert _run(tmp_path, 'print("done", file=sys.stderr)') == (0, [1, 1])
+    lines = capfd.readouterr().err.splitlines()
+    assert sorted(lines) == [f'[{n}] {text}' for n in (0, 1) for text in ('attempt 0', 'done')]
+
+
+def test_a_killed_worker_makes_all_start_again(tmp_path):
+    body = """
+if not attempt and index: os.kill(os.getpid(), signal.SIGKILL)
+if not attempt: until_stopped(143)
+"""
+    assert _run(tmp_path, body) == (0, [2, 2])
+
+
+def test_a_worker_that_lost_another_machine_makes_all_start_again(tmp_path):
+    assert _run(tmp_path, f'sys.exit({LOST_WORKER_STATUS} if not attempt else 0)') == (0, [2, 2])
+
+
+def test_it_is_given_up_after_some_restarts(tmp_path):
+    body = 'os.kill(os.getpid(), signal.SIGKILL)'
+    assert _run(tmp_path, body, processes=1, max_restarts=2) == (128 + signal.SIGKILL, [3])
+
+
+@pytest.mark.parametrize('first', [0, LOST_WORKER_STATUS])
+def test_an_error_that_would_come_again_ends_it(tmp_path, first):
+    # The others may notice that a worker has failed before the launcher does.
+    body = f"""
+if index == 1: time.sleep(0.3); sys.exit(3)
+if {first}: sys.exit({first})
+until_stopped(143)
+"""
+    assert _run(tmp_path, body) == (3, [1, 1])
+
+
+def test_a_worker_that_does_not_stop_is_killed(tmp_path):
+    body = """
+if index: time.sleep(0.3); sys.exit(3)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(60)
+"""
+    started = time.monotonic()
+    assert _run(tmp_path, body, grace=0.5) == (3, [1, 1])
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(('number', 'status'), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_reaches_all_workers(tmp_path, capfd, number, status):
+    body = f"""
+signal.signal({int(number)}, lambda *_: sys.exit({status}))
+print('waiting')
+time.sleep(60)
+"""
+
+    def interrupt():
+        deadline = time.monotonic() + 30
+        text = ''
+        while text.count('waiting') < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            text += capfd.readouterr().err
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt).start()
+    assert _run(tmp_path, body) == (status, [1, 1])
+
+
+def test_each_worker_has_a_place_in_the_cluster():
+    contents = [json.loads(e['TF_CONFIG']) for e in Launch(['x'], 2).environments()]
+    assert [content['task'] for content in contents] == [
+        {'type': 'worker', 'index': index} for index in range(2)
+    ]
+    (addresses,) = {tuple(content['cluster']['worker']) for content in contents}
+    assert all(address.startswith('127.0.0.1:') for address in addresses)
+    assert len(set(addresses)) == 2
+
+
+def test_each_machine_has_a_launcher():
+    launch = Launch(['x'], 2, hosts=['a', 'b'], host_index=1, port=7)
+    contents = [json.loads(e['TF_CONFIG']) for e in launch.environments()]
+    assert contents[0]['cluster']['worker'] == ['a:7', 'a:8', 'b:7', 'b:8']
+    assert [content['task']['index'] for content in contents] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ('options', 'said'),
+    [
+        ({'num_processes': 0}, '^--num_processes: expected 1 or more. Received: 0'),
+        ({'num_processes': 1, 'host_index': 1}, '^--host_index: expected 0 to 0'),
+        ({'num_processes': 1, 'max_restarts': -1}, '^--max_restarts, --grace: expected 0 or more'),
+    ],
+)
+def test_mistakes_are_told(options, said):
+    with pytest.raises(ConfigError, match=said):
+        Launch(['x'], **options)
+
+
+def test_a_training_goes_on_after_a_worker_was_killed(tmp_path):
+    """Real workers on loopback; the launcher's restart takes up the newest checkpoint."""
+    model_dir, num_steps = tmp_path / 'model', 100
+    process = subprocess.Popen(
+        [
+            *(sys.executable, '-m', 'object_detection.cli.main', 'launch', '--num_processes', '2'),
+            *('--', sys.executable, '-m', 'tests.training.worker_run', model_dir, str(num_steps)),
+        ],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    printed, killed = [], False
+    try:
+        for line in process.stderr:
+            printed.append(line)
+            if not killed and 'step 10/' in line:
+                victim = _children(process.pid)[1]
+                os.kill(victim, signal.SIGKILL)
+                killed = True
+        assert process.wait(TIME_LIMIT) == 0, ''.join(printed)
+    finally:
+        process.terminate()
+        process.communicate()
+    text = ''.join(printed)
+    assert killed
+    assert 'worker 1 has ended with status -9' in text
+    assert 'starting all workers again from the newest checkpoint (1 of 3)' in text
+    assert text.count('going on from') == 1
+    steps = [entry['step'] for entry in history.read(model_dir / 'train' / history.FILE_NAME)]
+    assert steps == list(range(5, num_steps + 1, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('victim', [0, 1, 2])
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGSTOP], ids=['killed', 'stopped'])
+def test_a_worker_that_is_gone_or_silent_is_noticed_by_the_others(tmp_path, victim, number):
+    silence = 6
+    with Workers(3, tmp_path / 'model', 10**6, silence) as workers:
+        workers.wait_for(0, 'step 10/')
+        workers.processes[victim].send_signal(number)
+        for index in {0, 1, 2} - {victim}:
+            status, seconds, last = workers.end_of(index)
+            assert status == LOST_WORKER_STATUS
+            assert seconds < 60  # some 12 on an idle machine
+            assert f'Error: Worker {index} lost touch with another one' in last
+
+
+@pytest.mark.slow
+def test_a_worker_that_never_comes_is_named_by_all(tmp_path):
+    with Workers(3, tmp_path / 'model', 10, 6, 30, missing=[2]) as workers:
+        for index in (0, 1):
+            status, _, last = workers.end_of(index)
+            assert status == LOST_WORKER_STATUS
+            assert 'worker 2 (127.0.0.1:' in last
+            assert 'did not come within 30 seconds' in last
+
+
+def _children(pid):
+    with open(f'/proc/{pid}/task/{pid}/children') as file:
+        return [int(text) for text in file.read().split()]
