@@ -2,10 +2,11 @@
 
 import math
 import os
+import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from object_detection.config import files
+from object_detection.config import cpu_cores, files
 from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -101,6 +102,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             )
     if config.HasField('early_stopping'):
         yield from _early_stopping(config.early_stopping)
+    yield from _async_evaluation(config.async_evaluation)
 
 
 def check_metrics(
@@ -146,6 +148,21 @@ def check_val_json_file(pipeline: TrainEvalPipelineConfig, path: str) -> None:
             '--val_json_file: expected one eval_input_reader, whose images the file annotates. '
             f'Received: {count}.'
         )
+
+
+def _async_evaluation(config) -> Iterator[str]:
+    path = 'eval_config.async_evaluation'
+    if not re.fullmatch(r'cpu|gpu(:\d+(,\d+)*)?', config.device.lower()):
+        yield (
+            f"{path}.device: expected 'cpu', 'gpu' or e.g. 'gpu:0,1' (--eval_device). "
+            f'Received: {config.device!r}.'
+        )
+    try:
+        cpu_cores.parse(config.cpu_affinity)
+    except ValueError as error:
+        yield f'{path}.cpu_affinity (--eval_cpu_affinity): {error}'
+    if not config.max_waiting:
+        yield f'{path}.max_waiting: expected 1 or more. Received: 0.'
 
 
 def _early_stopping(config) -> Iterator[str]:

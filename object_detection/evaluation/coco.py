@@ -146,6 +146,17 @@ class CocoEvaluator:
                 detected = self._detected(found[i])
                 self._images.append(_Image(image_id, height, width, annotated, detected))
 
+    def part(self) -> Any:
+        """Returns what `merge` takes: all images so far, with nothing that cannot be pickled."""
+        return self._class_agnostic, self._images
+
+    def merge(self, part: Any) -> None:
+        """Adds the images of an evaluator with the same arguments; known ones are left."""
+        class_agnostic, images = part
+        if self._class_agnostic is None:
+            self._class_agnostic = class_agnostic
+        self._images += [image for image in images if self._is_new(image.image_id)]
+
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of all images so far; -1 where there is nothing to measure."""
         values = self._measure() if self._images else None

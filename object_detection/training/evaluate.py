@@ -81,7 +81,7 @@ def evaluate_checkpoint(
       CheckpointError: if there is no such checkpoint, or it is of another model.
     """
     prefix = checkpoints.find(os.fspath(checkpoint))
-    job = _Job(
+    job = CheckpointEvaluation(
         pipeline_config,
         output_dir,
         precision=precision,
@@ -105,6 +105,7 @@ def evaluate_directory(
     record_summaries: bool = True,
     show_progress: ShowProgress = nullcontext,
     val_json_file: str | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
 
@@ -124,6 +125,7 @@ def evaluate_directory(
       record_summaries: whether to write TensorBoard events.
       show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
       val_json_file: see `PipelineEvaluation`.
+      strategy: of one process, whose replicas share the images; None takes the current one.
 
     Raises:
       ConfigError: if the config cannot be evaluated.
@@ -142,7 +144,7 @@ def evaluate_directory(
             prefixes = following.follow(directory, timeout=timeout, should_stop=should_stop)
         else:
             prefixes = [checkpoints.find(directory)]
-        job = _Job(
+        job = CheckpointEvaluation(
             pipeline_config,
             output_dir,
             precision=precision,
@@ -150,6 +152,7 @@ def evaluate_directory(
             val_json_file=val_json_file,
             # A best model is no new candidate, and its folder none for another one.
             keep_best=not is_one and not best.is_best_directory(directory),
+            strategy=strategy,
         )
         result = job.run(prefixes, should_stop, show_progress)
         if interrupts.received is not None:
@@ -182,11 +185,11 @@ def build_detector(
     return detector
 
 
-class _Job:
+class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, whose graph is built once.
 
     Args:
-      pipeline_config, output_dir, precision, record_summaries, val_json_file: see
+      pipeline_config, output_dir, precision, record_summaries, val_json_file, strategy: see
         `evaluate_directory`.
       keep_best: see `PipelineEvaluation`.
     """
@@ -200,6 +203,7 @@ class _Job:
         record_summaries: bool,
         val_json_file: str | None,
         keep_best: bool,
+        strategy: tf.distribute.Strategy | None = None,
     ):
         validation.validate(pipeline_config, for_what='eval')
         if output_dir is not None:
@@ -209,7 +213,9 @@ class _Job:
         self._config = pipeline_config.train_config
         self._precision = precisions.resolve(self._config, precision)
         precisions.tell_if_in_vain(self._precision)
-        self._detector = build_detector(pipeline_config, self._precision)
+        self._strategy = strategy or tf.distribute.get_strategy()
+        with self._strategy.scope():
+            self._detector = build_detector(pipeline_config, self._precision)
         self._evaluation = PipelineEvaluation(
             self._detector,
             pipeline_config,
@@ -217,6 +223,7 @@ class _Job:
             record_summaries=record_summaries,
             val_json_file=val_json_file,
             keep_best=keep_best,
+            strategy=self._strategy,
         )
 
     def run(
@@ -227,17 +234,13 @@ class _Job:
     ) -> EvaluationResult:
         """Evaluates checkpoints as they come, until the training's last step; the last result."""
         result = EvaluationResult()
-        with contextlib.closing(self._evaluation), precisions.scope(self._precision):
+        with contextlib.closing(self):
             for prefix in prefixes:
-                step = None if should_stop() else self._restore(prefix)
-                if step is None:
+                found = None if should_stop() else self.evaluate(prefix, should_stop, show_progress)
+                if found is None:
                     continue
-                _logger.info('evaluating %s (step %d) in %s', prefix, step, self._precision)
-                metrics = self._evaluation.run(step, should_stop, show_progress)
-                if metrics is None:
-                    _logger.info('stopped before the evaluation of %s was complete', prefix)
-                    break
-                result = EvaluationResult(metrics, step)
+                result = found
+                step = result.step
                 # The training may be of another length than the config says: --num_train_steps.
                 recorded = run_record.num_steps(os.path.dirname(prefix))
                 num_steps = recorded or self._config.num_steps
@@ -245,6 +248,27 @@ class _Job:
                     _logger.info('the training has ended at step %d of %d', step, num_steps)
                     break
         return result
+
+    def evaluate(
+        self,
+        prefix: str,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> EvaluationResult | None:
+        """Evaluates one checkpoint; None if it was deleted meanwhile, or `should_stop` says so."""
+        with precisions.scope(self._precision):
+            step = self._restore(prefix)
+            if step is None:
+                return None
+            _logger.info('evaluating %s (step %d) in %s', prefix, step, self._precision)
+            metrics = self._evaluation.run(step, should_stop, show_progress)
+        if metrics is None:
+            _logger.info('stopped before the evaluation of %s was complete', prefix)
+            return None
+        return EvaluationResult(metrics, step)
+
+    def close(self) -> None:
+        self._evaluation.close()
 
     def _restore(self, prefix: str) -> int | None:
         """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""

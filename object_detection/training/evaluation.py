@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.config import evaluation_rules, files
@@ -17,9 +18,16 @@ from object_detection.config.evaluation_rules import reader_names
 from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import damaged_files, executions, history, summaries
+from object_detection.training import (
+    damaged_files,
+    executions,
+    history,
+    strategies,
+    summaries,
+)
 from object_detection.training.best import BestCheckpoint
-from object_detection.training.inference import Batch, evaluate, make_predict
+from object_detection.training.evaluation_times import EvaluationTimes
+from object_detection.training.inference import Batch, PredictFunction, evaluate, make_predict
 
 _logger = logging.getLogger(__name__)
 
@@ -42,6 +50,9 @@ class ReaderEvaluation:
         nothing.
       record_summaries: whether to write TensorBoard events.
       annotations: ground truth in place of that of the records.
+      strategy: of the replicas that share the images; None is the current one. Results are the
+        chief's.
+      predictors: what readers of the same form share, so that graphs are built once.
     """
 
     def __init__(
@@ -53,26 +64,43 @@ class ReaderEvaluation:
         *,
         record_summaries: bool = True,
         annotations: CocoAnnotations | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        predictors: dict[Any, PredictFunction] | None = None,
     ):
+        self._strategy = strategy or tf.distribute.get_strategy()
         reader = pipeline_config.eval_input_reader[reader_index]
         self._detector = detector
         self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
         self._config = pipeline_config.eval_config
         self._categories = evaluator_builder.categories(reader, pipeline_config.model)
-        self._dataset = dataset_builder.build_eval(pipeline_config, reader_index)
+        self._max_images = self._config.eval_samples or None
+        shard = {}
+        workers = strategies.num_workers(self._strategy)
+        if workers > 1:
+            shard['shard'] = (self._strategy.cluster_resolver.task_id, workers)
+            self._max_images = None
+        self._dataset = dataset_builder.build_eval(pipeline_config, reader_index, **shard)
         self._annotations = annotations
         with_losses = evaluator_builder.has_losses(pipeline_config, reader_index)
         if not with_losses:
             _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
         spec = self._dataset.element_spec
-        self._predict = make_predict(
-            detector,
-            spec,
-            with_losses=with_losses,
-            jit_compile=executions.compiles_inference(
-                pipeline_config.train_config, spec, dataset_builder.bucket_sizes(reader)
-            ),
+        jit_compile = executions.compiles_inference(
+            pipeline_config.train_config, spec, dataset_builder.bucket_sizes(reader)
         )
+        predictors = {} if predictors is None else predictors
+        form = (tuple(sorted(spec.items())), with_losses, jit_compile)
+        if form not in predictors:
+            predictors[form] = make_predict(
+                detector,
+                spec,
+                with_losses=with_losses,
+                jit_compile=jit_compile,
+                strategy=self._strategy,
+                batch_size=self._config.batch_size,
+            )
+        self._predict = predictors[form]
+        self._times = EvaluationTimes()
         self._num_images: int | None = None
         self._directory = None if directory is None else pathlib.Path(directory)
         if self._directory is not None:
@@ -92,6 +120,7 @@ class ReaderEvaluation:
         """
         pictures: list[np.ndarray] = []
         images = 0
+        self._times.clear()
         with damaged_files.named(self._reader, self._where), show_progress() as report:
 
             def on_images(count: int) -> None:
@@ -101,10 +130,11 @@ class ReaderEvaluation:
 
             metrics = evaluate(
                 self._detector,
-                self._dataset,
+                self._times.batches(self._dataset),
                 evaluator_builder.build(self._config, self._categories, self._annotations),
-                predict=self._predict,
-                max_images=self._config.eval_samples or None,
+                predict=self._times.predict(self._predict),
+                max_images=self._max_images,
+                strategy=self._strategy,
                 on_batch=lambda batch, found: self._draw(pictures, batch, found),
                 should_stop=should_stop,
                 on_images=None if report is None else on_images,
@@ -125,13 +155,14 @@ class ReaderEvaluation:
           metrics: of `run`.
           data: what they are of, see `evaluation_rules.evaluated_data`.
         """
-        if self._directory is not None:
-            text = json.dumps(metrics, indent=1) + '\n'
-            files.write_text(self._directory / _METRICS, text)
-            history.append(
-                self._directory / _ALL_METRICS,
-                {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics},
-            )
+        if self._directory is None:
+            return
+        files.write_text(self._directory / _METRICS, json.dumps(metrics, indent=1) + '\n')
+        entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
+        latencies = self._times.describe()
+        if latencies:
+            entry['latencies'] = latencies
+        history.append(self._directory / _ALL_METRICS, entry)
 
     def close(self) -> None:
         self._events.close()
@@ -160,6 +191,8 @@ class PipelineEvaluation:
       record_summaries: whether to write TensorBoard events.
       val_json_file: COCO annotations to compare with in place of the records' ground truth.
       keep_best: whether the best model is kept, if the config wants it.
+      strategy: that the detector was built in; None is the current one. Its replicas share the
+        images, and all of its workers have to make this, and to run it; the chief alone writes.
 
     Raises:
       ConfigError, ValueError: if `val_json_file` does not fit the config.
@@ -175,7 +208,12 @@ class PipelineEvaluation:
         record_summaries: bool = True,
         val_json_file: str | None = None,
         keep_best: bool = True,
+        strategy: tf.distribute.Strategy | None = None,
     ):
+        self._strategy = strategy or tf.distribute.get_strategy()
+        if not strategies.is_chief(self._strategy):
+            output_dir = None
+        predictors: dict[Any, PredictFunction] = {}
         annotations = None
         if val_json_file:
             annotations = read_annotations(pipeline_config, val_json_file)
@@ -187,6 +225,8 @@ class PipelineEvaluation:
                 None if output_dir is None else _directory(output_dir, name),
                 record_summaries=record_summaries,
                 annotations=annotations,
+                strategy=self._strategy,
+                predictors=predictors,
             )
             for index, name in enumerate(reader_names(pipeline_config))
         }
@@ -210,21 +250,31 @@ class PipelineEvaluation:
         should_stop: Callable[[], bool] = lambda: False,
         show_progress: ShowProgress = nullcontext,
     ) -> dict[str, dict[str, float]] | None:
-        """Evaluates the detector as it is now: reader's name -> metrics; None if stopped."""
+        """Evaluates the detector as it is now. Collective.
+
+        Returns:
+          On the chief reader's name -> metrics; None if any worker is stopped, and on the others.
+        """
         results = {}
+        is_chief = strategies.is_chief(self._strategy)
         for name, reader in self._readers.items():
             started = time.monotonic()
             metrics = reader.run(step, should_stop, show_progress)
-            if metrics is None:
+            if strategies.agree_on_stop(self._strategy, is_chief and metrics is None):
                 return None
+            if not is_chief:
+                continue
             results[name] = metrics
             _log_metrics(name, step, metrics, time.monotonic() - started)
+        strategies.on_chief(self._strategy, lambda: self._keep(step, results))
+        return results if is_chief else None
+
+    def _keep(self, step: int, results: Mapping[str, Mapping[str, float]]) -> None:
         # In this order: after a kill in between, the evaluation is done again.
         if self._best is not None:
             self._best.update(step, results)
         for name, metrics in results.items():
             self._readers[name].write(step, metrics, self._data[name])
-        return results
 
     def close(self) -> None:
         for reader in self._readers.values():

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,8 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import strategies, worker_values
+from object_detection.training.replicated_predict import ReplicatedPredict
 from object_detection.training.step import TOTAL_LOSS, with_total
 
 _logger = logging.getLogger(__name__)
@@ -37,12 +39,16 @@ class Evaluator(Protocol):
 
     def add_batch(self, batch: Batch, detections: Batch) -> None: ...
 
+    def part(self) -> Any: ...
+
+    def merge(self, part: Any) -> None: ...
+
     def evaluate(self) -> dict[str, float]: ...
 
 
 def evaluate(
     detector: DetectionModel,
-    dataset: tf.data.Dataset,
+    dataset: Iterable[Batch],
     evaluators: Sequence[Evaluator],
     *,
     with_losses: bool = True,
@@ -51,12 +57,13 @@ def evaluate(
     should_stop: Callable[[], bool] = lambda: False,
     on_images: Callable[[int], None] | None = None,
     max_images: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> dict[str, float] | None:
     """Runs a detector over a data set, the last partial batch included.
 
     Args:
       detector: with its variables built.
-      dataset: of batches for evaluation.
+      dataset: of batches for evaluation; a tf.data one where `predict` is None.
       evaluators: empty ones; each sees every image once.
       with_losses: whether to add the means of the losses over the data set.
       predict: what `make_predict` returned for this detector and data set; saves building the
@@ -66,16 +73,19 @@ def evaluate(
       on_images: called after each batch with the number of images so far; if None, it is logged now
         and then.
       max_images: of the data set's images, only the first so many; None takes all.
+      strategy: whose workers all call this, each with images of its own: collective. None is this
+        process alone.
 
     Returns:
-      Metric or loss name -> value; None if stopped.
+      Metric or loss name -> value, on the chief; None if any worker is stopped, and on the others.
     """
     predict = predict or make_predict(detector, dataset.element_spec, with_losses=with_losses)
     means = _LossMeans()
     images, told = 0, time.monotonic()
     for batch in _first_images(dataset, max_images):
         if should_stop():
-            return None
+            means = None
+            break
         detections, losses, weights = predict(batch)
         arrays, found = _to_numpy(batch), _to_numpy(detections)
         for evaluator in evaluators:
@@ -89,10 +99,30 @@ def evaluate(
         elif time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
             _logger.info('evaluated %d images', images)
             told = time.monotonic()
+    if strategy is not None and strategies.num_workers(strategy) > 1:
+        means = _merge(strategy, evaluators, means)
+    if means is None:
+        return None
     metrics: dict[str, float] = {}
     for evaluator in evaluators:
         metrics |= evaluator.evaluate()
     return metrics | means.result()
+
+
+def _merge(
+    strategy: tf.distribute.Strategy, evaluators: Sequence[Evaluator], means: '_LossMeans | None'
+) -> '_LossMeans | None':
+    """Gives the chief what the workers have collected; None as `evaluate` returns it."""
+    own = None if means is None else ([each.part() for each in evaluators], means)
+    # The chief has its own.
+    parts = worker_values.gather(strategy, own if not strategies.is_chief(strategy) else own and ())
+    if not strategies.is_chief(strategy) or any(part is None for part in parts):
+        return None
+    for found, others in parts[1:]:
+        for evaluator, part in zip(evaluators, found, strict=True):
+            evaluator.merge(part)
+        means.merge(others)
+    return means
 
 
 class _LossMeans:
@@ -109,6 +139,12 @@ class _LossMeans:
             self._sums[name] = self._sums.get(name, 0.0) + float(loss) * weight
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
+    def merge(self, others: '_LossMeans') -> None:
+        """Adds what was collected elsewhere."""
+        for name, total in others._sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + total
+            self._weights[name] = self._weights.get(name, 0.0) + others._weights[name]
+
     def result(self) -> dict[str, float]:
         """The means and their sum; a loss that nothing contributed to is 0."""
         means = {name: total / (self._weights[name] or 1.0) for name, total in self._sums.items()}
@@ -121,6 +157,8 @@ def make_predict(
     *,
     with_losses: bool = True,
     jit_compile: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
+    batch_size: int | None = None,
 ) -> PredictFunction:
     """Makes the function that turns a batch into detections and, if asked for, losses.
 
@@ -131,8 +169,11 @@ def make_predict(
       detector: with its variables built.
       element_spec: of the batches.
       with_losses: whether to compute losses.
-      jit_compile: whether all is one XLA program for each shape of batches: besides that of the
-        full ones there is that of a last, partial one.
+      jit_compile: whether all is one XLA program for each size of images.
+      strategy: that the variables were created in; with several replicas each takes a part of a
+        batch. None is the current one.
+      batch_size: of a full batch. A last, partial one is filled up to it where the shapes count:
+        with `jit_compile`, or several replicas.
 
     Returns:
       Function from a batch to detections, losses, and the weights of the losses by the same names:
@@ -140,44 +181,56 @@ def make_predict(
       detector).
     """
 
-    def predict(batch):
-        true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
-        images = detector.normalize(batch[InputFields.IMAGE])
-        groundtruth = Groundtruth.from_batch(batch) if with_losses else None
-        predictions = detector.predict(images, true_shapes, training=False, groundtruth=groundtruth)
-        detections = detector.postprocess(predictions, true_shapes)
-        kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
-        if not with_losses:
-            return kept, {}, {}
-        hashes = batch[InputFields.HASH_FROM_SOURCE_ID]
-        seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
-        losses = detector.loss(predictions, groundtruth, seeds=seeds)
-        losses = with_total(losses, detector.regularization_losses())
-        # The total is no mean of batches: its parts are means over different things.
-        del losses[TOTAL_LOSS]
-        weights = dict.fromkeys(losses, tf.cast(tf.shape(true_shapes)[0], tf.float32))
-        weights |= detector.loss_normalizers(predictions, groundtruth)
-        return kept, losses, weights
+    # Beside TPUs, it is the host that evaluates.
+    if strategy is None or isinstance(strategy, tf.distribute.TPUStrategy):
+        strategy = tf.distribute.get_strategy()
+    if jit_compile or strategy.num_replicas_in_sync > 1:
+        return ReplicatedPredict(
+            lambda batch: predict_part(detector, batch, with_losses=with_losses),
+            {name: spec for name, spec in element_spec.items() if _is_needed(name)},
+            strategy=strategy,
+            batch_size=batch_size,
+            jit_compile=jit_compile,
+        )
 
-    if jit_compile:
-        compiled = tf.function(predict, jit_compile=True, autograph=False)
+    def run(batch):
+        kept, losses, normalizers = predict_part(detector, batch, with_losses=with_losses)
+        count = tf.cast(tf.shape(batch[InputFields.IMAGE])[0], tf.float32)
+        return kept, losses, dict.fromkeys(losses, count) | normalizers
 
-        def run(batch):
-            return compiled({name: batch[name] for name in batch if _is_needed(name)})
-    else:
-        run = predict
     # A signature, because the last batch, or each size of image, would be traced again otherwise;
     # no AutoGraph, as in `TrainStep`.
     return tf.function(run, input_signature=[element_spec], autograph=False)
 
 
+def predict_part(
+    detector: DetectionModel, batch: Mapping[str, tf.Tensor], *, with_losses: bool
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns the detections of images, their losses, and the detector's `loss_normalizers`."""
+    true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
+    images = detector.normalize(batch[InputFields.IMAGE])
+    groundtruth = Groundtruth.from_batch(batch) if with_losses else None
+    predictions = detector.predict(images, true_shapes, training=False, groundtruth=groundtruth)
+    detections = detector.postprocess(predictions, true_shapes)
+    kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
+    if not with_losses:
+        return kept, {}, {}
+    hashes = batch[InputFields.HASH_FROM_SOURCE_ID]
+    seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
+    losses = detector.loss(predictions, groundtruth, seeds=seeds)
+    losses = with_total(losses, detector.regularization_losses())
+    # The total is no mean of batches: its parts are means over different things.
+    del losses[TOTAL_LOSS]
+    return kept, losses, detector.loss_normalizers(predictions, groundtruth)
+
+
 def _is_needed(name: str) -> bool:
-    """Whether `make_predict` reads an entry: the others are texts, or differ in shape."""
+    """Whether `predict_part` reads an entry: the others are texts, or differ in shape."""
     used = (InputFields.IMAGE, InputFields.TRUE_IMAGE_SHAPE, InputFields.HASH_FROM_SOURCE_ID)
     return name in used or name.startswith('groundtruth_')
 
 
-def _first_images(dataset: tf.data.Dataset, count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:
+def _first_images(dataset: Iterable[Batch], count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:
     """Yields the batches of the first `count` images, the last one cut off; None yields all."""
     left = count
     for batch in dataset:
@@ -189,4 +242,4 @@ def _first_images(dataset: tf.data.Dataset, count: int | None) -> Iterator[Mappi
 
 
 def _to_numpy(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
+    return {name: np.asarray(tensor) for name, tensor in tensors.items()}

@@ -200,6 +200,24 @@ def _simple_image(source_id, boxes, found, *, found_classes=None):
 BOX, OTHER = [10, 10, 40, 40], [50, 50, 90, 90]
 
 
+@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+def test_parts_of_the_images_are_merged(iou_type):
+    images = _images()
+    options = {'iou_type': iou_type, 'per_category': True}
+    first, second, none = (CocoEvaluator(fakes.CATEGORIES, **options) for _ in range(3))
+    for evaluator, part in ((first, images[1::2]), (second, images[::2])):
+        for batch in fakes.batches(part, 4):
+            evaluator.add_batch(*batch)
+    for evaluator in (second, none):
+        first.merge(pickle.loads(pickle.dumps(evaluator.part())))
+    # As one sees it that has all images, to the bit; and twice is as once.
+    expected = _evaluate(images, **options)
+    assert first.evaluate() == expected
+    first.merge(second.part())
+    none.merge(first.part())
+    assert none.evaluate() == expected
+
+
 def test_average_precision_by_hand():
     metrics = _evaluate([_simple_image(b'1', [BOX, OTHER], [BOX])])
     # One of two objects found without error: precision 1 at recalls 0, .01 ... .5, else 0.

@@ -16,6 +16,7 @@ from object_detection.core.fields import InputFields
 from object_detection.training import (
     best,
     checkpoints,
+    evaluation,
     following,
     history,
     inference,
@@ -129,6 +130,17 @@ def test_every_reader_is_evaluated_under_its_own_name(tmp_path, config):
     for name in results:
         assert (tmp_path / 'eval' / name / 'metrics.json').exists()
         assert not list((tmp_path / 'eval' / name).glob('events.*'))
+
+
+def test_readers_of_the_same_form_share_a_graph(tmp_path, config, monkeypatch):
+    config.eval_input_reader.add().CopyFrom(config.eval_input_reader[0])
+    _save(tmp_path / 'model', [3])
+    made, make = [], evaluation.make_predict
+    monkeypatch.setattr(
+        evaluation, 'make_predict', lambda *a, **b: made.append(make(*a, **b)) or made[-1]
+    )
+    assert len(evaluate_checkpoint(config, tmp_path / 'model')) == 2
+    assert len(made) == 1
 
 
 def test_ends_with_the_training(tmp_path, config):

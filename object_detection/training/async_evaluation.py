@@ -1,0 +1,227 @@
+"""Evaluation of snapshots in another process, so that the training does not wait.
+
+The training gives a checkpoint to `AsyncEvaluation` and goes on; one process, started with the
+first of them, evaluates one after the other and writes the files that an evaluation within the
+training writes. It may die: the training says so, starts another, and loses no checkpoint.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import object_detection
+from object_detection.training import evaluation_process
+from object_detection.training.evaluation_process import DONE, FAILED, Job
+from object_detection.training.snapshots import Snapshot, Snapshots
+
+_logger = logging.getLogger(__name__)
+
+# In a row, without an evaluation that was completed.
+_MOST_STARTS = 3
+_SECONDS_TO_END = 2.0
+_SECONDS_BETWEEN_LOOKS = 0.2
+_MODULE = evaluation_process.__name__
+# Of a cluster, which the evaluation does not belong to.
+_NOT_INHERITED = ('TF_CONFIG',)
+
+
+class Arrived(NamedTuple):
+    """A result: the step, reader's name -> metrics, and how long it took."""
+
+    step: int
+    metrics: Mapping[str, Mapping[str, float]]
+    seconds: float
+
+
+class AsyncEvaluation:
+    """Evaluates the snapshots of a training, in the order of their steps.
+
+    Args:
+      job: what is evaluated, in whose `output_dir` the snapshots wait.
+      max_waiting: beyond so many, not counting the one at work, the oldest is left out.
+    """
+
+    def __init__(self, job: Job, *, max_waiting: int):
+        self._job = job
+        self._max_waiting = max_waiting
+        self._snapshots = Snapshots(job.output_dir)
+        self._waiting: deque[Snapshot] = deque()
+        self._at_work: Snapshot | None = None
+        self._process: _Process | None = None
+        self._starts = 0
+        self._arrived: list[Arrived] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to be evaluated, or nothing can be."""
+        return not (self._waiting or self._at_work) or self._has_given_up
+
+    @property
+    def _has_given_up(self) -> bool:
+        return self._process is None and self._starts >= _MOST_STARTS
+
+    def recover(
+        self, step: int, is_evaluated: Callable[[int], bool] = lambda step: False
+    ) -> list[int]:
+        """Takes up what an earlier run left.
+
+        Args:
+          step: that the training goes on from.
+          is_evaluated: whether the results of a step are there: a run can end before it takes them.
+
+        Returns:
+          The steps.
+        """
+        self._waiting.clear()
+        for snapshot in self._snapshots.recover(step):
+            if is_evaluated(snapshot.step):
+                self._snapshots.remove(snapshot)
+            else:
+                self._waiting.append(snapshot)
+        steps = [snapshot.step for snapshot in self._waiting]
+        if steps:
+            _logger.info('evaluations that an earlier run left are done now: steps %s', steps)
+        return steps
+
+    def add(self, checkpoint: str, step: int) -> None:
+        """Has a checkpoint evaluated as it is, whatever becomes of it afterwards.
+
+        Args:
+          checkpoint: its prefix.
+          step: that it was saved at.
+        """
+        try:
+            self._waiting.append(self._snapshots.add(checkpoint, step))
+        except OSError as error:
+            _logger.warning('step %d is not evaluated: %s', step, error)
+        while len(self._waiting) > self._max_waiting + (self._at_work is None):
+            left_out = self._waiting.popleft()
+            self._snapshots.remove(left_out)
+            _logger.warning(
+                'step %d is not evaluated: more than %d snapshots wait, as evaluations take longer '
+                'than the steps between them (eval_config.async_evaluation.max_waiting)',
+                left_out.step,
+                self._max_waiting,
+            )
+        self._communicate()
+
+    def look(self) -> list[Arrived]:
+        """Returns the results that have arrived, without waiting, and keeps the process at work."""
+        self._communicate()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def _communicate(self) -> None:
+        try:
+            while self._process is not None and self._process.connection.poll():
+                kind, *answer = self._process.connection.recv()
+                if kind == DONE:
+                    self._take(Arrived(*answer))
+                elif kind == FAILED:
+                    _logger.error('the evaluation process has failed: %s', *answer)
+                else:
+                    level, text = answer
+                    _logger.log(level, '[evaluation] %s', text)
+            self._give_work()
+        except (EOFError, OSError) as error:
+            self._bury(error)
+
+    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> list[Arrived]:
+        """Waits for all that is left, and returns the results that arrive meanwhile."""
+        arrived = self.look()
+        if not self.is_idle:
+            steps = [snapshot.step for snapshot in (self._at_work, *self._waiting) if snapshot]
+            _logger.info('waiting for the evaluations of steps %s', steps)
+        while not (self.is_idle or should_stop()):
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            arrived += self.look()
+        return arrived
+
+    def drop(self) -> None:
+        """Leaves out all that is left: for a training that a result has ended."""
+        self.close()
+        self._waiting.clear()
+        self._snapshots.clear()
+
+    def close(self) -> None:
+        """Ends the process; what it has not done waits in model_dir for the next start."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._take_back()
+
+    def _take_back(self) -> None:
+        if self._at_work is not None:
+            self._waiting.appendleft(self._at_work)
+            self._at_work = None
+
+    def _take(self, result: Arrived) -> None:
+        self._arrived.append(result)
+        self._snapshots.remove(self._at_work)
+        self._at_work = None
+        self._starts = 0
+
+    def _give_work(self) -> None:
+        if self._at_work or not self._waiting or self._has_given_up:
+            return
+        if self._process is None:
+            self._starts += 1
+            self._process = _Process(self._job)
+            self._process.connection.send(self._job)
+        self._at_work = self._waiting.popleft()
+        self._process.connection.send(self._at_work.prefix)
+
+    def _bury(self, error: Exception) -> None:
+        """Tells of the process's end; another one is started at the next look."""
+        how = str(error) if self._process is None else self._process.end()
+        self._process = None
+        self._take_back()
+        _logger.warning(
+            'the evaluation process has ended (%s)%s: %s',
+            how,
+            f', step {self._waiting[0].step} is not evaluated yet' if self._waiting else '',
+            f'given up after {self._starts} starts; what is left is evaluated when the training is '
+            'started again'
+            if self._has_given_up
+            else 'it is started again',
+        )
+
+
+class _Process:
+    """The process, and a connection to it."""
+
+    def __init__(self, job: Job):
+        self.connection, others = multiprocessing.Pipe()
+        environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+        if job.device.lower() == 'cpu':
+            # Else it would take memory of each GPU.
+            environment['CUDA_VISIBLE_DEVICES'] = '-1'
+        root = str(pathlib.Path(object_detection.__file__).parents[1])
+        paths = [root, *filter(None, [environment.get('PYTHONPATH')])]
+        environment['PYTHONPATH'] = os.pathsep.join(paths)
+        with others:
+            self._program = subprocess.Popen(
+                [sys.executable, '-m', _MODULE, str(others.fileno())],
+                env=environment,
+                pass_fds=[others.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        _logger.info('evaluation process %d is started', self._program.pid)
+
+    def end(self) -> str:
+        """Ends it, if it has not ended; returns how it did, in words."""
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._program.wait(_SECONDS_TO_END)
+        self._program.kill()
+        status = self._program.wait()
+        return signal.Signals(-status).name if status < 0 else f'exit status {status}'
