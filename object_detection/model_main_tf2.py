@@ -12,7 +12,7 @@ import sys
 from absl import app, flags, logging
 
 from object_detection.cli import option_flags
-from object_detection.cli.main import is_users_error
+from object_detection.cli.main import exit_status, is_users_error
 from object_detection.training import jobs
 from object_detection.training.job_options import EvalOptions, TrainOptions
 
@@ -80,7 +80,8 @@ def run() -> None:
     except (ValueError, OSError) as error:
         if not is_users_error(error):
             raise
-        sys.exit(f'Error: {error}')
+        print(f'Error: {error}', file=sys.stderr)
+        sys.exit(exit_status(error))
 
 
 if __name__ == '__main__':

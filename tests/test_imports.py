@@ -32,6 +32,7 @@ LAYERS = [
 MADE_BY_BUILDERS = (
     'object_detection.training.loss_scale',
     'object_detection.training.optimizers',
+    'object_detection.training.reduction',
     'object_detection.training.schedules',
 )
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training'}

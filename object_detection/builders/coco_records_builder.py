@@ -1,12 +1,13 @@
 """Reads the images and annotation files of a `coco_input_reader`."""
 
+import functools
 import logging
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from object_detection.data import coco_points, coco_records, label_map
+from object_detection.data import coco_points, coco_records, label_map, record_order
 from object_detection.data.coco_records import CocoRecords
 from object_detection.protos import input_reader_pb2
 
@@ -50,9 +51,10 @@ def read(
     *,
     shuffle: bool,
     num_epochs: int | None,
-    seed: int | None,
+    seed: int,
     input_context: tf.distribute.InputContext | None,
     leave_out_empty: bool,
+    start: np.ndarray,
 ) -> tf.data.Dataset:
     """Makes the serialized examples that records of the same images would hold.
 
@@ -63,10 +65,14 @@ def read(
       reader: with a `coco_input_reader`.
       where: its path in the config.
       shuffle: whether the order is drawn.
-      num_epochs: None repeats for ever.
-      seed: of the order.
+      num_epochs: in all; None repeats for ever.
+      seed: of the order, which is a function of it, the epoch and the input pipeline.
       input_context: which part of the images this input pipeline reads.
       leave_out_empty: whether images without an object that can be used are left out.
+      start: int64 [1 + W, R], the rows that the images are read from, see `data.record_order`.
+
+    Returns:
+      (rows int64 [2, R], string): each example with the rows before and after it.
 
     Raises:
       ValueError: as `build`; or if `sample_from_datasets_weights` has not one weight a file.
@@ -85,30 +91,36 @@ def read(
         offsets = np.cumsum([0, *lengths])
         everything = _numbers(int(offsets[-1]), reader, input_context)
         numbers = [
-            everything[(everything >= start) & (everything < start + length)] - start
-            for start, length in zip(offsets, lengths, strict=False)
+            everything[(everything >= first) & (everything < first + length)] - first
+            for first, length in zip(offsets, lengths, strict=False)
         ]
+    usable = [np.ones(len(rows), bool) for rows in numbers]
     if leave_out_empty:
-        numbers = _without_empty(sources, numbers, reader, where)
+        usable = _usable(sources, numbers, reader, where)
+    # Images that are left out keep their place, as records do.
     places = [
-        np.stack([np.full_like(rows, i), rows], axis=1)  # [n, 2]
-        for i, rows in enumerate(numbers)
+        np.stack([np.full_like(rows, i), rows, is_usable], axis=1)  # [n, 3]
+        for i, (rows, is_usable) in enumerate(zip(numbers, usable, strict=True))
     ]
-    sets = places if weights else [np.concatenate(places)]
-    datasets = [
-        _in_order(rows, reader, shuffle=shuffle, seed=seed).repeat(num_epochs) for rows in sets
-    ]
-    order = (
-        tf.data.Dataset.sample_from_datasets(datasets, weights, seed=seed)
-        if weights
-        else datasets[0]
-    )
+    pipeline_id = input_context.input_pipeline_id if input_context else 0
+    key = functools.partial(record_order.key_of, seed, pipeline_id)
+
+    def source(rows: np.ndarray, index: int):
+        return functools.partial(_in_order, rows, reader, shuffle, num_epochs, key(index))
+
+    if weights:
+        sets = [source(rows, index) for index, rows in enumerate(places)]
+        order = record_order.mixture(sets, weights, key=key(len(sets)), start=start)
+    else:
+        order = record_order.alone(source(np.concatenate(places), 0), start)
 
     def example(place: np.ndarray) -> bytes:
         return sources[place[0]].example(int(place[1]))
 
-    def load(place: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(example, [place], tf.string), [])
+    def load(rows: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return rows, tf.ensure_shape(
+            tf.numpy_function(example, [place], tf.string, stateful=False), []
+        )
 
     return order.map(load, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -126,17 +138,44 @@ def _numbers(
 
 
 def _in_order(
-    rows: np.ndarray, reader: input_reader_pb2.InputReader, *, shuffle: bool, seed: int | None
+    rows: np.ndarray,
+    reader: input_reader_pb2.InputReader,
+    shuffle: bool,
+    num_epochs: int | None,
+    key: int,
+    start: int,
 ) -> tf.data.Dataset:
-    """One pass over `rows`; all of them are shuffled unless `shuffle_buffer_size` is set."""
+    """(place, row) of all passes; all rows are shuffled unless `shuffle_buffer_size` is set.
+
+    Args:
+      rows: int64 [n, 3]: the file, the image's number in it, and whether it is wanted.
+      reader, shuffle, num_epochs: as `read`.
+      key: of the order.
+      start: place of the first row.
+    """
     dataset = tf.data.Dataset.from_tensor_slices(rows)
-    if not shuffle:
-        return dataset
     size = reader.shuffle_buffer_size if reader.HasField('shuffle_buffer_size') else len(rows)
-    return dataset.shuffle(max(1, size), seed=seed)
+
+    def read_epoch(seeds: tf.Tensor | None) -> tf.data.Dataset:
+        if not shuffle or seeds is None:
+            return dataset
+        return record_order.shuffle(dataset, size, seeds[1])
+
+    def keep(placed: tf.data.Dataset, is_whole: tf.Tensor) -> tf.data.Dataset:
+        del is_whole
+        return placed.filter(lambda place, row: row[2] > 0)
+
+    return record_order.epochs(
+        read_epoch,
+        key=key,
+        start=start,
+        num_epochs=num_epochs,
+        keep=None if rows[:, 2].all() else keep,
+        is_usable=lambda row: row[2] > 0,
+    )
 
 
-def _without_empty(
+def _usable(
     sources: Sequence[CocoRecords],
     numbers: Sequence[np.ndarray],
     reader: input_reader_pb2.InputReader,
@@ -146,17 +185,17 @@ def _without_empty(
     if reader.label_map_path:
         texts = label_map.load(reader.label_map_path).text_to_id
         known = {text for text, class_id in texts.items() if class_id > 0}
-    kept = [
-        rows[source.usable(rows, known=known, skip_crowd=reader.skip_crowd)]
+    usable = [
+        source.usable(rows, known=known, skip_crowd=reader.skip_crowd)
         for source, rows in zip(sources, numbers, strict=True)
     ]
     _log.info(
         '%s.filter_empty_images: %d images without a usable object are left out of each '
         'pass over the data',
         where,
-        sum(map(len, numbers)) - sum(map(len, kept)),
+        sum(map(len, numbers)) - sum(int(each.sum()) for each in usable),
     )
-    return kept
+    return usable
 
 
 def _check_keypoints(

@@ -1,5 +1,6 @@
 """Builds the tf.data input pipelines that a pipeline config describes."""
 
+import hashlib
 import logging
 import secrets
 from collections.abc import Callable
@@ -14,7 +15,15 @@ from object_detection.builders import (
 )
 from object_detection.config import class_weights, unsupported
 from object_detection.core.fields import InputFields
-from object_detection.data import label_map, objects, pipeline, synthetic
+from object_detection.data import (
+    data_service,
+    label_map,
+    objects,
+    pipeline,
+    record_order,
+    stream_state,
+    synthetic,
+)
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
 from object_detection.data.empty_images import EmptyImageFilter
@@ -38,22 +47,25 @@ def build_train(
     *,
     input_context: tf.distribute.InputContext | None = None,
     seed: int | None = None,
-    deterministic: bool = True,
+    start: np.ndarray | None = None,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
 
+    The order is a function of seed, epoch and input pipeline, and so is what augments an image,
+    with its position in the epoch.
+
     Args:
       pipeline_config: of which `train_input_reader`, `train_config` and `model` are read.
       input_context: which part of the data this input pipeline reads, and for how many replicas.
-      seed: makes the order and every random choice reproducible; None draws one.
-      deterministic: whether shuffled records wait for a slow one, so that their order is
-        reproducible; without a seed they never do.
+      seed: of the order and every random choice; None draws one.
+      start: int64 [1 + W, R], `stream_state.rows` of the batch before the first; None begins.
       batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
 
     Returns:
-      Batches as `ExampleTransform` returns them, each entry with a leading batch axis.
+      Batches as `ExampleTransform` returns them, each entry with a leading batch axis; and
+      stream_state int64 [K], from where the dataset goes on after the batch.
 
     Raises:
       ValueError: if a field of the config is not supported or contradicts another one, or an input
@@ -70,14 +82,20 @@ def build_train(
         batch_size = train_config.batch_size
         if input_context is not None:
             batch_size = input_context.get_per_replica_batch_size(batch_size)
+    if seed is None:
+        seed = secrets.randbits(31)
+    if start is None:
+        start = np.zeros([1, records_builder.row_size(reader)], np.int64)
+    key = record_order.key_of(seed, records_builder.pipeline_of(input_context)[0])
     if reader.HasField('synthetic_input_reader'):
-        return _synthetic(
+        batches = _synthetic(
             pipeline_config.model,
             reader,
             batch_size=batch_size,
             replicas=_replicas(input_context),
-            seed=_example_seed(seed, input_context),
-        ).repeat()
+            seed=key,
+        )
+        return stream_state.counted(batches.repeat(), int(start[0, 0]))
     steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
     transform = _transform(
         pipeline_config.model,
@@ -88,6 +106,8 @@ def build_train(
         use_multiclass_scores=train_config.use_multiclass_scores,
         class_weight=train_config.class_weight,
     )
+    if reader.data_service:
+        return _served(reader, transform, batch_size, _replicas(input_context), seed)
     records = records_builder.read(
         reader,
         'train_input_reader',
@@ -95,7 +115,8 @@ def build_train(
         num_epochs=reader.num_epochs or None,
         seed=seed,
         input_context=input_context,
-        keep=_empty_image_filter(reader, 'train_input_reader'),
+        empty=_empty_image_filter(reader, 'train_input_reader'),
+        start=start,
     )
     return _examples(
         records,
@@ -104,9 +125,8 @@ def build_train(
         batch_size=batch_size,
         drop_remainder=reader.drop_remainder,
         replicas=_replicas(input_context),
-        seed=_example_seed(seed, input_context),
-        # Without a seed the order is left to chance anyway.
-        deterministic=(deterministic and seed is not None) or not reader.shuffle,
+        key=key,
+        start=start,
     )
 
 
@@ -115,6 +135,7 @@ def build_eval(
     reader_index: int = 0,
     *,
     batch_size: int | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> tf.data.Dataset:
     """Builds the evaluation data: every example once, the last partial batch included.
 
@@ -125,6 +146,8 @@ def build_eval(
       pipeline_config: of which `eval_input_reader`, `eval_config` and `model` are read.
       reader_index: which of the `eval_input_reader` entries.
       batch_size: None takes `eval_config.batch_size`.
+      shard: (index, count) of the parts that workers share the images in, of which there are
+        `eval_config.eval_samples` together; None is all of them, however many.
 
     Returns:
       Batches as `ExampleTransform` returns them for evaluation.
@@ -149,18 +172,24 @@ def build_eval(
         )
         every = max(1, reader.sample_1_of_n_examples)
         count = -(-reader.synthetic_input_reader.num_examples // every)
-        return synthetic.numbered(batches, batch_size, count)
+        if shard is None:
+            return synthetic.numbered(batches, batch_size, count)
+        count = min(count, pipeline_config.eval_config.eval_samples or count)
+        return synthetic.numbered(batches, batch_size, count).shard(shard[1], shard[0])
     records = records_builder.read(
         reader, where, shuffle=reader.HasField('shuffle') and reader.shuffle, num_epochs=1, seed=0
     )
+    if shard is not None:
+        # Before images are decoded.
+        records = records.take(pipeline_config.eval_config.eval_samples or -1)
+        records = records.shard(shard[1], shard[0])
     return _examples(
         records,
         reader,
         _transform(pipeline_config.model, reader, for_evaluation=True),
         batch_size=batch_size,
         drop_remainder=False,
-        seed=0,
-        deterministic=True,
+        key=0,
     )
 
 
@@ -192,10 +221,17 @@ def _examples(
     batch_size: int,
     drop_remainder: bool,
     replicas: int = 1,
-    seed: int,
-    deterministic: bool,
+    key: int,
+    start: np.ndarray | None = None,
 ) -> tf.data.Dataset:
-    """Decodes, transforms and batches records."""
+    """Decodes, transforms and batches records.
+
+    Args:
+      records: (rows, serialized example), as `records_builder.read` gives them.
+      reader, transform, batch_size, drop_remainder, replicas: of the batches.
+      key: of what is random.
+      start: where the records begin, for training; None leaves out `STREAM_STATE`.
+    """
     decoder = ExampleDecoder(
         label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
         mask_type=_mask_type(reader),
@@ -203,18 +239,73 @@ def _examples(
         load_multiclass_scores=reader.load_multiclass_scores,
         on_unknown_texts=UnknownClassReport(reader.label_map_path).update,
     )
+    has_waiting = len(reader.aspect_ratio_buckets) > 1
 
-    def load(index: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The seed depends on nothing but the record's place in the stream, so the number of
-        # threads does not matter.
-        return transform(decoder(serialized), tf.stack([seed, index]))
+    def load(rows: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        # The seed depends on nothing but the record's place, so the number of threads does not
+        # matter.
+        example = transform(decoder(serialized), tf.stack([key, rows[0, 0]]))
+        if start is None:
+            return example
+        return {**example, InputFields.STREAM_STATE: rows if has_waiting else rows[1]}
 
-    examples = records.enumerate().map(
-        load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=deterministic
-    )
+    examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if has_waiting and start is not None:
+        window = batch_size * replicas
+        examples = stream_state.with_waiting(examples, bucket_sizes(reader), window, start)
     batches = _batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
     batches = batches.map(_tell_dropped_objects())
-    return batches.prefetch(max(0, reader.num_prefetch_batches))
+    if start is not None:
+        batches = batches.map(stream_state.of_batch)
+    return _ahead(batches, reader)
+
+
+def _served(
+    reader: input_reader_pb2.InputReader,
+    transform: ExampleTransform,
+    batch_size: int,
+    replicas: int,
+    seed: int,
+) -> tf.data.Dataset:
+    """Has training batches made by a data service, without `STREAM_STATE`."""
+    decoder = ExampleDecoder(
+        label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
+        mask_type=_mask_type(reader),
+        num_keypoints=reader.num_keypoints,
+        load_multiclass_scores=reader.load_multiclass_scores,
+    )
+
+    def load(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        # Records come in any order, so that nothing of theirs could be a seed.
+        noise = tf.random.uniform([2], maxval=tf.int64.max, dtype=tf.int64)
+        return transform(decoder(serialized), noise)
+
+    records = records_builder.read_served(
+        reader, 'train_input_reader', seed, _empty_image_filter(reader, 'train_input_reader')
+    )
+    examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    # Batches of several processes come mixed: of one size for all replicas they are one until here.
+    has_sizes = len(reader.aspect_ratio_buckets) > 1
+    together = batch_size * replicas if has_sizes else batch_size
+    batches = _batch(examples, reader, together, drop_remainder=reader.drop_remainder, replicas=1)
+    described = repr((reader, seed, batch_size, replicas)).encode()
+    data_service.check_answers(reader.data_service, 'train_input_reader.data_service')
+    job = f'training-{hashlib.sha256(described).hexdigest()[:16]}'
+    batches = data_service.through(batches, reader.data_service, job)
+    if together != batch_size:
+        batches = batches.rebatch(batch_size, drop_remainder=reader.drop_remainder)
+    batches = batches.map(_tell_dropped_objects())
+    return _ahead(batches, reader)
+
+
+def _ahead(batches: tf.data.Dataset, reader: input_reader_pb2.InputReader) -> tf.data.Dataset:
+    """Makes batches before they are asked for, in threads of their own if the reader says so."""
+    batches = batches.prefetch(max(0, reader.num_prefetch_batches))
+    if not reader.private_threadpool_size:
+        return batches
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = reader.private_threadpool_size
+    return batches.with_options(options)
 
 
 def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
@@ -340,10 +431,3 @@ def _replicas(input_context: tf.distribute.InputContext | None) -> int:
     if input_context is None:
         return 1
     return input_context.num_replicas_in_sync // input_context.num_input_pipelines
-
-
-def _example_seed(seed: int | None, input_context: tf.distribute.InputContext | None) -> int:
-    """The first half of every record's seed: a drawn one without `seed`, one an input pipeline."""
-    if seed is None:
-        seed = secrets.randbits(31)
-    return seed + (input_context.input_pipeline_id if input_context else 0)

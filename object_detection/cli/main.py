@@ -7,6 +7,8 @@ import traceback
 
 import click
 
+from object_detection.training.errors import LOST_WORKER_STATUS, WorkerError
+
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
     'demo': 'Run the main job on generated data, printing each command.',
@@ -16,7 +18,10 @@ COMMANDS = {
     'config': 'Check a pipeline config, or show it with all defaults.',
     'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',
+    'launch': 'Train in several processes, watched and restarted.',
+    'data_service': 'Serve the input of trainings on other machines.',
     'eval': 'Evaluate the checkpoints of a training.',
+    'runs': 'List the runs of a training, with what each measured.',
     'checkpoint': 'List the variables of weights files, or convert them to ours.',
     'export': 'Export a checkpoint as a SavedModel.',
     'predict': 'Detect objects in images with an exported model.',
@@ -58,7 +63,9 @@ class LazyGroup(click.Group):
         except (ValueError, OSError) as error:
             if context.params['debug'] or not is_users_error(error):
                 raise
-            raise click.ClickException(str(error)) from error
+            failure = click.ClickException(str(error))
+            failure.exit_code = exit_status(error)
+            raise failure from error
 
 
 @click.group(cls=LazyGroup, context_settings={'help_option_names': ['-h', '--help']})
@@ -73,6 +80,11 @@ def main(debug: bool) -> None:
     """
     # TensorFlow's C++ code warns of things that no user can change.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def exit_status(error: Exception) -> int:
+    """Of a program that ends by the error of a user: `tfod launch` knows a lost worker by it."""
+    return LOST_WORKER_STATUS if isinstance(error, WorkerError) else 1
 
 
 def is_users_error(error: ValueError | OSError) -> bool:

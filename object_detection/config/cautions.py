@@ -25,8 +25,14 @@ _AVERAGES = (
     'false keeps none'
 )
 _ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
-_OF_RECORDS = ('num_readers', 'read_block_length', 'filenames_shuffle_buffer_size')
+_OF_RECORDS = (
+    'num_readers',
+    'read_block_length',
+    'filenames_shuffle_buffer_size',
+    'record_cache',
+)
 _ONLY_WITH_RECORDS = 'coco_input_reader reads no record files'
+_SERVED = 'the data_service reads the files'
 _NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
 _NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
@@ -102,6 +108,8 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
             if reader.HasField(name):
                 yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
+        if reader.data_service and reader.HasField('record_cache'):
+            yield path.partition('[')[0], f'{path}.record_cache', _SERVED
     threshold = pipeline.model.faster_rcnn.first_stage_crowd_ioa_threshold
     if pipeline.train_input_reader.skip_crowd and threshold:
         path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'

@@ -25,6 +25,8 @@ _OF_READERS = (
     'sample_from_datasets_weights',
     'filter_empty_images',
     'skip_crowd',
+    'data_service',
+    'record_cache',
 )
 _OF_TRAINING = (
     'class_weight',

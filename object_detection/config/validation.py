@@ -11,6 +11,7 @@ from object_detection.config import (
     bucket_rules,
     builder_rules,
     cautions,
+    data_service_rules,
     evaluation_rules,
     files,
     fine_tune_rules,
@@ -183,6 +184,7 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from bucket_rules.check(reader, path, pipeline.model)
+    yield from data_service_rules.check(reader, path, pipeline.train_config)
     if reader.HasField('coco_input_reader'):
         yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
     elif not synthetic_data.is_synthetic(reader):
@@ -194,6 +196,12 @@ def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -
             yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
     if reader.sample_1_of_n_examples < 1:
         yield f'{path}.sample_1_of_n_examples: expected at least 1. Received: 0.'
+    folder = reader.record_cache.directory
+    if '://' in folder or any(letter in folder for letter in '*?[]\\'):
+        yield (
+            f'{path}.record_cache.directory: expected a folder of this machine, without any of '
+            f'*?[]\\ in its name. Received: {folder!r}.'
+        )
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
 
 

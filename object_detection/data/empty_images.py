@@ -11,8 +11,8 @@ from object_detection.data.decoder import ExampleDecoder
 
 _log = logging.getLogger(__name__)
 
-# Follows the last record of a pass; no image is an empty record.
-_END = b''
+# Places of what follows the last record: of a whole pass, and of one that began later.
+_END, _END_OF_A_PART = -1, -2
 
 
 class EmptyImageFilter:
@@ -32,25 +32,26 @@ class EmptyImageFilter:
         self._skip_crowd = skip_crowd
         self._where = where
 
-    def __call__(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """Takes the records of one pass over a data set, before they are shuffled or repeated."""
+    def __call__(self, records: tf.data.Dataset, is_whole: tf.Tensor) -> tf.data.Dataset:
+        """Takes (place, record) of one pass over a data set; see `record_order.epochs`."""
         counter = _Counter(self._where)
 
-        def keep(serialized: tf.Tensor) -> tf.Tensor:
-            is_end = tf.equal(serialized, _END)
-            is_kept = tf.cond(is_end, lambda: False, lambda: self._is_usable(serialized))
+        def keep(place: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
+            is_kept = tf.cond(place < 0, lambda: False, lambda: self.is_usable(serialized))
             # Python is called for the few records only that are left out.
             tf.cond(
                 is_kept,
                 lambda: tf.constant(0),
-                lambda: tf.numpy_function(counter.update, [is_end], tf.int32),
+                lambda: tf.numpy_function(counter.update, [place], tf.int32),
             )
             return is_kept
 
-        end = tf.data.Dataset.from_tensors(tf.constant(_END))
+        place = tf.where(is_whole, tf.constant(_END, tf.int64), _END_OF_A_PART)
+        end = tf.data.Dataset.from_tensors((place, tf.constant('')))
         return records.concatenate(end).filter(keep)
 
-    def _is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
+    def is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
+        """Whether training could use an example, bool scalar."""
         example = objects.clip_boxes(objects.keep_known(self._decoder.annotations(serialized)))
         if self._skip_crowd:
             example = objects.drop_crowds(example)
@@ -58,16 +59,18 @@ class EmptyImageFilter:
 
 
 class _Counter:
-    """Counts the images that are left out, and tells their number after the first pass."""
+    """Counts the images that are left out, and tells their number after the first whole pass."""
 
     def __init__(self, where: str):
         self._where = where
         self._count = 0
         self._has_told = False
 
-    def update(self, is_end: np.ndarray) -> np.int32:
-        if not is_end:
+    def update(self, place: np.ndarray) -> np.int32:
+        if place >= 0:
             self._count += 1
+        elif place == _END_OF_A_PART:
+            self._count = 0
         elif not self._has_told:
             self._has_told = True
             _log.info(

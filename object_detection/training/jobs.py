@@ -19,7 +19,7 @@ from object_detection.config import (
 )
 from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import cluster, compilation_cache
+from object_detection.training import compilation_cache, cpu, profiling, strategy_choice
 from object_detection.training.job_options import EvalOptions, JobOptions, TrainOptions
 
 _logger = logging.getLogger(__name__)
@@ -48,8 +48,20 @@ _RANGES = {
         ),
         (0, _LARGEST_COUNT),
     ),
+    **dict.fromkeys(('intra_op_threads', 'inter_op_threads', 'private_threadpool_size'), (0, 4096)),
+    **dict.fromkeys(('worker_timeout', 'start_timeout'), (1, 10**6)),  # TensorFlow: milliseconds
     'seed': (0, 2**31 - 1),  # 31 bits of it make the sampling noise
 }
+
+# Of a train_input_reader alone.
+_OF_TRAINING_DATA = (
+    'shuffle',
+    'num_epochs',
+    'drop_remainder',
+    'filter_empty_images',
+    'skip_crowd',
+    'data_service',
+)
 
 
 def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int:
@@ -59,18 +71,18 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
       ConfigError: naming what is wrong with the flags or the config.
     """
     show_log()
+    profiled = profiling.parse(options.profile_steps)
     made: dict[str, Any] = {}
 
     def prepare() -> None:
-        cluster.read(options.num_workers)
+        choice = strategy_choice.choose(options)
+        cpu.set_affinity(options.cpu_affinity, choice.cluster)
         # Before TensorFlow computes anything: devices cannot be chosen afterwards.
         _import_tensorflow(options)
         from object_detection.training import devices, strategies
 
-        devices.set_up(options)
-        made['strategy'] = strategies.build(
-            use_tpu=options.use_tpu, tpu_name=options.tpu_name, num_workers=options.num_workers
-        )
+        devices.set_up(options, choice=choice)
+        made['strategy'] = strategies.build(choice)
 
     pipeline = read_config(
         config_path,
@@ -93,6 +105,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
             evaluation=options.eval_every_n_steps if options.evaluates else 0,
             # Step by step under the debugger.
             call=1 if options.run_eagerly else options.steps_per_loop,
+            profile=profiled,
         ),
         max_to_keep=options.max_to_keep or None,
         record_summaries=options.record_summaries,
@@ -100,6 +113,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         seed=options.seed,
         val_json_file=options.val_json_file,
         strategy=made['strategy'],
+        config_path=config_path,
     )
     return result.exit_status
 
@@ -126,12 +140,14 @@ def run_evaluation(
     show_log()
 
     def prepare() -> None:
+        cpu.set_affinity(options.cpu_affinity)
         _import_tensorflow(options)
         from object_detection.training import devices
 
         devices.set_up(options)
 
     pipeline = read_config(config_path, options, for_what='eval', prepare=prepare)
+    from object_detection.training import strategies
     from object_detection.training.evaluate import evaluate_directory
 
     result = evaluate_directory(
@@ -142,6 +158,7 @@ def run_evaluation(
         precision=options.precision,
         record_summaries=options.record_summaries,
         val_json_file=options.val_json_file,
+        strategy=strategies.build(),
         **how,
     )
     return result.exit_status
@@ -175,11 +192,18 @@ def read_config(
         pipeline.train_config.ClearField('jit_compile')
     elif options.jit_compile is not None:
         pipeline.train_config.jit_compile = options.jit_compile == 'true'
+    if options.private_threadpool_size is not None:
+        for data in (pipeline.train_input_reader, *pipeline.eval_input_reader):
+            data.private_threadpool_size = options.private_threadpool_size
     if options.precision is not None:
         # Loads TensorFlow.
         from object_detection.training import precision as precisions
 
         precisions.write(pipeline.train_config, options.precision)
+    if isinstance(options, TrainOptions) and options.deterministic_ops:
+        pipeline.train_config.deterministic_ops = True
+    if isinstance(options, TrainOptions) and options.data_service is not None:
+        pipeline.train_input_reader.data_service = options.data_service
     if options.use_synthetic_data:
         pipeline = _with_synthetic_data(pipeline, options)
     purposes = for_what.split(' and ')
@@ -249,9 +273,26 @@ def _set_evaluation(
             eval_reader.sample_1_of_n_examples = options.sample_1_of_n_eval_examples
     if options.eval_samples is not None:
         pipeline.eval_config.eval_samples = options.eval_samples
+    if isinstance(options, TrainOptions):
+        _set_async_evaluation(pipeline.eval_config, options)
     if options.eval_on_train_data:
         return on_training_data(pipeline, options.sample_1_of_n_eval_on_train_examples)
     return pipeline
+
+
+def _set_async_evaluation(config: Any, options: TrainOptions) -> None:
+    if options.async_eval:
+        config.async_evaluation.SetInParent()
+    for flag, field in (('eval_device', 'device'), ('eval_cpu_affinity', 'cpu_affinity')):
+        value = getattr(options, flag)
+        if value is None:
+            continue
+        if not config.HasField('async_evaluation'):
+            raise ConfigError(
+                f'--{flag}: expected --async_eval with it, or eval_config.async_evaluation. '
+                'Received: neither.'
+            )
+        setattr(config.async_evaluation, field, value)
 
 
 def _check_evaluation_flags(options: JobOptions) -> None:
@@ -262,8 +303,9 @@ def _check_evaluation_flags(options: JobOptions) -> None:
                 f'--{name}: expected --eval_every_n_steps, or an evaluation job (`tfod eval`, '
                 '--checkpoint_dir). Received: a training that does not evaluate.'
             )
-    for name in ('sample_1_of_n_eval_examples', 'eval_samples'):
-        if getattr(options, name) is not None:
+    names = ('async_eval', 'eval_device', 'eval_cpu_affinity')
+    for name in ('sample_1_of_n_eval_examples', 'eval_samples', *names):
+        if getattr(options, name, None):
             _logger.info('--%s has no effect: nothing is evaluated.', name)
 
 
@@ -278,7 +320,7 @@ def on_training_data(
     eval_reader.CopyFrom(pipeline_config.train_input_reader)
     eval_reader.name = 'training_data'
     eval_reader.sample_1_of_n_examples = sample_1_of_n
-    for field in ('shuffle', 'num_epochs', 'drop_remainder', 'filter_empty_images', 'skip_crowd'):
+    for field in _OF_TRAINING_DATA:
         eval_reader.ClearField(field)
     # What is best for the training data is not what validation would keep; readers that are
     # chosen by name are gone.

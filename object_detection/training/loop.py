@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, records_builder
 from object_detection.config import (
     evaluation_rules,
     files,
@@ -26,29 +26,36 @@ from object_detection.config.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import (
+    background_evaluation,
     checkpoint_contents,
     checkpoint_recovery,
     damaged_files,
+    determinism,
     disk,
     ended,
     epochs,
     evaluation,
     fine_tune,
     first_batch,
+    input_places,
     model_summary,
     moving_averages,
     parts,
+    profiling,
+    run_averages,
     run_record,
     strategies,
 )
 from object_detection.training import checkpoints as checkpoint_files
 from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
+from object_detection.training.background_evaluation import BackgroundEvaluation
 from object_detection.training.checkpoint_files import STATE_FILE
 from object_detection.training.early_stopping import EarlyStopping
 from object_detection.training.evaluation import PipelineEvaluation
 from object_detection.training.interrupts import Interrupts
 from object_detection.training.recorder import Recorder
+from object_detection.training.snapshots import Snapshots
 from object_detection.training.step import TrainStep
 from object_detection.training.trainer import Intervals, Metrics, Trainer, TrainResult
 
@@ -71,6 +78,7 @@ def train(
     progress: progresses.Progress | None = None,
     val_json_file: str | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    config_path: str | os.PathLike | None = None,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
@@ -89,12 +97,14 @@ def train(
       max_to_keep: how many checkpoints; None keeps all.
       record_summaries: whether to write TensorBoard events.
       precision: a name that `precision.canonical` knows; None takes the config's.
-      seed: of initial weights, data order and sampling noise, set for Python, NumPy and TensorFlow;
-        None draws one and logs it, and the order of the data is not reproducible then.
+      seed: of initial weights, data order, augmentation and sampling noise, set for Python, NumPy
+        and TensorFlow; None draws one and logs it. A run that goes on keeps the one that it began
+        with.
       progress: what is told of the run; None chooses by whether stderr is a terminal.
       val_json_file: COCO annotations to evaluate against in place of the records' ground truth.
       strategy: of the devices, see `strategies.build`; not entered by the caller. None takes the
         current one.
+      config_path: of the file that the config is from; its repository's state is recorded.
 
     Raises:
       ConfigError: if the config cannot be trained, or a file of records is damaged.
@@ -115,12 +125,14 @@ def train(
     )
     if resumes:
         synthetic_data.check_goes_on(config, os.path.join(directory, CONFIG_FILE_NAME))
-    if config.eval_config.HasField('early_stopping') and not intervals.evaluation:
-        unsupported.log_once(
-            'eval_config.early_stopping has no effect without evaluation during training '
-            '(--eval_every_n_steps).'
-        )
+    for field in ('early_stopping', 'async_evaluation'):
+        if config.eval_config.HasField(field) and not intervals.evaluation:
+            unsupported.log_once(
+                f'eval_config.{field} has no effect without evaluation during training '
+                '(--eval_every_n_steps).'
+            )
     epochs.resolve(config)
+    profiling.check(intervals.profile, config.train_config.num_steps)
     for caution in schedule_cautions.find(config.train_config):
         unsupported.log_once(caution)
     strategies.check_batch_size(strategy, config.train_config.batch_size)
@@ -134,6 +146,7 @@ def train(
         record_summaries=record_summaries,
         val_json_file=val_json_file,
         progress=progress,
+        config_path=config_path,
     )
     with contextlib.ExitStack() as opened:
         opened.enter_context(precisions.scope(precisions.name_of(config.train_config.precision)))
@@ -160,10 +173,18 @@ class _Run:
     record_summaries: bool
     val_json_file: str | None
     progress: progresses.Progress | None
+    config_path: str | os.PathLike | None = None
 
     @property
     def is_chief(self) -> bool:
         return strategies.is_chief(self.strategy)
+
+    @property
+    def evaluates_beside(self) -> bool:
+        """Whether evaluations are those of another process."""
+        return bool(self.intervals.evaluation) and self.config.eval_config.HasField(
+            'async_evaluation'
+        )
 
     def prepare(self) -> tuple[str | None, int]:
         """Brings the directory in order; returns the newest checkpoint and its step."""
@@ -171,6 +192,8 @@ class _Run:
         def clean() -> None:
             newest = checkpoint_recovery.prepare(self.directory)
             ended.clear_ended(self.directory)
+            if not self.evaluates_beside:
+                Snapshots(self.directory).clear()
             if self.intervals.evaluation:
                 step = checkpoint_files.read_step(newest) if newest else 0
                 evaluation.drop_later_results(self.config, self.directory, step)
@@ -189,7 +212,7 @@ class _Run:
         nothing_left = checkpoint_contents.describe_end(self.directory, start, num_steps)
         evaluates = bool(self.intervals.evaluation)
         # Files may be seen later by other workers, so the chief looks for all.
-        if nothing_left and evaluates and not self._chief_says(lambda: self._is_evaluated(start)):
+        if nothing_left and evaluates and self._chief_says(lambda: self._owes_the_end(start)):
             return self._evaluate_the_end(latest, start)
         reason = None
         if nothing_left:
@@ -198,6 +221,7 @@ class _Run:
             ask = self._early_stopping().reason_to_stop
             reason = strategies.chiefs_reason(self.strategy, ask)
         if reason:
+            strategies.on_chief(self.strategy, Snapshots(self.directory).clear)
             _logger.info(
                 '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
                 'on, or choose another model_dir to start anew',
@@ -212,20 +236,17 @@ class _Run:
 
     def train(self, seed: int | None) -> TrainResult:
         """Builds all parts, restores what there is to go on from, and runs the steps."""
-        has_seed = seed is not None
-        drawn = secrets.randbelow(2**31) if seed is None else seed
-        seed = strategies.chiefs(self.strategy, drawn)
-        keras.utils.set_random_seed(seed)
         train_config = self.config.train_config
+        places = self._input_places(seed)
+        seed = places.seed
+        keras.utils.set_random_seed(seed)
+        if train_config.deterministic_ops:
+            determinism.switch_on()
         with contextlib.ExitStack() as opened:
             with self.strategy.scope():
                 detector = parts.build_detector(self.config)
                 start = _newest_step(self.directory)
-                # Another seed after a restart: otherwise each start would see the same images
-                # first.
-                iterator = parts.training_data(
-                    self.config, self.strategy, seed + start, deterministic=has_seed
-                )
+                iterator = parts.training_data(self.config, self.strategy, seed, places.start)
                 train_step = parts.build_step(
                     train_config,
                     detector,
@@ -233,14 +254,20 @@ class _Run:
                     seed,
                     bucket_sizes=dataset_builder.bucket_sizes(self.config.train_input_reader),
                 )
-                checkpoints = self._checkpoints(train_step)
+                checkpoints = self._checkpoints(train_step, places)
                 restored = checkpoints.restore_latest()
                 if restored is None:
                     fine_tune.from_config(detector, train_config, self.directory)
+            run = ''
             if self.is_chief:
                 checkpoints.check_room()
-                self._write_records(train_step, seed, restored)
-            evaluate = self._evaluation(train_step, opened)
+                run = self._write_records(train_step, seed, restored)
+            evaluate = background = None
+            if self.evaluates_beside:
+                is_due = start > 0 and start % self.intervals.evaluation == 0
+                background = self._background_evaluation(restored, start, opened, is_due=is_due)
+            else:
+                evaluate = self._evaluation(train_step, opened)
             recorder = Recorder(
                 self.directory if self.is_chief else None,
                 start,
@@ -254,7 +281,7 @@ class _Run:
             opened.enter_context(
                 damaged_files.named(self.config.train_input_reader, 'train_input_reader')
             )
-            return Trainer(
+            result = Trainer(
                 train_step=train_step,
                 iterator=iterator,
                 checkpoints=checkpoints,
@@ -265,8 +292,12 @@ class _Run:
                 evaluate=evaluate,
                 reason_to_stop=self._early_stopping().reason_to_stop if evaluate else lambda: None,
                 check_batch=self._check_first_batch,
-                evaluates_first=self._owes_an_evaluation(start),
+                evaluates_first=evaluate is not None and self._owes_an_evaluation(start),
+                background=background,
             ).run()
+            if self.is_chief:
+                run_averages.write(self.directory, run, result, train_step)
+            return result
 
     def _chief_says(self, question: Callable[[], object]) -> bool:
         answer = strategies.on_chief(self.strategy, question)
@@ -278,6 +309,38 @@ class _Run:
         if not (interval and start) or start % interval:
             return False
         return not self._chief_says(lambda: self._is_evaluated(start))
+
+    def _background_evaluation(
+        self,
+        checkpoint: str | None,
+        start: int,
+        opened: contextlib.ExitStack,
+        *,
+        is_due: bool,
+    ) -> BackgroundEvaluation:
+        """Makes the evaluation beside the training, with what an earlier run owes to it.
+
+        Args:
+          checkpoint: that the run goes on from, or None.
+          start: its step.
+          opened: closes the evaluation.
+          is_due: whether that step is to be evaluated.
+        """
+        background = background_evaluation.build(
+            self.config,
+            self.directory,
+            self.strategy,
+            self._early_stopping().reason_to_stop,
+            record_summaries=self.record_summaries,
+            val_json_file=self.val_json_file,
+        )
+        opened.callback(background.close)
+        background.resume(checkpoint, start, is_due=is_due, is_evaluated=self._is_evaluated)
+        return background
+
+    def _owes_the_end(self, step: int) -> bool:
+        waits = self.evaluates_beside and Snapshots(self.directory).recover(step)
+        return bool(waits) or not self._is_evaluated(step)
 
     def _is_evaluated(self, step: int) -> bool:
         return evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
@@ -293,6 +356,8 @@ class _Run:
 
     def _evaluate_the_end(self, checkpoint: str, start: int) -> TrainResult:
         """Does the evaluation of a finished training, which a signal kept from its own."""
+        if self.evaluates_beside:
+            return self._evaluate_the_end_beside(checkpoint, start)
         with self.strategy.scope():
             detector = parts.build_detector(self.config)
             checkpoint_files.restore_model(
@@ -303,14 +368,11 @@ class _Run:
         _logger.info(
             '%s is at step %d, its last: only the evaluation is left', self.directory, start
         )
-        with Interrupts() as interrupts:
-
-            def run() -> Metrics | None:
-                evaluation = self._pipeline_evaluation(detector)
-                with contextlib.closing(evaluation):
-                    return evaluation.run(start, lambda: interrupts.received is not None)
-
-            metrics = strategies.on_chief(self.strategy, run)
+        with (
+            Interrupts() as interrupts,
+            contextlib.closing(self._pipeline_evaluation(detector)) as evaluation,
+        ):
+            metrics = evaluation.run(start, lambda: interrupts.received is not None)
         return TrainResult(
             step=start,
             checkpoint=checkpoint if self.is_chief else None,
@@ -319,13 +381,24 @@ class _Run:
             stopped_by=None if interrupts.received is None else int(interrupts.received),
         )
 
+    def _evaluate_the_end_beside(self, checkpoint: str, start: int) -> TrainResult:
+        with contextlib.ExitStack() as opened, Interrupts() as interrupts:
+            background = self._background_evaluation(checkpoint, start, opened, is_due=True)
+            background.finish(checkpoint, start, lambda: interrupts.received is not None)
+        return TrainResult(
+            step=start,
+            checkpoint=checkpoint if self.is_chief else None,
+            losses={},
+            metrics=background.metrics,
+            stopped_by=None if interrupts.received is None else int(interrupts.received),
+        )
+
     def _evaluation(self, train_step: TrainStep, opened: contextlib.ExitStack):
         """Returns what the trainer evaluates by; None where it does not."""
         if not self.intervals.evaluation:
             return None
-        evaluation = self._pipeline_evaluation(train_step.detector) if self.is_chief else None
-        if evaluation is not None:
-            opened.callback(evaluation.close)
+        evaluation = self._pipeline_evaluation(train_step.detector)
+        opened.callback(evaluation.close)
         variables = train_step.detector.named_variables()
 
         def run(step: int, should_stop) -> Metrics | None:
@@ -342,14 +415,50 @@ class _Run:
             self.directory,
             record_summaries=self.record_summaries,
             val_json_file=self.val_json_file,
+            strategy=self.strategy,
         )
 
-    def _checkpoints(self, train_step: TrainStep) -> checkpoint_files.Checkpoints:
+    def _input_places(self, seed: int | None) -> input_places.InputPlaces:
+        """Takes seed and places of the newest checkpoint, or else `seed`, or draws one."""
+        latest = tf.train.latest_checkpoint(self.directory)
+        saved = input_places.read(latest) if latest else None
+        if saved is None:
+            drawn = secrets.randbelow(2**31) if seed is None else seed
+            used = strategies.chiefs(self.strategy, drawn)
+            if latest:
+                # Otherwise each start would see the same images first.
+                used = (used + checkpoint_files.read_step(latest)) % 2**31
+                _logger.info(
+                    '%s does not hold where its input stood: the records begin in a fresh order',
+                    latest,
+                )
+        else:
+            used = saved.seed
+            if seed not in (None, used):
+                _logger.warning(
+                    '--seed %d has no effect: the run goes on as it began, with seed %d; another '
+                    'model_dir starts anew',
+                    seed,
+                    used,
+                )
+        reader = self.config.train_input_reader
+        return input_places.InputPlaces(
+            self.strategy,
+            seed=used,
+            layout=records_builder.layout(reader),
+            row_size=records_builder.row_size(reader),
+            saved=saved,
+        )
+
+    def _checkpoints(
+        self, train_step: TrainStep, places: input_places.InputPlaces
+    ) -> checkpoint_files.Checkpoints:
         return checkpoint_files.Checkpoints(
             self.directory,
             model=train_step.detector.named_variables(),
             optimizer=train_step.optimizer_state(),
             step=train_step.step,
+            places=places,
             max_to_keep=self.max_to_keep,
             keep_every_n_hours=self.config.train_config.keep_checkpoint_every_n_hours,
         )
@@ -372,15 +481,16 @@ class _Run:
         files.write_text(os.path.join(self.directory, SUMMARY_FILE_NAME), '\n'.join(summary) + '\n')
         _logger.info('the model:\n%s', '\n'.join(summary))
 
-    def _write_records(self, train_step: TrainStep, seed: int, restored: str | None) -> None:
-        """Tells and writes what is run."""
+    def _write_records(self, train_step: TrainStep, seed: int, restored: str | None) -> str:
+        """Tells and writes what is run; returns the name of the run."""
         train_config = self.config.train_config
         step = int(train_step.step.numpy())
         if restored is None:
             self._write_summary(train_step)
         writer.write_pipeline(self.config, os.path.join(self.directory, CONFIG_FILE_NAME))
-        run_record.write(
+        run = run_record.write(
             self.directory,
+            config_path=self.config_path,
             seed=seed,
             step=step,
             num_steps=train_config.num_steps,
@@ -410,6 +520,7 @@ class _Run:
             _logger.info('going on from %s, step %d', restored, step)
             if train_config.fine_tune_checkpoint:
                 _logger.info('train_config.fine_tune_checkpoint is not read again')
+        return run
 
 
 def _resolve(

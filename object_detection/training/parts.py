@@ -1,8 +1,9 @@
 """The parts of a training that a pipeline config describes, built from it."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import (
@@ -10,6 +11,7 @@ from object_detection.builders import (
     loss_scale_builder,
     model_builder,
     optimizer_builder,
+    reduction_builder,
 )
 from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -44,8 +46,7 @@ def training_data(
     config: TrainEvalPipelineConfig,
     strategy: tf.distribute.Strategy,
     seed: int,
-    *,
-    deterministic: bool,
+    start: Callable[[tf.distribute.InputContext], np.ndarray] = lambda context: None,
 ) -> Iterator:
     """Returns an endless iterator over batches for all replicas.
 
@@ -53,12 +54,12 @@ def training_data(
       config: the whole config.
       strategy: among whose replicas a batch is divided.
       seed: of order and augmentation.
-      deterministic: whether the order is reproducible.
+      start: from where an input pipeline goes on, see `InputPlaces.start`.
     """
     return iter(
         strategy.distribute_datasets_from_function(
             lambda context: dataset_builder.build_train(
-                config, input_context=context, seed=seed, deterministic=deterministic
+                config, input_context=context, seed=seed, start=start(context)
             )
         )
     )
@@ -111,6 +112,7 @@ def build_step(
         add_regularization_loss=config.add_regularization_loss,
         execution=executions.of_training(config, detector, element_spec, bucket_sizes),
         loss_scale=loss_scale_builder.build(config),
+        reduction=reduction_builder.build(config),
     )
 
 

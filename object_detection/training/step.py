@@ -8,9 +8,12 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import flops, input_places, step_times
 from object_detection.training.gradients import TOTAL_LOSS, Execution, LossGradients
 from object_detection.training.loss_scale import LossScale
 from object_detection.training.optimizers import Optimizer
+from object_detection.training.reduction import GradientReduction
+from object_detection.training.step_times import CallTimes
 
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # Stand among the losses that a step returns: the norm of all gradients before clipping, and the
@@ -55,11 +58,15 @@ class TrainStep:
       loss_scale: factor of the loss for gradients in float16. With it, a step whose gradients are
         not finite changes no variable; as long as the factor can still fall, it reports a norm of
         0. It counts as a step.
+      reduction: adds up the gradients of the replicas.
 
     Attributes:
       step: int64 variable, the number of steps done.
       strategy: that it was made in.
+      stream_state: int64 variable [r, K], the `STREAM_STATE` of the newest batches of this
+        process's r replicas; K = 0 where batches carry none.
       report: of the last call, for the search of what went wrong; None before the first.
+      times: of the last call's steps; None before the first.
     """
 
     def __init__(
@@ -74,10 +81,14 @@ class TrainStep:
         add_regularization_loss: bool = True,
         execution: Execution | None = None,
         loss_scale: LossScale | None = None,
+        reduction: GradientReduction | None = None,
     ):
         self.detector = detector
         self.optimizer = optimizer
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name='step')
+        self.stream_state = tf.Variable(
+            tf.zeros(input_places.state_spec(element_spec), tf.int64), trainable=False
+        )
         if not optimizer.variables:
             optimizer.build(trainable_variables(detector))
         self._seed = seed
@@ -92,18 +103,30 @@ class TrainStep:
             **({} if loss_scale is None else {'scaled': loss_scale.scaled}),
         )
         self._loss_scale = loss_scale
+        self._reduction = reduction or GradientReduction()
         self._add_regularization_loss = add_regularization_loss
         self.strategy = tf.distribute.get_strategy()
         self.report: StepReport | None = None
+        self.times: CallTimes | None = None
         # A signature, because images of many sizes would otherwise be traced one by one. No
         # AutoGraph: detectors need none, and are traced in a fifth of the time.
-        self._one = tf.function(self._run_one, input_signature=[element_spec], autograph=False)
+        options = {'input_signature': [element_spec], 'autograph': False}
+        self._untimed = tf.function(self._run_one, **options)
+        self._one = tf.function(self._run_timed, **options)
         self._many = tf.function(self._run_many)
 
     @property
     def num_traces(self) -> int:
         """How many graphs of losses were built; see `LossGradients`."""
         return self._gradients.num_traces
+
+    def count_flops(self) -> flops.FlopCount | None:
+        """Counts a step on all replicas of this process; None without a graph (`run_eagerly`)."""
+        if tf.config.functions_run_eagerly():
+            return None
+        with self.strategy.scope():
+            # Built already, by the first step.
+            return flops.count(self._untimed.get_concrete_function().graph)
 
     def optimizer_state(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns what a training that goes on later needs: the optimizer's, and the loss scale."""
@@ -116,16 +139,23 @@ class TrainStep:
         Returns:
           The `values` of a `StepReport`.
         """
+        return self._train(batch, step_times.now())
+
+    def _train(self, batch: Mapping[str, tf.Tensor], asked: float) -> dict[str, tf.Tensor]:
+        ready = step_times.now()
         with self.strategy.scope():
-            self.report = self._one(batch)
+            self.report, ended = self._one(batch)
+        self.times = CallTimes(asked, ready, ended)
         return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
         """Trains `count` steps on the next batches; returns the means of what `__call__` does."""
+        asked = step_times.now()
         if count == 1:
-            return self(next(iterator))
+            return self._train(next(iterator), asked)
         with self.strategy.scope():
-            means, self.report = self._many(iterator, tf.constant(count))
+            means, self.report, (ready, ended) = self._many(iterator, tf.constant(count))
+        self.times = CallTimes(asked, ready, ended)
         return means
 
     def losses(
@@ -171,6 +201,7 @@ class TrainStep:
         batch = dict(batch)
         # Texts stay on the host: accelerators have none.
         ids = self.strategy.experimental_local_results(batch.pop(InputFields.SOURCE_ID))
+        states = batch.pop(InputFields.STREAM_STATE, None)
         step = self.step.read_value()
         per_replica = self.strategy.run(self._replica_step, args=(batch,))
         # Means over the replicas: the same on each.
@@ -181,21 +212,37 @@ class TrainStep:
         # In `_run_many` nothing else would keep the count from going up when the data has ended.
         with tf.control_dependencies(list(values.values())):
             self.step.assign_add(1)
+            if states is not None:
+                states = self.strategy.experimental_local_results(states)
+                self.stream_state.assign(tf.stack(states))
         return StepReport(step, values, tf.concat(ids, axis=0))
+
+    def _run_timed(self, batch: Any) -> tuple[StepReport, tf.Tensor]:
+        """One step, and when it ended."""
+        report = self._untimed(batch)
+        return report, step_times.after_call(report.values[GRADIENT_NORM])
 
     def _run_many(
         self, iterator: Iterator, count: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], StepReport]:
-        names = self._one.get_concrete_function().structured_outputs.values
+    ) -> tuple[dict[str, tf.Tensor], StepReport, tuple[tf.Tensor, tf.Tensor]]:
+        names = self._untimed.get_concrete_function().structured_outputs.values
         totals = {name: tf.zeros([]) for name in names}
         # Of unknown length, since a later batch may have another than the one before.
         no_ids = tf.compat.v1.placeholder_with_default(tf.zeros([0], tf.string), [None])
         report = StepReport(self.step.read_value(), totals, no_ids)
-        for _ in tf.range(count):
-            newest = self._one(next(iterator))
+        with tf.device('CPU:0'):
+            times = tf.TensorArray(tf.float64, count, element_shape=[2])
+        for index in tf.range(count):
+            batch = next(iterator)
+            ready = step_times.after_batch(batch)
+            newest, ended = self._one(batch)
+            with tf.device('CPU:0'):
+                times = times.write(index, tf.stack([ready, ended]))
             totals = {name: totals[name] + newest.values[name] for name in totals}
             report = _first_not_finite(report, newest)
-        return {name: total / tf.cast(count, tf.float32) for name, total in totals.items()}, report
+        means = {name: total / tf.cast(count, tf.float32) for name, total in totals.items()}
+        with tf.device('CPU:0'):
+            return means, report, tuple(tf.unstack(times.stack(), axis=1))
 
     def _replica_step(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         context = tf.distribute.get_replica_context()
@@ -208,7 +255,7 @@ class TrainStep:
         losses, gradients = self._gradients(batch, seeds)
         gradients |= {name: gradients[name] * f for name, f in self._gradient_factors.items()}
         names = list(gradients)
-        values = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[n] for n in names])
+        values = self._reduction([gradients[name] for name in names])
         if self._loss_scale is not None:
             values = list(self._loss_scale.unscaled(dict(zip(names, values, strict=True))).values())
         norm = tf.linalg.global_norm(values)

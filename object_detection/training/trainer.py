@@ -12,13 +12,18 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import strategies
+from object_detection.training import memory, strategies
+from object_detection.training.background_evaluation import BackgroundEvaluation
 from object_detection.training.checkpoints import Checkpoints
 from object_detection.training.errors import DivergenceError
 from object_detection.training.interrupts import Interrupts
+from object_detection.training.profiling import ProfiledSteps, StepProfile
 from object_detection.training.progress import Record
 from object_detection.training.recorder import Meter, Recorder
+from object_detection.training.speed import Speed
 from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, StepReport, TrainStep
+from object_detection.training.step_times import Stopwatch
+from object_detection.training.waiting import BottleneckReport
 
 _logger = logging.getLogger(__name__)
 
@@ -47,6 +52,7 @@ class Intervals:
       evaluation: between two evaluations, and at the end; 0 never evaluates.
       call: steps in one call of the training function: more is less overhead on a fast
         accelerator, and a later answer to signals. 0 takes as many as last about half a second.
+      profile: which steps are profiled for TensorBoard; None profiles nothing.
     """
 
     log: int = 100
@@ -54,6 +60,7 @@ class Intervals:
     checkpoint: int = 1000
     evaluation: int = 0
     call: int = 0
+    profile: ProfiledSteps | None = None
 
     def __post_init__(self):
         if self.log < 1 or min(self.summary, self.checkpoint, self.evaluation, self.call) < 0:
@@ -75,6 +82,7 @@ class Intervals:
           most: how many may be, where `call` is 0.
         """
         due = [num_steps - step, self.call or most]
+        due += self.profile.steps_to_next(step) if self.profile else []
         intervals = (self.log, self.summary, self.checkpoint, self.evaluation)
         return min(due + [n - step % n for n in intervals if n])
 
@@ -91,6 +99,7 @@ class TrainResult:
       metrics: of the last evaluation; None if there was none.
       stopped_by: number of the signal that stopped it early, or None.
       reason: why it ended before its last step other than by a signal, a sentence; or None.
+      speed: see `Speed.describe`, of all steps that this process did; empty if it did none.
     """
 
     step: int
@@ -99,6 +108,7 @@ class TrainResult:
     metrics: Metrics | None = None
     stopped_by: int | None = None
     reason: str | None = None
+    speed: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @property
     def exit_status(self) -> int:
@@ -118,9 +128,10 @@ class Trainer:
       num_steps: where the run ends.
       batch_size: images of one step, over all replicas.
       intervals: when things are due.
-      evaluate: evaluates the detector as it is, or None.
+      evaluate: evaluates the detector as it is, on all workers together; or None.
       reason_to_stop: asked after each evaluation; a sentence ends the run.
       evaluates_first: whether the step that the run starts from is still to be evaluated.
+      background: evaluates in place of `evaluate`, while the steps go on; on all workers or none.
       check_batch: looks at one replica's part of the first batch, as NumPy arrays, and raises what
         is wrong.
     """
@@ -139,6 +150,7 @@ class Trainer:
         reason_to_stop: Callable[[], str | None] = lambda: None,
         check_batch: Callable[[Mapping[str, np.ndarray]], None] = lambda batch: None,
         evaluates_first: bool = False,
+        background: BackgroundEvaluation | None = None,
     ):
         self._train_step = train_step
         self._strategy = train_step.strategy
@@ -156,10 +168,15 @@ class Trainer:
         self._reason_to_stop = reason_to_stop
         self._check_batch = check_batch
         self._evaluates_first = evaluates_first
+        self._background = background
         self._meter = Meter()
         # The same meter, unless the intervals differ.
         has_own = intervals.summary_or_log != intervals.log
         self._summary_meter = Meter() if has_own else self._meter
+        self._speed = Speed()
+        self._stopwatch = Stopwatch()
+        self._bottleneck = BottleneckReport()
+        self._profile = StepProfile(intervals.profile, recorder.directory)
         self._reports: deque[StepReport] = deque()
         self._reason: str | None = None
         self._stopped_by: int | None = None
@@ -178,9 +195,9 @@ class Trainer:
         with Interrupts() as interrupts:
             self._recorder.start(self._step, self._num_steps, self._batch_size)
             if not (self._evaluates_first and self._stops_after_evaluation(interrupts)):
-                self._do_first_step()
-                while self._do_what_is_due(interrupts) and self._do_steps():
-                    pass
+                goes_on = self._do_first_step()
+                while goes_on:
+                    goes_on = self._do_what_is_due(interrupts) and self._do_steps()
             self._finish(interrupts)
         return TrainResult(
             step=self._step,
@@ -189,6 +206,7 @@ class Trainer:
             metrics=self._metrics,
             stopped_by=self._stopped_by,
             reason=self._reason,
+            speed=self._speed.describe(self._batch_size),
         )
 
     def _stops_after_evaluation(self, interrupts: Interrupts) -> bool:
@@ -196,10 +214,17 @@ class Trainer:
         self._run_evaluation(interrupts)
         return bool(self._reason) or self._is_interrupted(interrupts)
 
-    def _do_first_step(self) -> None:
-        """Does the step that builds the graph, on a batch that is drawn for TensorBoard."""
+    def _do_first_step(self) -> bool:
+        """Does the step that builds the graph, on a batch that is drawn for TensorBoard.
+
+        Returns:
+          False if the data had ended before.
+        """
         started = time.monotonic()
         batch = next(self._iterator, None)
+        if batch is None and self._step:
+            self._end_of_data()
+            return False
         if batch is None:
             raise ConfigError('train_input_reader: expected at least one batch. Received: none.')
         part = {
@@ -208,28 +233,35 @@ class Trainer:
         }
         self._check_batch(part)
         self._recorder.inputs(part, self._step)
-        self._count(self._train_step(batch), 1, 0.0, timed=False)
+        with self._profile.call(self._step):
+            values = self._train_step(batch)
+        self._count(values, 1, 0.0, timed=False)
         self._look()
         _logger.info('the first step, with building the graph: %.1f s', time.monotonic() - started)
+        return True
+
+    def _end_of_data(self) -> None:
+        self._reason = (
+            f'the training data ended at step {self._step} of {self._num_steps}; '
+            'train_input_reader.num_epochs: 0 repeats it for ever'
+        )
+        _logger.warning('%s', self._reason)
 
     def _do_steps(self) -> bool:
         """Does the steps until something is due; False if the data ended."""
         count = self._intervals.steps_to_next(self._step, self._num_steps, self._steps_a_call)
+        graphs = self._train_step.num_traces
         started = time.monotonic()
         try:
-            values = self._train_step.repeat(self._iterator, count)
+            with self._profile.call(self._step):
+                values = self._train_step.repeat(self._iterator, count)
         except (StopIteration, tf.errors.OutOfRangeError):
             self._step = int(self._train_step.step.numpy())
-            self._reason = (
-                f'the training data ended at step {self._step} of {self._num_steps}; '
-                'train_input_reader.num_epochs: 0 repeats it for ever'
-            )
-            _logger.warning('%s', self._reason)
+            self._end_of_data()
             return False
         # The first call of many steps builds their graph, too.
-        self._count(
-            values, count, time.monotonic() - started, timed=count == 1 or self._has_repeated
-        )
+        has_built = (count > 1 and not self._has_repeated) or self._train_step.num_traces > graphs
+        self._count(values, count, time.monotonic() - started, timed=not has_built)
         self._has_repeated |= count > 1
         return True
 
@@ -239,12 +271,19 @@ class Trainer:
         """Takes in what a call of `steps` steps returned."""
         for meter in self._meters():
             meter.add(values, steps, seconds, timed=timed)
+        if timed:
+            self._speed.add(steps, seconds)
+        self._stopwatch.add(self._train_step.times, timed=timed)
         self._reports.append(self._train_step.report)
         self._step += steps
         self._calls += 1
+        self._profile.after(self._step, lambda: values[TOTAL_LOSS].numpy())
 
     def _meters(self) -> set[Meter]:
         return {self._meter, self._summary_meter}
+
+    def _speeds(self) -> list[Speed]:
+        return [self._speed, *(meter.speed for meter in self._meters())]
 
     def _do_what_is_due(self, interrupts: Interrupts) -> bool:
         """Looks, logs, saves, evaluates; False if the run is to end."""
@@ -259,10 +298,14 @@ class Trainer:
             self._record(logs=logs, summarizes=summarizes)
         elif saves or self._wants_to_look():
             self._look()
-        if saves:
+        in_background = evaluates and self._background is not None
+        if saves or in_background:
             self._save()
-        if evaluates:
+        if in_background:
+            self._background.add(self._checkpoints.latest, self._step)
+        elif evaluates:
             self._run_evaluation(interrupts)
+        self._take_results()
         return not (self._reason or self._was_interrupted(interrupts))
 
     def _was_interrupted(self, interrupts: Interrupts) -> bool:
@@ -290,11 +333,16 @@ class Trainer:
         return is_alone and time.monotonic() - self._last_look > _LOOK_INTERVAL
 
     def _finish(self, interrupts: Interrupts) -> None:
+        self._profile.close(self._step)
         self._record(logs=not self._meter.is_empty, summarizes=not self._summary_meter.is_empty)
         if self._saved_step != self._step:
             self._save()
         is_due = self._evaluate is not None and self._evaluated_step != self._step
-        if not self._is_interrupted(interrupts) and is_due:
+        if self._is_interrupted(interrupts):
+            pass
+        elif self._background is not None:
+            self._finish_background(interrupts)
+        elif is_due:
             self._run_evaluation(interrupts)
         _logger.info(
             '%s at step %d of %d; checkpoint %s',
@@ -313,8 +361,10 @@ class Trainer:
         started = time.monotonic()
         means = self._meter.means()
         waited = time.monotonic() - started
-        for meter in self._meters():
-            meter.add_seconds(waited)
+        times = self._stopwatch.take()
+        for speed in self._speeds():
+            speed.add_seconds(waited)
+            speed.add_times(times)
         self._last_look = time.monotonic()
         self._steps_a_call = self._choose_steps_a_call()
         if not all(map(math.isfinite, means.values())):
@@ -330,7 +380,7 @@ class Trainer:
         Each call is one entry into Python. Several workers, whose clocks differ, would have to
         agree on the number: they do one step a call unless told otherwise.
         """
-        rate = self._meter.steps_per_second()
+        rate = self._meter.speed.steps_per_second()
         if rate is None or strategies.num_workers(self._strategy) > 1:
             return self._steps_a_call
         steps = int(rate * _CALL_SECONDS)
@@ -338,13 +388,16 @@ class Trainer:
         return steps if steps >= _FEWEST_STEPS_A_CALL else 1
 
     def _describe(self, means: dict[str, float], meter: Meter) -> Record:
-        rate = meter.steps_per_second()
+        speed = meter.speed.describe(self._batch_size)
         return Record(
             step=self._step,
             losses={name: value for name, value in means.items() if name != GRADIENT_NORM},
             learning_rate=self._learning_rate(self._step - 1),
-            images_per_second=None if rate is None else rate * self._batch_size,
+            images_per_second=speed['images_per_second'],
             gradient_norm=means[GRADIENT_NORM],
+            waiting_share=speed['waiting_share'],
+            latencies=speed['latencies'],
+            memory=memory.peaks(),
         )
 
     def _record(self, *, logs: bool, summarizes: bool) -> None:
@@ -356,10 +409,15 @@ class Trainer:
         if logs:
             self._recorder.log(record)
             self._losses = record.losses
+            timed_steps = record.latencies['step']['count'] if record.latencies else 0
+            self._bottleneck.update(record.waiting_share, timed_steps)
             self._meter.reset()
 
     def _save(self) -> None:
         self._statistics.update()
+        # The copy of this process: workers have different ones.
+        (own, *_) = self._strategy.experimental_local_results(self._train_step.stream_state)
+        self._checkpoints.collect(own.numpy())
         try:
             strategies.on_chief(self._strategy, self._checkpoints.save)
         except DivergenceError as error:
@@ -373,19 +431,34 @@ class Trainer:
 
     def _run_evaluation(self, interrupts: Interrupts) -> None:
         self._statistics.update()
-        metrics = strategies.on_chief(
-            self._strategy,
-            lambda: self._evaluate(self._step, lambda: interrupts.received is not None),
-        )
+        metrics = self._evaluate(self._step, lambda: interrupts.received is not None)
         self._metrics = metrics or self._metrics
         if self._is_interrupted(interrupts):
             return
         self._evaluated_step = self._step
         if self._step < self._num_steps:
-            reason = strategies.chiefs_reason(self._strategy, self._reason_to_stop)
-            if reason:
-                _logger.info('stopping early: %s', reason)
-                self._reason = reason
+            self._stop_for(strategies.chiefs_reason(self._strategy, self._reason_to_stop))
+
+    def _take_results(self) -> None:
+        """Takes what the evaluation beside the training has found, which may end the run."""
+        if self._background is None:
+            return
+        self._background.look()
+        self._metrics = self._background.metrics
+        if self._may_ask():
+            self._stop_for(self._background.reason())
+
+    def _finish_background(self, interrupts: Interrupts) -> None:
+        self._background.finish(
+            self._checkpoints.latest, self._step, lambda: interrupts.received is not None
+        )
+        self._metrics = self._background.metrics
+        self._is_interrupted(interrupts)
+
+    def _stop_for(self, reason: str | None) -> None:
+        if reason:
+            _logger.info('stopping early: %s', reason)
+            self._reason = reason
 
     def _learning_rate(self, step: int) -> float:
         """Of the update after `step` others."""

@@ -9,6 +9,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import dataset_builder
 from object_detection.core.fields import InputFields as F
+from object_detection.data import stream_state
 from object_detection.protos import pipeline_pb2
 from tests.data import examples
 
@@ -177,3 +178,26 @@ def test_one_bucket_is_a_static_shape(records):
     dataset = dataset_builder.build_train(pipeline, seed=1)
     assert dataset.element_spec[F.IMAGE].shape == (2, *PORTRAIT, 3)
     assert len(next(iter(dataset))[F.SOURCE_ID]) == 2
+
+
+def test_goes_on_from_each_batch_with_what_waits_in_the_buckets(records):
+    context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
+    pipeline = config(records, 'shuffle_buffer_size: 4')
+
+    def take(count, start=None):
+        dataset = dataset_builder.build_train(
+            pipeline, input_context=context, seed=1, batch_size=2, start=start
+        )
+        return list(dataset.take(count))
+
+    whole = take(14)
+    has_waited = set()
+    # The last batches of a step, which all replicas have got then.
+    for done in (2, 6, 10):
+        start = stream_state.rows(whole[done - 1][F.STREAM_STATE].numpy(), 1)
+        has_waited |= {len(start) > 1}
+        for index, (batch, expected) in enumerate(zip(take(4, start), whole[done:], strict=False)):
+            # Between the batches of a step no state is needed.
+            for name in expected.keys() - ({F.STREAM_STATE} if index % 2 == 0 else set()):
+                np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
+    assert True in has_waited

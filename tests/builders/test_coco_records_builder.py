@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import coco_records_builder, dataset_builder
+from object_detection.builders import coco_records_builder, dataset_builder, records_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data import coco_labels
 from object_detection.dataset_tools import category_labels, shapes
@@ -152,8 +152,9 @@ def test_training_equals_that_of_records(data, text, count, caplog):
 
 def _source_ids(reader, **options):
     options = {'shuffle': False, 'num_epochs': 1, 'seed': 0, 'input_context': None} | options
-    records = coco_records_builder.read(reader, 'r', leave_out_empty=False, **options)
-    examples = map(tf.train.Example.FromString, records.as_numpy_iterator())
+    start = np.zeros([1, records_builder.row_size(reader)], np.int64)
+    records = coco_records_builder.read(reader, 'r', leave_out_empty=False, start=start, **options)
+    examples = (tf.train.Example.FromString(record) for _, record in records.as_numpy_iterator())
     return [
         int(example.features.feature['image/source_id'].bytes_list.value[0]) for example in examples
     ]

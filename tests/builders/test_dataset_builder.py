@@ -6,9 +6,10 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, records_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.data import stream_state
 from object_detection.protos import pipeline_pb2
 from tests.data import examples
 
@@ -109,31 +110,6 @@ def test_a_seed_makes_training_data_reproducible(records):
     assert ids(first) != ids(other)
 
 
-@pytest.mark.parametrize(
-    ('options', 'reader', 'waits'),
-    [
-        ({'seed': 1}, '', True),
-        ({'seed': 1, 'deterministic': False}, '', False),
-        ({'seed': None}, '', False),
-        ({'seed': None}, 'shuffle: false', True),
-        ({'seed': 1, 'deterministic': False}, 'shuffle: false', True),
-    ],
-)
-def test_shuffled_records_wait_for_a_slow_one_only_where_that_is_asked_for(
-    records, monkeypatch, options, reader, waits
-):
-    seen = []
-    original = tf.data.Dataset.map
-
-    def spy(self, function, **arguments):
-        seen.append(arguments.get('deterministic'))
-        return original(self, function, **arguments)
-
-    monkeypatch.setattr(tf.data.Dataset, 'map', spy)
-    dataset_builder.build_train(config(records, reader=reader), **options)
-    assert [value for value in seen if value is not None] == [waits]
-
-
 def test_flips_do_not_depend_on_the_number_of_threads(records):
     def boxes(threads):
         dataset = dataset_builder.build_train(config(records), seed=1)
@@ -175,6 +151,21 @@ def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
     np.testing.assert_allclose(first[F.EVALUATION_BOXES][1, 0], [0.1, 0.1, 0.5, 0.2])
     mask = tf.io.decode_png(first[F.EVALUATION_MASKS][1, 0])
     np.testing.assert_array_equal(mask.shape[:2], first[F.ORIGINAL_IMAGE_SPATIAL_SHAPE][1])
+
+
+def test_workers_share_the_images_of_an_evaluation(records):
+    pipeline = config(records, reader='read_block_length: 1')
+    whole = ids(dataset_builder.build_eval(pipeline))
+    parts = [ids(dataset_builder.build_eval(pipeline, shard=(i, 3))) for i in range(3)]
+    assert parts == [whole[i::3] for i in range(3)]
+    pipeline.eval_config.eval_samples = 4
+    parts = [ids(dataset_builder.build_eval(pipeline, shard=(i, 3))) for i in range(3)]
+    assert parts == [whole[:4][i::3] for i in range(3)]
+    del pipeline.eval_input_reader[0].tf_record_input_reader.input_path[:]
+    pipeline.eval_input_reader[0].synthetic_input_reader.num_examples = 7
+    pipeline.eval_config.batch_size = 2
+    parts = [ids(dataset_builder.build_eval(pipeline, shard=(i, 2))) for i in range(2)]
+    assert parts == [[0, 1], [2, 3]]
 
 
 def test_evaluation_is_shuffled_only_on_request(records):
@@ -458,3 +449,45 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
         entries = dataset.element_spec.keys()
         assert entries <= named
         assert [name for name in sorted(entries) if name not in conventions] == []
+
+
+@pytest.mark.parametrize(
+    'reader',
+    [
+        'shuffle_buffer_size: 4 filter_empty_images: true',
+        'sample_1_of_n_examples: 2 shuffle: false',
+        "tf_record_input_reader { input_path: 'PATH' } "
+        'sample_from_datasets_weights: 0.7 sample_from_datasets_weights: 0.3',
+        'synthetic_input_reader { num_examples: 9 }',
+    ],
+    ids=['filtered', 'in order', 'mixture', 'synthetic'],
+)
+def test_goes_on_from_the_state_of_a_batch(records, reader):
+    pipeline = config(records, reader=reader.replace('PATH', records))
+    row_size = records_builder.row_size(pipeline.train_input_reader)
+
+    def take(count, start=None):
+        return list(dataset_builder.build_train(pipeline, seed=1, start=start).take(count))
+
+    whole = take(7)
+    start = stream_state.rows(whole[3][F.STREAM_STATE].numpy(), row_size)
+    for batch, expected in zip(take(3, start), whole[4:], strict=True):
+        for name in expected:
+            np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
+
+
+def test_the_layout_is_of_what_orders_the_records(records):
+    def layout(**fields):
+        reader = config(records).train_input_reader
+        for name, value in fields.items():
+            setattr(reader, name, value)
+        return records_builder.layout(reader)
+
+    assert layout() == layout(num_prefetch_batches=7, max_number_of_boxes=9)
+    others = [
+        layout(shuffle=False),
+        layout(shuffle_buffer_size=3),
+        layout(num_readers=2),
+        layout(sample_1_of_n_examples=2),
+    ]
+    assert len({layout(), *others}) == 5

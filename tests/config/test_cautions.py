@@ -151,6 +151,14 @@ def test_fields_that_others_make_idle(warnings):
             ],
             'no effect: model.faster_rcnn.first_stage_crowd_ioa_threshold (train_input_reader.',
         ),
+        (
+            [
+                'train_input_reader.record_cache={}',
+                'train_input_reader.data_service=grpc://host:5050',
+            ],
+            'no effect: train_input_reader.record_cache (the data_service reads the files)',
+        ),
+        (['train_input_reader.record_cache={}'], None),
         (['train_config.weight_decay={weight: 1e-4}'], None),
         (
             ['train_config.weight_decay={weight: 1e-4}', f'{RPN_L2}={{weight: 0.0}}'],

@@ -112,6 +112,12 @@ class FakeEvaluator:
         self.source_ids += [text.decode() for text in batch[InputFields.SOURCE_ID]]
         self.keys |= detections.keys()
 
+    def part(self):
+        return self.source_ids
+
+    def merge(self, part):
+        self.source_ids += part
+
     def evaluate(self):
         return {'images': float(len(self.source_ids))}
 
@@ -124,7 +130,7 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     patch(f'{root}config.validation.validate', lambda pipeline, **options: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
-        lambda config, input_context, seed, deterministic: dataset(
+        lambda config, input_context, seed, start: dataset(
             num_images, config.train_config.batch_size, repeat=repeat
         ),
     )

@@ -16,8 +16,10 @@ import tensorflow as tf
 
 from object_detection.builders.model_builder import build as build_model  # patched below
 from object_detection.core.fields import InputFields
+from object_detection.data import stream_state
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import loop, schedules, step, strategies
+from object_detection.training import loop, schedules, step, strategies, strategy_choice
+from object_detection.training.job_options import TrainOptions
 from object_detection.training.optimizers import Momentum
 from object_detection.training.trainer import Intervals
 from tests import tiny_models
@@ -141,7 +143,7 @@ def average_statistics(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray
 
 def work(output: str, model_dir: str, num_steps: int) -> None:
     """Trains by `loop.train`, tells the other worker some things, and ends or is left alone."""
-    strategy = strategies.build(num_workers=2)
+    strategy = strategies.build(strategy_choice.choose(TrainOptions(num_workers=2)))
     config = fakes.pipeline_config(batch_size=BATCH, gradient_clipping_by_norm=_CLIP_NORM)
     momentum = config.train_config.optimizer.momentum_optimizer
     momentum.momentum_optimizer_value = _MOMENTUM
@@ -152,10 +154,10 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
         made['detector'] = build_detector()
         return made['detector']
 
-    def build_train(config, input_context, seed, deterministic):
-        # A restart has another seed, so many later as there are steps done: the data go on, too.
-        made['start'] = seed - _SEED
-        return batches(input_context).skip(made['start'])
+    def build_train(config, input_context, seed, start):
+        # A restart is told how many batches this worker has taken.
+        made['start'] = int(start[0, 0])
+        return stream_state.counted(batches(input_context), made['start'])
 
     root = 'object_detection.'
     with (

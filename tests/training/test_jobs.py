@@ -96,8 +96,21 @@ def test_evaluation_flags_without_evaluation(path, caplog):
         with pytest.raises(ConfigError, match=f'--{name}: expected --eval_every_n_steps'):
             _read(path, 'train', **options)
     with caplog.at_level('INFO'):
-        _read(path, 'train', sample_1_of_n_eval_examples=1)
-    assert '--sample_1_of_n_eval_examples has no effect' in caplog.text
+        _read(path, 'train', sample_1_of_n_eval_examples=1, async_eval=True)
+    for name in ('sample_1_of_n_eval_examples', 'async_eval'):
+        assert f'--{name} has no effect' in caplog.text
+
+
+def test_an_evaluation_beside_the_training(path):
+    flags = {'eval_device': 'gpu:1', 'eval_cpu_affinity': '0'}
+    assert not _read(path, 'train and eval').eval_config.HasField('async_evaluation')
+    config = _read(path, 'train and eval', async_eval=True).eval_config
+    assert config.HasField('async_evaluation')
+    told = _read(path, 'train and eval', async_eval=True, **flags).eval_config.async_evaluation
+    assert (told.device, told.cpu_affinity) == ('gpu:1', '0')
+    for name, value in flags.items():
+        with pytest.raises(ConfigError, match=f'--{name}: expected --async_eval'):
+            _read(path, 'train and eval', **{name: value})
 
 
 @pytest.mark.parametrize('count', [-5, 0, 2**32])

@@ -16,6 +16,7 @@ import tensorflow as tf
 from object_detection.config import reader
 from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
+from object_detection.data import stream_state
 from object_detection.training import checkpoints, history, trainer
 from object_detection.training.errors import CheckpointError, DivergenceError
 from object_detection.training.loop import CONFIG_FILE_NAME, train
@@ -441,23 +442,47 @@ def test_a_last_evaluation_that_a_signal_stopped_is_made_up_for(tmp_path, monkey
     assert _evaluated(tmp_path) == evaluated
 
 
-@pytest.mark.parametrize('seed', [None, 7])
-def test_nothing_waits_for_slow_data_unless_a_seed_asks_for_it(tmp_path, monkeypatch, seed):
-    seen = {}
-
-    def build(config, input_context, seed, deterministic):
-        seen.update(seed=seed, deterministic=deterministic)
-        return fakes.dataset(2, 2, repeat=True)
-
-    monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
-    config = fakes.pipeline_config()
-    train(config, tmp_path, num_steps=1, seed=seed, progress=Probe(), record_summaries=False)
-    assert seen['deterministic'] == (seed is not None)
-    assert seen['seed'] is not None
-
-
 def test_a_remote_model_dir_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r'model_dir: .* Received: gs://bucket/model'):
         _run('gs://bucket/model', 1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
+    seen = []
+
+    def build(config, input_context, seed, start):
+        seen.append((seed, int(start[0, 0])))
+        return stream_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
+
+    monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
+    for num_steps, seed in ((3, None), (5, None), (7, 4)):
+        train(
+            fakes.pipeline_config(),
+            tmp_path,
+            num_steps=num_steps,
+            seed=seed,
+            progress=Probe(),
+            record_summaries=False,
+        )
+    drawn = seen[0][0]
+    assert seen == [(drawn, 0), (drawn, 3), (drawn, 5)]
+    assert f'--seed 4 has no effect: the run goes on as it began, with seed {drawn}' in caplog.text
+
+
+def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
+    def build(config, input_context, seed, start):
+        return (
+            fakes.dataset(6, 2)
+            .skip(int(start[0, 0]))
+            .enumerate(int(start[0, 0]))
+            .map(lambda index, batch: {**batch, InputFields.STREAM_STATE: index[tf.newaxis] + 1})
+        )
+
+    monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
+    for _ in range(2):
+        result = _run(tmp_path, 9)
+        assert result.step == 3
+        assert result.reason.startswith('the training data ended at step 3 of 9')
+    assert _saved(tmp_path) == {1: 3}

@@ -1,0 +1,151 @@
+"""Trains on records in a process of its own that a test may kill, in several ways.
+
+Importing this module imports all that a training needs and runs no operation, so that a fork
+server which has done it starts each training in a fraction of the time.
+"""
+
+import logging
+import os
+import pathlib
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core import sampling
+from object_detection.protos import pipeline_pb2
+from object_detection.training.loop import train
+from object_detection.training.trainer import Intervals
+from tests.data import examples
+from tests.training import fakes, step_runs
+
+NUM_IMAGES = 14
+SEED = 5
+CHECKPOINT_EVERY = 4
+# Of a real detector, ways to train it; 'fake' is one of a few weights.
+VARIANTS = {
+    'plain': '',
+    'accumulation': 'train_config { batch_size: 4 gradient_accumulation_steps: 2 }',
+    'bfloat16': 'train_config { precision: MIXED_BFLOAT16 }',
+    'float16': """train_config {
+      precision: MIXED_FLOAT16 loss_scale { dynamic { growth_steps: 3 } }
+    }""",
+    'dropout': """model { faster_rcnn { second_stage_box_predictor { mask_rcnn_box_predictor {
+      use_dropout: true
+    } } } }""",
+    'buckets': """
+      model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
+        min_dimension: 64 max_dimension: 96 pad_height: 64 pad_width: 96
+      } } } }
+      train_input_reader {
+        aspect_ratio_buckets { height: 64 width: 96 } aspect_ratio_buckets { height: 96 width: 64 }
+      }""",
+    'replicas': 'train_config { batch_size: 2 }',
+}
+_CONFIG = """
+train_config {
+  batch_size: 2
+  deterministic_ops: true
+  data_augmentation_options { random_horizontal_flip { } }
+  data_augmentation_options { random_adjust_brightness { } }
+}
+train_input_reader {
+  max_number_of_boxes: 5 shuffle_buffer_size: 5 filter_empty_images: true
+  load_instance_masks: true mask_type: PNG_MASKS
+}
+"""
+
+
+class NoisyDetector(fakes.FakeDetector):
+    """Its loss depends on the sampling noise of each image."""
+
+    def loss(self, predictions, groundtruth, seeds=None):
+        losses = super().loss(predictions, groundtruth)
+        noise = tf.reduce_mean(sampling.sampling_noise(seeds, 1))
+        return {name: loss * (0.5 + noise) for name, loss in losses.items()}
+
+
+def write_images(folder: pathlib.Path) -> str:
+    """Writes records of images in two shapes, some without objects; returns their pattern."""
+    serialized = []
+    for i in range(NUM_IMAGES):
+        size = (30, 44) if i % 3 else (44, 30)
+        mask = np.zeros(size)
+        mask[5:20, 5:20] = 1
+        serialized.append(
+            examples.example(
+                [[0.1, 0.1, 0.4 + i / 30, 0.7]] * (i % 4),
+                [1 + i % 2] * (i % 4),
+                source_id=str(i),
+                image=examples.png(examples.noise(*size, seed=i)),
+                masks=[mask] * (i % 4),
+            )
+        )
+    for shard in range(2):
+        examples.write_records(folder / f'records-{shard}', serialized[shard::2])
+    return str(folder / 'records-?')
+
+
+def config_of(variant: str, records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    """A config of a tiny Mask R-CNN, trained in one of the `VARIANTS`."""
+    pipeline = step_runs.tiny_recipe()
+    for field in ('aspect_ratio_buckets', 'label_map_path'):
+        pipeline.train_input_reader.ClearField(field)
+    for field in ('fine_tune_checkpoint', 'data_augmentation_options'):
+        pipeline.train_config.ClearField(field)
+    pipeline.train_config.optimizer.use_moving_average = True
+    for part in (_CONFIG, VARIANTS.get(variant, '')):
+        step_runs.text_format.Merge(part, pipeline)
+    pipeline.train_input_reader.tf_record_input_reader.input_path[:] = [records]
+    return pipeline
+
+
+def _fake(records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    from object_detection.builders import dataset_builder
+
+    build_train = dataset_builder.build_train
+    fakes.patch_builders(
+        lambda target, value: mock.patch(target, value).start(), detector=NoisyDetector
+    )
+    mock.patch('object_detection.builders.dataset_builder.build_train', build_train).start()
+    pipeline = fakes.pipeline_config(deterministic_ops=True)
+    pipeline.model.CopyFrom(config_of('fake', records).model)
+    pipeline.model.faster_rcnn.image_resizer.fixed_shape_resizer.height = 8
+    pipeline.model.faster_rcnn.image_resizer.fixed_shape_resizer.width = 8
+    reader = config_of('fake', records)
+    pipeline.train_input_reader.CopyFrom(reader.train_input_reader)
+    pipeline.train_config.data_augmentation_options.extend(
+        reader.train_config.data_augmentation_options
+    )
+    pipeline.train_config.optimizer.use_moving_average = True
+    return pipeline
+
+
+def run(
+    directory: str, records: str, variant: str, num_steps: int, log_path: str, call: int = 0
+) -> None:
+    """Trains on; the log is added to `log_path`. Only the first start is told the seed."""
+    with open(log_path, 'a') as log:
+        os.dup2(log.fileno(), 2)
+    logging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s: %(message)s')
+    # Number of threads of the machine's, which must not matter.
+    tf.config.threading.set_intra_op_parallelism_threads(2)
+    strategy = None
+    if variant == 'replicas':
+        (device,) = tf.config.list_physical_devices('CPU')
+        tf.config.set_logical_device_configuration(
+            device, [tf.config.LogicalDeviceConfiguration()] * 2
+        )
+        strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+    has_checkpoint = os.path.exists(os.path.join(directory, 'checkpoint'))
+    result = train(
+        _fake(records) if variant == 'fake' else config_of(variant, records),
+        directory,
+        num_steps=num_steps,
+        intervals=Intervals(log=1 if call == 1 else 100, checkpoint=CHECKPOINT_EVERY, call=call),
+        max_to_keep=2,
+        record_summaries=False,
+        seed=None if has_checkpoint else SEED,
+        strategy=strategy,
+    )
+    raise SystemExit(result.exit_status)
