@@ -41,7 +41,7 @@ class Convolution(keras.layers.Conv2D):
         kernel = tf.convert_to_tensor(self.kernel)
         outputs = convolve(kernel)
         if self.use_bias:
-            return self.activation(tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias)))
+            return self.activation(outputs + tf.convert_to_tensor(self.bias))
         if tf.is_symbolic_tensor(outputs) and self.activation is keras.activations.linear:
             setattr(outputs, _CONVOLVED, Convolved(_as_stored(kernel), convolve))
         return self.activation(outputs)

@@ -69,7 +69,11 @@ def test_every_trainable_variable_gets_a_gradient(detector, images, groundtruth)
     assert [path for path, gradient in gradients.items() if gradient is None] == []
 
 
-def test_graph_with_unknown_sizes_equals_eager(detector, images, groundtruth):
+def test_graph_with_unknown_sizes_equals_eager(images):
+    detector = tiny.tiny_detector()
+    # Or logits of hundreds would amplify what is rounded otherwise in graphs.
+    tiny.shrink_last_layers(detector)
+
     @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.float32)])
     def detect(batch):
         predictions = detector.predict(detector.normalize(batch), shapes(batch))
@@ -78,8 +82,7 @@ def test_graph_with_unknown_sizes_equals_eager(detector, images, groundtruth):
     predictions = detector.predict(detector.normalize(images), shapes(images))
     eager = detector.postprocess(predictions, shapes(images))
     for key, value in detect(images).items():
-        # All are in [0, 1] or whole numbers. The two fuse operations differently, and untrained
-        # masks of noise amplify what that rounds: 2e-5 was seen in one of 2352 probabilities.
+        # All are in [0, 1] or whole numbers.
         np.testing.assert_allclose(value, eager[key], rtol=1e-4, atol=1e-4, err_msg=key)
 
 
