@@ -7,26 +7,16 @@ parts alike, whatever they hold; divided by `global_normalizer` it is that of th
 
 import tensorflow as tf
 
+from object_detection.core.scopes import Scope
 
-class Apart:
+
+class Apart(Scope):
     """A context in which each replica is for itself: sums are of its own part alone.
 
     For parts of a batch whose losses are weighted afterwards, and for programs in which replicas
     cannot wait for each other. Within it no replica waits, so that the threads in which a strategy
     traces them do not take turns there, and share the number.
     """
-
-    _depth = 0
-
-    def __enter__(self) -> None:
-        Apart._depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        Apart._depth -= 1
-
-    @classmethod
-    def is_on(cls) -> bool:
-        return cls._depth > 0
 
 
 def global_sum(value: tf.Tensor) -> tf.Tensor:

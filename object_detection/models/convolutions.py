@@ -6,6 +6,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from object_detection.core.scopes import Scope
+
 # Output pixels from which on gradients by other operations than TensorFlow's own ones are faster.
 _LARGE = 4096
 # And most of the pixels, padding included, that the gradient of a kernel may go over for each.
@@ -61,20 +63,8 @@ class Convolution(keras.layers.Conv2D):
         )
 
 
-class PlainGradients:
+class PlainGradients(Scope):
     """Within it, graphs have TensorFlow's own gradients: for what another device is to run."""
-
-    _depth = 0
-
-    def __enter__(self) -> None:
-        PlainGradients._depth += 1
-
-    def __exit__(self, *error: object) -> None:
-        PlainGradients._depth -= 1
-
-    @classmethod
-    def is_on(cls) -> bool:
-        return cls._depth > 0
 
 
 def convolved(outputs: tf.Tensor) -> Convolved | None:

@@ -187,6 +187,7 @@ def test_no_gradient_is_computed_below_frozen_stages():
 
 @pytest.mark.usefixtures('narrow')
 def test_group_norm_in_place_of_batch_norm():
+    keras.utils.set_random_seed(3)
     model = resnet_v1.trunk(
         18,
         levels=(2,),
@@ -199,7 +200,7 @@ def test_group_norm_in_place_of_batch_norm():
     whole = tf.nest.flatten(model(images, training=True))[0]
     one = tf.nest.flatten(model(images[:1], training=True))[0]
     # Whatever the batch; convolutions of another batch size round otherwise.
-    np.testing.assert_allclose(one, whole[:1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(one, whole[:1], rtol=1e-5, atol=1e-5)
     kinds = {variable.path.rpartition('/')[2] for variable in model.variables}
     assert kinds == {'kernel', 'gamma', 'beta'}
 
