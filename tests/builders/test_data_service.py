@@ -11,7 +11,7 @@ from object_detection.config import data_service_rules
 from object_detection.core.fields import InputFields as F
 from object_detection.protos import input_reader_pb2, train_pb2
 from object_detection.training import data_server
-from tests.builders.test_dataset_builder import KEEP, config, ids, records  # noqa: F401
+from tests.builders.test_dataset_builder import KEEP, config, ids
 
 BUCKETS = (
     'aspect_ratio_buckets { height: 16 width: 24 } aspect_ratio_buckets {height: 24 width: 16}'
@@ -33,12 +33,12 @@ def _read(path, service, seed, more='', **options):
     return dataset_builder.build_train(pipeline, seed=seed, **options)
 
 
-def test_all_records_of_an_epoch_come_once(records, service):  # noqa: F811
+def test_all_records_of_an_epoch_come_once(records, service):
     batches = list(_read(records, service, 1, 'num_epochs: 2 drop_remainder: false'))
     assert sorted(ids(batches)) == sorted([*range(10)] * 2)
 
 
-def test_batches_are_those_of_this_process(records, service):  # noqa: F811
+def test_batches_are_those_of_this_process(records, service):
     served = _read(records, service, 3)
     here = _read(records, '', 3)
     spec = dict(here.element_spec)
@@ -51,7 +51,7 @@ def test_batches_are_those_of_this_process(records, service):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_readers_of_one_job_share_it(records, service):  # noqa: F811
+def test_readers_of_one_job_share_it(records, service):
     more = 'num_epochs: 1 drop_remainder: false'
     first, second = (iter(_read(records, service, 4, more, batch_size=1)) for _ in range(2))
     taken = [next(first) for _ in range(3)]
@@ -59,7 +59,7 @@ def test_readers_of_one_job_share_it(records, service):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_replicas_have_the_same_size(records, service):  # noqa: F811
+def test_replicas_have_the_same_size(records, service):
     context = tf.distribute.InputContext(num_replicas_in_sync=2)
     batches = _read(records, service, 5, BUCKETS, input_context=context)
     shapes = [tuple(batch[F.IMAGE].shape) for batch in batches.take(8)]
@@ -68,7 +68,7 @@ def test_replicas_have_the_same_size(records, service):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_noise_differs_from_epoch_to_epoch(records, service):  # noqa: F811
+def test_noise_differs_from_epoch_to_epoch(records, service):
     batches = _read(records, service, 7, 'shuffle: false', batch_size=1)
     seen = {}
     for batch in batches.take(100):
@@ -77,7 +77,7 @@ def test_noise_differs_from_epoch_to_epoch(records, service):  # noqa: F811
     assert any(len(images) == 2 for images in seen.values())  # flipped or not
 
 
-def test_a_service_that_does_not_answer_is_told(records):  # noqa: F811
+def test_a_service_that_does_not_answer_is_told(records):
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
     with pytest.raises(ValueError, match=said):
         data_server.serve(0, dispatcher='localhost:1', host='localhost')
