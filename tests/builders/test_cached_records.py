@@ -15,7 +15,10 @@ from tests.config.test_validation import problems
 
 
 @pytest.fixture
-def reader(tmp_path):
+def reader(tmp_path, monkeypatch):
+    # Whatever is free on the machine of the tests.
+    for store in (record_cache.DiskStore, record_cache.MemoryStore):
+        monkeypatch.setattr(store, 'room', lambda self: 1 << 20)
     for index in range(4):
         with tf.io.TFRecordWriter(str(tmp_path / f'{index}.record')) as writer:
             for number in range(6):

@@ -12,6 +12,19 @@ from object_detection.data import free_memory, record_cache
 from object_detection.data.record_cache import DiskStore, MemoryStore, RecordCache
 
 
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """Of memory and disk, half is free, whatever is free on the machine of the tests."""
+    monkeypatch.setattr(free_memory, 'total', lambda: 100 << 30)
+    monkeypatch.setattr(free_memory, 'available', lambda: 50 << 30)
+    usage = record_cache.shutil.disk_usage('/')
+    monkeypatch.setattr(
+        record_cache.shutil,
+        'disk_usage',
+        lambda _: usage._replace(total=100 << 30, free=50 << 30),
+    )
+
+
 @pytest.fixture
 def files(tmp_path):
     """Three files of five records each."""
@@ -103,7 +116,6 @@ def test_what_has_no_room_is_read_from_where_it_is(files, store, monkeypatch, ca
 
 def test_memory_leaves_a_quarter_free(monkeypatch):
     store = MemoryStore()
-    monkeypatch.setattr(free_memory, 'total', lambda: 100 << 30)
     monkeypatch.setattr(free_memory, 'available', lambda: 40 << 30)
     assert store.room() == 15 << 30
     monkeypatch.setattr(free_memory, 'available', lambda: 20 << 30)
