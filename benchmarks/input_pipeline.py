@@ -5,9 +5,9 @@
 
 The data are generated: 640 x 480 JPEGs of 155 kB with 7.3 objects with PNG masks each. Processor
 time is what counts, since another job on the machine does not change it: "of 2 cores" is two
-seconds by the processor seconds of an image. Each batch size runs in processes of its own: as the C
-library frees memory by itself, with freed memory kept, and with huge pages in addition; the
-environment alone sets that.
+seconds by the processor seconds of an image. Each batch size runs in processes of its own: with
+freed memory kept, as training jobs do; as the C library frees it by itself; and kept, with huge
+pages in addition.
 """
 
 import argparse
@@ -23,15 +23,22 @@ import input_parts
 import measure
 import own_process
 
+from object_detection.config import freed_memory
+
 _CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _QUICK = {'images': 8, 'warm_up': 4, 'generated': 8}
-# The C library keeps freed buffers up to 32 MB, its limit, in all up to 1 GB a heap.
-_KEPT = {'MALLOC_MMAP_THRESHOLD_': str(32 << 20), 'MALLOC_TRIM_THRESHOLD_': str(1 << 30)}
-# Name -> environment of the process.
+_HUGE_PAGES = {
+    # What jobs set by themselves is left to the user where these are set.
+    'MALLOC_MMAP_MAX_': '0',
+    'MALLOC_TRIM_THRESHOLD_': str(1 << 40),
+    'MALLOC_ARENA_MAX': '1',
+    'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1',
+}
+# Name -> flags and environment of the process.
 _MEMORY = {
-    'freed': {},
-    'kept': _KEPT,
-    'kept, huge pages': _KEPT | {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=1'},
+    'kept': ([], {}),
+    'freed': (['--freed'], {}),
+    'kept, huge pages': ([], _HUGE_PAGES),
 }
 _COLUMNS = (
     ('batch_size', 'batch size', '{}'),
@@ -47,6 +54,8 @@ _COLUMNS = (
 def main() -> None:
     arguments = _arguments()
     if arguments.here:
+        if not arguments.freed:
+            freed_memory.keep()
         function = measure_parts if arguments.parts else measure_input
         if arguments.parts:
             _use_one_thread()
@@ -59,8 +68,8 @@ def main() -> None:
             )
         results = []
         for batch_size in arguments.batch_sizes:
-            for name, environment in _MEMORY.items():
-                result = _in_own_process(arguments, batch_size, [], environment)
+            for name, (flags, environment) in _MEMORY.items():
+                result = _in_own_process(arguments, batch_size, flags, environment)
                 results.append({'memory': name} | result)
         parts = _in_own_process(arguments, 1, ['--parts'], {})
     print(f'{_CONFIG}; the parts run alone, on one thread')
@@ -155,7 +164,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument('--generated', type=int, default=200, help='images that are generated')
     parser.add_argument('--quick', action='store_true', help='few images; shows that it runs')
     parser.add_argument('--json', type=pathlib.Path, default=measure.RESULTS / 'input.json')
-    for name in ('--here', '--parts'):
+    for name in ('--here', '--parts', '--freed'):
         parser.add_argument(name, action='store_true', help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:

@@ -17,6 +17,8 @@ import click
 import numpy as np
 from work import SETTINGS, Job
 
+from object_detection.config import freed_memory
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The toolkit's samples; beside a checkout there may be the reference's.
 _FOLDERS = (
@@ -98,6 +100,8 @@ def command(
     @click.option('--here', is_flag=True, help='Measure in this process; implies --json.')
     @click.option('--job', hidden=True)
     def main(precisions, mask_rois, json_path, here, job, **options):
+        # As the jobs do.
+        freed_memory.keep()
         if job:
             click.echo(json.dumps(measure(Job(**json.loads(job)))))
             return

@@ -164,8 +164,9 @@ def _timed(run: Callable[[], None], count: int, prefix: str) -> dict[str, float]
 
 
 def _strategy(point: Point):
-    from object_detection.config import quiet_import
+    from object_detection.config import freed_memory, quiet_import
 
+    freed_memory.keep()
     quiet_import.import_tensorflow()
     import tensorflow as tf
 

@@ -5,7 +5,7 @@ import pathlib
 import click
 
 from object_detection.cli import progress
-from object_detection.config import quiet_import
+from object_detection.config import freed_memory, quiet_import
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
 
@@ -45,6 +45,7 @@ def command(
     if limit:
         paths = paths[:limit]
     # Imported here: TensorFlow takes seconds, and wrong paths are told at once.
+    freed_memory.keep()
     quiet_import.import_tensorflow()
     from object_detection.export.predict import predict_files
 
