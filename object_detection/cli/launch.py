@@ -8,12 +8,18 @@ from object_detection.cli.main import COMMANDS
 from object_detection.training import jobs, launcher
 
 
-@click.command(name='launch', context_settings={'ignore_unknown_options': True})
+# Options behind COMMAND are its own, whatever their names.
+@click.command(name='launch', context_settings={'allow_interspersed_args': False})
 @click.option('--num_processes', type=int, required=True, help='Workers of this machine.')
 @click.option('--hosts', default='', help='All machines, e.g. host0,host1: a launcher on each.')
 @click.option('--host_index', default=0, show_default=True, help='Which of --hosts this is.')
 @click.option('--port', type=int, help='First port of each machine; 23456 with --hosts.')
-@click.option('--max_restarts', default=3, show_default=True, help='How often to start again.')
+@click.option(
+    '--max_restarts',
+    default=3,
+    show_default=True,
+    help='How often to start again without a new checkpoint.',
+)
 @click.option('--grace', default=10.0, show_default=True, help='Seconds before others are killed.')
 @click.argument('command', nargs=-1, required=True, type=click.UNPROCESSED)
 def command(command: tuple[str, ...], hosts: str, **options) -> None:

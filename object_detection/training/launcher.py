@@ -3,29 +3,26 @@
 Imports no TensorFlow: a launcher takes next to nothing beside its workers.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
-import signal
+import re
 import socket
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import cluster
 from object_detection.training.errors import LOST_WORKER_STATUS
+from object_detection.training.worker_processes import Signals, Workers
 
 _logger = logging.getLogger(__name__)
 
-_BETWEEN_LOOKS = 0.1
-_SECONDS_FOR_A_REASON = 2.0
 _FIRST_PORT = 23_456
-# Statuses of workers that were stopped since another one had failed.
-_STOPPED = (0, LOST_WORKER_STATUS, -signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+_MODEL_DIR = '--model_dir'
+# Of the newest checkpoint, in the state file that TensorFlow writes.
+_NEWEST = re.compile(r'^model_checkpoint_path: ".*?ckpt-(\d+)"', re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +35,8 @@ class Launch:
       hosts: all machines of the job, each with a launcher and as many workers; () is this one.
       host_index: which of them this is.
       port: of the first worker of each machine; None takes free ones, or with several hosts 23456.
-      max_restarts: how often all workers are started again.
+      max_restarts: how often all workers are started again without a new checkpoint in between, as
+        far as `command` tells by --model_dir where they lie.
       grace: seconds that workers have to end by themselves, before they are killed.
     """
 
@@ -89,129 +87,78 @@ class Launch:
 
 
 def run(launch: Launch, environment: Mapping[str, str] = os.environ) -> int:
-    """Runs the workers until they end.
+    """Runs the workers until they end; to be called in the main thread.
 
     They are started again, to go on from the newest checkpoint, when one dies of a signal or tells
-    that it has lost another one. Any other error would come again, and ends all. SIGTERM and SIGINT
-    go on to the workers, which save and end.
+    that it has lost another one. Any other error would come again, and ends all. SIGTERM, SIGINT
+    and SIGHUP go on to the workers, which save and end. None outlives the launcher.
 
     Returns:
       The exit status: that of the first worker that failed, or 0.
+
+    Raises:
+      ConfigError: if there is no such program.
     """
-    with _Signals() as signals:
-        for attempt in range(launch.max_restarts + 1):
-            workers = _Workers(launch, environment)
-            status = workers.wait(signals)
+    restarts = _Restarts(launch.command)
+    with Signals() as signals:
+        while True:
+            with Workers(
+                launch.command,
+                launch.environments(),
+                environment,
+                first=launch.host_index * launch.num_processes,
+                grace=launch.grace,
+            ) as workers:
+                status = workers.wait(signals)
             if status == 0 or signals.received or not _is_lost(status):
                 return _exit_status(status)
-            if attempt < launch.max_restarts:
-                _logger.warning(
-                    'starting all workers again from the newest checkpoint (%d of %d)',
-                    attempt + 1,
-                    launch.max_restarts,
+            count = restarts.count()
+            if count > launch.max_restarts:
+                _logger.error(
+                    'the workers were started %d times without a new checkpoint (--max_restarts): '
+                    'no more',
+                    count,
                 )
-        _logger.error(
-            'the workers were started %d times (--max_restarts): no more', launch.max_restarts + 1
-        )
-        return _exit_status(status)
-
-
-class _Workers:
-    """The processes of one attempt."""
-
-    def __init__(self, launch: Launch, environment: Mapping[str, str]):
-        self._grace = launch.grace
-        self._processes: list[subprocess.Popen] = []
-        first = launch.host_index * launch.num_processes
-        for own in launch.environments():
-            # A session of their own: ctrl-C reaches them through the launcher alone, once.
-            process = subprocess.Popen(
-                list(launch.command),
-                env={**environment, **own, 'PYTHONUNBUFFERED': '1'},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                return _exit_status(status)
+            _logger.warning(
+                'starting all workers again from the newest checkpoint (%d of %d)',
+                count,
+                launch.max_restarts,
             )
-            self._processes.append(process)
-        self._names = {process: first + index for index, process in enumerate(self._processes)}
-        self._printers = [
-            threading.Thread(target=_print, args=(process, name), daemon=True)
-            for process, name in self._names.items()
-        ]
-        for printer in self._printers:
-            printer.start()
-
-    def wait(self, signals: '_Signals') -> int:
-        """Waits for all; returns 0, or the status of the worker that ended the others."""
-        passed_on = 0
-        deadline, stops_at, status = None, 0.0, 0
-        while running := [p for p in self._processes if p.poll() is None]:
-            while passed_on < len(signals.received):
-                number = signals.received[passed_on]
-                passed_on += 1
-                # The first lets them save, the second ends Python.
-                number = signal.SIGKILL if passed_on > 2 else number
-                _logger.warning('%s goes on to the workers', number.name)
-                self._send(running, number)
-            if not status and (status := self._first_failure()):
-                # The one that was lost may be about to say why.
-                wait = _SECONDS_FOR_A_REASON if status == LOST_WORKER_STATUS else 0.0
-                stops_at = time.monotonic() + wait
-            if status and deadline is None and not passed_on and time.monotonic() >= stops_at:
-                _logger.error('stopping the other workers')
-                self._send(running, signal.SIGTERM)
-                deadline = time.monotonic() + self._grace
-            if deadline is not None and time.monotonic() > deadline:
-                self._send(running, signal.SIGKILL)
-            time.sleep(_BETWEEN_LOOKS)
-        for printer in self._printers:
-            printer.join(self._grace)
-        status = status or self._first_failure()
-        # One that has lost another one can be noticed before that one, whose error says why.
-        reasons = [p.returncode for p in self._processes if p.returncode not in _STOPPED]
-        return reasons[0] if status == LOST_WORKER_STATUS and reasons else status
-
-    def _first_failure(self) -> int:
-        """The status of a worker that has failed: a killed one before those that lost it."""
-        failed = [p for p in self._processes if p.returncode not in (None, 0)]
-        if not failed:
-            return 0
-        first = min(failed, key=lambda p: p.returncode)
-        _logger.error('worker %d has ended with status %d', self._names[first], first.returncode)
-        return first.returncode
-
-    @staticmethod
-    def _send(processes: Sequence[subprocess.Popen], number: signal.Signals) -> None:
-        for process in processes:
-            process.send_signal(number)
 
 
-class _Signals:
-    """A context that remembers each SIGTERM and SIGINT."""
+class _Restarts:
+    """Counts restarts since the training has last come further."""
 
-    def __init__(self):
-        self.received: list[signal.Signals] = []
-        self._previous: dict[int, object] = {}
+    def __init__(self, command: Sequence[str]):
+        self._state_file = os.path.join(_model_dir(command), 'checkpoint')
+        self._newest = self._read()
+        self._count = 0
 
-    def __enter__(self) -> '_Signals':
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._previous[number] = signal.signal(number, self._remember)
-        return self
+    def count(self) -> int:
+        """Which restart this is; the first again where there is a newer checkpoint."""
+        newest = self._read()
+        if newest > self._newest:
+            self._newest, self._count = newest, 0
+        self._count += 1
+        return self._count
 
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+    def _read(self) -> int:
+        """The number of the newest checkpoint; 0 if there is none."""
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(self._state_file) as file:
+            found = _NEWEST.search(file.read())
+            return int(found[1]) if found else 0
+        return 0
 
-    def _remember(self, number: int, frame: object) -> None:
-        self.received.append(signal.Signals(number))
 
-
-def _print(process: subprocess.Popen, name: int) -> None:
-    """Prints what a worker prints, each line under its number."""
-    for line in process.stdout:
-        sys.stderr.write(f'[{name}] {line.decode(errors="replace")}')
-        sys.stderr.flush()
-    process.stdout.close()
+def _model_dir(command: Sequence[str]) -> str:
+    """Finds it on a command line; a folder without checkpoints if it is not there."""
+    words = [str(word) for word in command]
+    for index, word in enumerate(words):
+        name, separator, value = word.partition('=')
+        if name == _MODEL_DIR:
+            return value if separator else ''.join(words[index + 1 : index + 2])
+    return os.devnull
 
 
 def _is_lost(status: int) -> bool:

@@ -5,6 +5,7 @@ they are there. Imports no TensorFlow.
 """
 
 import contextlib
+import errno
 import select
 import socket
 import time
@@ -42,7 +43,7 @@ def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     port = int(cluster.addresses[0].rpartition(':')[2])
     with contextlib.ExitStack() as opened:
-        server = opened.enter_context(socket.create_server(('', port), backlog=128))
+        server = opened.enter_context(_listen(port))
         joined: dict[int, socket.socket] = {}
         while True:
             # Those that have ended meanwhile do not count.
@@ -65,6 +66,19 @@ def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
                 member.sendall(f'{told}\n'.encode())
     if missing:
         raise WorkerError(told)
+
+
+def _listen(port: int) -> socket.socket:
+    """Listens at all addresses of this machine, as TensorFlow does."""
+    try:
+        return socket.create_server(
+            ('', port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True
+        )
+    except (OSError, ValueError) as error:
+        if getattr(error, 'errno', None) == errno.EADDRINUSE:
+            raise
+        # A machine without IPv6, or where it is switched off.
+        return socket.create_server(('', port), backlog=128)
 
 
 def _join(cluster: Cluster, timeout: float) -> None:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import history, launcher
+from object_detection.training import history, launcher, worker_processes
 from object_detection.training.errors import LOST_WORKER_STATUS
 from object_detection.training.launcher import Launch
 from tests.training.lost_workers import ROOT, TIME_LIMIT, Workers
@@ -31,9 +31,13 @@ def until_stopped(status):
 """
 
 
-def _run(folder, body, processes=2, **options):
+def _command(folder, body):
+    return [sys.executable, '-S', '-c', _PROGRAM.format(folder=str(folder)) + body]
+
+
+def _run(folder, body, processes=2, arguments=(), **options):
     """Returns the status, and how often each worker was started."""
-    command = [sys.executable, '-S', '-c', _PROGRAM.format(folder=str(folder)) + body]
+    command = [*_command(folder, body), *arguments]
     status = launcher.run(Launch(command, processes, **options))
     return status, [int((folder / str(n)).read_text()) for n in range(processes)]
 
@@ -61,6 +65,19 @@ def test_it_is_given_up_after_some_restarts(tmp_path):
     assert _run(tmp_path, body, processes=1, max_restarts=2) == (128 + signal.SIGKILL, [3])
 
 
+def test_restarts_that_brought_new_checkpoints_do_not_count(tmp_path):
+    # Three starts save one each, as TensorFlow writes it; the later ones save nothing.
+    body = """
+if attempt < 3:
+    with open(os.path.join(sys.argv[2], 'checkpoint'), 'w') as file:
+        print(f'model_checkpoint_path: "ckpt-{attempt + 9}"', file=file)
+        print(f'all_model_checkpoint_paths: "ckpt-{attempt + 99}"', file=file)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    options = {'processes': 1, 'max_restarts': 1, 'arguments': ['--model_dir', str(tmp_path)]}
+    assert _run(tmp_path, body, **options) == (128 + signal.SIGKILL, [4])
+
+
 @pytest.mark.parametrize('first', [0, LOST_WORKER_STATUS])
 def test_an_error_that_would_come_again_ends_it(tmp_path, first):
     # The others may notice that a worker has failed before the launcher does.
@@ -83,13 +100,8 @@ time.sleep(60)
     assert time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize(('number', 'status'), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_reaches_all_workers(tmp_path, capfd, number, status):
-    body = f"""
-signal.signal({int(number)}, lambda *_: sys.exit({status}))
-print('waiting')
-time.sleep(60)
-"""
+def _interrupt(number, capfd):
+    """Sends the launcher a signal as soon as two workers wait."""
 
     def interrupt():
         deadline = time.monotonic() + 30
@@ -100,7 +112,96 @@ time.sleep(60)
         os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt).start()
+
+
+@pytest.mark.parametrize(
+    ('number', 'received', 'status'),
+    [
+        (signal.SIGTERM, signal.SIGTERM, 143),
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGHUP, signal.SIGTERM, 143),
+    ],
+)
+def test_a_signal_reaches_all_workers(tmp_path, capfd, number, received, status):
+    body = f"""
+signal.signal({int(received)}, lambda *_: sys.exit({status}))
+print('waiting')
+time.sleep(60)
+"""
+    _interrupt(number, capfd)
     assert _run(tmp_path, body) == (status, [1, 1])
+
+
+def test_workers_that_end_late_after_a_signal_are_waited_for(tmp_path, capfd):
+    body = """
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(index), sys.exit(143)))
+print('waiting')
+time.sleep(60)
+"""
+    _interrupt(signal.SIGTERM, capfd)
+    assert _run(tmp_path, body, grace=0.2) == (143, [1, 1])
+
+
+def test_one_that_fails_after_a_signal_does_not_keep_the_launcher_waiting(tmp_path, capfd):
+    body = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(5) if index else None)
+print('waiting')
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline: time.sleep(1)
+"""
+    started = time.monotonic()
+    _interrupt(signal.SIGTERM, capfd)
+    assert _run(tmp_path, body, grace=0.5) == (5, [1, 1])
+    assert time.monotonic() - started < 20
+
+
+def test_hangups_that_nohup_has_switched_off_stay_so():
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with worker_processes.Signals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.05)
+        assert not signals.received
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+def test_workers_do_not_outlive_a_launcher_that_is_killed(tmp_path):
+    code = f"""
+from object_detection.training.launcher import Launch, run
+run(Launch({_command(tmp_path, 'until_stopped(143)')!r}, 2))
+"""
+    program = subprocess.Popen([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True)
+    with program.stderr:
+        printed = [program.stderr.readline() for _ in range(4)]
+        assert sum('waiting' in line for line in printed) == 2, printed
+        workers = _children(program.pid)
+        assert len(workers) == 2
+        program.kill()
+        program.wait()
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f'/proc/{pid}') for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_error_of_the_launcher_ends_the_workers(tmp_path, monkeypatch):
+    pids = []
+
+    def fail(workers, signals):
+        pids.extend(process.pid for process in workers._processes)
+        raise ArithmeticError
+
+    monkeypatch.setattr(worker_processes.Workers, 'wait', fail)
+    with pytest.raises(ArithmeticError):
+        _run(tmp_path, 'until_stopped(143)')
+    assert len(pids) == 2
+    assert not any(os.path.exists(f'/proc/{pid}') for pid in pids)
+
+
+def test_a_program_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match=r'^COMMAND: expected .* Received: no-such-program\.$'):
+        launcher.run(Launch(['no-such-program', '--steps', '1'], 2))
 
 
 def test_each_worker_has_a_place_in_the_cluster():
@@ -135,7 +236,7 @@ def test_mistakes_are_told(options, said):
 
 def test_a_training_goes_on_after_a_worker_was_killed(tmp_path):
     """Real workers on loopback; the launcher's restart takes up the newest checkpoint."""
-    model_dir, num_steps = tmp_path / 'model', 100
+    model_dir, num_steps = tmp_path / 'model', 60
     process = subprocess.Popen(
         [
             *(sys.executable, '-m', 'object_detection.cli.main', 'launch', '--num_processes', '2'),

@@ -1,6 +1,7 @@
 """Workers wait for each other, for a while; threads stand for processes."""
 
 import concurrent.futures
+import errno
 import signal
 import socket
 import subprocess
@@ -47,6 +48,33 @@ def test_all_go_on_when_the_last_has_come(addresses, late):
     assert 0.3 <= time.monotonic() - started < 5
     # TensorFlow serves there now.
     socket.create_server(('127.0.0.1', int(addresses[0].partition(':')[2]))).close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason='needs IPv6')
+def test_addresses_may_be_of_either_version(addresses):
+    mixed = tuple(address.replace('127.0.0.1', '[::1]') for address in addresses[:1])
+    assert _gather((*mixed, *addresses[1:]), range(3), 30) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    'error', [ValueError('not supported'), OSError(errno.EADDRNOTAVAIL, 'not available')]
+)
+def test_a_machine_without_ipv6_listens(addresses, monkeypatch, error):
+    create = socket.create_server
+
+    def create_server(address, *, family=socket.AF_INET, **options):
+        if family == socket.AF_INET6:
+            raise error
+        return create(address, family=family, **options)
+
+    monkeypatch.setattr(socket, 'create_server', create_server)
+    assert _gather(addresses, range(3), 30) == [None] * 3
+
+
+def test_a_port_in_use_is_an_error_of_the_chief(addresses):
+    host, _, port = addresses[0].partition(':')
+    with socket.create_server((host, int(port))), pytest.raises(OSError, match='Address already'):
+        rendezvous.gather(Cluster(addresses, 0), 5)
 
 
 def test_a_worker_that_never_comes_is_named_to_all(addresses):
