@@ -7,8 +7,10 @@
 One training on synthetic data, bound to one core with one thread for operations, evaluates in a
 process on another core now and then. Steps during which that process works are compared with those
 in between, in the same run, by the medians of their seconds and processor seconds. "hand-over" is
-what a step with a snapshot costs more: a checkpoint that is saved, and its links; it is told apart,
-as a training without evaluations saves too.
+what a step with a snapshot costs more: a checkpoint that is saved, and its links.
+
+Medians leave out single late steps. So the mean over whole intervals, of all that happens in them,
+is compared with that of another training, which saves as often and does not evaluate.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import json
 import logging
 import os
 import statistics
+import sys
 import tempfile
 import time
 
@@ -77,15 +80,16 @@ def run(arguments: argparse.Namespace) -> dict:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     from object_detection.config import synthetic_data
     from object_detection.config.reader import read_pipeline
+    from object_detection.training.intervals import Intervals
     from object_detection.training.loop import train
-    from object_detection.training.trainer import Intervals
 
     pipeline = read_pipeline(measure.find_config(arguments.config), settings=arguments.set)
     pipeline = synthetic_data.without_files(pipeline)
     pipeline.train_config.batch_size = arguments.batch_size
     pipeline.eval_config.batch_size = 1
     pipeline.eval_config.eval_samples = arguments.eval_samples
-    pipeline.eval_config.async_evaluation.cpu_affinity = str(arguments.eval_core)
+    if not arguments.saves_only:
+        pipeline.eval_config.async_evaluation.cpu_affinity = str(arguments.eval_core)
     steps = Steps(arguments.warmup)
     watch = Watch(steps)
     logger = logging.getLogger('object_detection')
@@ -96,15 +100,38 @@ def run(arguments: argparse.Namespace) -> dict:
             pipeline,
             directory,
             num_steps=arguments.steps,
-            intervals=Intervals(log=1, checkpoint=0, evaluation=arguments.interval, call=1),
+            intervals=Intervals(
+                log=1,
+                checkpoint=arguments.interval,
+                evaluation=0 if arguments.saves_only else arguments.interval,
+                call=1,
+            ),
             record_summaries=False,
             seed=1,
             progress=steps,
         )
-    return _compare(steps.rows, arguments.interval) | {'evaluations': watch.evaluations}
+    means = mean_of_intervals(steps.rows, arguments.interval)
+    if arguments.saves_only:
+        return means
+    compared = compare(steps.rows, arguments.interval)
+    return compared | means | {'evaluations': watch.evaluations}
 
 
-def _compare(rows: list[tuple[int, bool, float, float]], interval: int) -> dict:
+def mean_of_intervals(rows: list[tuple[int, bool, float, float]], interval: int) -> dict:
+    """Means of all steps between the first and the last save after the warm-up."""
+    # What is saved after a step is part of the next one.
+    saved = [step - 1 for step, *_ in rows if not (step - 1) % interval]
+    whole = [row for row in rows if saved and saved[0] < row[0] <= saved[-1]]
+    if not whole:
+        raise SystemExit('--steps, --interval: expected at least two saves after the warm-up.')
+    return {
+        'intervals': len(whole) // interval,
+        'mean_seconds': statistics.fmean(row[2] for row in whole),
+        'mean_cpu_seconds': statistics.fmean(row[3] for row in whole),
+    }
+
+
+def compare(rows: list[tuple[int, bool, float, float]], interval: int) -> dict:
     # What is saved after a step is part of the next one.
     plain = [row for row in rows if (row[0] - 1) % interval]
     handed = [row[2] for row in rows if not (row[0] - 1) % interval]
@@ -129,7 +156,20 @@ def main() -> None:
     parser.add_argument('--eval_samples', type=int, default=40)
     parser.add_argument('--train_core', type=int, default=0)
     parser.add_argument('--eval_core', type=int, default=1)
-    result = run(parser.parse_args())
+    parser.add_argument(
+        '--saves_only', action='store_true', help='only the training that does not evaluate'
+    )
+    arguments = parser.parse_args()
+    if arguments.saves_only:
+        print(json.dumps(run(arguments)))
+        return
+    # First, so that files which both read are in memory for both.
+    alone = own_process.run_json(__file__, [*sys.argv[1:], '--saves_only'])
+    result = run(arguments)
+    show(result | {f'alone_{key}': value for key, value in alone.items()})
+
+
+def show(result: dict) -> None:
     columns = [
         ('part', 'steps', '{}'),
         ('count', 'number', '{}'),
@@ -149,6 +189,13 @@ def main() -> None:
     print(
         f'cost: {result["cost_seconds"]:.1%} of the time, {result["cost_cpu_seconds"]:.1%} of the '
         f'processor time; hand-over {1e3 * result["hand_over"]:.0f} ms'
+    )
+    cost = result['mean_seconds'] / result['alone_mean_seconds'] - 1
+    print(
+        f'mean of {result["intervals"]} whole intervals: {1e3 * result["mean_seconds"]:.1f} ms a '
+        f'step, CPU {1e3 * result["mean_cpu_seconds"]:.1f} ms; of a training that saves as often '
+        f'and does not evaluate: {1e3 * result["alone_mean_seconds"]:.1f} ms, CPU '
+        f'{1e3 * result["alone_mean_cpu_seconds"]:.1f} ms; cost {cost:.1%}'
     )
     print(json.dumps(result))
 

@@ -1,45 +1,24 @@
 """Builds the tf.data input pipelines that a pipeline config describes."""
 
-import hashlib
 import logging
 import secrets
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import (
-    image_resizer_builder,
+    batches_builder,
+    examples_builder,
     preprocessor_builder,
     records_builder,
+    served_builder,
+    synthetic_builder,
 )
-from object_detection.config import class_weights, unsupported
-from object_detection.core.fields import InputFields
-from object_detection.data import (
-    data_service,
-    label_map,
-    objects,
-    pipeline,
-    record_order,
-    stream_state,
-    synthetic,
-)
-from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
-from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
-from object_detection.data.empty_images import EmptyImageFilter
-from object_detection.data.pipeline import ExampleTransform
-from object_detection.protos import input_reader_pb2, model_pb2, pipeline_pb2
+from object_detection.config import unsupported
+from object_detection.data import objects, record_order, stream_state, synthetic
+from object_detection.protos import input_reader_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
-
-MASK_TYPES = {
-    input_reader_pb2.DEFAULT: NUMERICAL_MASKS,
-    input_reader_pb2.NUMERICAL_MASKS: NUMERICAL_MASKS,
-    input_reader_pb2.PNG_MASKS: PNG_MASKS,
-}
-
-# Of the images of a synthetic reader where nothing says their size: COCO's most frequent one.
-_USUAL_SIZE = (480, 640)
 
 
 def build_train(
@@ -49,6 +28,7 @@ def build_train(
     seed: int | None = None,
     start: np.ndarray | None = None,
     batch_size: int | None = None,
+    job: int | None = None,
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
 
@@ -62,10 +42,12 @@ def build_train(
       start: int64 [1 + W, R], `stream_state.rows` of the batch before the first; None begins.
       batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
+      job: of a data service: the workers of a run share one, which no other start of a run has.
+        None draws one.
 
     Returns:
       Batches as `ExampleTransform` returns them, each entry with a leading batch axis; and
-      stream_state int64 [K], from where the dataset goes on after the batch.
+      stream_state int64 [K], from where the dataset goes on after the batch, but of a data service.
 
     Raises:
       ValueError: if a field of the config is not supported or contradicts another one, or an input
@@ -88,7 +70,7 @@ def build_train(
         start = np.zeros([1, records_builder.row_size(reader)], np.int64)
     key = record_order.key_of(seed, records_builder.pipeline_of(input_context)[0])
     if reader.HasField('synthetic_input_reader'):
-        batches = _synthetic(
+        batches = synthetic_builder.build(
             pipeline_config.model,
             reader,
             batch_size=batch_size,
@@ -97,7 +79,7 @@ def build_train(
         )
         return stream_state.counted(batches.repeat(), int(start[0, 0]))
     steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
-    transform = _transform(
+    transform = examples_builder.transform(
         pipeline_config.model,
         reader,
         label_steps=(*steps.label_steps, *([objects.drop_crowds] if reader.skip_crowd else [])),
@@ -107,7 +89,14 @@ def build_train(
         class_weight=train_config.class_weight,
     )
     if reader.data_service:
-        return _served(reader, transform, batch_size, _replicas(input_context), seed)
+        return served_builder.build(
+            reader,
+            transform,
+            batch_size=batch_size,
+            replicas=_replicas(input_context),
+            seed=seed,
+            job=job,
+        )
     records = records_builder.read(
         reader,
         'train_input_reader',
@@ -115,10 +104,10 @@ def build_train(
         num_epochs=reader.num_epochs or None,
         seed=seed,
         input_context=input_context,
-        empty=_empty_image_filter(reader, 'train_input_reader'),
+        empty=examples_builder.empty_image_filter(reader, 'train_input_reader'),
         start=start,
     )
-    return _examples(
+    return batches_builder.build(
         records,
         reader,
         transform,
@@ -167,7 +156,7 @@ def build_eval(
         _log.warning('%s.drop_remainder: the last partial batch is evaluated all the same.', where)
     batch_size = batch_size or pipeline_config.eval_config.batch_size
     if reader.HasField('synthetic_input_reader'):
-        batches = _synthetic(
+        batches = synthetic_builder.build(
             pipeline_config.model, reader, batch_size=batch_size, seed=0, for_evaluation=True
         )
         every = max(1, reader.sample_1_of_n_examples)
@@ -183,234 +172,13 @@ def build_eval(
         # Before images are decoded.
         records = records.take(pipeline_config.eval_config.eval_samples or -1)
         records = records.shard(shard[1], shard[0])
-    return _examples(
+    return batches_builder.build(
         records,
         reader,
-        _transform(pipeline_config.model, reader, for_evaluation=True),
+        examples_builder.transform(pipeline_config.model, reader, for_evaluation=True),
         batch_size=batch_size,
         drop_remainder=False,
         key=0,
-    )
-
-
-def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int], ...]:
-    """Returns (height, width) of each of a reader's `aspect_ratio_buckets`; () without them.
-
-    With several, images are [b, None, None, 3] in the `element_spec`, and every batch has one of
-    these sizes; in a step, all replicas of one input pipeline have the same.
-    """
-    return tuple((bucket.height, bucket.width) for bucket in reader.aspect_ratio_buckets)
-
-
-def _empty_image_filter(
-    reader: input_reader_pb2.InputReader, where: str
-) -> EmptyImageFilter | None:
-    if not reader.filter_empty_images:
-        return None
-    decoder = ExampleDecoder(
-        label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None
-    )
-    return EmptyImageFilter(decoder, skip_crowd=reader.skip_crowd, where=where)
-
-
-def _examples(
-    records: tf.data.Dataset,
-    reader: input_reader_pb2.InputReader,
-    transform: ExampleTransform,
-    *,
-    batch_size: int,
-    drop_remainder: bool,
-    replicas: int = 1,
-    key: int,
-    start: np.ndarray | None = None,
-) -> tf.data.Dataset:
-    """Decodes, transforms and batches records.
-
-    Args:
-      records: (rows, serialized example), as `records_builder.read` gives them.
-      reader, transform, batch_size, drop_remainder, replicas: of the batches.
-      key: of what is random.
-      start: where the records begin, for training; None leaves out `STREAM_STATE`.
-    """
-    decoder = ExampleDecoder(
-        label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
-        mask_type=_mask_type(reader),
-        num_keypoints=reader.num_keypoints,
-        load_multiclass_scores=reader.load_multiclass_scores,
-        on_unknown_texts=UnknownClassReport(reader.label_map_path).update,
-    )
-    has_waiting = len(reader.aspect_ratio_buckets) > 1
-
-    def load(rows: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The seed depends on nothing but the record's place, so the number of threads does not
-        # matter.
-        example = transform(decoder(serialized), tf.stack([key, rows[0, 0]]))
-        if start is None:
-            return example
-        return {**example, InputFields.STREAM_STATE: rows if has_waiting else rows[1]}
-
-    examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    if has_waiting and start is not None:
-        window = batch_size * replicas
-        examples = stream_state.with_waiting(examples, bucket_sizes(reader), window, start)
-    batches = _batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
-    batches = batches.map(_tell_dropped_objects())
-    if start is not None:
-        batches = batches.map(stream_state.of_batch)
-    return _ahead(batches, reader)
-
-
-def _served(
-    reader: input_reader_pb2.InputReader,
-    transform: ExampleTransform,
-    batch_size: int,
-    replicas: int,
-    seed: int,
-) -> tf.data.Dataset:
-    """Has training batches made by a data service, without `STREAM_STATE`."""
-    decoder = ExampleDecoder(
-        label_map=label_map.load(reader.label_map_path) if reader.label_map_path else None,
-        mask_type=_mask_type(reader),
-        num_keypoints=reader.num_keypoints,
-        load_multiclass_scores=reader.load_multiclass_scores,
-    )
-
-    def load(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Records come in any order, so that nothing of theirs could be a seed.
-        noise = tf.random.uniform([2], maxval=tf.int64.max, dtype=tf.int64)
-        return transform(decoder(serialized), noise)
-
-    records = records_builder.read_served(
-        reader, 'train_input_reader', seed, _empty_image_filter(reader, 'train_input_reader')
-    )
-    examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    # Batches of several processes come mixed: of one size for all replicas they are one until here.
-    has_sizes = len(reader.aspect_ratio_buckets) > 1
-    together = batch_size * replicas if has_sizes else batch_size
-    batches = _batch(examples, reader, together, drop_remainder=reader.drop_remainder, replicas=1)
-    described = repr((reader, seed, batch_size, replicas)).encode()
-    data_service.check_answers(reader.data_service, 'train_input_reader.data_service')
-    job = f'training-{hashlib.sha256(described).hexdigest()[:16]}'
-    batches = data_service.through(batches, reader.data_service, job)
-    if together != batch_size:
-        batches = batches.rebatch(batch_size, drop_remainder=reader.drop_remainder)
-    batches = batches.map(_tell_dropped_objects())
-    return _ahead(batches, reader)
-
-
-def _ahead(batches: tf.data.Dataset, reader: input_reader_pb2.InputReader) -> tf.data.Dataset:
-    """Makes batches before they are asked for, in threads of their own if the reader says so."""
-    batches = batches.prefetch(max(0, reader.num_prefetch_batches))
-    if not reader.private_threadpool_size:
-        return batches
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = reader.private_threadpool_size
-    return batches.with_options(options)
-
-
-def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
-    if not reader.load_instance_masks:
-        return None
-    # Such examples are made with PNG masks, whatever `mask_type` says of records.
-    return PNG_MASKS if reader.HasField('coco_input_reader') else MASK_TYPES[reader.mask_type]
-
-
-def _synthetic(
-    model: model_pb2.DetectionModel,
-    reader: input_reader_pb2.InputReader,
-    *,
-    batch_size: int,
-    seed: int,
-    replicas: int = 1,
-    for_evaluation: bool = False,
-) -> tf.data.Dataset:
-    """Makes one batch of each size for each replica, which are kept in memory."""
-    transform = _transform(model, reader, for_evaluation=for_evaluation)
-    size = (transform.resizer.static_shape or _USUAL_SIZE)[:2]
-    examples = synthetic.examples(
-        # With one bucket, its size is the resizer's static shape.
-        bucket_sizes(reader) or [size],
-        batch_size * replicas,
-        num_objects=reader.synthetic_input_reader.num_objects,
-        num_classes=transform.num_classes,
-        with_masks=reader.load_instance_masks,
-        seed=seed,
-    )
-    _log.warning(
-        'the %s data are synthetic: noise, made once and repeated. Speed can be measured; losses '
-        'and metrics tell nothing',
-        'evaluation' if for_evaluation else 'training',
-    )
-    examples = examples.enumerate().map(
-        lambda index, example: transform(example, tf.stack([seed, index])),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
-    is_training = not for_evaluation
-    batches = _batch(examples, reader, batch_size, drop_remainder=is_training, replicas=replicas)
-    return batches.cache()
-
-
-def _batch(
-    examples: tf.data.Dataset,
-    reader: input_reader_pb2.InputReader,
-    size: int,
-    *,
-    drop_remainder: bool,
-    replicas: int,
-) -> tf.data.Dataset:
-    """Batches examples, those of each bucket together if there are several."""
-    if len(reader.aspect_ratio_buckets) > 1:
-        return pipeline.batch_by_size(examples, size, drop_remainder=drop_remainder, group=replicas)
-    return pipeline.batch(examples, size, drop_remainder=drop_remainder)
-
-
-def _tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Returns a map over batches that logs which images lost objects, and changes nothing."""
-    report = DroppedObjectsReport()
-    fields = (
-        InputFields.NUM_INVALID_OBJECTS,
-        InputFields.NUM_EXCESS_OBJECTS,
-        InputFields.SOURCE_ID,
-    )
-
-    def update(*values: np.ndarray) -> np.int32:
-        report.update(dict(zip(fields, values, strict=True)))
-        return np.int32(0)
-
-    def tell(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        invalid, excess, source_ids = (batch[field] for field in fields)
-        # Python is called for the few batches only that have something to tell.
-        tf.cond(
-            tf.reduce_any((invalid > 0) | (excess > 0)),
-            lambda: tf.numpy_function(update, [invalid, excess, source_ids], tf.int32),
-            lambda: tf.constant(0),
-        )
-        return batch
-
-    return tell
-
-
-def _transform(model, reader, *, class_weight=(), **options) -> ExampleTransform:
-    """Builds the transform for the detector that `model` (a DetectionModel) describes."""
-    kind = model.WhichOneof('model')
-    if kind is None:
-        raise ValueError('model is not set; the input pipeline needs its num_classes and resizer.')
-    config = getattr(model, kind)
-    if reader.max_number_of_boxes < 1:
-        raise ValueError(
-            'InputReader.max_number_of_boxes must be positive. '
-            f'Received: {reader.max_number_of_boxes}.'
-        )
-    if kind == 'faster_rcnn':
-        options['mask_crop_size'] = config.groundtruth_mask_crop_size
-    return ExampleTransform(
-        class_weights=class_weights.resolve(
-            class_weight, reader.label_map_path, config.num_classes
-        ),
-        resizer=image_resizer_builder.build(config.image_resizer, bucket_sizes(reader)),
-        num_classes=config.num_classes,
-        max_number_of_boxes=reader.max_number_of_boxes,
-        **options,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import coco_records_builder
-from object_detection.data import data_service, record_cache, record_order
+from object_detection.data import record_cache, record_order
 from object_detection.data.empty_images import EmptyImageFilter
 from object_detection.protos import input_reader_pb2
 
@@ -78,7 +78,7 @@ def read(
             reader, where, leave_out_empty=empty is not None, start=start, **options
         )
     patterns = list(reader.tf_record_input_reader.input_path)
-    files = [_matching_files(pattern, where) for pattern in patterns]
+    files = [matching_files(pattern, where) for pattern in patterns]
     weights = list(reader.sample_from_datasets_weights)
     key = functools.partial(record_order.key_of, seed, pipeline_of(input_context)[0])
 
@@ -99,55 +99,31 @@ def read(
     return record_order.mixture(sources, weights, key=key(len(files)), start=start)
 
 
-def read_served(
-    reader: input_reader_pb2.InputReader, where: str, seed: int, empty: EmptyImageFilter | None
-) -> tf.data.Dataset:
-    """Reads the serialized examples for training as a data service does, see `data.data_service`.
-
-    Args:
-      reader: with a tf_record_input_reader.
-      where: its path in the config.
-      seed: of the order in which files are given out.
-      empty: leaves out images without an object that can be used.
-
-    Returns:
-      strings.
-
-    Raises:
-      ValueError: if an input path matches no file.
-    """
-    patterns = reader.tf_record_input_reader.input_path
-    files = sorted({name for pattern in patterns for name in _matching_files(pattern, where)})
-    if reader.shuffle:
-        files = np.random.default_rng(seed).permutation(files).tolist()
-    return data_service.records(
-        files,
-        num_readers=reader.num_readers,
-        block_length=reader.read_block_length,
-        shuffle_buffer=reader.shuffle_buffer_size if reader.shuffle else 0,
-        num_epochs=reader.num_epochs or None,
-        is_usable=None if empty is None else empty.is_usable,
-    )
-
-
 def row_size(reader: input_reader_pb2.InputReader) -> int:
     """R, the numbers of a row of this reader; see `data.record_order`."""
     weights = reader.sample_from_datasets_weights
     return 1 + len(weights) if weights else 1
 
 
-def layout(reader: input_reader_pb2.InputReader) -> int:
+def layout(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) -> int:
     """Makes one number of all that the order of the records depends on, but the seed.
 
-    Files count by their names alone, so that a folder can be moved.
+    Args:
+      reader: what is read.
+      by_sizes: whether files count by their sizes beside their names; folders do not count, so that
+        they can be moved. False is the number that checkpoints of earlier versions hold.
     """
     kind = reader.WhichOneof('input_reader')
     texts = [kind or '', *(f'{name}={getattr(reader, name)}' for name in _ORDERING_FIELDS)]
     if kind == 'tf_record_input_reader':
-        for pattern in reader.tf_record_input_reader.input_path:
-            texts += ['|', *map(os.path.basename, sorted(tf.io.gfile.glob(pattern)))]
-    elif kind == 'coco_input_reader':
-        texts += map(os.path.basename, reader.coco_input_reader.annotation_file)
+        patterns = reader.tf_record_input_reader.input_path
+        groups = [['|', *sorted(tf.io.gfile.glob(pattern))] for pattern in patterns]
+        files = [name for group in groups for name in group]
+    else:
+        files = list(reader.coco_input_reader.annotation_file)
+    texts += map(os.path.basename, files)
+    if by_sizes:
+        texts += [str(tf.io.gfile.stat(name).length) for name in files if name != '|']
     digest = hashlib.sha256('\n'.join(texts).encode()).digest()
     return int.from_bytes(digest[:7], 'big')
 
@@ -229,7 +205,7 @@ def _nearest(names: tf.Tensor) -> tf.Tensor:
     return names[0] if names.shape[0] == 1 else record_cache.choose(names[0], names[1])
 
 
-def _matching_files(pattern: str, where: str) -> list[str]:
+def matching_files(pattern: str, where: str) -> list[str]:
     files = sorted(tf.io.gfile.glob(pattern))
     if not files:
         raise ValueError(

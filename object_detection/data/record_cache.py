@@ -136,7 +136,7 @@ class MemoryStore:
 
     def room(self) -> int:
         # Each copy takes one of the files that the process may have open.
-        if len(self._names) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
+        if len(os.listdir(self.folder)) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             return 0
         reserved = max(int(free_memory.total() * _RESERVED_MEMORY), _LEAST_RESERVED)
         return free_memory.available() - reserved
@@ -161,8 +161,15 @@ class MemoryStore:
         os.symlink(f'/proc/{os.getpid()}/fd/{descriptor}', link)
 
 
+class _NoRoomError(Exception):
+    """A copy that has no room any more."""
+
+
 class RecordCache:
     """Copies files into a store, one after the other, in a thread.
+
+    The room is looked at again while a file is copied: other processes fill it too, the other
+    workers of a training on the machine among them.
 
     Args:
       files: in the order in which they are copied.
@@ -205,22 +212,27 @@ class RecordCache:
         return os.path.join(self._store.folder, file.copy_name)
 
     def _run(self) -> None:
+        done = 0
         try:
-            for count, file in enumerate(self._files):
-                if self._has(file):
-                    continue
-                if file.size > self._store.room():
-                    _logger.warning(
-                        'record_cache: %s has no room for more; %d of %d files are read from where '
-                        'they are',
-                        self._store.name,
-                        len(self._files) - count,
-                        len(self._files),
-                    )
-                    return
-                self._make(file)
+            for file in self._files:
+                if not self._has(file):
+                    self._check_room(file.size)
+                    self._make(file)
+                done += 1
+        except _NoRoomError:
+            _logger.warning(
+                'record_cache: %s has no room for more; %d of %d files are read from where they '
+                'are',
+                self._store.name,
+                len(self._files) - done,
+                len(self._files),
+            )
         except (OSError, tf.errors.OpError) as error:
             _logger.warning('record_cache: the other files are read from where they are: %s', error)
+
+    def _check_room(self, size: int) -> None:
+        if size > self._store.room():
+            raise _NoRoomError
 
     def _make(self, file: File) -> None:
         with self._store.write(file) as target:
@@ -228,6 +240,7 @@ class RecordCache:
                 return
             with tf.io.gfile.GFile(file.path, 'rb') as source:
                 while chunk := source.read(_CHUNK):
+                    self._check_room(file.size - target.tell())
                     target.write(chunk)
             if look_at(file.path) != file or target.tell() != file.size:
                 raise OSError(f'{file.path} has changed while it was copied')

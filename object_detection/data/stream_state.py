@@ -74,6 +74,39 @@ def of_batch(batch: Example) -> Example:
     return {**batch, F.STREAM_STATE: batch[F.STREAM_STATE][-1]}
 
 
+def without_left_over(
+    batches: tf.data.Dataset, sizes: Sequence[tuple[int, int]], size: int, row_size: int
+) -> tf.data.Dataset:
+    """Corrects the states of the batches that are not full, which the end of the data leaves.
+
+    What such a batch holds does not wait any more. There is one of each bucket at most, in any
+    order, so that the last of them has to have the place of all.
+
+    Args:
+      batches: of `pipeline.batch_by_size`, after `of_batch`; of one replica.
+      sizes: (height, width) of the images, one a bucket.
+      size: images of a full batch.
+      row_size: R.
+    """
+    known = tf.constant(sizes, tf.int32)
+    shape_of_state = batches.element_spec[F.STREAM_STATE].shape
+
+    def correct(
+        state: tuple[tf.Tensor, tf.Tensor], batch: Example
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Example]:
+        following, has_left = state
+        rows = tf.reshape(batch[F.STREAM_STATE], [-1, row_size])
+        following = tf.where(rows[0, 0] > following[0], rows[0], following)
+        shape = tf.shape(batch[F.IMAGE])
+        has_left |= tf.reduce_all(shape[1:3] == known, axis=1) & (shape[0] < size)
+        waiting = tf.reshape(rows[1:], [len(sizes), -1, row_size])
+        waiting = tf.where(has_left[:, tf.newaxis, tf.newaxis], tf.constant(-1, tf.int64), waiting)
+        rows = tf.concat([following[tf.newaxis], tf.reshape(waiting, [-1, row_size])], axis=0)
+        return (following, has_left), {**batch, F.STREAM_STATE: tf.reshape(rows, shape_of_state)}
+
+    return batches.scan((tf.zeros([row_size], tf.int64), tf.fill([len(sizes)], False)), correct)
+
+
 def counted(batches: tf.data.Dataset, start: int) -> tf.data.Dataset:
     """Leaves out the first `start` batches of an endless dataset, and counts them all as state."""
 

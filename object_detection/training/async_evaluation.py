@@ -2,7 +2,8 @@
 
 The training gives a checkpoint to `AsyncEvaluation` and goes on; one process, started with the
 first of them, evaluates one after the other and writes the files that an evaluation within the
-training writes. It may die: the training says so, starts another, and loses no checkpoint.
+training writes. It may die: the training says so, starts another, and loses no checkpoint. What
+would go wrong each time, such as a mistake in the config, ends the training.
 """
 
 import contextlib
@@ -15,11 +16,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import object_detection
+from object_detection.config.errors import ConfigError
 from object_detection.training import evaluation_process
+from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation_process import DONE, FAILED, Job
 from object_detection.training.snapshots import Snapshot, Snapshots
 
@@ -32,6 +35,8 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 _MODULE = evaluation_process.__name__
 # Of a cluster, which the evaluation does not belong to.
 _NOT_INHERITED = ('TF_CONFIG',)
+# What another start would not help against.
+_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError)}
 
 
 class Arrived(NamedTuple):
@@ -58,6 +63,8 @@ class AsyncEvaluation:
         self._at_work: Snapshot | None = None
         self._process: _Process | None = None
         self._starts = 0
+        self._failures = 0
+        self._has_succeeded = False
         self._arrived: list[Arrived] = []
 
     @property
@@ -92,30 +99,45 @@ class AsyncEvaluation:
             _logger.info('evaluations that an earlier run left are done now: steps %s', steps)
         return steps
 
-    def add(self, checkpoint: str, step: int) -> None:
+    def add(self, checkpoint: str, step: int) -> bool:
         """Has a checkpoint evaluated as it is, whatever becomes of it afterwards.
 
         Args:
           checkpoint: its prefix.
           step: that it was saved at.
+
+        Returns:
+          False if there is no room for it.
+
+        Raises:
+          ConfigError, CheckpointError: as `look` does.
         """
         try:
             self._waiting.append(self._snapshots.add(checkpoint, step))
         except OSError as error:
             _logger.warning('step %d is not evaluated: %s', step, error)
+            return False
         while len(self._waiting) > self._max_waiting + (self._at_work is None):
             left_out = self._waiting.popleft()
             self._snapshots.remove(left_out)
             _logger.warning(
-                'step %d is not evaluated: more than %d snapshots wait, as evaluations take longer '
-                'than the steps between them (eval_config.async_evaluation.max_waiting)',
+                'step %d is not evaluated: more than %d snapshots wait, as %s '
+                '(eval_config.async_evaluation.max_waiting)',
                 left_out.step,
                 self._max_waiting,
+                'the evaluation process was given up'
+                if self._has_given_up
+                else 'evaluations take longer than the steps between them',
             )
         self._communicate()
+        return True
 
     def look(self) -> list[Arrived]:
-        """Returns the results that have arrived, without waiting, and keeps the process at work."""
+        """Returns the results that have arrived, without waiting, and keeps the process at work.
+
+        Raises:
+          ConfigError, CheckpointError: if no evaluation can be done.
+        """
         self._communicate()
         arrived, self._arrived = self._arrived, []
         return arrived
@@ -127,7 +149,7 @@ class AsyncEvaluation:
                 if kind == DONE:
                     self._take(Arrived(*answer))
                 elif kind == FAILED:
-                    _logger.error('the evaluation process has failed: %s', *answer)
+                    self._on_failure(*answer)
                 else:
                     level, text = answer
                     _logger.log(level, '[evaluation] %s', text)
@@ -135,16 +157,42 @@ class AsyncEvaluation:
         except (EOFError, OSError) as error:
             self._bury(error)
 
-    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> list[Arrived]:
-        """Waits for all that is left, and returns the results that arrive meanwhile."""
-        arrived = self.look()
+    def _on_failure(self, kind: str, text: str) -> None:
+        """Takes in an error of the process.
+
+        Raises:
+          ConfigError, CheckpointError: if it would come again.
+        """
+        self._failures += 1
+        if kind in _FINAL:
+            raise _FINAL[kind](f'The evaluation beside the training has failed. {text}')
+        # What has worked once may have lacked memory, say; and a kill is no error of its own.
+        if not self._has_succeeded and self._failures >= _MOST_STARTS:
+            raise ConfigError(
+                'eval_config.async_evaluation: expected an evaluation that runs. Received, from '
+                f'each of {self._failures} starts of it: {kind}: {text}'
+            )
+        _logger.error('the evaluation process has failed: %s: %s', kind, text)
+
+    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Arrived]:
+        """Waits for all that is left, and yields the results as they arrive.
+
+        Raises:
+          ConfigError, CheckpointError: as `look` does.
+        """
+        yield from self.look()
         if not self.is_idle:
             steps = [snapshot.step for snapshot in (self._at_work, *self._waiting) if snapshot]
             _logger.info('waiting for the evaluations of steps %s', steps)
         while not (self.is_idle or should_stop()):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-            arrived += self.look()
-        return arrived
+            yield from self.look()
+        if self._waiting and self._has_given_up:
+            _logger.warning(
+                'steps %s are not evaluated, as the evaluation process was given up; they are when '
+                'the training is started again',
+                [snapshot.step for snapshot in self._waiting],
+            )
 
     def drop(self) -> None:
         """Leaves out all that is left: for a training that a result has ended."""
@@ -168,7 +216,8 @@ class AsyncEvaluation:
         self._arrived.append(result)
         self._snapshots.remove(self._at_work)
         self._at_work = None
-        self._starts = 0
+        self._starts = self._failures = 0
+        self._has_succeeded = True
 
     def _give_work(self) -> None:
         if self._at_work or not self._waiting or self._has_given_up:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from object_detection.config import cpu_cores
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import strategies
+from object_detection.training import collectives, devices, strategies
 from object_detection.training.async_evaluation import Arrived, AsyncEvaluation
 from object_detection.training.evaluation_process import Job
 
@@ -15,22 +15,30 @@ def build(
     pipeline_config: TrainEvalPipelineConfig,
     model_dir: str,
     strategy: tf.distribute.Strategy,
-    reason_to_stop: Callable[[], str | None],
+    reason_to_stop: Callable[[int], str | None],
     *,
     record_summaries: bool,
     val_json_file: str | None,
 ) -> 'BackgroundEvaluation':
     """Builds what `eval_config.async_evaluation` describes; nothing is started yet.
 
+    Threads and eager execution are those of this process.
+
     Args:
       pipeline_config: the resolved config.
       model_dir: of the training.
       strategy, reason_to_stop: see `BackgroundEvaluation`.
       record_summaries, val_json_file: see `evaluation.PipelineEvaluation`.
+
+    Raises:
+      ConfigError: for a device that there is not.
     """
     settings = pipeline_config.eval_config.async_evaluation
     config = TrainEvalPipelineConfig()
     config.CopyFrom(pipeline_config)
+    if strategies.is_chief(strategy):
+        gpus = tf.config.list_physical_devices('GPU')
+        devices.chosen(settings.device, gpus, 'eval_config.async_evaluation.device (--eval_device)')
     on_cpu = settings.device.lower() == 'cpu'
     if on_cpu:
         # Compiled, and in 16 bits, most CPUs are slower; the training may run on GPUs.
@@ -44,6 +52,9 @@ def build(
         device=settings.device,
         cores=cpu_cores.parse(settings.cpu_affinity),
         niceness=settings.niceness,
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        run_eagerly=tf.config.functions_run_eagerly(),
     )
     evaluation = AsyncEvaluation(job, max_waiting=settings.max_waiting)
     return BackgroundEvaluation(evaluation, strategy, reason_to_stop)
@@ -57,18 +68,17 @@ class BackgroundEvaluation:
     Args:
       evaluation: nothing is started on workers other than the chief.
       strategy: of the training.
-      reason_to_stop: of all results so far, asked on the chief when one has arrived.
+      reason_to_stop: of the results up to a step, asked on the chief when that has arrived.
 
     Attributes:
       metrics: of the newest result: reader's name -> metrics; None before the first.
-      ended_the_run: whether a result has given a reason to stop.
     """
 
     def __init__(
         self,
         evaluation: AsyncEvaluation,
         strategy: tf.distribute.Strategy,
-        reason_to_stop: Callable[[], str | None],
+        reason_to_stop: Callable[[int], str | None],
     ):
         self._evaluation = evaluation
         self._strategy = strategy
@@ -79,7 +89,11 @@ class BackgroundEvaluation:
         # The chief's alone.
         self._added_step: int | None = None
         self.metrics: Mapping[str, Mapping[str, float]] | None = None
-        self.ended_the_run = False
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether a result ends the training, as far as this worker knows."""
+        return self._reason is not None
 
     def resume(
         self,
@@ -100,63 +114,71 @@ class BackgroundEvaluation:
 
         def take_up() -> None:
             is_known = step in self._evaluation.recover(step, is_evaluated) or is_evaluated(step)
-            if is_due and not is_known:
-                self._evaluation.add(checkpoint, step)
-            if is_due or is_known:
+            if is_known or (is_due and self._evaluation.add(checkpoint, step)):
                 self._added_step = step
 
-        strategies.on_chief(self._strategy, take_up)
+        collectives.on_chief(self._strategy, take_up)
 
     def add(self, checkpoint: str | None, step: int) -> None:
         """Has the chief's newest checkpoint evaluated. Collective."""
 
         def add() -> None:
-            if not self._reason:
-                self._evaluation.add(checkpoint, step)
+            if not self._reason and self._evaluation.add(checkpoint, step):
                 self._added_step = step
 
-        strategies.on_chief(self._strategy, add)
+        collectives.on_chief(self._strategy, add)
 
-    def look(self) -> list[Arrived]:
+    def look(self) -> None:
         """Takes the results that have arrived, without waiting; not collective."""
         if not self._is_chief or self._reason:
-            return []
-        return self._take(self._evaluation.look())
+            return
+        for result in self._evaluation.look():
+            if not self._reason:
+                self._take(result)
 
     def reason(self) -> str | None:
         """Returns why the results end the training, if they do. Collective."""
-        reason = strategies.chiefs_reason(self._strategy, lambda: self._reason)
-        self.ended_the_run = bool(reason)
-        return reason
+        return collectives.chiefs_reason(self._strategy, lambda: self._reason)
 
     def finish(
         self, checkpoint: str | None, step: int, should_stop: Callable[[], bool]
-    ) -> list[Arrived]:
+    ) -> str | None:
         """Waits for what is left, the training's last step included. Collective.
 
-        Where a result has ended the training, what came after it is left out, as if each
-        evaluation had been waited for.
+        Where the result of an earlier step ends the training, what came after it is left out, as if
+        each evaluation had been waited for.
+
+        Args:
+          checkpoint: of the last step.
+          step: the last.
+          should_stop: asked on the chief while it waits.
+
+        Returns:
+          What `reason` does.
         """
-        if self.ended_the_run:
-            strategies.on_chief(self._strategy, self._evaluation.drop)
-            return []
 
-        def wait() -> list[Arrived]:
-            if self._added_step != step:
-                self._evaluation.add(checkpoint, step)
-            return self._evaluation.wait(should_stop)
+        def wait() -> None:
+            if not self._reason:
+                if self._added_step != step:
+                    self._evaluation.add(checkpoint, step)
+                for result in self._evaluation.wait(should_stop):
+                    # After the last step there is nothing to stop.
+                    self._take(result, is_last=result.step >= step)
+                    if self._reason:
+                        break
+            if self._reason:
+                self._evaluation.drop()
 
-        return self._take(strategies.on_chief(self._strategy, wait) or [])
+        collectives.on_chief(self._strategy, wait)
+        return self.reason()
 
     def close(self) -> None:
         """Ends the process; what it has not done is left for the next start."""
         self._evaluation.close()
 
-    def _take(self, arrived: list[Arrived]) -> list[Arrived]:
-        if arrived:
-            self.metrics = arrived[-1].metrics
-            self._reason = self._reason or self._reason_to_stop()
-            if self._reason:
-                # A later result might say otherwise, which a restart would go by.
-                self._evaluation.close()
-        return arrived
+    def _take(self, result: Arrived, *, is_last: bool = False) -> None:
+        self.metrics = result.metrics
+        self._reason = None if is_last else self._reason_to_stop(result.step)
+        if self._reason:
+            # A later result might say otherwise, which a restart would go by.
+            self._evaluation.close()

@@ -114,8 +114,11 @@ class Checkpoints:
         """The size of one checkpoint, but for some names."""
         return _num_bytes(self._variables)
 
-    def check_room(self) -> None:
+    def check_room(self, num_snapshots: int = 0) -> None:
         """Checks that there is disk space for a checkpoint, and warns if not for all to be kept.
+
+        Args:
+          num_snapshots: how many may wait to be evaluated, after they are deleted here.
 
         Raises:
           CheckpointError: if there is none for one.
@@ -126,15 +129,18 @@ class Checkpoints:
         if free is None or to_keep is None:
             return
         # One more is written before the oldest is deleted.
-        needed = (to_keep + 1 - len(self._manager.checkpoints)) * self.num_bytes
-        if free < needed:
+        needed = to_keep + 1 + num_snapshots - len(self._manager.checkpoints)
+        if free < needed * self.num_bytes:
+            also = f' and {num_snapshots} that wait to be evaluated' if num_snapshots else ''
             _logger.warning(
-                '%s: %s of disk space are free, and %d checkpoints to be kept will need %s more; '
-                'a lower --max_to_keep needs less',
+                '%s: %s of disk space are free, and %d checkpoints to be kept%s will need %s more; '
+                'a lower --max_to_keep%s needs less',
                 self._directory,
                 disk.in_words(free),
                 to_keep,
-                disk.in_words(needed),
+                also,
+                disk.in_words(needed * self.num_bytes),
+                ' or async_evaluation.max_waiting' if num_snapshots else '',
             )
 
     def restore_latest(self) -> str | None:

@@ -1,16 +1,16 @@
 """Processes that prepare training data for others: a dispatcher, and workers."""
 
-import logging
+import contextlib
+import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.data.data_service import PREFIX, check_answers
-
-_logger = logging.getLogger(__name__)
 
 _BETWEEN_LOOKS = 0.2
 _HEARTBEAT = 1000  # milliseconds between what a worker tells of itself
@@ -26,20 +26,22 @@ def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) 
       host: of this machine, by which trainings reach it; None takes its name.
 
     Raises:
-      ValueError: if a port is not free, or the dispatcher does not answer.
+      ConfigError: if a server cannot be started, naming it and the reason.
+      ValueError: if the dispatcher does not answer.
     """
     service = tf.data.experimental.service
     name = host or socket.gethostname()
     main = None
-    try:
-        if dispatcher is None:
+    if dispatcher is None:
+        with _failure_named('dispatcher', port):
             main = service.DispatchServer(service.DispatcherConfig(port=port))
-            dispatcher = f'{name}:{main.target.rpartition(":")[2]}'
-            port = 0
-        else:
-            dispatcher = dispatcher.removeprefix(PREFIX)
-            check_answers(dispatcher, '--dispatcher')
-        port = port or _free_port()
+        dispatcher = f'{name}:{main.target.rpartition(":")[2]}'
+        port = 0
+    else:
+        dispatcher = dispatcher.removeprefix(PREFIX)
+        check_answers(dispatcher, '--dispatcher')
+    port = port or _free_port()
+    with _failure_named(f'worker of {dispatcher}', port):
         worker = service.WorkerServer(
             service.WorkerConfig(
                 dispatcher_address=dispatcher,
@@ -48,11 +50,25 @@ def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) 
                 heartbeat_interval_ms=_HEARTBEAT,
             )
         )
-    except (tf.errors.OpError, OSError) as error:
-        raise ConfigError(
-            f'--port: expected a free one. Received: {port} ({getattr(error, "message", error)}).'
-        ) from error
     return Servers(main, worker, f'{PREFIX}{dispatcher}')
+
+
+@contextlib.contextmanager
+def _failure_named(server: str, port: int) -> Iterator[None]:
+    """A context that starts a server; TensorFlow does not say that a port is taken."""
+    try:
+        if port:
+            socket.create_server(('', port)).close()
+    except OSError as error:
+        raise ConfigError(
+            f'--port: expected a free one for the {server}. Received: {port} '
+            f'({os.strerror(error.errno)}).'
+        ) from error
+    try:
+        yield
+    except (tf.errors.OpError, RuntimeError) as error:
+        reason = getattr(error, 'message', None) or str(error)
+        raise ConfigError(f'The {server} cannot be started: {reason}') from error
 
 
 class Servers:

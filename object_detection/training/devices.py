@@ -38,7 +38,7 @@ def set_up(
       ConfigError: for a device that there is not.
     """
     everything = tf.config.list_physical_devices('GPU')
-    gpus = everything if options.device is None else _chosen(options.device, everything)
+    gpus = everything if options.device is None else chosen(options.device, everything)
     if choice is not None:
         gpus = _own(gpus, choice, environment)
     if options.device is not None or len(gpus) < len(everything):
@@ -84,22 +84,22 @@ def _own(gpus: list, choice: Choice, environment: Mapping[str, str]) -> list:
     return gpus[index * each : (index + 1) * each]
 
 
-def _chosen(text: str, gpus: list) -> list:
-    """The GPUs that 'cpu', 'gpu' or 'gpu:0,1' means.
+def chosen(text: str, gpus: list, where: str = '--device') -> list:
+    """Returns the GPUs, of those that there are, that 'cpu', 'gpu' or 'gpu:0,1' means.
 
     Raises:
       ConfigError: naming what there is.
     """
     match = re.fullmatch(r'(cpu|gpu)(?::(\d+(?:,\d+)*))?', text.lower())
     if not match or (match[1] == 'cpu' and match[2]):
-        raise ConfigError(f"--device: expected 'cpu', 'gpu' or e.g. 'gpu:0,1'. Received: {text!r}.")
+        raise ConfigError(f"{where}: expected 'cpu', 'gpu' or e.g. 'gpu:0,1'. Received: {text!r}.")
     if match[1] == 'cpu':
         return []
     indices = [int(n) for n in match[2].split(',')] if match[2] else range(len(gpus))
     if not gpus or max(indices) >= len(gpus):
         there = f'GPUs 0 to {len(gpus) - 1}' if gpus else 'no GPU'
         raise ConfigError(
-            f'--device: expected devices that TensorFlow sees ({there} here). Received: {text!r}.'
+            f'{where}: expected devices that TensorFlow sees ({there} here). Received: {text!r}.'
         )
     return [gpus[index] for index in dict.fromkeys(indices)]
 

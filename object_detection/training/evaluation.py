@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder, evaluator_builder
+from object_detection.builders import dataset_builder, evaluator_builder, examples_builder
 from object_detection.config import evaluation_rules, files
 from object_detection.config.evaluation_rules import reader_names
 from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import (
+    collectives,
     damaged_files,
     executions,
     history,
@@ -86,7 +87,7 @@ class ReaderEvaluation:
             _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
         spec = self._dataset.element_spec
         jit_compile = executions.compiles_inference(
-            pipeline_config.train_config, spec, dataset_builder.bucket_sizes(reader)
+            pipeline_config.train_config, spec, examples_builder.bucket_sizes(reader)
         )
         predictors = {} if predictors is None else predictors
         form = (tuple(sorted(spec.items())), with_losses, jit_compile)
@@ -260,13 +261,13 @@ class PipelineEvaluation:
         for name, reader in self._readers.items():
             started = time.monotonic()
             metrics = reader.run(step, should_stop, show_progress)
-            if strategies.agree_on_stop(self._strategy, is_chief and metrics is None):
+            if collectives.agree_on_stop(self._strategy, is_chief and metrics is None):
                 return None
             if not is_chief:
                 continue
             results[name] = metrics
             _log_metrics(name, step, metrics, time.monotonic() - started)
-        strategies.on_chief(self._strategy, lambda: self._keep(step, results))
+        collectives.on_chief(self._strategy, lambda: self._keep(step, results))
         return results if is_chief else None
 
     def _keep(self, step: int, results: Mapping[str, Mapping[str, float]]) -> None:

@@ -3,9 +3,9 @@
     python -m object_detection.training.evaluation_process FILE_DESCRIPTOR
 
 It is told what to do over a connection, first a `Job`, then a prefix for each snapshot, and answers
-with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends, (FAILED, text).
-It ends when the connection does. Imports no TensorFlow before it knows on which cores and devices
-it may run.
+with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends, (FAILED, name of
+the error, text). It ends when the connection does. Imports no TensorFlow before it knows on which
+cores and devices it may run.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
-from object_detection.config import quiet_import
+from object_detection.config import freed_memory, quiet_import
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
@@ -35,6 +35,7 @@ class Job(NamedTuple):
       device: as --device takes it.
       cores: which this process runs on; () is all that the training may use.
       niceness: added to that of the training.
+      intra_op_threads, inter_op_threads, run_eagerly: see `job_options.JobOptions`.
     """
 
     pipeline: bytes
@@ -45,6 +46,9 @@ class Job(NamedTuple):
     device: str = 'cpu'
     cores: tuple[int, ...] = ()
     niceness: int = 0
+    intra_op_threads: int = 0
+    inter_op_threads: int = 0
+    run_eagerly: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         except Exception as error:
             answers.send(LOG, logging.DEBUG, traceback.format_exc())
-            answers.send(FAILED, f'{type(error).__name__}: {error}')
+            answers.send(FAILED, type(error).__name__, str(error))
             return 1
 
 
@@ -89,6 +93,7 @@ def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
 
 def _evaluation(job: Job, answers: '_Answers') -> Any:
     """Makes the `CheckpointEvaluation` of a job."""
+    freed_memory.keep()
     quiet_import.import_tensorflow()
     from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
     from object_detection.training import devices, strategies
@@ -99,7 +104,14 @@ def _evaluation(job: Job, answers: '_Answers') -> Any:
     logger.handlers = [answers]
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    devices.set_up(EvalOptions(device=job.device))
+    devices.set_up(
+        EvalOptions(
+            device=job.device,
+            intra_op_threads=job.intra_op_threads,
+            inter_op_threads=job.inter_op_threads,
+            run_eagerly=job.run_eagerly,
+        )
+    )
     return CheckpointEvaluation(
         TrainEvalPipelineConfig.FromString(job.pipeline),
         job.output_dir,
@@ -129,7 +141,10 @@ class _Answers(logging.Handler):
 
 
 def _end_with_parent() -> None:
-    """Has the system kill this process when the training is killed, which ends no connection."""
+    """Has the system kill this process at once when the training is killed.
+
+    The end of the connection would be seen after the batch that is at work, or never.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 

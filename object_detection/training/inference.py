@@ -11,7 +11,7 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import strategies, worker_values
+from object_detection.training import collectives, strategies
 from object_detection.training.replicated_predict import ReplicatedPredict
 from object_detection.training.step import TOTAL_LOSS, with_total
 
@@ -115,8 +115,9 @@ def _merge(
     """Gives the chief what the workers have collected; None as `evaluate` returns it."""
     own = None if means is None else ([each.part() for each in evaluators], means)
     # The chief has its own.
-    parts = worker_values.gather(strategy, own if not strategies.is_chief(strategy) else own and ())
-    if not strategies.is_chief(strategy) or any(part is None for part in parts):
+    is_chief = strategies.is_chief(strategy)
+    parts = collectives.gather_values(strategy, own and () if is_chief else own)
+    if not is_chief or any(part is None for part in parts):
         return None
     for found, others in parts[1:]:
         for evaluator, part in zip(evaluators, found, strict=True):

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.data.record_order import EPOCH
-from object_detection.training.checkpoint_contents import INPUT, read_values
+from object_detection.training import collectives
+from object_detection.training.checkpoint_contents import INPUT, read_step, read_values
 
 _logger = logging.getLogger(__name__)
 
@@ -37,9 +38,14 @@ class SavedPlaces:
 
 
 def read(prefix: str) -> SavedPlaces | None:
-    """Reads them of a checkpoint; None if it holds none, as those of earlier versions."""
+    """Reads them of a checkpoint; None if it does not say where the input stood.
+
+    So it is with those of earlier versions, and after steps whose batches came from a data service.
+    """
     values = read_values(prefix, INPUT)
     if not {'seed', 'layout', 'places'} <= values.keys():
+        return None
+    if not len(values['places']) and read_step(prefix) > 0:
         return None
     return SavedPlaces(int(values['seed']), int(values['layout']), values['places'])
 
@@ -53,6 +59,7 @@ class InputPlaces:
       strategy: of the devices.
       seed: of the run.
       layout: what the order of the records depends on now, see `records_builder.layout`.
+      former_layout: the same, as checkpoints of earlier versions have it; None where none is read.
       row_size: R.
       saved: of the checkpoint that the run goes on from; None begins.
     """
@@ -64,13 +71,14 @@ class InputPlaces:
         seed: int,
         layout: int,
         row_size: int,
+        former_layout: int | None = None,
         saved: SavedPlaces | None = None,
     ):
         self.seed = seed
         self._strategy = strategy
         self._row_size = row_size
         self._saved = saved
-        self._layout = layout
+        self._layouts = (layout, former_layout)
         self._local_pipelines: list[int] = []
         self._has_told = False
         with tf.device('CPU:0'):
@@ -90,7 +98,7 @@ class InputPlaces:
             return np.zeros([1, self._row_size], np.int64)
         pipelines = context.num_input_pipelines
         places = self._saved.places
-        if self._saved.layout == self._layout and len(places) == pipelines:
+        if self._saved.layout in self._layouts and len(places) == pipelines:
             rows = places[context.input_pipeline_id]
             return rows[(rows >= 0).any(axis=1)]
         row = similar_row(places[:, 0], pipelines, self._row_size)
@@ -117,8 +125,9 @@ class InputPlaces:
             return
         # The replicas of a pipeline follow each other; the last has its newest batch.
         each = len(states) // max(1, len(self._local_pipelines))
-        newest = _of_all_workers(self._strategy, states[each - 1 :: each])
-        self._places.assign(np.reshape(newest, [len(newest), -1, self._row_size]))
+        newest = states[each - 1 :: each]
+        of_all = collectives.gather_rows(self._strategy, newest.reshape(-1))
+        self._places.assign(of_all.reshape(-1, states.shape[1] // self._row_size, self._row_size))
 
 
 def state_spec(element_spec: Mapping[str, tf.TypeSpec]) -> tuple[int, int]:
@@ -156,19 +165,3 @@ def _similar_place(places: Sequence[int], pipelines: int) -> int:
     epoch = max(int(place) // EPOCH for place in places)
     position = sum(int(place) % EPOCH for place in places if int(place) // EPOCH == epoch)
     return epoch * EPOCH + position // pipelines
-
-
-def _of_all_workers(strategy: tf.distribute.Strategy, states: np.ndarray) -> np.ndarray:
-    """Gathers [pipelines of a worker, K] of all, in their order."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return states
-
-    def gather(own: tf.Tensor) -> tf.Tensor:
-        # The copy is on the replica's device, which the collective is to run on.
-        return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
-
-    run = tf.function(lambda own: strategy.run(gather, args=(own,)), autograph=False)
-    gathered = strategy.experimental_local_results(run(tf.constant(states)))[0].numpy()
-    local_replicas = len(strategy.extended.worker_devices)
-    by_replica = np.reshape(gathered, [-1, *states.shape])
-    return np.concatenate(by_replica[::local_replicas])

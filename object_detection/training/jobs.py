@@ -12,6 +12,7 @@ from typing import Any
 
 from object_detection.config import (
     evaluation_rules,
+    freed_memory,
     quiet_import,
     reader,
     synthetic_data,
@@ -92,8 +93,8 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         resumes=os.path.exists(os.path.join(model_dir, 'checkpoint')),
     )
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    from object_detection.training.intervals import Intervals
     from object_detection.training.loop import train
-    from object_detection.training.trainer import Intervals
 
     result = train(
         pipeline,
@@ -220,6 +221,7 @@ def read_config(
 def _import_tensorflow(options: JobOptions) -> None:
     if options.compilation_cache is not None:
         compilation_cache.use(options.compilation_cache)
+    freed_memory.keep()
     quiet_import.import_tensorflow()
 
 

@@ -2,67 +2,51 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder, records_builder
-from object_detection.config import (
-    evaluation_rules,
-    files,
-    model_rules,
-    schedule_cautions,
-    synthetic_data,
-    unsupported,
-    validation,
-    writer,
-)
-from object_detection.config.errors import ConfigError
-from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.builders import examples_builder
+from object_detection.config import files
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import (
-    background_evaluation,
     checkpoint_contents,
     checkpoint_recovery,
+    collectives,
     damaged_files,
     determinism,
     disk,
     ended,
-    epochs,
     evaluation,
     fine_tune,
-    first_batch,
-    input_places,
-    model_summary,
-    moving_averages,
+    input_start,
     parts,
-    profiling,
+    resolving,
     run_averages,
-    run_record,
+    run_start,
+    service_watch,
     strategies,
 )
 from object_detection.training import checkpoints as checkpoint_files
 from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
-from object_detection.training.background_evaluation import BackgroundEvaluation
-from object_detection.training.checkpoint_files import STATE_FILE
-from object_detection.training.early_stopping import EarlyStopping
-from object_detection.training.evaluation import PipelineEvaluation
-from object_detection.training.interrupts import Interrupts
+from object_detection.training.input_places import InputPlaces
+from object_detection.training.intervals import Intervals
+from object_detection.training.measurements import Measurements
 from object_detection.training.recorder import Recorder
+from object_detection.training.run_clock import RunClock
+from object_detection.training.run_evaluations import RunEvaluations
 from object_detection.training.snapshots import Snapshots
 from object_detection.training.step import TrainStep
-from object_detection.training.trainer import Intervals, Metrics, Trainer, TrainResult
+from object_detection.training.train_result import TrainResult
+from object_detection.training.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
-
-CONFIG_FILE_NAME = 'resolved_pipeline.config'
-SUMMARY_FILE_NAME = 'model_summary.txt'
 
 
 def train(
@@ -107,36 +91,23 @@ def train(
       config_path: of the file that the config is from; its repository's state is recorded.
 
     Raises:
-      ConfigError: if the config cannot be trained, or a file of records is damaged.
+      ConfigError: if the config cannot be trained, or a file of records is damaged, or no
+        evaluation beside the training works.
       CheckpointError: if `model_dir` holds a checkpoint of another model, or cannot be written.
       DivergenceError: if a loss or a weight becomes NaN or infinite.
       WorkerError: if another worker failed.
     """
     strategy = strategy or tf.distribute.get_strategy()
     intervals = intervals or Intervals()
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    config = _resolve(pipeline_config, num_steps, precision, is_tpu=is_tpu)
     directory = files.check_is_local(model_dir, 'model_dir')
-    resumes = os.path.exists(os.path.join(directory, STATE_FILE))
-    validation.validate(
-        config,
-        for_what=['train', 'eval'] if intervals.evaluation else 'train',
-        resumes=resumes,
+    config = resolving.resolve(
+        pipeline_config,
+        directory,
+        strategy,
+        intervals,
+        num_steps=num_steps,
+        precision=precision,
     )
-    if resumes:
-        synthetic_data.check_goes_on(config, os.path.join(directory, CONFIG_FILE_NAME))
-    for field in ('early_stopping', 'async_evaluation'):
-        if config.eval_config.HasField(field) and not intervals.evaluation:
-            unsupported.log_once(
-                f'eval_config.{field} has no effect without evaluation during training '
-                '(--eval_every_n_steps).'
-            )
-    epochs.resolve(config)
-    profiling.check(intervals.profile, config.train_config.num_steps)
-    for caution in schedule_cautions.find(config.train_config):
-        unsupported.log_once(caution)
-    strategies.check_batch_size(strategy, config.train_config.batch_size)
-    strategies.check_endless(strategy, config.train_input_reader.num_epochs)
     run = _Run(
         config=config,
         directory=directory,
@@ -144,7 +115,9 @@ def train(
         intervals=intervals,
         max_to_keep=max_to_keep,
         record_summaries=record_summaries,
-        val_json_file=val_json_file,
+        evaluations=RunEvaluations(
+            config, directory, strategy, intervals.evaluation, record_summaries, val_json_file
+        ),
         progress=progress,
         config_path=config_path,
     )
@@ -155,7 +128,8 @@ def train(
             disk.check_writable(directory)
             opened.enter_context(disk.occupied(directory))
             opened.enter_context(disk.full_disk_named(directory))
-        result = run.end_of_finished(*run.prepare()) or run.train(seed)
+        latest, start = run.prepare()
+        result = run.end_of_finished(latest, start) or run.train(seed, latest, start)
         if run.is_chief and result.stopped_by is None:
             ended.mark_ended(directory, result.step, result.reason or 'all steps are done')
     return result
@@ -171,7 +145,7 @@ class _Run:
     intervals: Intervals
     max_to_keep: int | None
     record_summaries: bool
-    val_json_file: str | None
+    evaluations: RunEvaluations
     progress: progresses.Progress | None
     config_path: str | os.PathLike | None = None
 
@@ -179,30 +153,21 @@ class _Run:
     def is_chief(self) -> bool:
         return strategies.is_chief(self.strategy)
 
-    @property
-    def evaluates_beside(self) -> bool:
-        """Whether evaluations are those of another process."""
-        return bool(self.intervals.evaluation) and self.config.eval_config.HasField(
-            'async_evaluation'
-        )
-
     def prepare(self) -> tuple[str | None, int]:
         """Brings the directory in order; returns the newest checkpoint and its step."""
 
         def clean() -> None:
             newest = checkpoint_recovery.prepare(self.directory)
             ended.clear_ended(self.directory)
-            if not self.evaluates_beside:
+            if not self.evaluations.are_beside:
                 Snapshots(self.directory).clear()
             if self.intervals.evaluation:
                 step = checkpoint_files.read_step(newest) if newest else 0
                 evaluation.drop_later_results(self.config, self.directory, step)
 
-        strategies.on_chief(self.strategy, clean)
-        latest = tf.train.latest_checkpoint(self.directory)
-        start = checkpoint_files.read_step(latest) if latest else 0
-        strategies.check_agreement(self.strategy, start)
-        return latest, start
+        collectives.on_chief(self.strategy, clean)
+        start = collectives.check_agreement(self.strategy, lambda: _newest_step(self.directory))
+        return tf.train.latest_checkpoint(self.directory), start
 
     def end_of_finished(self, latest: str | None, start: int) -> TrainResult | None:
         """Ends a training that has nothing left to do but to evaluate; None if it has."""
@@ -210,18 +175,14 @@ class _Run:
             return None
         num_steps = self.config.train_config.num_steps
         nothing_left = checkpoint_contents.describe_end(self.directory, start, num_steps)
-        evaluates = bool(self.intervals.evaluation)
-        # Files may be seen later by other workers, so the chief looks for all.
-        if nothing_left and evaluates and self._chief_says(lambda: self._owes_the_end(start)):
-            return self._evaluate_the_end(latest, start)
+        is_owed = bool(nothing_left) and self.evaluations.are_owed_at_the_end(start)
         reason = None
-        if nothing_left:
-            _logger.info('%s', nothing_left)
-        elif evaluates:
-            ask = self._early_stopping().reason_to_stop
-            reason = strategies.chiefs_reason(self.strategy, ask)
+        # One that stopped early does not owe what came after the result that it stopped for.
+        if self.intervals.evaluation and (is_owed or not nothing_left):
+            ask = self.evaluations.reason_to_stop
+            reason = collectives.chiefs_reason(self.strategy, ask)
         if reason:
-            strategies.on_chief(self.strategy, Snapshots(self.directory).clear)
+            collectives.on_chief(self.strategy, Snapshots(self.directory).clear)
             _logger.info(
                 '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
                 'on, or choose another model_dir to start anew',
@@ -229,229 +190,82 @@ class _Run:
                 start,
                 reason,
             )
-        if not nothing_left and not reason:
+        elif is_owed:
+            return self.evaluations.evaluate_the_end(latest, start)
+        elif nothing_left:
+            _logger.info('%s', nothing_left)
+        else:
             return None
         checkpoint = latest if self.is_chief else None
         return TrainResult(step=start, checkpoint=checkpoint, losses={}, reason=reason)
 
-    def train(self, seed: int | None) -> TrainResult:
-        """Builds all parts, restores what there is to go on from, and runs the steps."""
-        train_config = self.config.train_config
-        places = self._input_places(seed)
-        seed = places.seed
-        keras.utils.set_random_seed(seed)
-        if train_config.deterministic_ops:
+    def train(self, seed: int | None, latest: str | None, start: int) -> TrainResult:
+        """Builds all parts, restores what there is to go on from, and runs the steps.
+
+        Args:
+          seed: that the user wants, or None.
+          latest: the newest checkpoint, or None.
+          start: its step.
+        """
+        clock = RunClock()
+        reader = self.config.train_input_reader
+        places = input_start.take_up(reader, self.strategy, latest, seed)
+        keras.utils.set_random_seed(places.seed)
+        if self.config.train_config.deterministic_ops:
             determinism.switch_on()
         with contextlib.ExitStack() as opened:
             with self.strategy.scope():
-                detector = parts.build_detector(self.config)
-                start = _newest_step(self.directory)
-                iterator = parts.training_data(self.config, self.strategy, seed, places.start)
-                train_step = parts.build_step(
-                    train_config,
-                    detector,
-                    iterator.element_spec,
-                    seed,
-                    bucket_sizes=dataset_builder.bucket_sizes(self.config.train_input_reader),
-                )
+                train_step, iterator = self._build(places)
                 checkpoints = self._checkpoints(train_step, places)
                 restored = checkpoints.restore_latest()
                 if restored is None:
-                    fine_tune.from_config(detector, train_config, self.directory)
-            run = ''
-            if self.is_chief:
-                checkpoints.check_room()
-                run = self._write_records(train_step, seed, restored)
-            evaluate = background = None
-            if self.evaluates_beside:
-                is_due = start > 0 and start % self.intervals.evaluation == 0
-                background = self._background_evaluation(restored, start, opened, is_due=is_due)
-            else:
-                evaluate = self._evaluation(train_step, opened)
-            recorder = Recorder(
-                self.directory if self.is_chief else None,
-                start,
-                progress=(self.progress or progresses.automatic())
-                if self.is_chief
-                else progresses.Silent(),
-                record_summaries=self.record_summaries,
-                names=parts.class_names(self.config),
-            )
+                    fine_tune.from_config(
+                        train_step.detector, self.config.train_config, self.directory
+                    )
+            run = self._tell_start(checkpoints, train_step, places.seed, restored)
+            how = self._evaluations(train_step, restored, start, opened)
+            recorder = self._recorder(start)
             opened.callback(recorder.close)
-            opened.enter_context(
-                damaged_files.named(self.config.train_input_reader, 'train_input_reader')
-            )
+            opened.enter_context(damaged_files.named(reader, 'train_input_reader'))
+            opened.enter_context(service_watch.watched(reader))
             result = Trainer(
                 train_step=train_step,
                 iterator=iterator,
                 checkpoints=checkpoints,
                 recorder=recorder,
-                num_steps=train_config.num_steps,
-                batch_size=train_config.batch_size,
+                measurements=Measurements(
+                    train_step,
+                    recorder,
+                    batch_size=self.config.train_config.batch_size,
+                    intervals=self.intervals,
+                    last_good=lambda: checkpoints.latest,
+                    clock=clock,
+                    is_served=bool(reader.data_service),
+                ),
+                num_steps=self.config.train_config.num_steps,
                 intervals=self.intervals,
-                evaluate=evaluate,
-                reason_to_stop=self._early_stopping().reason_to_stop if evaluate else lambda: None,
-                check_batch=self._check_first_batch,
-                evaluates_first=evaluate is not None and self._owes_an_evaluation(start),
-                background=background,
+                check_batch=functools.partial(run_start.check_first_batch, self.config.model),
+                **how,
             ).run()
             if self.is_chief:
                 run_averages.write(self.directory, run, result, train_step)
             return result
 
-    def _chief_says(self, question: Callable[[], object]) -> bool:
-        answer = strategies.on_chief(self.strategy, question)
-        return bool(strategies.chiefs(self.strategy, int(bool(answer))))
-
-    def _owes_an_evaluation(self, start: int) -> bool:
-        """Whether a signal or a kill kept an earlier run from that of its last checkpoint."""
-        interval = self.intervals.evaluation
-        if not (interval and start) or start % interval:
-            return False
-        return not self._chief_says(lambda: self._is_evaluated(start))
-
-    def _background_evaluation(
-        self,
-        checkpoint: str | None,
-        start: int,
-        opened: contextlib.ExitStack,
-        *,
-        is_due: bool,
-    ) -> BackgroundEvaluation:
-        """Makes the evaluation beside the training, with what an earlier run owes to it.
-
-        Args:
-          checkpoint: that the run goes on from, or None.
-          start: its step.
-          opened: closes the evaluation.
-          is_due: whether that step is to be evaluated.
-        """
-        background = background_evaluation.build(
-            self.config,
-            self.directory,
-            self.strategy,
-            self._early_stopping().reason_to_stop,
-            record_summaries=self.record_summaries,
-            val_json_file=self.val_json_file,
-        )
-        opened.callback(background.close)
-        background.resume(checkpoint, start, is_due=is_due, is_evaluated=self._is_evaluated)
-        return background
-
-    def _owes_the_end(self, step: int) -> bool:
-        waits = self.evaluates_beside and Snapshots(self.directory).recover(step)
-        return bool(waits) or not self._is_evaluated(step)
-
-    def _is_evaluated(self, step: int) -> bool:
-        return evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
-
-    def _early_stopping(self) -> EarlyStopping:
-        reader = evaluation_rules.stopping_metric(self.config).reader
-        return EarlyStopping(
-            self.config,
-            lambda: evaluation.read_results(
-                self.config, self.directory, reader, self.val_json_file
-            ),
-        )
-
-    def _evaluate_the_end(self, checkpoint: str, start: int) -> TrainResult:
-        """Does the evaluation of a finished training, which a signal kept from its own."""
-        if self.evaluates_beside:
-            return self._evaluate_the_end_beside(checkpoint, start)
-        with self.strategy.scope():
-            detector = parts.build_detector(self.config)
-            checkpoint_files.restore_model(
-                checkpoint,
-                detector.named_variables(),
-                averages=self.config.train_config.optimizer.use_moving_average,
-            )
-        _logger.info(
-            '%s is at step %d, its last: only the evaluation is left', self.directory, start
-        )
-        with (
-            Interrupts() as interrupts,
-            contextlib.closing(self._pipeline_evaluation(detector)) as evaluation,
-        ):
-            metrics = evaluation.run(start, lambda: interrupts.received is not None)
-        return TrainResult(
-            step=start,
-            checkpoint=checkpoint if self.is_chief else None,
-            losses={},
-            metrics=metrics,
-            stopped_by=None if interrupts.received is None else int(interrupts.received),
-        )
-
-    def _evaluate_the_end_beside(self, checkpoint: str, start: int) -> TrainResult:
-        with contextlib.ExitStack() as opened, Interrupts() as interrupts:
-            background = self._background_evaluation(checkpoint, start, opened, is_due=True)
-            background.finish(checkpoint, start, lambda: interrupts.received is not None)
-        return TrainResult(
-            step=start,
-            checkpoint=checkpoint if self.is_chief else None,
-            losses={},
-            metrics=background.metrics,
-            stopped_by=None if interrupts.received is None else int(interrupts.received),
-        )
-
-    def _evaluation(self, train_step: TrainStep, opened: contextlib.ExitStack):
-        """Returns what the trainer evaluates by; None where it does not."""
-        if not self.intervals.evaluation:
-            return None
-        evaluation = self._pipeline_evaluation(train_step.detector)
-        opened.callback(evaluation.close)
-        variables = train_step.detector.named_variables()
-
-        def run(step: int, should_stop) -> Metrics | None:
-            averages = train_step.optimizer.averages()
-            with moving_averages.swapped(variables, averages, self.strategy):
-                return evaluation.run(step, should_stop)
-
-        return run
-
-    def _pipeline_evaluation(self, detector: DetectionModel) -> PipelineEvaluation:
-        return PipelineEvaluation(
+    def _build(self, places: InputPlaces) -> tuple[TrainStep, Iterator]:
+        """Builds, in the strategy's scope, the step and an iterator over its batches."""
+        detector = parts.build_detector(self.config)
+        iterator = parts.training_data(self.config, self.strategy, places.seed, places.start)
+        train_step = parts.build_step(
+            self.config.train_config,
             detector,
-            self.config,
-            self.directory,
-            record_summaries=self.record_summaries,
-            val_json_file=self.val_json_file,
-            strategy=self.strategy,
+            iterator.element_spec,
+            places.seed,
+            bucket_sizes=examples_builder.bucket_sizes(self.config.train_input_reader),
         )
-
-    def _input_places(self, seed: int | None) -> input_places.InputPlaces:
-        """Takes seed and places of the newest checkpoint, or else `seed`, or draws one."""
-        latest = tf.train.latest_checkpoint(self.directory)
-        saved = input_places.read(latest) if latest else None
-        if saved is None:
-            drawn = secrets.randbelow(2**31) if seed is None else seed
-            used = strategies.chiefs(self.strategy, drawn)
-            if latest:
-                # Otherwise each start would see the same images first.
-                used = (used + checkpoint_files.read_step(latest)) % 2**31
-                _logger.info(
-                    '%s does not hold where its input stood: the records begin in a fresh order',
-                    latest,
-                )
-        else:
-            used = saved.seed
-            if seed not in (None, used):
-                _logger.warning(
-                    '--seed %d has no effect: the run goes on as it began, with seed %d; another '
-                    'model_dir starts anew',
-                    seed,
-                    used,
-                )
-        reader = self.config.train_input_reader
-        return input_places.InputPlaces(
-            self.strategy,
-            seed=used,
-            layout=records_builder.layout(reader),
-            row_size=records_builder.row_size(reader),
-            saved=saved,
-        )
+        return train_step, iterator
 
     def _checkpoints(
-        self, train_step: TrainStep, places: input_places.InputPlaces
+        self, train_step: TrainStep, places: InputPlaces
     ) -> checkpoint_files.Checkpoints:
         return checkpoint_files.Checkpoints(
             self.directory,
@@ -463,87 +277,57 @@ class _Run:
             keep_every_n_hours=self.config.train_config.keep_checkpoint_every_n_hours,
         )
 
-    def _check_first_batch(self, batch: Mapping[str, np.ndarray]) -> None:
-        model = self.config.model
-        kind = model.WhichOneof('model')
-        if kind is not None:
-            first_batch.check(
-                batch,
-                num_classes=getattr(model, kind).num_classes,
-                has_masks=model_rules.has_masks(model),
-            )
-
-    def _write_summary(self, train_step: TrainStep) -> None:
-        """Tells and writes what the model consists of; it is traced for that, which takes time."""
-        summary = model_summary.lines(
-            train_step.detector, trained=train_step.optimizer.variables.keys()
-        )
-        files.write_text(os.path.join(self.directory, SUMMARY_FILE_NAME), '\n'.join(summary) + '\n')
-        _logger.info('the model:\n%s', '\n'.join(summary))
-
-    def _write_records(self, train_step: TrainStep, seed: int, restored: str | None) -> str:
-        """Tells and writes what is run; returns the name of the run."""
-        train_config = self.config.train_config
-        step = int(train_step.step.numpy())
-        if restored is None:
-            self._write_summary(train_step)
-        writer.write_pipeline(self.config, os.path.join(self.directory, CONFIG_FILE_NAME))
-        run = run_record.write(
+    def _tell_start(
+        self,
+        checkpoints: checkpoint_files.Checkpoints,
+        train_step: TrainStep,
+        seed: int,
+        restored: str | None,
+    ) -> str:
+        """Has the chief look for room and write what is run; returns the name of the run."""
+        if not self.is_chief:
+            return ''
+        checkpoints.check_room(self.evaluations.max_snapshots)
+        return run_start.write_records(
+            self.config,
             self.directory,
-            config_path=self.config_path,
+            train_step,
             seed=seed,
-            step=step,
-            num_steps=train_config.num_steps,
-            batch_size=train_config.batch_size,
-            precision=precisions.name_of(train_config.precision),
-            replicas=self.strategy.num_replicas_in_sync,
-            workers=strategies.num_workers(self.strategy),
+            restored=restored,
+            config_path=self.config_path,
         )
-        devices = tf.config.list_logical_devices('GPU') or tf.config.list_logical_devices('CPU')
-        _logger.info(
-            'training %s in %s: %s on %s (%s); batch size %d, %d steps, seed %d',
-            train_step.detector.name,
-            self.directory,
-            precisions.name_of(train_config.precision),
-            devices[0].name,
-            strategies.describe(self.strategy),
-            train_config.batch_size,
-            train_config.num_steps,
-            seed,
-        )
-        if train_step.optimizer.averages():
-            _logger.info(
-                'moving averages of the weights are kept, evaluated and exported '
-                '(train_config.optimizer.use_moving_average, the default)'
-            )
-        if restored:
-            _logger.info('going on from %s, step %d', restored, step)
-            if train_config.fine_tune_checkpoint:
-                _logger.info('train_config.fine_tune_checkpoint is not read again')
-        return run
 
+    def _evaluations(
+        self,
+        train_step: TrainStep,
+        restored: str | None,
+        start: int,
+        opened: contextlib.ExitStack,
+    ) -> dict[str, Any]:
+        """Returns what the trainer is to know of them; `opened` closes them."""
+        if not self.intervals.evaluation:
+            return {}
+        evaluations = self.evaluations
+        if evaluations.are_beside:
+            is_due = evaluations.are_due(start)
+            return {'background': evaluations.beside(restored, start, opened, is_due=is_due)}
+        return {
+            'evaluate': evaluations.within(train_step, opened),
+            'reason_to_stop': evaluations.reason_to_stop,
+            'evaluates_first': evaluations.are_owed(start),
+        }
 
-def _resolve(
-    pipeline_config: TrainEvalPipelineConfig,
-    num_steps: int | None,
-    precision: str | None,
-    *,
-    is_tpu: bool,
-) -> TrainEvalPipelineConfig:
-    """Writes what the caller decides into a copy of the config."""
-    config = TrainEvalPipelineConfig()
-    config.CopyFrom(pipeline_config)
-    train_config = config.train_config
-    if num_steps is not None:
-        train_config.num_steps = num_steps
-        train_config.ClearField('num_epochs')
-    if train_config.num_steps < 1 and not train_config.HasField('num_epochs'):
-        raise ConfigError(
-            'train_config.num_steps: expected the number of steps to train, there or as '
-            f'--num_train_steps. Received: {train_config.num_steps}.'
+    def _recorder(self, start: int) -> Recorder:
+        progress = progresses.Silent()
+        if self.is_chief:
+            progress = self.progress or progresses.automatic()
+        return Recorder(
+            self.directory if self.is_chief else None,
+            start,
+            progress=progress,
+            record_summaries=self.record_summaries,
+            names=parts.class_names(self.config),
         )
-    precisions.write(train_config, precision, use_tpu=is_tpu)
-    return config
 
 
 def _newest_step(directory: str) -> int:

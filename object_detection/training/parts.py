@@ -1,6 +1,7 @@
 """The parts of a training that a pipeline config describes, built from it."""
 
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import (
+    collectives,
     executions,
     precision_exemptions,
     variable_selection,
@@ -48,7 +50,7 @@ def training_data(
     seed: int,
     start: Callable[[tf.distribute.InputContext], np.ndarray] = lambda context: None,
 ) -> Iterator:
-    """Returns an endless iterator over batches for all replicas.
+    """Returns an endless iterator over batches for all replicas. Collective.
 
     Args:
       config: the whole config.
@@ -56,13 +58,22 @@ def training_data(
       seed: of order and augmentation.
       start: from where an input pipeline goes on, see `InputPlaces.start`.
     """
-    return iter(
-        strategy.distribute_datasets_from_function(
-            lambda context: dataset_builder.build_train(
-                config, input_context=context, seed=seed, start=start(context)
-            )
+    options = {}
+    if config.train_input_reader.data_service:
+        # One stream for all workers, which no other training and no earlier start of this one has.
+        options['job'] = collectives.chiefs(strategy, secrets.randbits(62))
+
+    def build(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        batches = dataset_builder.build_train(
+            config, input_context=context, seed=seed, start=start(context), **options
         )
-    )
+        if strategy.num_replicas_in_sync == 1:
+            return batches
+        # As `strategies.check_endless` has made sure. Else workers would ask each other before each
+        # step whether there is a batch, and the sizes of batches would not be known.
+        return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+    return iter(strategy.distribute_datasets_from_function(build))
 
 
 def build_step(

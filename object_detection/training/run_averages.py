@@ -1,14 +1,15 @@
 """What a run measured, written when it ends."""
 
+import datetime
 import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from object_detection.training import memory, run_record
+from object_detection.training import memory, run_clock, run_record
 from object_detection.training.latencies import PERCENTILES
 from object_detection.training.step import TrainStep
-from object_detection.training.trainer import TrainResult
+from object_detection.training.train_result import TrainResult
 
 _logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ def write(
         'stopped_by': result.stopped_by,
         'reason': result.reason,
         **result.speed,
+        'seconds': dict(result.seconds),
         'memory': memory.peaks(),
         **_flops(train_step, result.speed['steps_per_second']),
     }
@@ -61,7 +63,8 @@ def _flops(train_step: TrainStep, steps_per_second: float) -> dict[str, int | fl
 
 def describe(facts: Mapping[str, Any]) -> str:
     """Returns averages in words, e.g. '5 steps/s, 40 images/s, 2% of the time waiting for input,
-    50/90/95/99 % of the steps within 180/190/195/210 ms, 3.1 GiB on host, 0.5 TFLOP/s'."""
+    50/90/95/99 % of the steps within 180/190/195/210 ms, 3.1 GiB on host, 0.5 TFLOP/s, 0:20:00 in
+    all, of which 91% steps, 5% saves, 2% evaluation'."""
     parts = [
         f'{facts["steps_per_second"]:.3g} steps/s',
         f'{facts["images_per_second"]:.3g} images/s',
@@ -75,4 +78,17 @@ def describe(facts: Mapping[str, Any]) -> str:
     parts += [f'{peak / 2**30:.3g} GiB on {name}' for name, peak in facts['memory'].items()]
     if 'flops_per_second' in facts:
         parts.append(f'{facts["flops_per_second"] / 1e12:.3g} TFLOP/s')
+    parts += _times(facts['seconds'])
     return ', '.join(parts)
+
+
+def _times(seconds: Mapping[str, float]) -> list[str]:
+    if not seconds:
+        return []
+    whole = seconds['all']
+    shares = [
+        f'{seconds.get(name, 0.0) / whole:.0%} {name}'
+        for name in (run_clock.STEPS, run_clock.SAVES, run_clock.EVALUATION)
+    ]
+    time = datetime.timedelta(seconds=round(whole))
+    return [f'{time} in all, of which {", ".join(shares)}']

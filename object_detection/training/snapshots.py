@@ -47,12 +47,17 @@ class Snapshots:
         name = os.path.basename(checkpoint)
         snapshot = Snapshot(os.path.join(self._directory, name), step)
         self.remove(snapshot)
-        # Last the index, without which a checkpoint is none.
-        for path in sorted(checkpoint_files.files_of(checkpoint)):
-            kept = os.path.join(self._directory, os.path.basename(path))
-            if not path.endswith(_INDEX):
-                _link(path, kept)
-        _link(checkpoint + _INDEX, snapshot.prefix + _INDEX)
+        try:
+            # Last the index, without which a checkpoint is none.
+            for path in sorted(checkpoint_files.files_of(checkpoint)):
+                kept = os.path.join(self._directory, os.path.basename(path))
+                if not path.endswith(_INDEX):
+                    _link(path, kept)
+            _link(checkpoint + _INDEX, snapshot.prefix + _INDEX)
+        except OSError:
+            # A part of it would take the room that is scarce.
+            self.remove(snapshot)
+            raise
         return snapshot
 
     def remove(self, snapshot: Snapshot) -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import flops, input_places, step_times
+from object_detection.training import flops, input_places, step_times, strategies
 from object_detection.training.gradients import TOTAL_LOSS, Execution, LossGradients
 from object_detection.training.loss_scale import LossScale
 from object_detection.training.optimizers import Optimizer
@@ -20,6 +20,8 @@ REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
 LOSS_SCALE = 'loss_scale'
+# Of the workers that want to stop; taken out before the step returns.
+_WISHES = 'wishes_to_stop'
 
 
 class StepReport(NamedTuple):
@@ -67,6 +69,8 @@ class TrainStep:
         process's r replicas; K = 0 where batches carry none.
       report: of the last call, for the search of what went wrong; None before the first.
       times: of the last call's steps; None before the first.
+      wishes: of several workers, after a call: a scalar, positive on all of them if any had called
+        `wish_to_stop` before it; None for one worker.
     """
 
     def __init__(
@@ -108,6 +112,11 @@ class TrainStep:
         self.strategy = tf.distribute.get_strategy()
         self.report: StepReport | None = None
         self.times: CallTimes | None = None
+        self.wishes: tf.Tensor | None = None
+        # Told with the losses, which workers tell each other anyway.
+        self._wish = None
+        if strategies.num_workers(self.strategy) > 1:
+            self._wish = tf.Variable(0.0, trainable=False, name='wish_to_stop')
         # A signature, because images of many sizes would otherwise be traced one by one. No
         # AutoGraph: detectors need none, and are traced in a fifth of the time.
         options = {'input_signature': [element_spec], 'autograph': False}
@@ -133,6 +142,12 @@ class TrainStep:
         scale = {} if self._loss_scale is None else self._loss_scale.state()
         return self.optimizer.state() | ({LOSS_SCALE: scale} if scale else {})
 
+    def wish_to_stop(self) -> None:
+        """Has all workers told so by the next call; not collective, and nothing for one worker."""
+        if self._wish is not None:
+            with self.strategy.scope():
+                self._wish.assign(1.0)
+
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Trains one step on `batch`, keys of `InputFields`.
 
@@ -146,6 +161,7 @@ class TrainStep:
         with self.strategy.scope():
             self.report, ended = self._one(batch)
         self.times = CallTimes(asked, ready, ended)
+        self.wishes = self.report.values.pop(_WISHES, None)
         return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
@@ -156,6 +172,8 @@ class TrainStep:
         with self.strategy.scope():
             means, self.report, (ready, ended) = self._many(iterator, tf.constant(count))
         self.times = CallTimes(asked, ready, ended)
+        self.report.values.pop(_WISHES, None)
+        self.wishes = means.pop(_WISHES, None)
         return means
 
     def losses(
@@ -267,6 +285,8 @@ class TrainStep:
             values = {**losses, GRADIENT_NORM: norm}
         else:
             values = {**losses, **self._apply_if_finite(update, norm)}
+        if self._wish is not None:
+            values[_WISHES] = self._wish.read_value()
         means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
         return dict(zip(values, tf.unstack(means), strict=True))
 

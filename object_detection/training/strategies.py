@@ -1,19 +1,17 @@
-"""Which devices a training runs on, and what its workers tell each other.
+"""Which devices a training runs on.
 
 A *worker* is a process; each has one or more *replicas*, one a device. All workers run the same
-program and the same steps. Whatever is called "collective" here is to be called by all of them, at
-the same place of the program: a worker that leaves one out keeps the others waiting.
+program and the same steps; what they tell each other is in `collectives`.
 """
 
 import contextlib
-import functools
 import logging
 import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
@@ -21,22 +19,19 @@ from tensorflow.python.eager import context as tensorflow_context
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import rendezvous, start_watch, strategy_choice
-from object_detection.training.errors import CheckpointError, WorkerError
+from object_detection.training.errors import WorkerError
 from object_detection.training.strategy_choice import Choice
 
 _logger = logging.getLogger(__name__)
 
-_STATISTICS = ('/moving_mean', '/moving_variance')
 _TPU_TIMEOUT = 10.0  # seconds
 # What a collective fails with when another worker is gone.
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _ABORTED = 'Collective ops is aborted'
 # How TensorFlow's errors name workers.
 _TASK = re.compile(r'/job:worker/(?:replica:0/)?task:(\d+)')
-# For TensorFlow to connect workers that are all there.
+# The least for TensorFlow to set up its devices and connect workers that are all there.
 _CONNECTION_SECONDS = 60
-
-T = TypeVar('T')
 
 
 def build(choice: Choice | None = None) -> tf.distribute.Strategy:
@@ -114,107 +109,6 @@ def check_endless(strategy: tf.distribute.Strategy, num_epochs: int) -> None:
         )
 
 
-def agree_on_stop(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Whether any worker wants to stop. Collective; free for one worker."""
-    return any(_of_each_worker(strategy, int(flag)))
-
-
-def chiefs(strategy: tf.distribute.Strategy, value: int) -> int:
-    """Returns what the chief's `value` is, such as a seed that was drawn. Collective."""
-    return _of_each_worker(strategy, value)[0]
-
-
-def check_agreement(strategy: tf.distribute.Strategy, step: int) -> None:
-    """Checks that all workers start from the same step. Collective; free for one worker.
-
-    Args:
-      step: of the checkpoint that this worker found; 0 for none.
-
-    Raises:
-      CheckpointError: on all workers, if they found different checkpoints.
-    """
-    steps = _of_each_worker(strategy, step)
-    if len(set(steps)) > 1:
-        found = ', '.join(f'worker {index} at step {each}' for index, each in enumerate(steps))
-        raise CheckpointError(
-            'model_dir: expected the same directory for all workers, for example on a network file '
-            f'system. Received checkpoints of different steps: {found}.'
-        )
-
-
-def on_chief(strategy: tf.distribute.Strategy, function: Callable[[], T]) -> T | None:
-    """Runs `function` on the chief, while the other workers wait. Collective.
-
-    The function must create no variable in the strategy's scope, which only all workers can do
-    together: call this outside of it.
-
-    Returns:
-      What the function returns; None on the other workers.
-
-    Raises:
-      WorkerError: on the other workers, where the function raised an error on the chief.
-    """
-    if num_workers(strategy) == 1:
-        return function()
-    result, error = None, None
-    if is_chief(strategy):
-        try:
-            result = function()
-        except Exception as caught:
-            error = caught
-    failed = _of_each_worker(strategy, int(error is not None))[0]
-    if error is not None:
-        raise error
-    if failed:
-        raise WorkerError('Worker 0 has failed; its log says why.')
-    return result
-
-
-def chiefs_reason(strategy: tf.distribute.Strategy, ask: Callable[[], str | None]) -> str | None:
-    """Asks the chief for a reason to stop; on all workers None or a clause. Collective."""
-    reason = on_chief(strategy, ask)
-    # The others may not see yet the files that it is read from.
-    return (reason or 'the chief says so') if chiefs(strategy, int(bool(reason))) else None
-
-
-class StatisticsAverage:
-    """Takes the mean of the replicas' moving statistics of batch norms.
-
-    A batch norm that is not synchronised follows the images of its own replica; only the first
-    replica's statistics would be saved. As moving averages are linear, it makes no difference to
-    the result when and how often the mean is taken, so it is before a checkpoint or an evaluation.
-
-    Args:
-      strategy: that the variables were created in.
-      variables: of the model, by name.
-    """
-
-    def __init__(self, strategy: tf.distribute.Strategy, variables: Mapping[str, tf.Variable]):
-        self._strategy = strategy
-        self._variables = [
-            variable for name, variable in variables.items() if name.endswith(_STATISTICS)
-        ]
-        self._run = tf.function(lambda: strategy.run(self._average), autograph=False)
-
-    def update(self) -> None:
-        """Makes the statistics of all replicas equal. Collective; free for one replica."""
-        if self._variables and self._strategy.num_replicas_in_sync > 1:
-            self._run()
-
-    def _average(self) -> None:
-        context = tf.distribute.get_replica_context()
-        replicas = context.num_replicas_in_sync
-        is_first = tf.cast(tf.equal(context.replica_id_in_sync_group, 0), tf.float32)
-        own = [tf.cast(variable.read_value(), tf.float32) for variable in self._variables]
-        # Relative to the first replica, so that equal statistics (frozen ones) stay as they are.
-        total = tf.distribute.ReduceOp.SUM
-        first = context.all_reduce(total, [value * is_first for value in own])
-        differences = [value - base for value, base in zip(own, first, strict=True)]
-        differences = context.all_reduce(total, differences)
-        for variable, base, difference in zip(self._variables, first, differences, strict=True):
-            variable.assign(tf.cast(base + difference / replicas, variable.dtype))
-
-
 @contextlib.contextmanager
 def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """A context that says in one sentence that another worker is gone.
@@ -244,28 +138,6 @@ def _addresses(strategy: tf.distribute.Strategy) -> list[str]:
     return strategy.cluster_resolver.cluster_spec().as_dict()['worker']
 
 
-def _of_each_worker(strategy: tf.distribute.Strategy, value: int) -> list[int]:
-    """Gathers one number of each worker, in order."""
-    workers = num_workers(strategy)
-    if workers == 1:
-        return [value]
-
-    gathered = _gather(strategy)(tf.constant([value], tf.int64))
-    values = strategy.experimental_local_results(gathered)[0].numpy().tolist()
-    return values[:: strategy.num_replicas_in_sync // workers]
-
-
-@functools.lru_cache(maxsize=1)
-def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], Any]:
-    """Makes the collective once: it is called at every step."""
-
-    def gather(own: tf.Tensor) -> tf.Tensor:
-        # The copy is on the replica's device, which the collective is to run on.
-        return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
-
-    return tf.function(lambda value: strategy.run(gather, args=(value,)), autograph=False)
-
-
 def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
     cluster = choice.cluster
     own = cluster.addresses[cluster.index]
@@ -281,14 +153,18 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
         rpc_layer='grpc',
     )
     _set_heartbeat(cluster.num_workers, choice.worker_timeout)
+    deadline = time.monotonic() + choice.start_timeout
     try:
         rendezvous.gather(cluster, choice.start_timeout)
+        # TensorFlow sets up its devices meanwhile, which takes minutes on some machines.
+        left = max(_CONNECTION_SECONDS, choice.worker_timeout, deadline - time.monotonic())
         with (
             _signal_handlers_kept(),
             start_watch.killed_after(
-                max(choice.worker_timeout, _CONNECTION_SECONDS),
-                f'Error: worker {cluster.index} of {cluster.num_workers} was ended, as another one '
-                'was lost while they connected; start all of them again.',
+                left,
+                f'Error: worker {cluster.index} of {cluster.num_workers} was ended, as it had not '
+                f'connected {left:.0f} seconds after all had come (--start_timeout): another one '
+                'was lost meanwhile, or devices take longer to start; start all of them again.',
             ),
         ):
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)

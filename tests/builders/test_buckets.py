@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, examples_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data import stream_state
 from object_detection.protos import pipeline_pb2
@@ -72,9 +72,9 @@ def size_of(number):
 
 def test_the_sizes_of_a_reader(records):
     pipeline = config(records)
-    assert dataset_builder.bucket_sizes(pipeline.train_input_reader) == (LANDSCAPE, PORTRAIT)
+    assert examples_builder.bucket_sizes(pipeline.train_input_reader) == (LANDSCAPE, PORTRAIT)
     pipeline.train_input_reader.ClearField('aspect_ratio_buckets')
-    assert dataset_builder.bucket_sizes(pipeline.train_input_reader) == ()
+    assert examples_builder.bucket_sizes(pipeline.train_input_reader) == ()
 
 
 def test_batches_hold_images_of_one_bucket(records):
@@ -201,3 +201,17 @@ def test_goes_on_from_each_batch_with_what_waits_in_the_buckets(records):
             for name in expected.keys() - ({F.STREAM_STATE} if index % 2 == 0 else set()):
                 np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
     assert True in has_waited
+
+
+def test_what_the_end_of_the_data_left_over_is_not_read_again(records):
+    pipeline = config(records, 'num_epochs: 2 drop_remainder: false')
+
+    def read(start=None):
+        return list(dataset_builder.build_train(pipeline, seed=1, start=start, batch_size=4))
+
+    whole = read()
+    # 14 and 10 images.
+    assert [len(ids(batch)) for batch in whole] == [4, 4, 4, 4, 4, 2, 2]
+    for done in (6, 7):
+        resumed = read(stream_state.rows(whole[done - 1][F.STREAM_STATE].numpy(), 1))
+        assert list(map(ids, resumed)) == list(map(ids, whole[done:]))

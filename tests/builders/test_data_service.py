@@ -53,9 +53,19 @@ def test_batches_are_those_of_this_process(records, service):
 @pytest.mark.slow
 def test_readers_of_one_job_share_it(records, service):
     more = 'num_epochs: 1 drop_remainder: false'
-    first, second = (iter(_read(records, service, 4, more, batch_size=1)) for _ in range(2))
+    options = {'batch_size': 1, 'job': 4}
+    first, second = (iter(_read(records, service, 4, more, **options)) for _ in range(2))
     taken = [next(first) for _ in range(3)]
     assert sorted(ids([*taken, *second, *first])) == list(range(10))
+
+
+def test_another_start_gets_what_its_own_config_says(records, service):
+    """Also beside a training with the same seed and reader, or soon after it."""
+    first = iter(_read(records, service, 6))
+    assert next(first)[F.IMAGE].shape[1:3] != (8, 8)
+    resizer = 'fixed_shape_resizer { height: 8 width: 8 }'
+    second = next(iter(_read(records, service, 6, resizer=resizer)))
+    assert second[F.IMAGE].shape[1:3] == (8, 8)
 
 
 @pytest.mark.slow
@@ -81,7 +91,7 @@ def test_a_service_that_does_not_answer_is_told(records):
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
     with pytest.raises(ValueError, match=said):
         data_server.serve(0, dispatcher='localhost:1', host='localhost')
-    with pytest.raises(ValueError, match=r'^train_input_reader.data_service: expected HOST:PORT'):
+    with pytest.raises(ValueError, match=r'^train_input_reader\.data_service: expected HOST:PORT'):
         _read(records, 'grpc://localhost:1', 1)
 
 

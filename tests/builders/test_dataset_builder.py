@@ -453,20 +453,3 @@ def test_goes_on_from_the_state_of_a_batch(records, reader):
     for batch, expected in zip(take(3, start), whole[4:], strict=True):
         for name in expected:
             np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)
-
-
-def test_the_layout_is_of_what_orders_the_records(records):
-    def layout(**fields):
-        reader = config(records).train_input_reader
-        for name, value in fields.items():
-            setattr(reader, name, value)
-        return records_builder.layout(reader)
-
-    assert layout() == layout(num_prefetch_batches=7, max_number_of_boxes=9)
-    others = [
-        layout(shuffle=False),
-        layout(shuffle_buffer_size=3),
-        layout(num_readers=2),
-        layout(sample_1_of_n_examples=2),
-    ]
-    assert len({layout(), *others}) == 5

@@ -106,12 +106,25 @@ def test_copies_on_disk_are_found_by_later_runs(files, tmp_path, caplog):
 
 
 def test_what_has_no_room_is_read_from_where_it_is(files, store, monkeypatch, caplog):
-    rooms = iter([10_000, 10_000, 10])
+    # At the start, for the first file, for its one part, and for the second file.
+    rooms = iter([10_000, 10_000, 10_000, 10])
     monkeypatch.setattr(store, 'room', lambda: next(rooms))
     cache = _fill(files, store)
     assert [os.path.exists(copy) for copy in cache.copies()] == [True, False, False]
     assert len(_read(files, cache)) == 15
     assert 'has no room for more; 2 of 3 files are read from where they are' in caplog.text
+
+
+def test_a_copy_is_given_up_when_others_take_its_room(files, store, monkeypatch, caplog):
+    monkeypatch.setattr(record_cache, '_CHUNK', 50)
+    assert os.path.getsize(files[0]) > 100
+    # At the start, for the file, and for two of its parts: what is left of it has no room.
+    rooms = iter([10_000, 10_000, 10_000, 10])
+    monkeypatch.setattr(store, 'room', lambda: next(rooms))
+    cache = _fill(files, store)
+    assert os.listdir(store.folder) == []
+    assert len(_read(files, cache)) == 15
+    assert 'has no room for more; 3 of 3 files are read from where they are' in caplog.text
 
 
 def test_memory_leaves_a_quarter_free(monkeypatch):

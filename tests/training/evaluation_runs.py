@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from object_detection.data import stream_state
 from object_detection.training import async_evaluation, inference, loop, strategies, strategy_choice
+from object_detection.training.intervals import Intervals
 from object_detection.training.job_options import TrainOptions
 from object_detection.training.progress import Silent
-from object_detection.training.trainer import Intervals
 from tests.training import fake_evaluation_process, fakes
 
 NUM_IMAGES = 7

@@ -1,8 +1,8 @@
 """Stands for `evaluation_process` where tests look at the training's side: it needs no TensorFlow.
 
 It does what a file `orders` in the output directory says, a line for each snapshot: `done STEP`,
-`die`, `fail`, or `wait`, which is until the connection ends. Without a line or a step, it is done,
-and the checkpoint is a fake that holds its step.
+`die`, `fail NAME_OF_ERROR`, or `wait`, which is until the connection ends. Without a line or a
+step, it is done, and the checkpoint is a fake that holds its step.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def main() -> None:
         if order == 'die':
             signal.raise_signal(signal.SIGKILL)
         if order == 'fail':
-            connection.send((FAILED, 'ValueError: expected more'))
+            connection.send((FAILED, step or 'ValueError', 'expected more'))
             sys.exit(1)
         if order == 'wait':
             connection.poll(None)

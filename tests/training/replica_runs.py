@@ -18,10 +18,18 @@ from object_detection.builders.model_builder import build as build_model  # patc
 from object_detection.core.fields import InputFields
 from object_detection.data import stream_state
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import loop, schedules, step, strategies, strategy_choice
+from object_detection.training import (
+    collectives,
+    loop,
+    schedules,
+    step,
+    strategies,
+    strategy_choice,
+)
+from object_detection.training.intervals import Intervals
 from object_detection.training.job_options import TrainOptions
 from object_detection.training.optimizers import Momentum
-from object_detection.training.trainer import Intervals
+from object_detection.training.statistics_average import StatisticsAverage
 from tests import tiny_models
 from tests.training import fakes
 
@@ -134,7 +142,7 @@ def average_statistics(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray
                 named[name].assign(tf.cast(replica, tf.float32) + 1.0)
 
     strategy.run(disturb)
-    strategies.StatisticsAverage(strategy, named).update()
+    StatisticsAverage(strategy, named).update()
     return {
         name: np.array([value.numpy() for value in strategy.experimental_local_results(variable)])
         for name, variable in named.items()
@@ -182,13 +190,20 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
 
 def tell(strategy: tf.distribute.Strategy, index: int) -> dict[str, object]:
     """What the workers tell each other."""
-
+    longer = [3, 3 * 2**20]
     return {
         'described': strategies.describe(strategy),
-        'stops': [strategies.agree_on_stop(strategy, flag) for flag in (False, index == 1)],
-        'seed': strategies.chiefs(strategy, 2**40 + index),
-        'disagreement': error_of(lambda: strategies.check_agreement(strategy, 5 * index)),
-        'failure': error_of(lambda: strategies.on_chief(strategy, lambda: 1 / 0)),
+        'stops': [collectives.agree_on_stop(strategy, flag) for flag in (False, index == 1)],
+        'seed': collectives.chiefs(strategy, 2**40 + index),
+        'disagreement': error_of(
+            lambda: collectives.check_agreement(strategy, lambda: 5 * index, patience=0.1)
+        ),
+        'failure': error_of(lambda: collectives.on_chief(strategy, lambda: 1 / 0)),
+        'reason': collectives.chiefs_reason(strategy, lambda: None if index else 'mAP is 0.5'),
+        'no reason': str(collectives.chiefs_reason(strategy, lambda: None)),
+        'rows': collectives.gather_rows(strategy, np.array([index, 2**40 + index])),
+        # More than goes into one message.
+        'sizes': [len(value) for value in collectives.gather_values(strategy, 'x' * longer[index])],
     }
 
 
@@ -201,7 +216,7 @@ def lose_the_other(strategy: tf.distribute.Strategy, index: int) -> str:
 
 def ask_in_vain(strategy: tf.distribute.Strategy) -> None:
     with strategies.lost_workers_named(strategy):
-        strategies.agree_on_stop(strategy, False)
+        collectives.agree_on_stop(strategy, False)
 
 
 def error_of(action: Callable[[], object]) -> str:

@@ -1,12 +1,16 @@
 """Trains on records in a process of its own that a test may kill, in several ways.
 
+As a program, one of several workers, its arguments are those of `run`.
+
 Importing this module imports all that a training needs and runs no operation, so that a fork
 server which has done it starts each training in a fraction of the time.
 """
 
+import glob
 import logging
 import os
 import pathlib
+import sys
 from unittest import mock
 
 import numpy as np
@@ -14,8 +18,10 @@ import tensorflow as tf
 
 from object_detection.core import sampling
 from object_detection.protos import pipeline_pb2
+from object_detection.training import strategies, strategy_choice
+from object_detection.training.intervals import Intervals
+from object_detection.training.job_options import TrainOptions
 from object_detection.training.loop import train
-from object_detection.training.trainer import Intervals
 from tests.data import examples
 from tests.training import fakes, step_runs
 
@@ -40,11 +46,16 @@ VARIANTS = {
       train_input_reader {
         aspect_ratio_buckets { height: 64 width: 96 } aspect_ratio_buckets { height: 96 width: 64 }
       }""",
+    'mixture': 'train_input_reader { sample_from_datasets_weights: [0.7, 0.3] }',
+    # Its data end before its steps do.
+    'epochs': 'train_input_reader { num_epochs: 3 }',
     'replicas': 'train_config { batch_size: 2 }',
 }
 _CONFIG = """
 train_config {
   batch_size: 2
+  # So random a detector would diverge.
+  gradient_clipping_by_norm: 1.0
   deterministic_ops: true
   data_augmentation_options { random_horizontal_flip { } }
   data_augmentation_options { random_adjust_brightness { } }
@@ -96,14 +107,16 @@ def config_of(variant: str, records: str) -> pipeline_pb2.TrainEvalPipelineConfi
     pipeline.train_config.optimizer.use_moving_average = True
     for part in (_CONFIG, VARIANTS.get(variant, '')):
         step_runs.text_format.Merge(part, pipeline)
-    pipeline.train_input_reader.tf_record_input_reader.input_path[:] = [records]
+    paths = sorted(glob.glob(records)) if variant == 'mixture' else [records]
+    pipeline.train_input_reader.tf_record_input_reader.input_path[:] = paths
     return pipeline
 
 
 def _fake(records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
     from object_detection.builders import dataset_builder
 
-    build_train = dataset_builder.build_train
+    # The same graph without the seconds that AutoGraph takes to rewrite code it changes nothing of.
+    build_train = tf.autograph.experimental.do_not_convert(dataset_builder.build_train)
     fakes.patch_builders(
         lambda target, value: mock.patch(target, value).start(), detector=NoisyDetector
     )
@@ -124,19 +137,23 @@ def _fake(records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
 def run(
     directory: str, records: str, variant: str, num_steps: int, log_path: str, call: int = 0
 ) -> None:
-    """Trains on; the log is added to `log_path`. Only the first start is told the seed."""
+    """Trains on; the log is added to `log_path`. Only the first start is told the seed.
+
+    Where the environment names several workers, this process is one of them.
+    """
     with open(log_path, 'a') as log:
         os.dup2(log.fileno(), 2)
     logging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s: %(message)s')
     # Number of threads of the machine's, which must not matter.
     tf.config.threading.set_intra_op_parallelism_threads(2)
-    strategy = None
     if variant == 'replicas':
         (device,) = tf.config.list_physical_devices('CPU')
         tf.config.set_logical_device_configuration(
             device, [tf.config.LogicalDeviceConfiguration()] * 2
         )
         strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
+    else:
+        strategy = strategies.build(strategy_choice.choose(TrainOptions()))
     has_checkpoint = os.path.exists(os.path.join(directory, 'checkpoint'))
     result = train(
         _fake(records) if variant == 'fake' else config_of(variant, records),
@@ -149,3 +166,8 @@ def run(
         strategy=strategy,
     )
     raise SystemExit(result.exit_status)
+
+
+if __name__ == '__main__':
+    directory, records, variant, num_steps, log_path, call = sys.argv[1:]
+    run(directory, records, variant, int(num_steps), log_path, int(call))

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from object_detection.config.errors import ConfigError
 from object_detection.training import async_evaluation
 from object_detection.training.async_evaluation import AsyncEvaluation
+from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation_process import Job
 from object_detection.training.snapshots import Snapshots
 from tests.training import fake_evaluation_process
@@ -111,12 +113,13 @@ def test_one_that_always_dies_is_given_up_and_its_work_waits_for_the_next_start(
     evaluation = make(*['die'] * 3)
     for step in (1, 2):
         evaluation.add(_save(tmp_path, step, step), step)
-    assert evaluation.wait() == []
+    assert list(evaluation.wait()) == []
     assert evaluation.is_idle
     assert 'given up after 3 starts' in caplog.text
+    assert 'steps [1, 2] are not evaluated' in caplog.text
     # Further ones wait, too.
-    evaluation.add(_save(tmp_path, 3, 3), 3)
-    assert evaluation.wait() == []
+    assert evaluation.add(_save(tmp_path, 3, 3), 3)
+    assert list(evaluation.wait()) == []
     again = make()
     assert again.recover(3) == [1, 2, 3]
     assert [result.step for result in again.wait()] == [1, 2, 3]
@@ -130,12 +133,51 @@ def test_the_oldest_is_left_out_when_too_many_wait(make, tmp_path, caplog):
     assert 'step 2 is not evaluated: more than 2 snapshots wait' in caplog.text
 
 
+def test_what_was_given_up_is_told_by_its_reason(make, tmp_path, caplog):
+    evaluation = make(*['die'] * 3, max_waiting=1)
+    evaluation.add(_save(tmp_path, 1, 1), 1)
+    list(evaluation.wait())
+    for step in (2, 3):
+        evaluation.add(_save(tmp_path, step, step), step)
+    assert 'step 1 is not evaluated: more than 1 snapshots wait, as the evaluation process was' in (
+        caplog.text
+    )
+    assert 'take longer' not in caplog.text
+
+
+@pytest.mark.parametrize('kind', ['ConfigError', 'CheckpointError'])
+def test_a_mistake_of_the_user_ends_the_training_at_once(make, tmp_path, kind):
+    evaluation = make('done', f'fail {kind}')
+    for step in (1, 2):
+        evaluation.add(_save(tmp_path, step, step), step)
+    error = {'ConfigError': ConfigError, 'CheckpointError': CheckpointError}[kind]
+    with pytest.raises(error, match=r'beside the training has failed\. expected more'):
+        list(evaluation.wait())
+    evaluation.close()
+    assert make().recover(2) == [2]
+
+
+def test_one_that_fails_each_time_ends_the_training(make, tmp_path):
+    evaluation = make(*['fail'] * 3)
+    evaluation.add(_save(tmp_path, 1, 1), 1)
+    with pytest.raises(ConfigError, match='from each of 3 starts of it: ValueError: expected more'):
+        list(evaluation.wait())
+
+
+def test_one_that_has_worked_before_is_given_up(make, tmp_path, caplog):
+    evaluation = make('done', *['fail'] * 4)
+    for step in (1, 2):
+        evaluation.add(_save(tmp_path, step, step), step)
+    assert [result.step for result in evaluation.wait()] == [1]
+    assert 'given up after 3 starts' in caplog.text
+
+
 def test_it_ends_quickly_in_the_middle_of_an_evaluation(make, tmp_path):
     evaluation = make('wait')
     evaluation.add(_save(tmp_path, 1, 5), 5)
     process = evaluation._process._program
     started = time.monotonic()
-    assert evaluation.wait(should_stop=lambda: True) == []
+    assert list(evaluation.wait(should_stop=lambda: True)) == []
     evaluation.close()
     assert process.poll() is not None
     assert time.monotonic() - started < 5
@@ -189,10 +231,20 @@ def test_no_room_for_a_copy_is_told_and_the_training_goes_on(make, tmp_path, mon
         raise OSError('no space left')
 
     monkeypatch.setattr(os, 'link', fail)
-    monkeypatch.setattr('shutil.copyfile', fail)
+    copied = []
+
+    def copy(path, kept):
+        # A part, and then no more.
+        pathlib.Path(kept).write_text('w')
+        copied.append(kept)
+        raise OSError('no space left')
+
+    monkeypatch.setattr('shutil.copyfile', copy)
     evaluation = make()
-    evaluation.add(_save(tmp_path, 1, 7), 7)
+    assert not evaluation.add(_save(tmp_path, 1, 7), 7)
     assert 'step 7 is not evaluated: no space left' in caplog.text
+    assert copied
+    assert not list((tmp_path / 'snapshots').iterdir())
     assert evaluation.is_idle
 
 
@@ -200,5 +252,5 @@ def test_a_machine_that_starts_no_process_is_told(make, tmp_path, monkeypatch, c
     monkeypatch.setattr('sys.executable', str(tmp_path / 'none'))
     evaluation = make()
     evaluation.add(_save(tmp_path, 1, 7), 7)
-    assert evaluation.wait() == []
+    assert list(evaluation.wait()) == []
     assert 'No such file or directory' in caplog.text

@@ -9,11 +9,14 @@ import time
 import pytest
 import tensorflow as tf
 
-from object_detection.training import async_evaluation, best, ended, history
+from object_detection.config.errors import ConfigError
+from object_detection.training import async_evaluation, background_evaluation, best, ended, history
 from object_detection.training.async_evaluation import Arrived
 from object_detection.training.background_evaluation import BackgroundEvaluation
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
-from object_detection.training.trainer import Intervals
+from object_detection.training.snapshots import Snapshots
+from object_detection.training.trainer import Trainer
 from tests.training import fake_evaluation_process, fakes
 
 
@@ -158,6 +161,81 @@ def test_a_process_that_always_dies_does_not_end_the_training(config, tmp_path, 
     assert len(_waiting(tmp_path / 'model')) == 2
 
 
+def test_one_that_cannot_evaluate_ends_the_training(config, tmp_path):
+    with pytest.raises(ConfigError, match='expected more'):
+        _train(config, tmp_path / 'model', ['fail ConfigError'], num_steps=2000)
+    assert ended.read_ended(tmp_path / 'model') is None
+    # It waits for a start that can.
+    assert _waiting(tmp_path / 'model')
+
+
+def test_a_device_that_there_is_not_is_told_before_the_first_step(config, tmp_path):
+    config.eval_config.async_evaluation.device = 'gpu:77'
+    with pytest.raises(ConfigError, match=r'\(--eval_device\): expected devices that TensorFlow'):
+        _train(config, tmp_path / 'model')
+    assert not (tmp_path / 'model' / 'checkpoint').exists()
+
+
+def test_a_result_in_the_last_wait_leaves_out_what_comes_after_it(config, tmp_path):
+    model = tmp_path / 'model'
+    config.eval_config.early_stopping.target.add(metric='images', value=4.0)
+    # None arrives before the last step.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BackgroundEvaluation, 'look', lambda self: None)
+        result = _train(config, model, ['done 2', 'done 4'])
+    assert (result.step, result.metrics) == (9, {'': {'images': 4.0}})
+    assert result.reason.startswith('all targets are reached: images is 4')
+    assert ended.read_ended(model) == (9, result.reason)
+    assert _evaluated(model) == [2, 4]
+    assert _waiting(model) == []
+    # Nor does a restart evaluate the last step.
+    assert _train(config, model).reason == result.reason
+    assert _evaluated(model) == [2, 4]
+
+
+def test_no_room_for_the_last_step_is_tried_again(config, tmp_path, monkeypatch):
+    attempts = []
+    add = Snapshots.add
+
+    def fail_once(self, checkpoint, step):
+        attempts.append(step)
+        if attempts == [2, 4]:
+            raise OSError('no space left')
+        return add(self, checkpoint, step)
+
+    monkeypatch.setattr(Snapshots, 'add', fail_once)
+    monkeypatch.setattr(Trainer, '_do_steps', _ending(Trainer._do_steps, at_step=4))
+    model = tmp_path / 'model'
+    _train(config, model, ['done 2', 'done 4'])
+    assert attempts == [2, 4, 4]
+    assert _evaluated(model) == [2, 4]
+
+
+def _ending(do_steps, at_step):
+    """As if the data had ended."""
+    return lambda self: self._step < at_step and do_steps(self)
+
+
+def test_settings_of_the_process_are_handed_on(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(tf.config.threading, 'get_intra_op_parallelism_threads', lambda: 3)
+    monkeypatch.setattr(tf.config.threading, 'get_inter_op_parallelism_threads', lambda: 2)
+    monkeypatch.setattr(tf.config, 'functions_run_eagerly', lambda: True)
+    made = []
+    monkeypatch.setattr(
+        background_evaluation, 'AsyncEvaluation', lambda job, max_waiting: made.append(job)
+    )
+    background_evaluation.build(
+        config,
+        str(tmp_path),
+        tf.distribute.get_strategy(),
+        lambda step: None,
+        record_summaries=False,
+        val_json_file=None,
+    )
+    (job,) = made
+    assert (job.intra_op_threads, job.inter_op_threads, job.run_eagerly) == (3, 2, True)
+
+
 def test_a_training_without_it_leaves_out_what_waits(config, tmp_path, caplog):
     model = tmp_path / 'model'
     _train(config, model, ['die'] * 3, num_steps=4)
@@ -173,17 +251,22 @@ class _Evaluation:
     """Results that arrive when they are put in `news`."""
 
     def __init__(self):
-        self.news, self.added, self.is_closed = [], [], False
+        self.news, self.added = [], []
+        self.is_closed = self.is_dropped = False
 
     def add(self, checkpoint, step):
         self.added.append(step)
+        return True
 
     def look(self):
         arrived, self.news = self.news, []
         return arrived
 
     def wait(self, should_stop):
-        return self.look()
+        return iter(self.look())
+
+    def drop(self):
+        self.is_dropped = True
 
     def close(self):
         self.is_closed = True
@@ -192,18 +275,45 @@ class _Evaluation:
 def test_nothing_is_evaluated_between_a_decision_and_its_time():
     # Several workers are asked now and then only.
     evaluation = _Evaluation()
-    background = BackgroundEvaluation(evaluation, tf.distribute.get_strategy(), lambda: 'enough')
+    background = BackgroundEvaluation(
+        evaluation, tf.distribute.get_strategy(), lambda step: 'enough'
+    )
     background.add('ckpt-1', 1)
     assert background.reason() is None
     evaluation.news = [Arrived(1, {'': {'images': 1.0}}, 2.0)]
-    assert background.look() == [Arrived(1, {'': {'images': 1.0}}, 2.0)]
+    background.look()
     assert evaluation.is_closed
     evaluation.news = [Arrived(2, {}, 2.0)]
     background.add('ckpt-2', 2)
-    assert background.look() == []
+    background.look()
     assert (evaluation.added, background.metrics) == ([1], {'': {'images': 1.0}})
-    # Had all steps been done meanwhile, their end would be evaluated.
-    background.finish('ckpt-2', 2, lambda: False)
-    assert evaluation.added == [1, 2]
-    assert background.reason() == 'enough'
-    assert background.ended_the_run
+    assert background.has_decided
+    # Nor where all steps were done before the workers were asked.
+    assert background.finish('ckpt-3', 3, lambda: False) == 'enough'
+    assert evaluation.added == [1]
+    assert evaluation.is_dropped
+
+
+def test_the_result_of_the_last_step_has_nothing_to_stop():
+    evaluation = _Evaluation()
+    background = BackgroundEvaluation(
+        evaluation, tf.distribute.get_strategy(), lambda step: 'enough'
+    )
+    evaluation.news = [Arrived(3, {'': {'images': 1.0}}, 2.0)]
+    assert background.finish('ckpt-3', 3, lambda: False) is None
+    assert evaluation.added == [3]
+    assert not evaluation.is_dropped
+
+
+def test_of_two_results_at_once_the_first_decides():
+    evaluation, asked = _Evaluation(), []
+
+    def reason_to_stop(step):
+        asked.append(step)
+        return 'enough'
+
+    background = BackgroundEvaluation(evaluation, tf.distribute.get_strategy(), reason_to_stop)
+    evaluation.news = [Arrived(step, {'': {'images': float(step)}}, 2.0) for step in (1, 2)]
+    background.look()
+    assert asked == [1]
+    assert background.metrics == {'': {'images': 1.0}}

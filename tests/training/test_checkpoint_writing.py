@@ -160,6 +160,19 @@ def test_too_little_room_for_all_that_are_kept_is_a_warning(tmp_path, monkeypatc
     )
 
 
+def test_checkpoints_that_wait_to_be_evaluated_need_room_too(tmp_path, monkeypatch, caplog):
+    saver = _large_checkpoints(tmp_path, max_to_keep=4)
+    monkeypatch.setattr(disk, 'free_bytes', lambda directory: 18_500_000)
+    saver.save()
+    saver.check_room(5)
+    assert not caplog.records
+    monkeypatch.setattr(disk, 'free_bytes', lambda directory: 17_500_000)
+    saver.check_room(5)
+    assert '4 checkpoints to be kept and 5 that wait to be evaluated will need 18.0 MB' in (
+        caplog.text
+    )
+
+
 def test_one_training_at_a_time(tmp_path):
     directory = str(tmp_path)
     with disk.occupied(directory), pytest.raises(CheckpointError, match='another training'):

@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 from object_detection.config import synthetic_data
-from object_detection.training import checkpoints, evaluation_process, history
+from object_detection.training import checkpoints, devices, evaluation_process, history
 from object_detection.training.async_evaluation import AsyncEvaluation
 from object_detection.training.evaluate import evaluate_checkpoint
 from object_detection.training.evaluation_process import DONE, LOG, Job
+from object_detection.training.job_options import EvalOptions
 from tests import tiny_models
 from tests.training import fakes
 
@@ -58,7 +59,11 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
 
     thread = threading.Thread(target=serve)
     thread.start()
-    ours.send(Job(config.SerializeToString(), str(tmp_path), cores=tuple(os.sched_getaffinity(0))))
+    given = []
+    monkeypatch.setattr(devices, 'set_up', given.append)
+    threads = {'intra_op_threads': 3, 'inter_op_threads': 2, 'run_eagerly': True}
+    cores = tuple(os.sched_getaffinity(0))
+    ours.send(Job(config.SerializeToString(), str(tmp_path), cores=cores, **threads))
     ours.send(prefix)
     answers = []
     while not answers or answers[-1][0] == LOG:
@@ -67,6 +72,7 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
     thread.join(60)
     theirs.close()
     assert ended
+    assert given == [EvalOptions(device='cpu', **threads)]
     kind, step, metrics, seconds = answers[-1]
     assert (kind, step, metrics['']['images']) == (DONE, 6, 5.0)
     assert seconds > 0

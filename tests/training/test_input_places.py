@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.data.record_order import EPOCH
-from object_detection.training import input_places
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.training import input_places, input_start
 from object_detection.training.input_places import InputPlaces, SavedPlaces
 from tests.training import tiny_checkpoints
 
@@ -47,6 +48,34 @@ def test_an_older_checkpoint_holds_none(tmp_path):
     assert input_places.read(prefix) is None
     again = tiny_checkpoints.make_checkpoints(tmp_path, model, places=make())
     assert again.restore_latest() == prefix
+
+
+def test_steps_without_a_place_leave_none(tmp_path, caplog):
+    """Those of a data service: the next start is to begin in an order of its own."""
+    caplog.set_level(logging.INFO)
+    model = tiny_checkpoints.make_variables()
+    saved = {}
+    for step in (0, 5):
+        checkpoints = tiny_checkpoints.make_checkpoints(
+            tmp_path / str(step), model, step=step, places=make()
+        )
+        checkpoints.collect(np.zeros([1, 0], np.int64))
+        prefix = checkpoints.save()
+        saved[step] = input_places.read(prefix)
+    assert saved[0].seed == 3
+    assert saved[5] is None
+    places = input_start.take_up(InputReader(), tf.distribute.get_strategy(), prefix, 9)
+    assert places.seed == 14
+    assert 'the records begin in a fresh order' in caplog.text
+
+
+def test_the_layout_of_an_earlier_version_is_known():
+    saved = SavedPlaces(3, 7, np.array([[[9], [4]]]))
+    places = InputPlaces(
+        tf.distribute.get_strategy(), seed=3, layout=8, former_layout=7, row_size=1, saved=saved
+    )
+    np.testing.assert_array_equal(places.start(context()), [[9], [4]])
+    assert places.variables['input/layout'].numpy() == 8
 
 
 @pytest.mark.parametrize(('layout', 'pipelines'), [(8, 2), (7, 3)])

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.training import checkpoint_files, checkpoints, history
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
-from object_detection.training.trainer import Intervals
 from tests.training import fakes
 from tests.training.tiny_checkpoints import files_of, names_in, state_of
 

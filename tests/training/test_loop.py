@@ -17,11 +17,12 @@ from object_detection.config import reader
 from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
 from object_detection.data import stream_state
-from object_detection.training import checkpoints, history, trainer
+from object_detection.training import checkpoints, history, measurements
 from object_detection.training.errors import CheckpointError, DivergenceError
-from object_detection.training.loop import CONFIG_FILE_NAME, train
+from object_detection.training.intervals import Intervals
+from object_detection.training.loop import train
+from object_detection.training.run_start import CONFIG_FILE_NAME
 from object_detection.training.step import TrainStep
-from object_detection.training.trainer import Intervals
 from tests.training import fakes
 
 _config = fakes.pipeline_config
@@ -184,8 +185,8 @@ def test_fast_steps_are_done_many_in_one_call(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TrainStep, 'repeat', counted)
     # Looks, by which the speed is known, come once a second else.
-    monkeypatch.setattr(trainer, '_LOOK_INTERVAL', 0.0)
-    monkeypatch.setattr(trainer, '_CALL_SECONDS', 5.0)
+    monkeypatch.setattr(measurements, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(measurements, '_CALL_SECONDS', 5.0)
     result = _run(tmp_path, 120, intervals=Intervals(log=50, checkpoint=0))
     assert result.step == 1 + sum(counts) == 120
     # No call goes past a record that is due.
@@ -197,8 +198,8 @@ def test_fast_steps_are_done_many_in_one_call(tmp_path, monkeypatch):
 
 def test_slow_steps_are_done_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainStep, '_run_many', lambda *args: pytest.fail('built in vain'))
-    monkeypatch.setattr(trainer, '_LOOK_INTERVAL', 0.0)
-    monkeypatch.setattr(trainer, '_CALL_SECONDS', 1e-6)
+    monkeypatch.setattr(measurements, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(measurements, '_CALL_SECONDS', 1e-6)
     assert _run(tmp_path, 9).step == 9
 
 

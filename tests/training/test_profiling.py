@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import profiling
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
 from object_detection.training.profiling import ProfiledSteps
-from object_detection.training.trainer import Intervals
 from tests.training import fakes
 
 

@@ -154,6 +154,10 @@ def test_workers_agree(runs):
         assert told['seed'] == 2**40
         assert str(told['disagreement']).startswith('CheckpointError: model_dir: expected the same')
         assert 'worker 0 at step 0, worker 1 at step 5' in str(told['disagreement'])
+        assert told['reason'] == 'mAP is 0.5'
+        assert told['no reason'] == 'None'
+        np.testing.assert_array_equal(told['rows'], [[0, 2**40], [1, 2**40 + 1]])
+        assert told['sizes'].tolist() == [3, 3 * 2**20]
 
 
 def test_an_error_on_the_chief_reaches_all_workers(runs):

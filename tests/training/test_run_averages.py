@@ -14,10 +14,10 @@ from object_detection.training import (
     run_record,
     schedules,
     step,
-    trainer,
+    train_result,
 )
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
-from object_detection.training.trainer import Intervals
 from tests.training import fakes
 
 
@@ -41,6 +41,10 @@ def test_a_training_writes_its_averages_and_goes_on_doing_so(tmp_path, monkeypat
     assert averages['latencies']['step']['p50'] <= averages['latencies']['step']['p99']
     assert 0 <= averages['waiting_share'] <= 1
     assert averages['memory']['host'] > 1e8
+    seconds = averages['seconds']
+    assert seconds.keys() == {'all', 'start', 'first_step', 'steps', 'saves', 'other'}
+    assert seconds['all'] == pytest.approx(sum(seconds.values()) / 2)
+    assert seconds['saves'] > 0.001
     # The last batch of an epoch may be smaller.
     assert 'flops_per_step' not in averages
     entries = history.read(tmp_path / 'train' / 'history.jsonl')
@@ -61,7 +65,7 @@ def test_the_flops_of_steps_of_a_fixed_size(tmp_path):
     )
     train_step(batch)
     speed = {'waiting_share': 0.0, 'latencies': {}, 'images_per_second': 8.0}
-    result = trainer.TrainResult(5, None, {}, speed={'steps_per_second': 4.0, **speed})
+    result = train_result.TrainResult(5, None, {}, speed={'steps_per_second': 4.0, **speed})
     traces = train_step.num_traces
     run = run_record.write(tmp_path)
     run_averages.write(tmp_path, run, result, train_step)
@@ -73,7 +77,7 @@ def test_the_flops_of_steps_of_a_fixed_size(tmp_path):
 
 
 def test_a_run_without_a_timed_step_has_no_averages(tmp_path):
-    run_averages.write(tmp_path, 'a', trainer.TrainResult(5, None, {}), None)
+    run_averages.write(tmp_path, 'a', train_result.TrainResult(5, None, {}), None)
     assert not list(tmp_path.iterdir())
 
 
@@ -95,10 +99,12 @@ def test_averages_in_words():
         'latencies': {'step': {'p50': 0.4, 'p90': 0.5, 'p95': 0.6, 'p99': 0.7}},
         'memory': {'host': 2**31},
         'flops_per_second': 3e12,
+        'seconds': {'all': 3700.0, 'steps': 3330.0, 'saves': 185.0, 'other': 185.0},
     }
     assert run_averages.describe(facts) == (
         '2.5 steps/s, 20 images/s, 25% of the time waiting for input, 50/90/95/99 % of the steps '
-        'within 400/500/600/700 ms, 2 GiB on host, 3 TFLOP/s'
+        'within 400/500/600/700 ms, 2 GiB on host, 3 TFLOP/s, 1:01:40 in all, of which 90% steps, '
+        '5% saves, 0% evaluation'
     )
 
 

@@ -3,14 +3,24 @@
 import os
 import signal
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import ended, evaluation, history
+from object_detection.training import (
+    checkpoints,
+    collectives,
+    ended,
+    evaluation,
+    history,
+    strategies,
+)
 from object_detection.training.early_stopping import EarlyStopping
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
 from object_detection.training.progress import Silent
-from object_detection.training.trainer import Intervals, Trainer
+from object_detection.training.trainer import Trainer
 from tests.data import examples
 from tests.training import fakes
 
@@ -59,8 +69,8 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
     monkeypatch.setattr(EarlyStopping, 'reason_to_stop', lambda self: None)
-    monkeypatch.setattr('object_detection.training.strategies.chiefs', lambda strategy, value: 1)
-    assert _train(config, tmp_path).reason == 'the chief says so'
+    monkeypatch.setattr(collectives, 'chiefs_reason', lambda strategy, ask: result.reason)
+    assert _train(config, tmp_path).reason == result.reason
     assert _evaluated(tmp_path) == [2, 4, 6]
 
 
@@ -80,7 +90,7 @@ class _SignallingEvaluator(fakes.FakeEvaluator):
 
 def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypatch):
     # As with several workers, which are not asked after each call.
-    monkeypatch.setattr(Trainer, '_may_ask', lambda self: False)
+    monkeypatch.setattr(Trainer, '_may_ask', lambda self, interrupts: False)
     monkeypatch.setattr(
         'object_detection.builders.evaluator_builder.build',
         lambda config, categories, annotations: [_SignallingEvaluator()],
@@ -90,6 +100,56 @@ def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypat
     assert result.metrics['']['images'] == 5.0
     assert _evaluated(tmp_path) == [2]
     assert ended.read_ended(tmp_path) is None
+
+
+@pytest.fixture
+def two_workers(monkeypatch):
+    """The other one does as this one does; returns the questions whether one wants to stop."""
+    questions = []
+
+    def gather(strategy, own):
+        questions.append(own)
+        return np.stack([own, own])
+
+    monkeypatch.setattr(strategies, 'num_workers', lambda strategy: 2)
+    monkeypatch.setattr(strategies, 'describe', lambda strategy: 'one of two')
+    monkeypatch.setattr(collectives, 'gather_rows', gather)
+    return questions
+
+
+class _Signal(Silent):
+    def __init__(self, at_step, before):
+        self._at_step, self._before = at_step, before
+
+    def log(self, record):
+        if record.step == self._at_step:
+            self._before()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_workers_answer_a_signal_within_two_calls(tmp_path, two_workers):
+    config = fakes.pipeline_config()
+    asked = []
+    progress = _Signal(30, lambda: asked.append(len(two_workers)))
+    started = []
+    progress.start = lambda *_: started.append(len(two_workers))
+    result = train(
+        config,
+        tmp_path,
+        num_steps=50,
+        seed=1,
+        record_summaries=False,
+        intervals=Intervals(log=1, checkpoint=0),
+        progress=progress,
+    )
+    assert (result.step, result.exit_status) == (32, 143)
+    assert _saved_step(tmp_path) == 32
+    # Before, the steps alone have told.
+    assert asked == started
+
+
+def _saved_step(directory):
+    return checkpoints.read_step(tf.train.latest_checkpoint(str(directory)))
 
 
 def test_log_and_summaries_have_intervals_of_their_own(config, tmp_path, monkeypatch):

@@ -218,3 +218,32 @@ def test_two_replicas_do_what_one_does_with_the_whole_batch():
         assert ours == pytest.approx(expected, rel=1e-5)
     for ours, expected in zip(two['weights'], one['weights'], strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('steps_a_call', [1, 3])
+def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypatch, steps_a_call):
+    data = fakes.dataset(4, 4, repeat=True)
+    alone = _make(data)
+    assert alone.wishes is None
+    with monkeypatch.context() as patch:
+        patch.setattr('object_detection.training.strategies.num_workers', lambda strategy: 2)
+        train_step = _make(data)
+    for variable, value in zip(
+        train_step.detector.variables, alone.detector.variables, strict=True
+    ):
+        variable.assign(value)
+    batches, others = iter(data), iter(data)
+    told = []
+    for wants in (False, True, False):
+        if wants:
+            train_step.wish_to_stop()
+            alone.wish_to_stop()
+        losses = train_step.repeat(batches, steps_a_call)
+        expected = alone.repeat(others, steps_a_call)
+        assert losses.keys() == expected.keys() == train_step.report.values.keys()
+        for name, value in expected.items():
+            assert losses[name].numpy() == value.numpy()
+        told.append(float(train_step.wishes) > 0)
+    # For good: all workers end by it.
+    assert told == [False, True, True]
+    assert alone.wishes is None

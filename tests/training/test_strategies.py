@@ -1,5 +1,7 @@
 """The choice of a strategy, and workers that are alone; several are in test_replicas.py."""
 
+import contextlib
+import time
 import types
 
 import pytest
@@ -7,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.training import strategies
+from object_detection.training.cluster import Cluster
 from object_detection.training.strategy_choice import Choice
 
 TWO_REPLICAS = types.SimpleNamespace(num_replicas_in_sync=2)
@@ -60,21 +63,32 @@ def test_data_that_end_need_one_replica():
         strategies.check_endless(TWO_REPLICAS, 3)
 
 
-def test_one_worker_agrees_with_itself():
+def test_an_error_of_one_worker_stays_as_it_is():
     strategy = tf.distribute.get_strategy()
-    assert strategies.agree_on_stop(strategy, True)
-    assert not strategies.agree_on_stop(strategy, False)
-    assert strategies.chiefs(strategy, 7) == 7
-    strategies.check_agreement(strategy, 7)
-    assert strategies.on_chief(strategy, lambda: 'done') == 'done'
     with pytest.raises(tf.errors.UnavailableError), strategies.lost_workers_named(strategy):
         raise tf.errors.UnavailableError(None, None, 'gone')
 
 
-def test_statistics_of_one_replica_stay():
-    variable = tf.Variable(2.0)
-    average = strategies.StatisticsAverage(
-        tf.distribute.get_strategy(), {'a/moving_mean': variable}
-    )
-    average.update()
-    assert float(variable) == 2.0
+@pytest.mark.parametrize(
+    ('gathering', 'start_timeout', 'expected'), [(0.2, 1000, 999.8), (0.2, 1, 60.0)]
+)
+def test_devices_may_take_the_rest_of_the_time_of_the_start(
+    monkeypatch, gathering, start_timeout, expected
+):
+    watched = []
+
+    @contextlib.contextmanager
+    def killed_after(seconds, reason):
+        watched.append((seconds, reason))
+        yield
+
+    monkeypatch.setattr(strategies.start_watch, 'killed_after', killed_after)
+    monkeypatch.setattr(strategies.rendezvous, 'gather', lambda *_: time.sleep(gathering))
+    monkeypatch.setattr(strategies, '_set_heartbeat', lambda *_: None)
+    monkeypatch.setattr(tf.distribute, 'MultiWorkerMirroredStrategy', lambda cluster_resolver: 's')
+    cluster = Cluster(('127.0.0.1:1', '127.0.0.1:2'), 1, 'TF_CONFIG')
+    choice = Choice('multi_worker', cluster, worker_timeout=30, start_timeout=start_timeout)
+    assert strategies.build(choice) == 's'
+    ((seconds, reason),) = watched
+    assert expected - 1 < seconds <= expected
+    assert f'worker 1 of 2 was ended, as it had not connected {seconds:.0f} seconds' in reason

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import batches_builder
 from object_detection.config import writer
 from object_detection.config.errors import ConfigError
 from object_detection.training import devices, jobs
@@ -36,7 +36,7 @@ def test_threads_of_the_input(path):
 def test_the_input_has_threads_of_its_own(pipeline, threads):
     batches = tf.data.Dataset.range(3)
     pipeline.train_input_reader.private_threadpool_size = threads
-    batches = dataset_builder._ahead(batches, pipeline.train_input_reader)
+    batches = batches_builder.ahead(batches, pipeline.train_input_reader)
     assert batches.options().threading.private_threadpool_size == (threads or None)
     assert list(batches.as_numpy_iterator()) == [0, 1, 2]
 

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from object_detection.training import history, waiting
+from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
-from object_detection.training.trainer import Intervals
 from tests.training import fakes
 from tests.training.test_step_times import slow_batches
 
@@ -19,6 +19,21 @@ def test_the_advice_depends_on_what_is_scarce(busy, advice):
     assert 'waited for its input in 42% of the time' in text
     assert f'of 8 CPU cores {busy:.0%} were in use' in text
     assert advice in text
+
+
+def test_a_data_service_has_advice_of_its_own():
+    text = waiting.describe(0.42, 0.9, 8, is_served=True)
+    assert 'the data service makes batches too slowly' in text
+    assert 'decoding' not in text
+
+
+def test_cores_that_others_use_are_in_use(monkeypatch, caplog):
+    # As with several workers on a machine, each of which uses few of its cores itself.
+    monkeypatch.setattr(waiting.CpuUse, 'take', lambda self: 0.96)
+    with caplog.at_level(logging.WARNING):
+        waiting.BottleneckReport().update(0.5, 100)
+    assert '96% were in use, by this process and others' in caplog.text
+    assert 'record_cache' not in caplog.text
 
 
 def test_it_is_told_once_and_only_of_much_waiting(caplog):

@@ -1,0 +1,107 @@
+"""Builds batches of records: decoded, transformed, put together and made ahead."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders import examples_builder
+from object_detection.core.fields import InputFields
+from object_detection.data import pipeline, stream_state
+from object_detection.data.dropped_objects import DroppedObjectsReport, UnknownClassReport
+from object_detection.data.pipeline import ExampleTransform
+from object_detection.protos import input_reader_pb2
+
+
+def build(
+    records: tf.data.Dataset,
+    reader: input_reader_pb2.InputReader,
+    transform: ExampleTransform,
+    *,
+    batch_size: int,
+    drop_remainder: bool,
+    replicas: int = 1,
+    key: int,
+    start: np.ndarray | None = None,
+) -> tf.data.Dataset:
+    """Decodes, transforms and batches records.
+
+    Args:
+      records: (rows, serialized example), as `records_builder.read` gives them.
+      reader, transform, batch_size, drop_remainder, replicas: of the batches.
+      key: of what is random.
+      start: where the records begin, for training; None leaves out `STREAM_STATE`.
+    """
+    report = UnknownClassReport(reader.label_map_path)
+    decoder = examples_builder.decoder(reader, report.update)
+    has_waiting = len(reader.aspect_ratio_buckets) > 1
+
+    def load(rows: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        # The seed depends on nothing but the record's place, so the number of threads does not
+        # matter.
+        example = transform(decoder(serialized), tf.stack([key, rows[0, 0]]))
+        if start is None:
+            return example
+        return {**example, InputFields.STREAM_STATE: rows if has_waiting else rows[1]}
+
+    examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    sizes = examples_builder.bucket_sizes(reader)
+    if has_waiting and start is not None:
+        examples = stream_state.with_waiting(examples, sizes, batch_size * replicas, start)
+    batches = batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
+    batches = batches.map(tell_dropped_objects())
+    if start is not None:
+        batches = batches.map(stream_state.of_batch)
+        if has_waiting and not drop_remainder:
+            batches = stream_state.without_left_over(batches, sizes, batch_size, start.shape[1])
+    return ahead(batches, reader)
+
+
+def batch(
+    examples: tf.data.Dataset,
+    reader: input_reader_pb2.InputReader,
+    size: int,
+    *,
+    drop_remainder: bool,
+    replicas: int,
+) -> tf.data.Dataset:
+    """Batches examples, those of each bucket together if there are several."""
+    if len(reader.aspect_ratio_buckets) > 1:
+        return pipeline.batch_by_size(examples, size, drop_remainder=drop_remainder, group=replicas)
+    return pipeline.batch(examples, size, drop_remainder=drop_remainder)
+
+
+def ahead(batches: tf.data.Dataset, reader: input_reader_pb2.InputReader) -> tf.data.Dataset:
+    """Makes batches before they are asked for, in threads of their own if the reader says so."""
+    batches = batches.prefetch(max(0, reader.num_prefetch_batches))
+    if not reader.private_threadpool_size:
+        return batches
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = reader.private_threadpool_size
+    return batches.with_options(options)
+
+
+def tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
+    """Returns a map over batches that logs which images lost objects, and changes nothing."""
+    report = DroppedObjectsReport()
+    fields = (
+        InputFields.NUM_INVALID_OBJECTS,
+        InputFields.NUM_EXCESS_OBJECTS,
+        InputFields.SOURCE_ID,
+    )
+
+    def update(*values: np.ndarray) -> np.int32:
+        report.update(dict(zip(fields, values, strict=True)))
+        return np.int32(0)
+
+    def tell(entries: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        invalid, excess, source_ids = (entries[field] for field in fields)
+        # Python is called for the few batches only that have something to tell.
+        tf.cond(
+            tf.reduce_any((invalid > 0) | (excess > 0)),
+            lambda: tf.numpy_function(update, [invalid, excess, source_ids], tf.int32),
+            lambda: tf.constant(0),
+        )
+        return entries
+
+    return tell

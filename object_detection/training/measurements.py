@@ -1,0 +1,177 @@
+"""What a training measures of its steps, and the records of it."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from object_detection.training import divergence, memory, run_clock, strategies
+from object_detection.training.errors import DivergenceError
+from object_detection.training.intervals import Intervals
+from object_detection.training.progress import Record
+from object_detection.training.recorder import Meter, Recorder
+from object_detection.training.run_clock import RunClock
+from object_detection.training.speed import Speed
+from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
+from object_detection.training.step_times import Stopwatch
+from object_detection.training.waiting import BottleneckReport
+
+# How often the losses are looked at between two log intervals, in seconds.
+_LOOK_INTERVAL = 1.0
+# How long a call of several steps lasts.
+_CALL_SECONDS = 0.5
+_FEWEST_STEPS_A_CALL = 4
+
+
+class Measurements:
+    """Takes in what steps return and how long they take, and hands records of it on.
+
+    Args:
+      train_step: whose steps they are.
+      recorder: where the records go.
+      batch_size: images of one step, over all replicas.
+      intervals: of the records.
+      last_good: gives the prefix of the newest checkpoint, or None.
+      clock: of the run; None starts one.
+      is_served: whether a data service makes the batches.
+
+    Attributes:
+      clock: of the run.
+      losses: of the last record that was logged.
+      steps_a_call: how many steps last as long as a signal may wait for its answer.
+    """
+
+    def __init__(
+        self,
+        train_step: TrainStep,
+        recorder: Recorder,
+        *,
+        batch_size: int,
+        intervals: Intervals,
+        last_good: Callable[[], str | None],
+        clock: RunClock | None = None,
+        is_served: bool = False,
+    ):
+        self._train_step = train_step
+        self._recorder = recorder
+        self._batch_size = batch_size
+        self._last_good = last_good
+        self._is_alone = strategies.num_workers(train_step.strategy) == 1
+        self.clock = clock or RunClock()
+        self._meter = Meter()
+        # The same meter, unless the intervals differ.
+        has_own = intervals.summary_or_log != intervals.log
+        self._summary_meter = Meter() if has_own else self._meter
+        self._speed = Speed()
+        self._stopwatch = Stopwatch()
+        self._bottleneck = BottleneckReport(is_served=is_served)
+        self._reports: deque[StepReport] = deque()
+        self._last_look = time.monotonic()
+        self.losses: Mapping[str, float] = {}
+        self.steps_a_call = 1
+
+    def start(self, step: int, num_steps: int) -> None:
+        """Begins at a step of so many."""
+        self.clock.begin()
+        self._recorder.start(step, num_steps, self._batch_size)
+
+    def count(
+        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+    ) -> None:
+        """Takes in what a call of `steps` steps returned; one that built a graph is not `timed`."""
+        for meter in self._meters():
+            meter.add(values, steps, seconds, timed=timed)
+        if timed:
+            self._speed.add(steps, seconds)
+        self._stopwatch.add(self._train_step.times, timed=timed)
+        self._reports.append(self._train_step.report)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether `look` is due by the clock; no other worker may come to another conclusion."""
+        return self._is_alone and time.monotonic() - self._last_look > _LOOK_INTERVAL
+
+    def look(self, step: int) -> Record:
+        """Fetches the means since the last log record, checks and shows them.
+
+        Args:
+          step: number of steps done.
+
+        Raises:
+          DivergenceError: if one is NaN or infinite.
+        """
+        started = time.monotonic()
+        with self.clock.spent(run_clock.STEPS):
+            means = self._meter.means()
+        waited = time.monotonic() - started
+        times = self._stopwatch.take()
+        for speed in [self._speed, *(meter.speed for meter in self._meters())]:
+            speed.add_seconds(waited)
+            speed.add_times(times)
+        self._last_look = time.monotonic()
+        self.steps_a_call = self._choose_steps_a_call()
+        if not all(map(math.isfinite, means.values())):
+            raise DivergenceError(
+                divergence.describe(self._reports, self.learning_rate, self._last_good())
+            )
+        self._reports.clear()
+        record = self._describe(step, means, self._meter)
+        self._recorder.update(record)
+        return record
+
+    def record(self, step: int, *, logs: bool = True, summarizes: bool = True) -> None:
+        """Looks, and writes the record that is due; nothing if there was no step since the last.
+
+        Raises:
+          DivergenceError: as `look` does.
+        """
+        record = None if self._meter.is_empty else self.look(step)
+        if summarizes and not self._summary_meter.is_empty:
+            meter = self._summary_meter
+            self._recorder.summarize(self._describe(step, meter.means(), meter))
+            meter.reset()
+        if logs and record is not None:
+            self._recorder.log(record)
+            self.losses = record.losses
+            timed_steps = record.latencies['step']['count'] if record.latencies else 0
+            self._bottleneck.update(record.waiting_share, timed_steps)
+            self._meter.reset()
+
+    def speed(self) -> dict[str, object]:
+        """Returns `Speed.describe` of all steps."""
+        return self._speed.describe(self._batch_size)
+
+    def learning_rate(self, step: int) -> float:
+        """Of the update after `step` others."""
+        return float(self._train_step.optimizer.learning_rate(tf.constant(step)))
+
+    def _meters(self) -> set[Meter]:
+        return {self._meter, self._summary_meter}
+
+    def _choose_steps_a_call(self) -> int:
+        """Each call is one entry into Python.
+
+        Several workers, whose clocks differ, would have to agree on the number: they do one step a
+        call unless told otherwise.
+        """
+        rate = self._meter.speed.steps_per_second()
+        if rate is None or not self._is_alone:
+            return self.steps_a_call
+        steps = int(rate * _CALL_SECONDS)
+        # Few steps are not worth the graph of a loop.
+        return steps if steps >= _FEWEST_STEPS_A_CALL else 1
+
+    def _describe(self, step: int, means: dict[str, float], meter: Meter) -> Record:
+        speed = meter.speed.describe(self._batch_size)
+        return Record(
+            step=step,
+            losses={name: value for name, value in means.items() if name != GRADIENT_NORM},
+            learning_rate=self.learning_rate(step - 1),
+            images_per_second=speed['images_per_second'],
+            gradient_norm=means[GRADIENT_NORM],
+            waiting_share=speed['waiting_share'],
+            latencies=speed['latencies'],
+            memory=memory.peaks(),
+        )

@@ -1,0 +1,194 @@
+"""The evaluations of a training: within it or beside it, and what earlier runs owe."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.config import evaluation_rules
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import (
+    background_evaluation,
+    checkpoints,
+    collectives,
+    evaluation,
+    moving_averages,
+    parts,
+    strategies,
+)
+from object_detection.training.background_evaluation import BackgroundEvaluation
+from object_detection.training.early_stopping import EarlyStopping
+from object_detection.training.evaluation import PipelineEvaluation
+from object_detection.training.interrupts import Interrupts
+from object_detection.training.snapshots import Snapshots
+from object_detection.training.step import TrainStep
+from object_detection.training.train_result import Metrics, TrainResult
+from object_detection.training.trainer import EvaluateFunction
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEvaluations:
+    """Builds and asks what evaluates a training in `directory`.
+
+    Attributes:
+      config: as it is used.
+      directory: of the model.
+      strategy: of the devices.
+      interval: steps between two evaluations; 0 never evaluates.
+      record_summaries, val_json_file: see `PipelineEvaluation`.
+    """
+
+    config: TrainEvalPipelineConfig
+    directory: str
+    strategy: tf.distribute.Strategy
+    interval: int
+    record_summaries: bool = True
+    val_json_file: str | None = None
+
+    @property
+    def are_beside(self) -> bool:
+        """Whether they are those of another process."""
+        return bool(self.interval) and self.config.eval_config.HasField('async_evaluation')
+
+    @property
+    def max_snapshots(self) -> int:
+        """How many checkpoints may wait, or be at work, beside those of the training."""
+        settings = self.config.eval_config.async_evaluation
+        return settings.max_waiting + 1 if self.are_beside else 0
+
+    def reason_to_stop(self, until: int | None = None) -> str | None:
+        """Returns why the results so far end the training, if they do: `EarlyStopping`.
+
+        Args:
+          until: the last step whose results count; None for all.
+        """
+        reader = evaluation_rules.stopping_metric(self.config).reader
+
+        def read() -> list[dict[str, Any]]:
+            results = evaluation.read_results(
+                self.config, self.directory, reader, self.val_json_file
+            )
+            return [entry for entry in results if until is None or entry['step'] <= until]
+
+        return EarlyStopping(self.config, read).reason_to_stop()
+
+    def are_due(self, step: int) -> bool:
+        """Whether the checkpoint of a step that a run goes on from is one to be evaluated."""
+        return bool(self.interval and step) and step % self.interval == 0
+
+    def are_owed(self, step: int) -> bool:
+        """Whether a signal or a kill kept an earlier run from that of its last checkpoint.
+
+        Collective.
+        """
+        return self.are_due(step) and not self._chief_says(lambda: self._is_evaluated(step))
+
+    def are_owed_at_the_end(self, step: int) -> bool:
+        """Whether something is left to be evaluated of a training that ended at a step. Collective.
+
+        Files may be seen later by other workers, so the chief looks for all.
+        """
+        return bool(self.interval) and self._chief_says(
+            lambda: (
+                (self.are_beside and Snapshots(self.directory).recover(step))
+                or not self._is_evaluated(step)
+            )
+        )
+
+    def within(self, train_step: TrainStep, opened: contextlib.ExitStack) -> EvaluateFunction:
+        """Builds what the trainer evaluates by; `opened` closes it."""
+        pipeline_evaluation = self._pipeline_evaluation(train_step.detector)
+        opened.callback(pipeline_evaluation.close)
+        variables = train_step.detector.named_variables()
+
+        def run(step: int, should_stop: Callable[[], bool]) -> Metrics | None:
+            averages = train_step.optimizer.averages()
+            with moving_averages.swapped(variables, averages, self.strategy):
+                return pipeline_evaluation.run(step, should_stop)
+
+        return run
+
+    def beside(
+        self, checkpoint: str | None, step: int, opened: contextlib.ExitStack, *, is_due: bool
+    ) -> BackgroundEvaluation:
+        """Builds the evaluation beside the training, with what an earlier run owes to it.
+
+        Args:
+          checkpoint: that the run goes on from, or None.
+          step: its step.
+          opened: closes the evaluation.
+          is_due: whether that step is to be evaluated.
+        """
+        background = background_evaluation.build(
+            self.config,
+            self.directory,
+            self.strategy,
+            self.reason_to_stop,
+            record_summaries=self.record_summaries,
+            val_json_file=self.val_json_file,
+        )
+        opened.callback(background.close)
+        background.resume(checkpoint, step, is_due=is_due, is_evaluated=self._is_evaluated)
+        return background
+
+    def evaluate_the_end(self, checkpoint: str, step: int) -> TrainResult:
+        """Does what a signal kept a training, which has ended, from."""
+        _logger.info(
+            '%s is at step %d, its last: only the evaluation is left', self.directory, step
+        )
+        run = self._end_beside if self.are_beside else self._end_within
+        with Interrupts() as interrupts:
+            metrics, reason = run(checkpoint, step, lambda: interrupts.received is not None)
+        return TrainResult(
+            step=step,
+            checkpoint=checkpoint if strategies.is_chief(self.strategy) else None,
+            losses={},
+            metrics=metrics,
+            stopped_by=None if interrupts.received is None else int(interrupts.received),
+            reason=reason,
+        )
+
+    def _end_within(
+        self, checkpoint: str, step: int, should_stop: Callable[[], bool]
+    ) -> tuple[Metrics | None, str | None]:
+        """Returns metrics, and the reason why the training should have ended before."""
+        with self.strategy.scope():
+            detector = parts.build_detector(self.config)
+            checkpoints.restore_model(
+                checkpoint,
+                detector.named_variables(),
+                averages=self.config.train_config.optimizer.use_moving_average,
+            )
+        with contextlib.closing(self._pipeline_evaluation(detector)) as pipeline_evaluation:
+            return pipeline_evaluation.run(step, should_stop), None
+
+    def _end_beside(
+        self, checkpoint: str, step: int, should_stop: Callable[[], bool]
+    ) -> tuple[Metrics | None, str | None]:
+        with contextlib.ExitStack() as opened:
+            background = self.beside(checkpoint, step, opened, is_due=True)
+            reason = background.finish(checkpoint, step, should_stop)
+        return background.metrics, reason
+
+    def _pipeline_evaluation(self, detector: DetectionModel) -> PipelineEvaluation:
+        return PipelineEvaluation(
+            detector,
+            self.config,
+            self.directory,
+            record_summaries=self.record_summaries,
+            val_json_file=self.val_json_file,
+            strategy=self.strategy,
+        )
+
+    def _is_evaluated(self, step: int) -> bool:
+        return evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
+
+    def _chief_says(self, question: Callable[[], object]) -> bool:
+        answer = collectives.on_chief(self.strategy, question)
+        return bool(collectives.chiefs(self.strategy, int(bool(answer))))

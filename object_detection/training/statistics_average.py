@@ -1,0 +1,45 @@
+"""The mean of the replicas' moving statistics of batch norms."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+_STATISTICS = ('/moving_mean', '/moving_variance')
+
+
+class StatisticsAverage:
+    """Takes the mean of the replicas' moving statistics of batch norms.
+
+    A batch norm that is not synchronised follows the images of its own replica; only the first
+    replica's statistics would be saved. As moving averages are linear, it makes no difference to
+    the result when and how often the mean is taken, so it is before a checkpoint or an evaluation.
+
+    Args:
+      strategy: that the variables were created in.
+      variables: of the model, by name.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, variables: Mapping[str, tf.Variable]):
+        self._strategy = strategy
+        self._variables = [
+            variable for name, variable in variables.items() if name.endswith(_STATISTICS)
+        ]
+        self._run = tf.function(lambda: strategy.run(self._average), autograph=False)
+
+    def update(self) -> None:
+        """Makes the statistics of all replicas equal. Collective; free for one replica."""
+        if self._variables and self._strategy.num_replicas_in_sync > 1:
+            self._run()
+
+    def _average(self) -> None:
+        context = tf.distribute.get_replica_context()
+        replicas = context.num_replicas_in_sync
+        is_first = tf.cast(tf.equal(context.replica_id_in_sync_group, 0), tf.float32)
+        own = [tf.cast(variable.read_value(), tf.float32) for variable in self._variables]
+        # Relative to the first replica, so that equal statistics (frozen ones) stay as they are.
+        total = tf.distribute.ReduceOp.SUM
+        first = context.all_reduce(total, [value * is_first for value in own])
+        differences = [value - base for value, base in zip(own, first, strict=True)]
+        differences = context.all_reduce(total, differences)
+        for variable, base, difference in zip(self._variables, first, differences, strict=True):
+            variable.assign(tf.cast(base + difference / replicas, variable.dtype))
