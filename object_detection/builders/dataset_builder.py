@@ -21,6 +21,8 @@ from object_detection.protos import input_reader_pb2, pipeline_pb2
 _log = logging.getLogger(__name__)
 
 
+# AutoGraph would take seconds to rewrite functions of the input that need none of it.
+@tf.autograph.experimental.do_not_convert
 def build_train(
     pipeline_config: pipeline_pb2.TrainEvalPipelineConfig,
     *,
@@ -119,6 +121,7 @@ def build_train(
     )
 
 
+@tf.autograph.experimental.do_not_convert
 def build_eval(
     pipeline_config: pipeline_pb2.TrainEvalPipelineConfig,
     reader_index: int = 0,

@@ -113,14 +113,9 @@ def config_of(variant: str, records: str) -> pipeline_pb2.TrainEvalPipelineConfi
 
 
 def _fake(records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
-    from object_detection.builders import dataset_builder
-
-    # The same graph without the seconds that AutoGraph takes to rewrite code it changes nothing of.
-    build_train = tf.autograph.experimental.do_not_convert(dataset_builder.build_train)
     fakes.patch_builders(
         lambda target, value: mock.patch(target, value).start(), detector=NoisyDetector
     )
-    mock.patch('object_detection.builders.dataset_builder.build_train', build_train).start()
     pipeline = fakes.pipeline_config(deterministic_ops=True)
     pipeline.model.CopyFrom(config_of('fake', records).model)
     pipeline.model.faster_rcnn.image_resizer.fixed_shape_resizer.height = 8
