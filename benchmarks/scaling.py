@@ -5,7 +5,8 @@
 
 Each axis is measured in a process of its own, from small to large. "exponent" is the slope of the
 logarithms over the three largest sizes: 1 is linear. Fails if an exponent is above the limit, twice
-in a row, since a busy machine can slow one point down.
+in a row, since a busy machine can slow one point down. What several replicas and processes cost is
+measured by scaling_workers.py.
 """
 
 import json

@@ -54,7 +54,7 @@ def set_up(
         # TensorFlow says so each time, and nobody asked to step through the reading of data.
         warnings.filterwarnings('ignore', message='.*does not apply to tf.data functions')
         tf.config.run_functions_eagerly(True)
-        _logger.info('--run_eagerly: running without graphs, which is several times slower.')
+        _logger.info('--run_eagerly: no graphs, one step a call; several times slower.')
 
 
 def _set_threads(options: JobOptions) -> None:

@@ -79,6 +79,8 @@ def compiles_inference(
 
 def _compiles(config: TrainConfig, *, has_fixed_sizes: bool, obstacle: str = '') -> bool:
     if tf.config.functions_run_eagerly():
+        if config.jit_compile:
+            unsupported.log_once(f'{_COMPILE}: --run_eagerly leaves no graph to compile.')
         return False
     if not config.HasField('jit_compile'):
         if not tf.config.list_logical_devices('GPU'):

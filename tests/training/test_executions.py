@@ -61,12 +61,13 @@ def test_compiles_where_asked_and_says_what_it_costs(caplog):
     assert 'each size is compiled anew' in caplog.text
 
 
-def test_eager_steps_are_not_compiled():
+def test_eager_steps_are_not_compiled(caplog):
     tf.config.run_functions_eagerly(True)
     try:
         assert not _of(jit_compile=True).jit_compile
     finally:
         tf.config.run_functions_eagerly(False)
+    assert 'jit_compile: --run_eagerly leaves no graph to compile' in caplog.text
 
 
 def test_parts_divide_the_batch():
