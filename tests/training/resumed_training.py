@@ -113,9 +113,14 @@ def config_of(variant: str, records: str) -> pipeline_pb2.TrainEvalPipelineConfi
 
 
 def _fake(records: str) -> pipeline_pb2.TrainEvalPipelineConfig:
+    from object_detection.builders import dataset_builder
+
+    build_train = dataset_builder.build_train
     fakes.patch_builders(
         lambda target, value: mock.patch(target, value).start(), detector=NoisyDetector
     )
+    # The real input.
+    mock.patch('object_detection.builders.dataset_builder.build_train', build_train).start()
     pipeline = fakes.pipeline_config(deterministic_ops=True)
     pipeline.model.CopyFrom(config_of('fake', records).model)
     pipeline.model.faster_rcnn.image_resizer.fixed_shape_resizer.height = 8

@@ -1,5 +1,6 @@
 """The launcher of workers: with small programs, and with workers that train and are killed."""
 
+import functools
 import json
 import os
 import signal
@@ -122,7 +123,10 @@ def _interrupt(number, capfd):
         (signal.SIGHUP, signal.SIGTERM, 143),
     ],
 )
-def test_a_signal_reaches_all_workers(tmp_path, capfd, number, received, status):
+def test_a_signal_reaches_all_workers(tmp_path, capfd, request, number, received, status):
+    # In the background of a shell, or under nohup, signals that are ignored are inherited so.
+    request.addfinalizer(functools.partial(signal.signal, number, signal.getsignal(number)))
+    signal.signal(number, signal.default_int_handler)
     body = f"""
 signal.signal({int(received)}, lambda *_: sys.exit({status}))
 print('waiting')
