@@ -1,7 +1,7 @@
 """Memory that is freed stays with the process, as what computes the same again and again needs it.
 
 The C library gives large blocks back to the system and asks for them anew, and the system clears
-each page of theirs: on CPUs some 5 % of a training step, and a third of one with two replicas.
+each page of theirs: on CPUs some 6 % of a training step, and a third of one with two replicas.
 """
 
 import ctypes
