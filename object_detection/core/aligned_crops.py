@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import execution
+from object_detection.core import execution, sums
 from object_detection.core.roi_align import add_to_pixels, crop_by_products
 from object_detection.core.shapes import dimensions
 
@@ -250,7 +250,7 @@ def _by_products(
         is_here = tf.cast(levels == level, tf.float32)[:, :, tf.newaxis, tf.newaxis]
         rows = _bin_weights(y, height, grid.sampling_ratio) * is_here
         crops.append(crop_by_products(features, rows, _bin_weights(x, width, grid.sampling_ratio)))
-    return tf.add_n(crops)
+    return sums.in_order(crops)
 
 
 def _bin_weights(coordinates: tf.Tensor, length: tf.Tensor, ratio: int) -> tf.Tensor:

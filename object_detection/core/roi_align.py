@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import execution
+from object_detection.core import execution, sums
 from object_detection.core.shapes import dimensions
 
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
@@ -142,7 +142,7 @@ def multilevel_crop_and_resize(
         rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
         is_here = tf.cast(levels == level, rows.dtype)[:, :, tf.newaxis, tf.newaxis]
         crops.append(crop_by_products(features, rows * is_here, columns))
-    return tf.add_n(crops)
+    return sums.in_order(crops)
 
 
 def sample_coordinates(

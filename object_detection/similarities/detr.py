@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core import sums
 
 
 class DetrSimilarity:
@@ -53,4 +54,5 @@ def center_size_l1(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
         tf.unstack(box_ops.corners_to_center_size(others), axis=-1),
         strict=True,
     )
-    return tf.add_n([tf.abs(a[..., :, tf.newaxis] - b[..., tf.newaxis, :]) for a, b in coordinates])
+    distances = [tf.abs(a[..., :, tf.newaxis] - b[..., tf.newaxis, :]) for a, b in coordinates]
+    return sums.in_order(distances)

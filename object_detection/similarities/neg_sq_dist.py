@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from object_detection.core import sums
+
 
 class NegSqDistSimilarity:
     """Minus the squared Euclidean distance of two boxes as points [ymin, xmin, ymax, xmax]."""
@@ -26,4 +28,4 @@ class NegSqDistSimilarity:
             tf.math.squared_difference(a[..., :, tf.newaxis], b[..., tf.newaxis, :])
             for a, b in coordinates
         ]
-        return -tf.add_n(distances)
+        return -sums.in_order(distances)

@@ -1,8 +1,14 @@
 """Operations whose results never change: `train_config.deterministic_ops`."""
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop
+
+from object_detection.core import sums
 
 _state = {'is_on': False}
 
@@ -11,8 +17,17 @@ def switch_on() -> None:
     """Makes TensorFlow compute everything in a fixed order, for the rest of the process.
 
     To be called after the global seed is set, before any dataset or graph is built.
+
+    TensorFlow's own determinism leaves out sums of three or more tensors (`AddN`): what the sum may
+    be written into is added first, and graphs that need much memory add in the order of arrival. So
+    gradients that meet are added two at a time here, and TensorFlow is kept from making one
+    operation of such additions again.
     """
     tf.config.experimental.enable_op_determinism()
+    tf.config.optimizer.set_experimental_options({'arithmetic_optimization': False})
+    # There is no public way to say how a tape adds up gradients.
+    space = backprop._default_vspace._replace(aggregate_fn=_add_gradients)
+    pywrap_tfe.TFE_Py_RegisterVSpace(space)
     _state['is_on'] = True
 
 
@@ -26,3 +41,9 @@ def timestamp() -> tf.Tensor:
     TensorFlow's own operation is refused there.
     """
     return tf.numpy_function(time.time, [], tf.float64) if is_on() else tf.timestamp()
+
+
+def _add_gradients(gradients: Sequence[Any]) -> Any:
+    if all(isinstance(gradient, tf.Tensor) for gradient in gradients):
+        return sums.in_order(gradients)
+    return backprop._aggregate_grads(gradients)

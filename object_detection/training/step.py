@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from object_detection.core import sums
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -324,9 +325,9 @@ def with_total(
     """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
     named = dict(losses)
     if penalties:
-        named[REGULARIZATION_LOSS] = tf.add_n(penalties)
+        named[REGULARIZATION_LOSS] = sums.in_order(penalties)
     named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
-    return {**named, TOTAL_LOSS: tf.add_n(list(named.values()))}
+    return {**named, TOTAL_LOSS: sums.in_order(list(named.values()))}
 
 
 def sampling_seeds(

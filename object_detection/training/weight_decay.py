@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.config import training_rules
 from object_detection.config.errors import ConfigError
+from object_detection.core import sums
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training.step import trainable_variables
@@ -55,7 +56,7 @@ def install(detector: DetectionModel, config: TrainConfig) -> None:
 
     def penalty() -> tf.Tensor:
         # l2_loss is half the sum of squares.
-        return decay.weight * tf.add_n([tf.nn.l2_loss(variable) for variable in variables])
+        return decay.weight * sums.in_order([tf.nn.l2_loss(variable) for variable in variables])
 
     detector.weight_decay = penalty
 
