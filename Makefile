@@ -15,7 +15,7 @@ demo: install
 	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
 
 test: install
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: install
 	$(VENV)/bin/ruff check .

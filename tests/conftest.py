@@ -12,6 +12,19 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 # sizes of a batch, and here numbers are compared; test_onednn.py is with it.
 os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 
+# These take more than a minute each. They begin first: at the end a file has one process alone.
+_LONG_FILES = (
+    'tests/test_samples.py',
+    'tests/export/test_saved_model.py',
+    'tests/training/test_replicas.py',
+    'tests/builders/test_dataset_builder.py',
+    'tests/test_zoo.py',
+    'tests/builders/test_buckets.py',
+    'tests/meta_architectures/test_faster_rcnn.py',
+    'tests/builders/test_coco_records_builder.py',
+    'tests/test_check_models.py',
+)
+
 SHARED = pathlib.Path(__file__).resolve().parents[2] / 'shared'
 
 
@@ -21,6 +34,11 @@ def shared() -> pathlib.Path:
     if not SHARED.is_dir():
         pytest.skip('needs the folder ../shared (reference facts, golden numbers, real data)')
     return SHARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    ranks = {name: rank for rank, name in enumerate(_LONG_FILES)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.partition('::')[0], len(ranks)))
 
 
 @pytest.hookimpl(wrapper=True)
