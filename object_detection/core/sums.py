@@ -1,6 +1,5 @@
 """Sums whose order does not depend on when their parts are ready."""
 
-import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -12,4 +11,7 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     `tf.add_n` may add three or more in another order each time; see
     `object_detection.training.determinism`.
     """
-    return functools.reduce(tf.add, tensors)
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
