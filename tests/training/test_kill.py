@@ -1,5 +1,6 @@
 """A training killed at any moment goes on from a whole checkpoint and does each step once."""
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from object_detection.training import checkpoint_files, checkpoints, history
+from object_detection.training.errors import CheckpointError
 from tests.training import killed_training
 from tests.training.tiny_checkpoints import names_in
 
@@ -72,16 +74,30 @@ def _newest_number(directory):
 
 
 def _committed(directory):
-    """Checks what the state file names; returns number and step of the newest (0, 0 for none)."""
+    """Checks what the state file names; returns number and step of the newest (0, 0 for none).
+
+    A kill between the very first checkpoint and the state file leaves a whole checkpoint that no
+    file names, and the next start takes it.
+    """
     state = checkpoint_files.read_state(str(directory))
     if state is None:
-        return 0, 0
+        return _first_if_whole(directory)
     checkpoint_files.read_through(state.newest)
     for prefix in state.saved_at:
         # One that is being deleted loses its index first.
         if checkpoint_files.exists(prefix):
             checkpoint_files.read_through(prefix)
     return _newest_number(directory), checkpoints.read_step(state.newest)
+
+
+def _first_if_whole(directory):
+    """Number and step of the one checkpoint that no state file names yet (0, 0 for none)."""
+    for prefix in checkpoint_files.complete(str(directory)):
+        with contextlib.suppress(CheckpointError):
+            checkpoint_files.read_through(prefix)
+            number = checkpoint_files.number_of(os.path.basename(prefix))
+            return number, checkpoints.read_step(prefix)
+    return 0, 0
 
 
 def _told(log_path):

@@ -17,14 +17,19 @@ from object_detection.training.errors import LOST_WORKER_STATUS
 from object_detection.training.launcher import Launch
 from tests.training.lost_workers import ROOT, TIME_LIMIT, Workers
 
-# INDEX and ATTEMPT (from 0) say who a program is.
+# `index` and `attempt` (from 0) say who a program is. Each tells how often it was started, and goes
+# on when all others have been started as often: none is stopped before it could tell.
 _PROGRAM = """
 import json, os, signal, sys, time
-index = json.loads(os.environ['TF_CONFIG'])['task']['index']
-path = os.path.join({folder!r}, str(index))
-attempt = int(open(path).read()) if os.path.exists(path) else 0
-open(path, 'w').write(str(attempt + 1))
+cluster = json.loads(os.environ['TF_CONFIG'])
+index = cluster['task']['index']
+def starts(number):
+    path = os.path.join({folder!r}, str(number))
+    return int(open(path).read() or 0) if os.path.exists(path) else 0
+attempt = starts(index)
+with open(os.path.join({folder!r}, str(index)), 'w') as file: file.write(str(attempt + 1))
 print('attempt', attempt)
+while min(map(starts, range(len(cluster['cluster']['worker'])))) <= attempt: time.sleep(0.01)
 def until_stopped(status):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(status))
     print('waiting')
