@@ -1,12 +1,13 @@
 """`tfod runs`: the runs of a training, and what each measured."""
 
+import datetime
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from object_detection.training import run_record
+from object_detection.training import run_clock, run_record
 
 
 @click.command(name='runs')
@@ -30,6 +31,7 @@ def command(model_dir: str) -> None:
 def _row(run: Mapping[str, Any]) -> dict[str, str]:
     measured = run['averages'] or {}
     latencies = measured.get('latencies', {})
+    seconds = measured.get('seconds') or {}
     waiting, memory = measured.get('waiting_share'), measured.get('memory', {})
     commit = ((run.get('git') or {}).get('program') or {}).get('commit', '')
     return {
@@ -44,6 +46,8 @@ def _row(run: Mapping[str, Any]) -> dict[str, str]:
         'waiting': '' if waiting is None else f'{waiting:.0%}',
         'GiB': ' '.join(f'{name} {peak / 2**30:.1f}' for name, peak in memory.items()),
         'TFLOP/s': _number(measured.get('flops_per_second'), 1e-12),
+        'time': str(datetime.timedelta(seconds=round(seconds['all']))) if seconds else '',
+        'steps/saves/evaluation': _shares(seconds),
     }
 
 
@@ -55,3 +59,10 @@ def _number(value: float | None, factor: float = 1.0) -> str:
 
 def _times(times: Mapping[str, float] | None) -> str:
     return '/'.join(f'{times[f"p{p}"] * 1000:.3g}' for p in (50, 90, 95, 99)) if times else ''
+
+
+def _shares(seconds: Mapping[str, float]) -> str:
+    if not seconds.get('all'):
+        return ''
+    names = (run_clock.STEPS, run_clock.SAVES, run_clock.EVALUATION)
+    return '/'.join(f'{seconds.get(name, 0.0) / seconds["all"]:.0%}' for name in names)

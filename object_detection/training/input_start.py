@@ -42,8 +42,8 @@ def take_up(
         used = saved.seed
         if seed not in (None, used):
             _logger.warning(
-                '--seed %d has no effect: the run goes on as it began, with seed %d; another '
-                'model_dir starts anew',
+                '--seed %d has no effect: the run goes on with seed %d, that of its checkpoint; '
+                'another model_dir starts anew',
                 seed,
                 used,
             )

@@ -26,6 +26,7 @@ def _write_runs(directory):
         latencies={'step': times, 'input': times},
         memory={'host': 2**31, 'GPU:0': 2**33},
         flops_per_second=2.5e12,
+        seconds={'all': 4000.0, 'steps': 3600.0, 'saves': 200.0},
     )
 
 
@@ -38,7 +39,7 @@ def test_a_line_for_each_start(tmp_path):
     assert cells[2:7] == ['fffffffff', '100', '250', '9.5', '76']
     assert cells[7:] == [
         *['100/200/300/400'] * 2,
-        *['3%', 'host', '2.0', 'GPU:0', '8.0', '2.5'],
+        *['3%', 'host', '2.0', 'GPU:0', '8.0', '2.5', '1:06:40', '90%/5%/0%'],
     ]
 
 

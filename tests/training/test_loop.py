@@ -469,7 +469,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
         )
     drawn = seen[0][0]
     assert seen == [(drawn, 0), (drawn, 3), (drawn, 5)]
-    assert f'--seed 4 has no effect: the run goes on as it began, with seed {drawn}' in caplog.text
+    assert f'--seed 4 has no effect: the run goes on with seed {drawn}, ' in caplog.text
 
 
 def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
