@@ -22,8 +22,9 @@ from object_detection.meta_architectures.roi_align_cropper import RoiAlignCroppe
 from object_detection.meta_architectures.roi_stages import BoxStage, RoiCropper, num_positives
 from object_detection.target_assigners.target_assigner import Targets
 
-# Told apart in the seeds, so that the samples of the two stages do not depend on each other.
-_ANCHOR_SAMPLE, _PROPOSAL_SAMPLE = 0, 1
+# Told apart in the seeds, so that the samples of the two stages and dropout do not depend on each
+# other. Added to even numbers.
+_ANCHOR_SAMPLE, _PROPOSAL_SAMPLE, _DROPOUT = (0, 0), (0, 1), (1, 0)
 
 # Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
 _PROBE_SIZE = 128
@@ -176,7 +177,7 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return predictions
         crops, box_features, codes, logits = self._classify_regions(
-            features, proposals.boxes, (height, width), training
+            features, proposals.boxes, (height, width), training, _fold_in(seeds, _DROPOUT)
         )
         predictions |= {
             'box_classifier_features': box_features,
@@ -281,7 +282,12 @@ class FasterRcnn(DetectionModel):
         return take_rows(targets, predictions['mask_rows'], self.box_stage.params.use_matmul_gather)
 
     def _classify_regions(
-        self, features: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        frame: tuple[Any, Any],
+        training: bool,
+        seeds: tf.Tensor | None = None,
     ) -> RegionPredictions:
         """Runs the second stage's networks.
 
@@ -290,13 +296,14 @@ class FasterRcnn(DetectionModel):
           boxes: float32 [B, P, 4], absolute.
           frame: size of the images.
           training: whether dropout and norms act as in training.
+          seeds: of dropout, int32 [B, 2].
         """
         # Training stops gradients at the proposals; elsewhere all is differentiable.
         crops = self._cropper(features, boxes, *frame, box_gradients=not training)
         box_features = self.feature_extractor.box_classifier_features(
             self._pool_crops(crops), training
         )
-        codes, logits = self.box_stage.head(box_features, training=training)
+        codes, logits = self.box_stage.head(box_features, training=training, seeds=seeds)
         return RegionPredictions(crops, box_features, codes, logits)
 
     def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
@@ -382,6 +389,6 @@ def _absolute(boxes: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
     return box_ops.normalized_to_absolute(boxes, *dimensions(images, 1, 2))
 
 
-def _fold_in(seeds: tf.Tensor | None, stage: int) -> tf.Tensor | None:
-    """Derives the seeds of one stage from an image's seeds, int32 [B, 2]."""
-    return None if seeds is None else seeds * 2 + tf.constant([0, stage])
+def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
+    """Derives the seeds of one use from an image's seeds, int32 [B, 2]."""
+    return None if seeds is None else seeds * 2 + tf.constant(use)

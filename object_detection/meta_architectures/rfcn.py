@@ -63,8 +63,14 @@ class Rfcn(FasterRcnn):
         )
 
     def _classify_regions(
-        self, features: list[tf.Tensor], boxes: tf.Tensor, frame: tuple[Any, Any], training: bool
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        frame: tuple[Any, Any],
+        training: bool,
+        seeds: tf.Tensor | None = None,
     ) -> RegionPredictions:
+        del seeds  # nothing is dropped
         maps = self.feature_extractor.box_classifier_features(features[0], training)
         normalized = box_ops.absolute_to_normalized(boxes, *frame)
         codes, logits = self.box_stage.head(maps, normalized, training=training)

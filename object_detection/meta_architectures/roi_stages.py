@@ -103,7 +103,8 @@ class BoxStage(keras.layers.Layer):
     """Classifies proposals and refines their boxes.
 
     Args:
-      head: `(features [R, h, w, C], training) -> (codes [R, K or 1, 4], logits [R, K + 1])`.
+      head: `(features [R, h, w, C], training, seeds [B, 2] or None) -> (codes [R, K or 1, 4],
+        logits [R, K + 1])`.
       target_assigner: matches proposals to ground truth; its coder decodes the codes too.
       localization_loss: `(codes, targets, weights [B, P]) -> [B, P]`.
       classification_loss: `(logits, targets, weights [B, P, 1]) -> [B, P] or [B, P, K + 1]`.

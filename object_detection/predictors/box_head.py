@@ -5,6 +5,8 @@ import dataclasses
 import keras
 import tensorflow as tf
 
+from object_detection.core.sampling import sampling_noise
+from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams
 
 
@@ -20,7 +22,8 @@ class BoxHead(keras.layers.Layer):
       hyperparams: set-up of the dense layers; the activation is not used, as outputs are unbounded.
       code_size: D, of the box coder.
       share_box_across_classes: whether there is one box for all classes.
-      dropout_rate: share of features to drop in training; 0 means no dropout.
+      dropout_rate: share of features to drop in training, for each output anew
+        (https://jmlr.org/papers/v15/srivastava14a.html); 0 means no dropout.
       batch_norm_trainable: False freezes the norms.
       box_initializer: of the layer of the boxes; None is that of the hyperparameters.
     """
@@ -40,7 +43,7 @@ class BoxHead(keras.layers.Layer):
         super().__init__(name=name, dtype='float32')
         self._num_boxes = 1 if share_box_across_classes else num_classes
         self._code_size = code_size
-        self._dropout = keras.layers.Dropout(dropout_rate, name='dropout', dtype='float32')
+        self._dropout_rate = dropout_rate
 
         def branch(
             units: int, kind: str, hyperparams: LayerHyperparams
@@ -68,22 +71,32 @@ class BoxHead(keras.layers.Layer):
             dense.build((None, channels))
             norm.build((None, dense.units))
 
-    def call(self, features, training=False):
+    def call(self, features, training=False, seeds=None):
         """Predicts from features of proposals.
 
         Args:
           features: [N, h, w, C].
           training: whether dropout and norms act as in training.
+          seeds: int32 [B, 2], of what is dropped, each for N / B proposals that follow one another;
+            None draws from the global generator.
 
         Returns:
           Box codes float32 [N, K or 1, D] and class logits float32 [N, K + 1], background first.
         """
         pooled = tf.reduce_mean(features, axis=[1, 2])  # [N, C]
-
-        def branch(dense: keras.layers.Layer, norm: keras.layers.Layer) -> tf.Tensor:
-            x = self._dropout(pooled, training=training)
-            return norm(dense(x), training=training)
-
-        box_codes = branch(self._box_dense, self._box_norm)
+        for_boxes = for_classes = pooled
+        if training and self._dropout_rate:
+            for_boxes, for_classes = self._drop(pooled, seeds)
+        box_codes = self._box_norm(self._box_dense(for_boxes), training=training)
         box_codes = tf.reshape(box_codes, [-1, self._num_boxes, self._code_size])
-        return box_codes, branch(self._class_dense, self._class_norm)
+        return box_codes, self._class_norm(self._class_dense(for_classes), training=training)
+
+    def _drop(self, pooled: tf.Tensor, seeds: tf.Tensor | None) -> list[tf.Tensor]:
+        """Two versions of [N, C], in each of which other features are 0."""
+        # No layer of Keras: its generator would neither be saved nor know of seeds.
+        count, channels = dimensions(pooled, 0, 1)
+        images = 1 if seeds is None else dimensions(seeds, 0)[0]
+        noise = sampling_noise(seeds, 2 * channels * count // images, batch_size=images)
+        is_kept = tf.reshape(noise, [count, 2, channels]) >= self._dropout_rate
+        scaled = pooled / (1.0 - self._dropout_rate)
+        return tf.unstack(tf.where(is_kept, scaled[:, tf.newaxis], 0.0), axis=1)

@@ -21,7 +21,7 @@ def test_box_head():
     assert codes.shape == (2, 1, 5)
     assert logits.shape == (2, 4)
     assert len(box_head.losses) == 2
-    assert box_head._dropout.rate == 0.25
+    assert box_head._dropout_rate == 0.25
     assert mask_head is None
 
 
@@ -38,7 +38,7 @@ def test_first_values_of_the_boxes():
 
 def test_no_dropout_by_default():
     box_head, _ = build('mask_rcnn_box_predictor { dropout_keep_probability: 0.5 }')
-    assert box_head._dropout.rate == 0
+    assert box_head._dropout_rate == 0
 
 
 @pytest.mark.parametrize(

@@ -245,10 +245,17 @@ def test_evaluation_with_groundtruth_changes_no_variable(images, groundtruth):
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
-def test_dropout_adds_no_variable_to_checkpoints():
-    names = [list(tiny.tiny_detector(MASK_NORM).named_variables()) for _ in range(2)]
-    assert names[0] == names[1]
-    assert not [name for name in names[0] if 'seed' in name]
+def test_dropout_is_a_function_of_the_seeds(images, groundtruth):
+    detector = tiny.tiny_detector(MASK_NORM)
+
+    def logits(seeds):
+        normalized = detector.normalize(images)
+        predictions = detector.predict(normalized, shapes(images), True, groundtruth, seeds)
+        return predictions['class_predictions_with_background'].numpy()
+
+    first = logits(SEEDS)
+    np.testing.assert_array_equal(logits(SEEDS), first)
+    assert np.any(logits(SEEDS + 1) != first)
 
 
 def test_inference_freezes_the_norms_of_all_parts():

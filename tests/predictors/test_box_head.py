@@ -61,6 +61,25 @@ def test_dropout_only_in_training():
     assert np.ptp(dropped, axis=0).max() > 0.1
 
 
+def test_dropped_features_are_those_of_the_image_s_seed():
+    ones = {'initializer': keras.initializers.Ones()}
+    head = build(1, hyperparams=LayerHyperparams(**ones), dropout_rate=0.25)
+    features = tf.ones([3 * 50, 1, 1, 80])
+    seeds = tf.constant([[1, 2], [3, 4], [5, 6]])
+    outputs = [output.numpy() for output in head(features, training=True, seeds=seeds)]
+    # Each is a sum of what was kept, of which all are worth 4 / 3.
+    kept = [output.reshape(3, 50, -1) * 0.75 for output in outputs]
+    for each in kept:
+        np.testing.assert_allclose(each, np.round(each), atol=1e-4)
+        assert abs(each.mean() - 60.0) < 0.5  # standard error 0.3
+        assert np.all(each == each[..., :1])
+    assert np.any(kept[0][..., 0] != kept[1][..., 0])
+    turned = head(tf.ones([2 * 50, 1, 1, 80]), training=True, seeds=seeds[2:0:-1])
+    for all_of_them, two in zip(outputs, turned, strict=True):
+        images = all_of_them.reshape(3, 50, *all_of_them.shape[1:])
+        np.testing.assert_array_equal(two, np.concatenate([images[2], images[1]]))
+
+
 @pytest.mark.parametrize('trainable', [True, False])
 def test_norm(trainable):
     hyperparams = LayerHyperparams(batch_norm=BatchNormParams())
