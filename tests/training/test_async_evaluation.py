@@ -92,7 +92,7 @@ def test_no_result_is_lost_where_another_snapshot_is_added(make, tmp_path):
     evaluation = make()
     evaluation.add(_save(tmp_path, 1, 10), 10)
     assert evaluation._process.connection.poll(60)
-    time.sleep(0.2)  # For the result, after the log.
+    time.sleep(0.5)  # For the result, after the log.
     evaluation.add(_save(tmp_path, 2, 20), 20)
     assert [result.step for result in evaluation.wait()] == [10, 20]
 

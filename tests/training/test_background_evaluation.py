@@ -82,7 +82,7 @@ def _await_results(directory, count):
         while len(_evaluated(directory)) < count:
             assert time.monotonic() < ends
             time.sleep(0.01)
-        time.sleep(0.2)  # What is written is sent right afterwards.
+        time.sleep(0.5)  # What is written is sent right afterwards.
 
     return wait
 
