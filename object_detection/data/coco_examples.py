@@ -2,35 +2,30 @@
 
 Keys and values are those that the reference system's readers expect, plus the integer label
 `image/object/class/label`; `image/format` is the file's true format. The file's bytes stay as they
-are.
+are, but for images that TensorFlow would read otherwise than other programs, see `image_files`.
 
 An annotation that cannot be used is left out and reported. A box that reaches over the image's
 edge by one pixel at most, as rounding gives, is clipped; one that reaches farther is left out.
 """
 
 import hashlib
-import io
 import json
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image, JpegImagePlugin
 
-from object_detection.data import coco_masks, coco_points, tf_examples
+from object_detection.data import coco_masks, coco_points, image_files, tf_examples
 from object_detection.data.coco_json import CocoImage
 from object_detection.data.coco_labels import CategoryLabel
 from object_detection.data.coco_points import KeypointLayout
+from object_detection.data.image_files import ImageFile
 from object_detection.data.tf_examples import (
     bytes_feature,
     float_feature,
     int64_feature,
 )
 from object_detection.data.unusable import UnusableError
-
-# PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file is a
-# JPEG with more pictures behind the first, as some cameras write.
-FORMATS = {'JPEG': 'jpeg', 'MPO': 'jpeg', 'PNG': 'png', 'GIF': 'gif', 'BMP': 'bmp'}
 
 MAX_OVERHANG = 1.0
 
@@ -52,14 +47,6 @@ class Contents(NamedTuple):
     keypoints: KeypointLayout | None = None
     densepose: bool = False
     small_masks: bool = False
-
-
-class ImageFacts(NamedTuple):
-    """What an image file says of itself: a value of `FORMATS` and its size in pixels."""
-
-    format: str
-    height: int
-    width: int
 
 
 class CocoObject(NamedTuple):
@@ -95,11 +82,13 @@ class Converted(NamedTuple):
       example: a serialised tf.train.Example.
       objects: the annotations in it.
       problems: (annotation id, error) of those that were left out.
+      image_changes: why the image was encoded anew, see `ImageFile`.
     """
 
     example: bytes
     objects: list[CocoObject]
     problems: list[tuple[Any, UnusableError]]
+    image_changes: tuple[str, ...]
 
 
 def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Converted:
@@ -113,94 +102,75 @@ def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Conver
     Raises:
       UnusableError: if the image cannot be used; annotations that cannot be are in the result.
     """
-    return build(coco_image, encoded, check_image(coco_image.image, encoded), contents)
+    return build(coco_image, check_image(coco_image.image, encoded), contents)
 
 
-def build(
-    coco_image: CocoImage, encoded: bytes, facts: ImageFacts, contents: Contents
-) -> Converted:
+def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Converted:
     """Makes the example of an image whose file has been looked at; see `convert`."""
     objects, problems = [], []
     for annotation in coco_image.annotations:
         try:
-            objects.append(_read_object(annotation, facts, contents))
+            objects.append(_read_object(annotation, file, contents))
         except UnusableError as error:
             problems.append((annotation['id'], error))
-    features = _image_features(coco_image.image, encoded, facts) | _object_features(objects)
+    features = _image_features(coco_image.image, file) | _object_features(objects)
     if contents.masks:
         features['image/object/mask'] = bytes_feature(item.mask for item in objects)
     if contents.keypoints:
-        features |= _keypoint_features(objects, facts, contents.keypoints.names)
+        features |= _keypoint_features(objects, file, contents.keypoints.names)
     if contents.densepose:
         features |= _densepose_features(objects)
-    return Converted(tf_examples.serialize(features), objects, problems)
+    return Converted(tf_examples.serialize(features), objects, problems, file.changes)
 
 
-def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
+def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
     """Decodes an image file and compares its size with the annotation file's.
 
     Raises:
-      UnusableError: if the file is damaged, of a format that TensorFlow does not decode, or of
-        another size than `entry` says.
+      UnusableError: if the file is damaged, of a format that TensorFlow does not decode, of too
+        many pixels, or of another size than `entry` says.
     """
-    try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            width, height = image.size
-            image.verify()
-        # What `verify` does depends on the format; a JPEG that breaks off passes it.
-        with Image.open(io.BytesIO(encoded)) as image:
-            if isinstance(image, JpegImagePlugin.JpegImageFile):
-                image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
-            image.load()
-    # PIL's plugins raise nearly anything on a damaged file.
-    except Exception as error:
-        raise UnusableError('bad_image', f'cannot be decoded: {error}') from error
-    return read_header(entry, encoded)
+    image_files.check(encoded)
+    return read_image(entry, encoded)
 
 
-def read_header(entry: dict[str, Any], encoded: bytes) -> ImageFacts:
-    """Compares what an image file says of itself with the annotation file; decodes nothing.
+def read_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
+    """Makes an image file upright and compares its size; decodes it only if it must be changed.
 
     Raises:
-      UnusableError: if the file is no image, of a format that TensorFlow does not decode, or of
-        another size than `entry` says.
+      UnusableError: as `check_image`, but that damage may pass.
     """
-    try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            name, (width, height) = image.format, image.size
-    except Exception as error:
-        raise UnusableError('bad_image', f'cannot be decoded: {error}') from error
-    if name not in FORMATS:
-        raise UnusableError('bad_image', f'is a {name} file; expected {", ".join(FORMATS)}')
-    stated = entry.get('height', height), entry.get('width', width)
-    if stated != (height, width):
+    stated = entry.get('height'), entry.get('width')
+    file = image_files.read_upright(encoded, stated_size=stated)
+    size = file.height, file.width
+    if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
         raise UnusableError(
             'bad_image',
-            f'is {height} pixels high and {width} wide; '
+            f'is {file.height} pixels high and {file.width} wide; '
             f'the annotation file says {stated[0]} and {stated[1]}',
         )
-    return ImageFacts(FORMATS[name], height, width)
+    return file
 
 
-def check_object(annotation: dict[str, Any], facts: ImageFacts, contents: Contents) -> CocoObject:
+def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
     """Returns a usable annotation, its mask checked but not decoded: b''.
 
     Raises:
       UnusableError: if examples of these contents are made without it.
     """
     if contents.masks:
-        coco_masks.check(_segmentation(annotation), facts.height, facts.width)
-    return _read_object(annotation, facts, contents._replace(masks=False))
+        coco_masks.check(_segmentation(annotation), file.height, file.width)
+    return _read_object(annotation, file, contents._replace(masks=False))
 
 
-def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Contents) -> CocoObject:
+def _read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
     category_id = annotation.get('category_id')
     label = contents.labels.get(category_id)
     if label is None:
         raise UnusableError('unknown_category', f'category_id is {category_id}')
     bbox = _finite_numbers(annotation.get('bbox'))
-    box = _normalized_box(bbox, facts)
-    size = (facts.height, facts.width)
+    box = _normalized_box(bbox, file)
+    size = (file.height, file.width)
     mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
     if contents.masks:
         counts = coco_masks.run_lengths(_segmentation(annotation), *size)
@@ -215,7 +185,7 @@ def _read_object(annotation: dict[str, Any], facts: ImageFacts, contents: Conten
     return CocoObject(
         label=label,
         box=box,
-        is_clipped=_overhang(bbox, facts) > 0,
+        is_clipped=_overhang(bbox, file) > 0,
         is_crowd=int(bool(annotation.get('iscrowd', 0))),
         area=_area(annotation, bbox),
         mask=mask,
@@ -240,27 +210,27 @@ def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:
 
 
 def _normalized_box(
-    bbox: tuple[float, float, float, float], facts: ImageFacts
+    bbox: tuple[float, float, float, float], file: ImageFile
 ) -> tuple[float, float, float, float]:
     """Returns [x, y, width, height] in pixels as (ymin, xmin, ymax, xmax) normalized, clipped."""
     x, y, width, height = bbox
     if width <= 0 or height <= 0:
         raise UnusableError('box_without_area', f'bbox [x, y, width, height] is {list(bbox)}')
-    ymin, xmin = max(y / facts.height, 0.0), max(x / facts.width, 0.0)
-    ymax, xmax = min((y + height) / facts.height, 1.0), min((x + width) / facts.width, 1.0)
-    if _overhang(bbox, facts) > MAX_OVERHANG or ymin >= ymax or xmin >= xmax:
+    ymin, xmin = max(y / file.height, 0.0), max(x / file.width, 0.0)
+    ymax, xmax = min((y + height) / file.height, 1.0), min((x + width) / file.width, 1.0)
+    if _overhang(bbox, file) > MAX_OVERHANG or ymin >= ymax or xmin >= xmax:
         raise UnusableError(
             'box_outside_image',
             f'bbox [x, y, width, height] is {list(bbox)}; '
-            f'the image is {facts.width} wide and {facts.height} high',
+            f'the image is {file.width} wide and {file.height} high',
         )
     return ymin, xmin, ymax, xmax
 
 
-def _overhang(bbox: tuple[float, float, float, float], facts: ImageFacts) -> float:
+def _overhang(bbox: tuple[float, float, float, float], file: ImageFile) -> float:
     """Returns by how many pixels a box reaches over the edge, 0 if it does not."""
     x, y, width, height = bbox
-    return max(-x, -y, x + width - facts.width, y + height - facts.height, 0.0)
+    return max(-x, -y, x + width - file.width, y + height - file.height, 0.0)
 
 
 def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -> float:
@@ -274,15 +244,15 @@ def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -
         raise UnusableError('bad_area', f'area must be a number, is {area}') from error
 
 
-def _image_features(entry: dict[str, Any], encoded: bytes, facts: ImageFacts) -> dict[str, bytes]:
+def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:
     return {
-        'image/height': int64_feature([facts.height]),
-        'image/width': int64_feature([facts.width]),
+        'image/height': int64_feature([file.height]),
+        'image/width': int64_feature([file.width]),
         'image/filename': bytes_feature([entry['file_name'].encode()]),
         'image/source_id': bytes_feature([str(entry['id']).encode()]),
-        'image/key/sha256': bytes_feature([hashlib.sha256(encoded).hexdigest().encode()]),
-        'image/encoded': bytes_feature([encoded]),
-        'image/format': bytes_feature([facts.format.encode()]),
+        'image/key/sha256': bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
+        'image/encoded': bytes_feature([file.encoded]),
+        'image/format': bytes_feature([file.format.encode()]),
     }
 
 
@@ -300,13 +270,13 @@ def _object_features(objects: list[CocoObject]) -> dict[str, bytes]:
 
 
 def _keypoint_features(
-    objects: list[CocoObject], facts: ImageFacts, names: tuple[str, ...]
+    objects: list[CocoObject], file: ImageFile, names: tuple[str, ...]
 ) -> dict[str, bytes]:
     rows = np.concatenate([np.zeros((0, 3)), *(item.keypoints for item in objects)])
     texts = [name.encode() for name in names] * len(objects)
     return {
-        'image/object/keypoint/x': float_feature(rows[:, 0] / facts.width),
-        'image/object/keypoint/y': float_feature(rows[:, 1] / facts.height),
+        'image/object/keypoint/x': float_feature(rows[:, 0] / file.width),
+        'image/object/keypoint/y': float_feature(rows[:, 1] / file.height),
         'image/object/keypoint/visibility': int64_feature(rows[:, 2]),
         'image/object/keypoint/num': int64_feature(item.num_keypoints for item in objects),
         'image/object/keypoint/text': bytes_feature(texts),

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from object_detection.data import coco_examples, coco_json, coco_labels, coco_points
-from object_detection.data.coco_examples import CocoObject, Contents, ImageFacts
+from object_detection.data.coco_examples import CocoObject, Contents
 from object_detection.data.coco_json import CocoImage
+from object_detection.data.image_files import ImageFile
 from object_detection.data.unusable import UnusableError
 
 _log = logging.getLogger(__name__)
@@ -126,9 +127,8 @@ class CocoRecords:
             format or size is wrong. The image itself is not decoded.
         """
         coco_image = self.index[index]
-        encoded = self._read(coco_image.image)
-        facts = self._facts(coco_image.image, encoded)
-        converted = coco_examples.build(coco_image, encoded, facts, self.contents)
+        file = self._image_file(coco_image.image, self._read(coco_image.image))
+        converted = coco_examples.build(coco_image, file, self.contents)
         for annotation_id, error in converted.problems:
             self._tell(coco_image, annotation_id, error)
         return converted.example
@@ -143,11 +143,11 @@ class CocoRecords:
           ImageFileError: if only the image file tells its size, and does not.
         """
         coco_image = self.index[index]
-        facts = self._size(coco_image.image)
+        file = self._size(coco_image.image)
         objects, problems = [], []
         for annotation in coco_image.annotations:
             try:
-                objects.append(coco_examples.check_object(annotation, facts, self.contents))
+                objects.append(coco_examples.check_object(annotation, file, self.contents))
             except UnusableError as error:
                 problems.append(
                     f'annotation {annotation["id"]} of image {coco_image.image["id"]}: {error}'
@@ -169,9 +169,9 @@ class CocoRecords:
         """
 
         def is_usable(coco_image: CocoImage) -> bool:
-            facts = self._size(coco_image.image)
+            file = self._size(coco_image.image)
             return any(
-                self._is_usable(annotation, facts, known, skip_crowd)
+                self._is_usable(annotation, file, known, skip_crowd)
                 for annotation in coco_image.annotations
             )
 
@@ -205,12 +205,12 @@ class CocoRecords:
     def _is_usable(
         self,
         annotation: dict[str, Any],
-        facts: ImageFacts,
+        file: ImageFile,
         known: Collection[str] | None,
         skip_crowd: bool,
     ) -> bool:
         try:
-            item = coco_examples.check_object(annotation, facts, self.contents)
+            item = coco_examples.check_object(annotation, file, self.contents)
         except UnusableError:
             return False
         # As examples hold it: rounding may leave nothing of a box.
@@ -233,15 +233,15 @@ class CocoRecords:
             error,
         )
 
-    def _size(self, image: dict[str, Any]) -> ImageFacts:
+    def _size(self, image: dict[str, Any]) -> ImageFile:
         """The size that the annotation file states; without one, that of the image file."""
         if image.get('height') and image.get('width'):
-            return ImageFacts('', image['height'], image['width'])
-        return self._facts(image, self._read(image))
+            return ImageFile(b'', '', image['height'], image['width'])
+        return self._image_file(image, self._read(image))
 
-    def _facts(self, image: dict[str, Any], encoded: bytes) -> ImageFacts:
+    def _image_file(self, image: dict[str, Any], encoded: bytes) -> ImageFile:
         try:
-            return coco_examples.read_header(image, encoded)
+            return coco_examples.read_image(image, encoded)
         except UnusableError as error:
             raise self._error(image, str(error)) from error
 

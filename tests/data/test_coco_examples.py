@@ -131,6 +131,7 @@ def test_area_is_the_box_s_if_there_is_none():
         ('PNG', 'P', b'png'),
         ('GIF', 'P', b'gif'),
         ('BMP', 'RGB', b'bmp'),
+        ('WEBP', 'RGB', b'webp'),
     ],
 )
 def test_true_format_and_untouched_bytes(image_format, mode, name):
@@ -152,7 +153,7 @@ def _broken_off() -> bytes:
         (b'no image', _entry(), 'cannot be decoded'),
         (_broken_off(), _entry(height=300, width=400), 'cannot be decoded'),
         (_image('PNG')[:-200], _entry(), 'cannot be decoded'),
-        (_image('TIFF'), _entry(), 'is a TIFF file; expected JPEG'),
+        (_image('TIFF'), _entry(), 'no image file of the formats JPEG'),
         (_image(), _entry(height=40, width=30), 'is 30 pixels high and 40 wide'),
     ],
     ids=['empty', 'text', 'broken JPEG', 'broken PNG', 'TIFF', 'turned'],

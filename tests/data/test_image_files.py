@@ -1,0 +1,182 @@
+import io
+import os
+import pathlib
+import stat
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from object_detection.data import image_files
+from object_detection.data.unusable import UnusableError
+from tests.data import examples
+
+HEIGHT, WIDTH = 32, 64
+# A blue image whose upper left quarter, as it is seen, is red.
+UPRIGHT = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+UPRIGHT[..., 2] = 255
+UPRIGHT[: HEIGHT // 2, : WIDTH // 2] = [255, 0, 0]
+# How a camera stores it so that the orientation of EXIF makes it upright again.
+_STORED = {
+    1: UPRIGHT,
+    2: UPRIGHT[:, ::-1],
+    3: UPRIGHT[::-1, ::-1],
+    4: UPRIGHT[::-1],
+    5: UPRIGHT.swapaxes(0, 1),
+    6: UPRIGHT.swapaxes(0, 1)[::-1],
+    7: UPRIGHT[::-1, ::-1].swapaxes(0, 1),
+    8: UPRIGHT.swapaxes(0, 1)[:, ::-1],
+}
+
+
+def turned(orientation: int, image_format: str = 'JPEG') -> bytes:
+    """`UPRIGHT` as a file that says how it is to be turned."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    pixels = np.ascontiguousarray(_STORED[orientation])
+    Image.fromarray(pixels).save(file, image_format, exif=exif)
+    return file.getvalue()
+
+
+def _encode(image: Image.Image, image_format: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, image_format, **options)
+    return file.getvalue()
+
+
+def _as_tensorflow_reads(encoded: bytes) -> np.ndarray:
+    return tf.io.decode_image(encoded, channels=3, expand_animations=False).numpy()
+
+
+@pytest.mark.parametrize('image_format', ['JPEG', 'PNG', 'WEBP'])
+@pytest.mark.parametrize('orientation', range(2, 9))
+def test_turned_photo_is_made_upright(orientation, image_format):
+    file = image_files.read_upright(turned(orientation, image_format))
+    assert (file.height, file.width) == (HEIGHT, WIDTH)
+    assert file.changes == ('exif_orientation',)
+    assert file.format == ('jpeg' if image_format == 'JPEG' else 'png')
+    pixels = _as_tensorflow_reads(file.encoded).astype(int)
+    assert pixels.shape == UPRIGHT.shape
+    # JPEG and WebP lose a little, mostly where colours meet; with the red quarter at another corner,
+    # half of the pixels differ in two of three colours by 255.
+    assert np.abs(pixels - UPRIGHT).mean() <= (0 if image_format == 'PNG' else 6)
+
+
+@pytest.mark.parametrize('orientation', [0, 1, 9, 60000])
+def test_other_orientations_turn_nothing(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    encoded = _encode(Image.fromarray(UPRIGHT), 'JPEG', exif=exif)
+    assert image_files.read_upright(encoded) == (encoded, 'jpeg', HEIGHT, WIDTH, ())
+
+
+@pytest.mark.parametrize('orientation', [5, 6, 7, 8])
+def test_annotations_of_the_stored_pixels_keep_them(orientation):
+    encoded = turned(orientation)
+    file = image_files.read_upright(encoded, stated_size=(WIDTH, HEIGHT))
+    assert file == (encoded, 'jpeg', WIDTH, HEIGHT, ('exif_orientation_without_effect',))
+    assert image_files.read_upright(encoded, stated_size=(HEIGHT, WIDTH)).height == HEIGHT
+    assert image_files.read_upright(encoded, stated_size=(None, None)).height == HEIGHT
+
+
+@pytest.mark.filterwarnings('ignore:Corrupt EXIF data')
+def test_broken_exif_data_are_passed_over():
+    encoded = _encode(Image.fromarray(UPRIGHT), 'JPEG', exif=b'Exif\0\0MM\0*\xff\xff\xff\xff')
+    assert image_files.read_upright(encoded).encoded == encoded
+
+
+@pytest.mark.parametrize(
+    ('image_format', 'mode'),
+    [
+        *(('JPEG', 'RGB'), ('JPEG', 'L'), ('JPEG', 'CMYK'), ('PNG', 'RGBA'), ('PNG', 'P')),
+        *(('PNG', '1'), ('PNG', 'LA'), ('BMP', 'RGB'), ('BMP', 'RGBA'), ('BMP', 'L')),
+        *(('GIF', 'P'), ('WEBP', 'RGB'), ('WEBP', 'RGBA')),
+    ],
+)
+def test_what_tensorflow_reads_alike_stays_as_it_is(image_format, mode):
+    image = Image.fromarray(examples.noise(HEIGHT, WIDTH)).convert(mode)
+    encoded = _encode(image, image_format)
+    file = image_files.read_upright(encoded)
+    assert file == (encoded, image_format.lower(), HEIGHT, WIDTH, ())
+    with Image.open(io.BytesIO(encoded)) as expected:
+        expected = np.asarray(expected.convert('RGB')).astype(int)
+    # Decoders of JPEG round differently.
+    assert np.abs(_as_tensorflow_reads(encoded) - expected).max() <= 4
+
+
+@pytest.mark.parametrize('mode', ['P', '1'])
+def test_bmp_with_a_palette(mode):
+    image = Image.fromarray(examples.noise(HEIGHT, WIDTH)).convert(mode)
+    file = image_files.read_upright(_encode(image, 'BMP'))
+    assert (file.format, file.changes) == ('png', ('bmp_palette',))
+    expected = np.asarray(image.convert('RGB'))
+    np.testing.assert_array_equal(_as_tensorflow_reads(file.encoded), expected)
+
+
+def test_animated_webp_is_its_first_picture():
+    first, second = (Image.fromarray(examples.noise(HEIGHT, WIDTH, seed)) for seed in (0, 1))
+    encoded = _encode(first, 'WEBP', save_all=True, append_images=[second], lossless=True)
+    file = image_files.read_upright(encoded)
+    assert (file.format, file.changes) == ('png', ('webp_animation',))
+    np.testing.assert_array_equal(_as_tensorflow_reads(file.encoded), np.asarray(first))
+
+
+@pytest.mark.parametrize(
+    ('highest', 'shift', 'changes'),
+    [(255, 0, ('rescaled_16_bit',)), (4095, 4, ('rescaled_16_bit',)), (65535, 8, ())],
+)
+def test_grey_values_of_less_than_16_bits(highest, shift, changes):
+    values = np.random.default_rng(0).integers(0, highest, (HEIGHT, WIDTH)).astype(np.uint16)
+    values[0, 0] = highest
+    file = image_files.read_upright(_encode(Image.fromarray(values), 'PNG'))
+    assert (file.format, file.changes) == ('png', changes)
+    pixels = _as_tensorflow_reads(file.encoded)
+    assert pixels.max() == 255
+    np.testing.assert_array_equal(pixels[..., 0], values >> shift)
+
+
+def test_image_of_too_many_pixels_is_refused_before_it_is_decoded(monkeypatch):
+    encoded = _encode(Image.new('1', (20000, 20000)), 'PNG')
+    monkeypatch.setattr(Image.Image, 'load', lambda self: pytest.fail('it was decoded'))
+    for read in (image_files.read_upright, image_files.check):
+        with pytest.raises(UnusableError, match='20000 pixels high and 20000 wide; expected at'):
+            read(encoded)
+    # Nothing asks for its pixels either where that many are allowed.
+    assert image_files.read_upright(encoded, max_pixels=400_000_000).height == 20000
+
+
+def test_limit_of_pixels_is_ours_and_pil_s_own_stays(monkeypatch):
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 10)
+    assert image_files.read_upright(examples.png(UPRIGHT)).width == WIDTH
+    assert Image.MAX_IMAGE_PIXELS == 10
+
+
+_EPS = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 40 24\n%%EndComments\nshowpage\n'
+
+
+@pytest.mark.parametrize('read', [image_files.read_upright, image_files.check])
+def test_no_program_is_started(read, tmp_path: pathlib.Path, monkeypatch):
+    witness = tmp_path / 'started'
+    for name in ('gs', 'gswin32c', 'gswin64c'):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\ntouch {witness}\nexit 1\n')
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv('PATH', f'{tmp_path}{os.pathsep}{os.environ["PATH"]}')
+    monkeypatch.setattr('PIL.EpsImagePlugin.gs_binary', None)
+    with pytest.raises(UnusableError, match='cannot be decoded: no image file of the formats'):
+        read(_EPS)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize('image_format', ['TIFF', 'PPM', 'ICO'])
+def test_other_formats_are_refused(image_format):
+    with pytest.raises(UnusableError, match='JPEG, MPO, PNG, GIF, BMP, WEBP'):
+        image_files.read_upright(_encode(Image.fromarray(UPRIGHT), image_format))
+
+
+def test_damage_that_shows_when_an_image_is_turned():
+    encoded = turned(6)
+    with pytest.raises(UnusableError, match='cannot be decoded'):
+        image_files.read_upright(encoded[: len(encoded) // 2])
