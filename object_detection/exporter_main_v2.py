@@ -23,6 +23,7 @@ def define_flags() -> None:
         'input_type', INPUT_TYPES[0], [*INPUT_TYPES, 'image_and_boxes_tensor'], 'What it takes.'
     )
     flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
+    flags.DEFINE_alias('config', 'pipeline_config_path')
     flags.DEFINE_string('trained_checkpoint_dir', None, 'Checkpoints; the newest is exported.')
     flags.DEFINE_string('output_directory', None, 'Where to write; an earlier export is replaced.')
     flags.DEFINE_enum(

@@ -3,6 +3,10 @@
   python -m object_detection.model_main_tf2 --pipeline_config_path=FILE --model_dir=DIR
   python -m object_detection.model_main_tf2 --pipeline_config_path=FILE --model_dir=DIR \
       --checkpoint_dir=DIR
+
+Exit status: 0 if all is done; 1 after an error or for a wrong command line; 75 if another worker
+was lost, 130 after ctrl-C and 143 after SIGTERM, each with a checkpoint from which the same command
+resumes.
 """
 
 import dataclasses
@@ -27,6 +31,7 @@ def define_flags() -> None:
         'Only evaluate: the newest checkpoint of this directory, then each that is added. Results '
         'go to model_dir/eval.',
     )
+    flags.DEFINE_alias('config', 'pipeline_config_path')
     option_flags.define_absl(TrainOptions, EvalOptions)
     flags.mark_flags_as_required(['pipeline_config_path', 'model_dir'])
 

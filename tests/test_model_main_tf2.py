@@ -39,7 +39,7 @@ def main(monkeypatch):
     """Runs model_main_tf2's `main` with flags of its own."""
     values = flags.FlagValues()
     monkeypatch.setattr(flags, 'FLAGS', values)
-    for kind in ('string', 'integer', 'float', 'bool', 'enum', 'multi_string'):
+    for kind in ('string', 'integer', 'float', 'bool', 'enum', 'multi_string', 'alias'):
         define = getattr(flags, f'DEFINE_{kind}')
         monkeypatch.setattr(
             flags,
@@ -165,6 +165,37 @@ def test_flags_of_the_other_job_are_told(main, calls, capsys):
         f'--{name} has no effect on an evaluation (--checkpoint_dir).'
         for name in ('evaluate', 'seed')
     ]
+
+
+def test_other_names_of_flags(main, calls):
+    main('--eval_every_n=5', '--num_processes=2')
+    expected = TrainOptions(eval_every_n_steps=5, num_workers=2)
+    assert calls['train'][0][2] == expected
+    arguments = '--pipeline_config_path a.config --model_dir dir --eval_every_n 5 --num_processes 2'
+    click.testing.CliRunner().invoke(train_command.command, arguments.split())
+    assert calls['train'][0] == ('a.config', 'dir', expected)
+
+
+def test_a_flag_without_effect_is_told_by_another_name_too(main, calls, capsys):
+    main('--checkpoint_dir=there', '--eval_every_n=5')
+    assert capsys.readouterr().err.startswith('--eval_every_n_steps has no effect')
+
+
+def test_help_says_how_programs_end():
+    runner = click.testing.CliRunner()
+    train = runner.invoke(train_command.command, ['--help']).output
+    evaluation = runner.invoke(eval_command.command, ['--help']).output
+    assert all(status in train for status in ('75', '130', '143'))
+    assert all(status in evaluation for status in ('130', '143'))
+    assert all(status in model_main_tf2.__doc__ for status in ('75', '130', '143'))
+
+
+def test_help_of_an_evaluation_shows_no_length_of_a_training(calls):
+    runner = click.testing.CliRunner()
+    assert '--num_train_steps' not in runner.invoke(eval_command.command, ['--help']).output
+    arguments = ['--config', 'a', '--checkpoint_dir', 'b', '--num_train_steps', '3']
+    assert runner.invoke(eval_command.command, arguments).exit_code == 0
+    assert calls['evaluate'][0][3].num_train_steps == 3
 
 
 def test_help_imports_no_tensorflow():

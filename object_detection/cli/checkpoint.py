@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from object_detection.cli import option_flags
 from object_detection.config import quiet_import
 from object_detection.config.fine_tune_rules import CHECKPOINT_TYPES
 
@@ -59,14 +60,13 @@ def inspect(path: str, match: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument('path')
+@option_flags.config_option('Pipeline config of the model.')
 @click.option(
-    '--pipeline_config_path',
-    '--config',
-    'config',
+    '--output',
     required=True,
-    help='Pipeline config of the model.',
+    metavar='FOLDER',
+    help='Folder to write; an earlier conversion is replaced.',
 )
-@click.option('--output', required=True, help='Folder to write; an earlier conversion is replaced.')
 @click.option(
     '--checkpoint_type',
     type=click.Choice(CHECKPOINT_TYPES),

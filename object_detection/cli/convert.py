@@ -17,9 +17,18 @@ def command() -> None:
 )
 @click.option('--images', required=True, help='Folder of the images.')
 @click.option('--annotations', required=True, help='COCO JSON file.')
-@click.option('--output', required=True, help='PREFIX of the files to write.')
+@click.option(
+    '--output',
+    required=True,
+    metavar='PREFIX',
+    help='Beginning of the names of the files to write, with their folder: records/train.',
+)
 @click.option('--shards', default=10, help='Number of TFRecord files.')
-@click.option('--masks', is_flag=True, help='Write instance masks.')
+@click.option(
+    '--masks/--no_masks',
+    default=False,
+    help='Write instance masks; off here, and on in `tfod data convert`.',
+)
 @click.option('--keypoints', is_flag=True, help='Write keypoints, those of the annotation file.')
 @click.option(
     '--keypoint_annotations',
@@ -29,7 +38,13 @@ def command() -> None:
 @click.option('--drop_empty', is_flag=True, help='Leave out images without objects.')
 @click.option('--label_map', default='', help='Label map that numbers the categories by name.')
 @click.option('--strict', is_flag=True, help='Write nothing if there is any problem.')
-@click.option('--workers', default=1, help='Local processes; each writes whole shards.')
+@click.option(
+    '--workers',
+    '--num_workers',
+    'workers',
+    default=1,
+    help='Local processes; each writes whole shards.',
+)
 @click.option('--runner', default='', help='Another Beam runner; its options may follow.')
 @click.argument('beam_options', nargs=-1, type=click.UNPROCESSED, metavar='[BEAM_OPTIONS]...')
 def coco(

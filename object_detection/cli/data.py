@@ -19,7 +19,7 @@ def command() -> None:
 
 @command.command(context_settings={'show_default': True})
 @click.argument('name', type=click.Choice(_DATA_SETS))
-@click.option('--output', required=True, help='Folder to put it in.')
+@click.option('--output', required=True, metavar='FOLDER', help='Folder to put it in.')
 @click.option(
     '--split',
     'splits',
@@ -62,10 +62,25 @@ def download(
 
 @command.command(context_settings={'show_default': True})
 @click.argument('name', type=click.Choice(_DATA_SETS))
-@click.option('--data', required=True, help='Folder that it was downloaded to.')
-@click.option('--output', required=True, help='Folder of the TFRecords.')
-@click.option('--masks/--no_masks', default=True, help='Write instance masks.')
-@click.option('--workers', default=1, help='Local processes; each writes whole files.')
+@click.option('--data', required=True, metavar='FOLDER', help='Folder that it was downloaded to.')
+@click.option(
+    '--output',
+    required=True,
+    metavar='FOLDER',
+    help='Folder of the TFRecords (`tfod convert coco` takes a PREFIX of files instead).',
+)
+@click.option(
+    '--masks/--no_masks',
+    default=True,
+    help='Write instance masks; on here, as COCO has them, and off in `tfod convert coco`.',
+)
+@click.option(
+    '--workers',
+    '--num_workers',
+    'workers',
+    default=1,
+    help='Local processes; each writes whole files.',
+)
 def convert(name: str, data: str, output: str, masks: bool, workers: int) -> None:
     """Converts the training and validation images of a downloaded data set to TFRecords.
 

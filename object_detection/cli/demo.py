@@ -34,7 +34,13 @@ _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeli
 
 
 @click.command(name='demo')
-@click.option('--output', default='demo_out', show_default=True, help='Folder for everything.')
+@click.option(
+    '--output',
+    default='demo_out',
+    show_default=True,
+    metavar='FOLDER',
+    help='Folder for everything.',
+)
 @click.option('--num_train', default=2500, show_default=True, help='Training images.')
 @click.option('--num_val', default=150, show_default=True, help='Validation images.')
 @click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')

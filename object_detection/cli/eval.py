@@ -7,18 +7,23 @@ import click
 
 from object_detection.cli import option_flags, progress
 from object_detection.training import jobs
-from object_detection.training.job_options import EvalOptions
+from object_detection.training.job_options import EVALUATION_EXIT_STATUSES, EvalOptions
 
 
-@click.command(name='eval')
+@click.command(name='eval', cls=option_flags.SectionedCommand, epilog=EVALUATION_EXIT_STATUSES)
 @option_flags.click_options(EvalOptions)
-@click.option('--config', required=True, help='Pipeline config.')
+@option_flags.config_option()
 @click.option(
     '--checkpoint_dir',
     required=True,
+    metavar='PATH',
     help='Folder of checkpoints, one prefix, or an unpacked model of the zoo.',
 )
-@click.option('--model_dir', help='Results go to its folder eval; --checkpoint_dir if not given.')
+@click.option(
+    '--model_dir',
+    metavar='FOLDER',
+    help='Results go to its folder eval; --checkpoint_dir if not given.',
+)
 def command(config: str, checkpoint_dir: str, model_dir: str | None, options: EvalOptions) -> None:
     """Evaluates the newest checkpoint, then each that is added until the training has ended."""
     status = jobs.run_evaluation(

@@ -4,7 +4,7 @@ import pathlib
 
 import click
 
-from object_detection.cli import progress
+from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config import quiet_import
 from object_detection.export.input_types import INPUT_TYPES
@@ -12,13 +12,19 @@ from object_detection.training.job_options import PRECISIONS
 
 
 @click.command(name='export')
+@option_flags.config_option('Pipeline config that the checkpoint was trained with.')
 @click.option(
-    '--config', required=True, help='Pipeline config that the checkpoint was trained with.'
+    '--checkpoint_dir',
+    required=True,
+    metavar='PATH',
+    help='Folder of checkpoints (the newest), or a prefix.',
 )
 @click.option(
-    '--checkpoint_dir', required=True, help='Folder of checkpoints (the newest), or a prefix.'
+    '--output',
+    required=True,
+    metavar='FOLDER',
+    help='Folder to write; an earlier export is replaced.',
 )
-@click.option('--output', required=True, help='Folder to write; an earlier export is replaced.')
 @click.option(
     '--input_type', type=click.Choice(INPUT_TYPES), default=INPUT_TYPES[0], show_default=True
 )

@@ -9,9 +9,27 @@ from object_detection.training import jobs, launcher
 
 
 # Options behind COMMAND are its own, whatever their names.
-@click.command(name='launch', context_settings={'allow_interspersed_args': False})
-@click.option('--num_processes', type=int, required=True, help='Workers of this machine.')
-@click.option('--hosts', default='', help='All machines, e.g. host0,host1: a launcher on each.')
+@click.command(
+    name='launch',
+    context_settings={'allow_interspersed_args': False},
+    epilog='Exit status: that of COMMAND, of which 75 says that workers were lost more often in a '
+    'row than --max_restarts; 130 after ctrl-C and 143 after SIGTERM.',
+)
+@click.option(
+    '--num_processes',
+    '--num_workers',
+    'num_processes',
+    type=int,
+    required=True,
+    help='Workers of this machine.',
+)
+@click.option(
+    '--hosts',
+    '--worker_hosts',
+    'hosts',
+    default='',
+    help='All machines, e.g. host0,host1: a launcher on each.',
+)
 @click.option('--host_index', default=0, show_default=True, help='Which of --hosts this is.')
 @click.option('--port', type=int, help='First port of each machine; 23456 with --hosts.')
 @click.option(

@@ -9,29 +9,78 @@ from typing import Any, TypeVar
 import click
 from absl import flags
 
+from object_detection.training.job_options import SECTIONS
+
 Options = TypeVar('Options')
 
 # The flags belong to the program that asks for them, in whose --help they are listed.
 flags.disclaim_key_flags()
 
 
+class SectionedOption(click.Option):
+    """An option that --help lists in a section of its own title.
+
+    Args:
+      *arguments, **options: of `click.Option`.
+      section: the title; '' for the first list.
+    """
+
+    def __init__(self, *arguments: Any, section: str = '', **options: Any):
+        super().__init__(*arguments, **options)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command whose --help lists its options by section, in the order of `SECTIONS`."""
+
+    def format_options(
+        self, context: click.Context, formatter: click.formatting.HelpFormatter
+    ) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in ('', *SECTIONS)}
+        for parameter in self.get_params(context):
+            row = parameter.get_help_record(context)
+            if row is not None:
+                rows[getattr(parameter, 'section', '')].append(row)
+        for title, listed in rows.items():
+            if listed:
+                with formatter.section(title or 'Options'):
+                    formatter.write_dl(listed)
+
+
+def config_option(help_text: str = 'Pipeline config.', *, required: bool = True) -> Callable:
+    """The option that names the pipeline config, by both of its names."""
+    return click.option(
+        '--config',
+        '--pipeline_config_path',
+        'config',
+        required=required,
+        metavar='FILE',
+        help=help_text,
+    )
+
+
 def define_absl(*options: type) -> None:
-    """Defines an absl flag for each field of the dataclasses; fields they share once."""
+    """Defines an absl flag for each field of the dataclasses; fields they share once.
+
+    absl lists flags by name, so the help of each begins with the title of its section.
+    """
     for field in _fields(options):
-        kind, help_text = _kind(field), field.metadata['help']
+        kind, help_text = _kind(field), f'({_section(field)}) {field.metadata["help"]}'
         if field.metadata['choices']:
             choices = list(field.metadata['choices'])
             flags.DEFINE_enum(field.name, field.default, choices, help_text)
-            continue
-        define = {
-            bool: flags.DEFINE_bool,
-            int: flags.DEFINE_integer,
-            float: flags.DEFINE_float,
-            str: flags.DEFINE_string,
-            tuple: flags.DEFINE_multi_string,
-        }[kind]
-        default = list(field.default) if kind is tuple else field.default
-        define(field.name, default, help_text)
+        else:
+            define = {
+                bool: flags.DEFINE_bool,
+                int: flags.DEFINE_integer,
+                float: flags.DEFINE_float,
+                str: flags.DEFINE_string,
+                tuple: flags.DEFINE_multi_string,
+            }[kind]
+            default = list(field.default) if kind is tuple else field.default
+            define(field.name, default, help_text)
+        for alias in field.metadata['aliases']:
+            flags.DEFINE_alias(alias, field.name)
 
 
 def from_absl(kind: type[Options], values: flags.FlagValues) -> Options:
@@ -63,20 +112,28 @@ def click_options(kind: type) -> Callable[[Callable], Callable]:
 
 def _click_option(field: dataclasses.Field) -> Callable:
     kind, choices = _kind(field), field.metadata['choices']
-    declared = [f'--{field.name}', field.name]
-    options: dict[str, Any] = {'help': field.metadata['help'], 'default': field.default}
-    if kind is bool:
-        declared[0] += f'/--no{field.name}'
-    elif kind is tuple:
-        options |= {'multiple': True}
-    else:
-        options |= {'type': click.Choice(choices) if choices else kind}
-        options['show_default'] = field.default not in (None, '')
-    return click.option(*declared, **options)
+    names = [field.name, *field.metadata['aliases']]
+    declared = [f'--{name}/--no{name}' if kind is bool else f'--{name}' for name in names]
+    options: dict[str, Any] = {
+        'help': field.metadata['help'],
+        'default': field.default,
+        'show_default': field.default not in (None, '', ()),
+        'hidden': field.metadata['is_hidden'],
+        'section': _section(field),
+    }
+    if kind is tuple:
+        options['multiple'] = True
+    elif kind is not bool:
+        options['type'] = click.Choice(choices) if choices else kind
+    return click.option(*declared, field.name, cls=SectionedOption, **options)
 
 
 def _fields(kinds: Iterable[type]) -> list[dataclasses.Field]:
     return list({f.name: f for kind in kinds for f in dataclasses.fields(kind)}.values())
+
+
+def _section(field: dataclasses.Field) -> str:
+    return field.metadata['section']
 
 
 def _kind(field: dataclasses.Field) -> type:

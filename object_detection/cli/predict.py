@@ -16,7 +16,10 @@ _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
     '--input', 'inputs', required=True, multiple=True, help='Image or folder; repeatable.'
 )
 @click.option(
-    '--output', required=True, help='Folder for pictures and JSON files; not that of the images.'
+    '--output',
+    required=True,
+    metavar='FOLDER',
+    help='Folder for pictures and JSON files; not that of the images.',
 )
 @click.option('--label_map', default='', help='Label map; names the classes in the pictures.')
 @click.option('--min_score', default=0.5, show_default=True, help='Lowest score that is drawn.')

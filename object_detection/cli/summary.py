@@ -2,12 +2,13 @@
 
 import click
 
+from object_detection.cli import option_flags
 from object_detection.config import quiet_import
 from object_detection.config.reader import read_pipeline
 
 
 @click.command(name='summary')
-@click.option('--config', required=True, help='Pipeline config.')
+@option_flags.config_option()
 @click.option(
     '--set',
     'settings',

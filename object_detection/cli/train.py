@@ -6,16 +6,21 @@ import click
 
 from object_detection.cli import option_flags
 from object_detection.training import jobs
-from object_detection.training.job_options import TrainOptions
+from object_detection.training.job_options import TRAINING_EXIT_STATUSES, TrainOptions
 
 
-@click.command(name='train')
+@click.command(name='train', cls=option_flags.SectionedCommand, epilog=TRAINING_EXIT_STATUSES)
 @option_flags.click_options(TrainOptions)
-@click.option('--config', required=True, help='Pipeline config.')
-@click.option('--model_dir', required=True, help='Folder of checkpoints, events and results.')
+@option_flags.config_option()
+@click.option(
+    '--model_dir',
+    required=True,
+    metavar='FOLDER',
+    help='Folder of checkpoints, events and results.',
+)
 def command(config: str, model_dir: str, options: TrainOptions) -> None:
     """Trains from the newest checkpoint of --model_dir, or from scratch if there is none.
 
-    SIGTERM and ctrl-C save a checkpoint first; the same command then goes on from it.
+    SIGTERM and ctrl-C save a checkpoint first; the same command then resumes from it.
     """
     sys.exit(jobs.run_training(config, model_dir, options))

@@ -24,7 +24,7 @@ def list_all() -> None:
 
 @command.command()
 @click.argument('names', nargs=-1, required=True, metavar='NAME...')
-@click.option('--output', required=True, help='Folder to put the files in.')
+@click.option('--output', required=True, metavar='FOLDER', help='Folder to put the files in.')
 @downloading.base_url_option('https://storage.googleapis.com, e.g. a mirror of yours')
 def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) -> None:
     """Downloads the weights of backbones, such as resnet50; `tfod weights list` names all.

@@ -1,6 +1,7 @@
 """What a command line can say of a training or an evaluation: one table for every program.
 
-Names and defaults of the fields are those of the flags; imports nothing that is slow.
+Names and defaults of the fields are those of the flags; the metadata of a field say how the flag is
+shown and what else it is called. Imports nothing that is slow.
 """
 
 import dataclasses
@@ -13,67 +14,136 @@ PRECISIONS = ('float32', 'tf32', 'mixed_bfloat16', 'mixed_float16', *PRECISION_A
 # What --strategy takes.
 STRATEGIES = ('one_device', 'mirrored', 'multi_worker', 'tpu')
 
+# The sections of --help, in order.
+RUN, EVALUATION, DEVICES, WORKERS, RECORDS = 'Run', 'Evaluation', 'Devices', 'Workers', 'Records'
+SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS)
 
-def _option(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
-    return dataclasses.field(default=default, metadata={'help': help_text, 'choices': choices})
+TRAINING_EXIT_STATUSES = (
+    'Exit status: 0 if all steps are done; 1 after an error; 2 for a wrong command line; 75 if '
+    'another worker was lost, 130 after ctrl-C and 143 after SIGTERM, each with a checkpoint from '
+    'which the same command resumes.'
+)
+EVALUATION_EXIT_STATUSES = (
+    'Exit status: 0 if all was evaluated; 1 after an error; 2 for a wrong command line; 130 after '
+    'ctrl-C and 143 after SIGTERM.'
+)
+
+
+def option(
+    default: Any,
+    help_text: str,
+    choices: tuple[str, ...] = (),
+    *,
+    section: str,
+    aliases: tuple[str, ...] = (),
+    is_hidden: bool = False,
+) -> Any:
+    """A field that is a flag.
+
+    Args:
+      default: of the flag.
+      help_text: a sentence or two.
+      choices: the words that the flag takes; () for any.
+      section: of --help, one of `SECTIONS`.
+      aliases: other names of the flag.
+      is_hidden: whether --help of the `tfod` command leaves it out.
+    """
+    return dataclasses.field(
+        default=default,
+        metadata={
+            'help': help_text,
+            'choices': choices,
+            'section': section,
+            'aliases': aliases,
+            'is_hidden': is_hidden,
+        },
+    )
+
+
+_NUM_TRAIN_STEPS = 'Steps in all; overrides the config.'
+_NUM_EPOCHS = 'Length of the training in passes over the data, in place of steps.'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOptions:
     """What both kinds of jobs understand."""
 
-    num_train_steps: int | None = _option(None, 'Steps in all; overrides the config.')
-    num_epochs: float | None = _option(
-        None, 'Length of the training in passes over the data, in place of steps.'
+    num_train_steps: int | None = option(None, _NUM_TRAIN_STEPS, section=RUN)
+    num_epochs: float | None = option(None, _NUM_EPOCHS, section=RUN)
+    eval_on_train_data: bool = option(
+        False, 'Evaluate training data, not validation data.', section=EVALUATION
     )
-    eval_on_train_data: bool = _option(False, 'Evaluate training data, not validation data.')
-    sample_1_of_n_eval_examples: int | None = _option(
-        None, 'Evaluate every n-th image; overrides the config.'
+    sample_1_of_n_eval_examples: int | None = option(
+        None, 'Evaluate every n-th image; overrides the config.', section=EVALUATION
     )
-    sample_1_of_n_eval_on_train_examples: int = _option(5, 'The same with --eval_on_train_data.')
-    eval_samples: int | None = _option(
-        None, 'Evaluate at most so many images of each reader; overrides the config.'
+    sample_1_of_n_eval_on_train_examples: int = option(
+        5, 'The same with --eval_on_train_data.', section=EVALUATION
     )
-    val_json_file: str | None = _option(
-        None, 'COCO annotations to evaluate against, in place of the ground truth of the records.'
+    eval_samples: int | None = option(
+        None,
+        'Evaluate at most so many images of each reader; overrides the config.',
+        section=EVALUATION,
     )
-    precision: str | None = _option(None, 'Type to compute in; overrides the config.', PRECISIONS)
-    device: str | None = _option(
-        None, "Devices to use: 'cpu', 'gpu', or some as in 'gpu:0,1'; all GPUs if not given."
+    val_json_file: str | None = option(
+        None,
+        'COCO annotations to evaluate against, in place of the ground truth of the records.',
+        section=EVALUATION,
     )
-    cpu_affinity: str | None = _option(
+    precision: str | None = option(
+        None, 'Type to compute in; overrides the config.', PRECISIONS, section=DEVICES
+    )
+    device: str | None = option(
+        None,
+        "Devices to use: 'cpu', 'gpu', or some as in 'gpu:0,1'; all GPUs if not given.",
+        section=DEVICES,
+    )
+    cpu_affinity: str | None = option(
         None,
         "CPU cores to run on, as in '0-7,16-23'; auto: of the cores, each worker of a machine has "
         'its share.',
+        section=DEVICES,
     )
-    intra_op_threads: int = _option(
-        0, 'Threads that one operation is divided among on CPUs; 0: as many as cores.'
+    intra_op_threads: int = option(
+        0,
+        'Threads that one operation is divided among on CPUs; 0: as many as cores.',
+        section=DEVICES,
     )
-    inter_op_threads: int = _option(
-        0, 'Operations that run at the same time on CPUs; 0: as many as cores.'
+    inter_op_threads: int = option(
+        0, 'Operations that run at the same time on CPUs; 0: as many as cores.', section=DEVICES
     )
-    private_threadpool_size: int | None = _option(
-        None, 'Threads of the input pipelines alone; overrides the config. 0: those of TensorFlow.'
+    private_threadpool_size: int | None = option(
+        None,
+        'Threads of the input pipelines alone; overrides the config. 0: those of TensorFlow.',
+        section=DEVICES,
     )
-    gpu_memory_growth: bool = _option(
-        True, 'Take GPU memory as it is needed; --nogpu_memory_growth takes all at once.'
+    gpu_memory_growth: bool = option(
+        True,
+        'Take GPU memory as it is needed; --nogpu_memory_growth takes all at once.',
+        section=DEVICES,
     )
-    run_eagerly: bool = _option(False, 'Run without graphs: slow, but Python debuggers work.')
-    jit_compile: str | None = _option(
+    run_eagerly: bool = option(
+        False, 'Run without graphs: slow, but Python debuggers work.', section=DEVICES
+    )
+    jit_compile: str | None = option(
         None,
         'Whether XLA compiles steps; overrides the config. auto: on GPUs and TPUs, not on CPUs.',
         ('auto', 'true', 'false'),
+        section=DEVICES,
     )
-    compilation_cache: str | None = _option(
-        None, 'Folder that keeps what XLA has compiled, for the next start.'
+    compilation_cache: str | None = option(
+        None, 'Folder that keeps what XLA has compiled, for the next start.', section=DEVICES
     )
-    record_summaries: bool = _option(True, 'Write TensorBoard events.')
-    use_synthetic_data: bool = _option(
-        False, 'Noise in place of all files, made once and repeated: to measure speed.'
+    record_summaries: bool = option(True, 'Write TensorBoard events.', section=RECORDS)
+    use_synthetic_data: bool = option(
+        False,
+        'Noise in place of all files, made once and repeated: to measure speed.',
+        section=RUN,
     )
-    config_override: str = _option('', 'A text proto, or a file of one, merged over the config.')
-    set: tuple[str, ...] = _option(
-        (), 'A field to change, e.g. train_config.batch_size=4; repeatable.'
+    config_override: str = option(
+        '', 'A text proto, or a file of one, merged over the config.', section=RUN
+    )
+    set: tuple[str, ...] = option(
+        (), 'A field to change, e.g. train_config.batch_size=4; repeatable.', section=RUN
     )
 
 
@@ -81,63 +151,123 @@ class JobOptions:
 class TrainOptions(JobOptions):
     """What a training understands."""
 
-    eval_every_n_steps: int = _option(0, 'Evaluate during training, and at its end; 0 does not.')
-    evaluate: bool = _option(True, '--noevaluate turns every evaluation off.')
-    async_eval: bool = _option(
-        False, 'Evaluate in a process of its own, while training goes on; or as the config says.'
+    eval_every_n_steps: int = option(
+        0,
+        'Evaluate at each n-th step, and at the end of the training; 0 never evaluates.',
+        section=EVALUATION,
+        aliases=('eval_every_n',),
     )
-    eval_device: str | None = _option(
-        None, 'Devices of --async_eval, as those of --device; cpu if neither this nor the config.'
+    evaluate: bool | None = option(
+        None,
+        'On where --eval_every_n_steps is given; --noevaluate turns that off.',
+        section=EVALUATION,
     )
-    eval_cpu_affinity: str | None = _option(
-        None, 'CPU cores of --async_eval, as in 12-15,30; overrides the config.'
+    async_eval: bool = option(
+        False,
+        'Evaluate in another process while the training continues; or as the config says.',
+        section=EVALUATION,
     )
-    checkpoint_every_n: int = _option(1000, 'Steps between two checkpoints.')
-    max_to_keep: int = _option(7, 'How many checkpoints to keep; 0 keeps all.')
-    log_every_n: int = _option(100, 'Steps between two records in the log.')
-    summary_every_n: int = _option(0, 'Steps between two TensorBoard records; 0 as --log_every_n.')
-    steps_per_loop: int = _option(
-        0, 'Steps in one call of the training function; 0: as many as take half a second.'
+    eval_device: str | None = option(
+        None,
+        'Devices of --async_eval, as those of --device; cpu if neither this nor the config.',
+        section=EVALUATION,
     )
-    profile_steps: str | None = _option(
-        None, "First and last step of a TensorBoard profile, counted from 1, as in '100,110'."
+    eval_cpu_affinity: str | None = option(
+        None,
+        'CPU cores of --async_eval, as in 12-15,30; overrides the config.',
+        section=EVALUATION,
     )
-    seed: int | None = _option(None, 'Makes a run repeatable; drawn and logged if not given.')
-    deterministic_ops: bool = _option(
-        False, 'Bitwise the same weights for the same seed; slower. Or as the config says.'
+    checkpoint_every_n: int = option(
+        1000,
+        'Steps between two checkpoints.',
+        section=RUN,
+        aliases=('checkpoint_every_n_steps',),
     )
-    use_tpu: bool = _option(False, 'Train on TPUs.')
-    tpu_name: str | None = _option(None, 'Name or address of the TPU; the local one if not given.')
-    strategy: str | None = _option(
+    max_to_keep: int = option(7, 'How many checkpoints to keep; 0 keeps all.', section=RUN)
+    log_every_n: int = option(
+        100,
+        'Steps between two records in the log and in train/history.jsonl.',
+        section=RECORDS,
+        aliases=('log_every_n_steps',),
+    )
+    summary_every_n: int = option(
+        0,
+        'Steps between two TensorBoard records; 0 as --log_every_n.',
+        section=RECORDS,
+        aliases=('summary_every_n_steps',),
+    )
+    steps_per_loop: int = option(
+        0,
+        'Steps in one call of the training function; 0: as many as take half a second.',
+        section=DEVICES,
+    )
+    profile_steps: str | None = option(
+        None,
+        "First and last step of a TensorBoard profile, counted from 1, as in '100,110'.",
+        section=RECORDS,
+    )
+    seed: int | None = option(
+        None, 'Makes a run repeatable; drawn and logged if not given.', section=RUN
+    )
+    deterministic_ops: bool = option(
+        False,
+        'Bitwise the same weights for the same seed; slower. Or as the config says.',
+        section=RUN,
+    )
+    strategy: str | None = option(
         None,
         'What trains; if not given, all workers that the environment names, or else all GPUs.',
         STRATEGIES,
+        section=DEVICES,
     )
-    num_workers: int = _option(
-        1, 'Number of processes that train together; TF_CONFIG, srun or mpirun say where they are.'
+    use_tpu: bool = option(False, 'Another name of --strategy tpu.', section=DEVICES)
+    tpu_name: str | None = option(
+        None,
+        'Name or address of the TPU, the local one if not given; --strategy tpu need not be said '
+        'beside it.',
+        section=DEVICES,
     )
-    worker_hosts: str | None = _option(
-        None, 'Machines of the processes that mpirun starts, in the order of ranks: host0,host1.'
+    num_workers: int = option(
+        1,
+        'Number of processes that train together, which is checked; TF_CONFIG, srun, mpirun or '
+        '`tfod launch` say where they are.',
+        section=WORKERS,
+        aliases=('num_processes',),
     )
-    worker_port: int | None = _option(
-        None, 'First port of each machine, with srun or mpirun; made of the job if not given.'
+    worker_hosts: str | None = option(
+        None,
+        'Machines of the processes that mpirun starts, in the order of ranks: host0,host1.',
+        section=WORKERS,
+        aliases=('hosts',),
     )
-    worker_timeout: int = _option(
-        30, 'Seconds without a sign of life after which a worker counts as lost.'
+    worker_port: int | None = option(
+        None,
+        'First port of each machine, with srun or mpirun; made of the job if not given.',
+        section=WORKERS,
     )
-    start_timeout: int = _option(600, 'Seconds to wait for all workers at the start.')
-    data_service: str | None = _option(
-        None, 'grpc://HOST:PORT of a data service that prepares the input; overrides the config.'
+    worker_timeout: int = option(
+        30, 'Seconds without a sign of life after which a worker counts as lost.', section=WORKERS
+    )
+    start_timeout: int = option(
+        600, 'Seconds to wait for all workers at the start.', section=WORKERS
+    )
+    data_service: str | None = option(
+        None,
+        'grpc://HOST:PORT of a data service that prepares the input; overrides the config.',
+        section=WORKERS,
     )
 
     @property
     def evaluates(self) -> bool:
-        return self.evaluate and self.eval_every_n_steps > 0
+        return self.evaluate is not False and self.eval_every_n_steps > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions(JobOptions):
     """What an evaluation job understands."""
 
-    run_once: bool = _option(False, 'Evaluate the newest checkpoint only.')
-    eval_timeout: int = _option(3600, 'Seconds to wait for another checkpoint.')
+    # It knows from the training's records when that ends; where there are none, these may tell.
+    num_train_steps: int | None = option(None, _NUM_TRAIN_STEPS, section=RUN, is_hidden=True)
+    num_epochs: float | None = option(None, _NUM_EPOCHS, section=RUN, is_hidden=True)
+    run_once: bool = option(False, 'Evaluate the newest checkpoint only.', section=RUN)
+    eval_timeout: int = option(3600, 'Seconds to wait for another checkpoint.', section=RUN)

@@ -305,6 +305,8 @@ def _check_evaluation_flags(options: JobOptions) -> None:
                 f'--{name}: expected --eval_every_n_steps, or an evaluation job (`tfod eval`, '
                 '--checkpoint_dir). Received: a training that does not evaluate.'
             )
+    if getattr(options, 'evaluate', None) and not options.eval_every_n_steps:
+        _logger.info('--evaluate has no effect without --eval_every_n_steps: nothing is evaluated.')
     names = ('async_eval', 'eval_device', 'eval_cpu_affinity')
     for name in ('sample_1_of_n_eval_examples', 'eval_samples', *names):
         if getattr(options, name, None):

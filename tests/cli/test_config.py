@@ -47,3 +47,13 @@ def test_help_of_both_commands():
         assert result.exit_code == 0
         assert '--config_override' in result.output
         assert '--set' in result.output
+
+
+def test_the_config_as_an_option(tmp_path):
+    path = write_files(tmp_path)
+    for name in ('--config', '--pipeline_config_path'):
+        assert invoke('show', name, path).output == invoke('show', path).output
+    for arguments in ([], ['a', '--config', 'b']):
+        result = invoke('check', *arguments)
+        assert result.exit_code == 2
+        assert 'Expected the config as FILE or as --config FILE' in result.output

@@ -8,20 +8,17 @@ import pytest
 from absl import flags
 
 from object_detection.cli import option_flags
-
-
-def _option(default, help_text, choices=()):
-    return dataclasses.field(default=default, metadata={'help': help_text, 'choices': choices})
+from object_detection.training.job_options import RUN, WORKERS, option
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    count: int | None = _option(None, 'How many.')
-    rate: float = _option(0.5, 'How fast.')
-    draws: bool = _option(True, 'Draw.')
-    kind: str | None = _option(None, 'Which.', ('a', 'b'))
-    names: tuple[str, ...] = _option((), 'Who.')
-    text: str = _option('', 'What.')
+    count: int | None = option(None, 'How many.', section=WORKERS, aliases=('number',))
+    rate: float = option(0.5, 'How fast.', section=RUN)
+    draws: bool = option(True, 'Draw.', section=RUN)
+    kind: str | None = option(None, 'Which.', ('a', 'b'), section=RUN)
+    names: tuple[str, ...] = option((), 'Who.', section=RUN)
+    text: str = option('', 'What.', section=RUN, is_hidden=True)
 
 
 GIVEN = Options(count=3, rate=2.0, draws=False, kind='b', names=('x', 'y'), text='z')
@@ -30,7 +27,7 @@ GIVEN = Options(count=3, rate=2.0, draws=False, kind='b', names=('x', 'y'), text
 @pytest.fixture
 def parse_absl(monkeypatch):
     values = flags.FlagValues()
-    for kind in ('string', 'integer', 'float', 'bool', 'enum', 'multi_string'):
+    for kind in ('string', 'integer', 'float', 'bool', 'enum', 'multi_string', 'alias'):
         define = getattr(flags, f'DEFINE_{kind}')
         monkeypatch.setattr(
             flags, f'DEFINE_{kind}', lambda *args, d=define: d(*args, flag_values=values)
@@ -47,7 +44,7 @@ def parse_absl(monkeypatch):
 def _parse_click(*arguments):
     seen = []
 
-    @click.command()
+    @click.command(cls=option_flags.SectionedCommand)
     @option_flags.click_options(Options)
     @click.option('--other', default='o')
     def command(other, options):
@@ -70,21 +67,35 @@ def test_click():
     assert _parse_click(*arguments.split())[1] == [('p', GIVEN)]
 
 
-def test_click_help():
+def test_click_help_lists_sections():
     result, _ = _parse_click('--help')
-    lines = [line.split()[0] for line in result.output.splitlines() if line.startswith('  --')]
-    assert lines == [
+    words = [line.split()[0] for line in result.output.splitlines() if line.strip()]
+    listed = [word for word in words if word.startswith('--') or word.endswith(':')]
+    assert listed == [
+        'Usage:',
+        'Options:',
         '--other',
-        '--count',
+        '--help',
+        'Run:',
         '--rate',
         '--draws',
         '--kind',
         '--names',
-        '--text',
-        '--help',
+        'Workers:',
+        '--count,',
     ]
     assert 'Does it.' in result.output
-    assert '[default: 0.5]' in result.output
+
+
+def test_click_help_shows_the_defaults_of_numbers_and_booleans():
+    output = _parse_click('--help')[0].output
+    assert '[default: 0.5]' in output
+    assert '[default: draws]' in output
+
+
+def test_aliases(parse_absl):
+    assert _parse_click('--number', '4')[1][0][1].count == 4
+    assert parse_absl('--number=4').count == 4
 
 
 def test_choices_are_checked(parse_absl):

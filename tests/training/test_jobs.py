@@ -96,8 +96,8 @@ def test_evaluation_flags_without_evaluation(path, caplog):
         with pytest.raises(ConfigError, match=f'--{name}: expected --eval_every_n_steps'):
             _read(path, 'train', **options)
     with caplog.at_level('INFO'):
-        _read(path, 'train', sample_1_of_n_eval_examples=1, async_eval=True)
-    for name in ('sample_1_of_n_eval_examples', 'async_eval'):
+        _read(path, 'train', sample_1_of_n_eval_examples=1, async_eval=True, evaluate=True)
+    for name in ('sample_1_of_n_eval_examples', 'async_eval', 'evaluate'):
         assert f'--{name} has no effect' in caplog.text
 
 
@@ -158,6 +158,7 @@ def test_a_timeout_below_zero(path):
     [
         ({}, False),
         ({'eval_every_n_steps': 5}, True),
+        ({'eval_every_n_steps': 5, 'evaluate': True}, True),
         ({'eval_every_n_steps': 5, 'evaluate': False}, False),
     ],
 )
