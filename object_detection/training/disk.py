@@ -2,8 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
-import logging
 import os
 import re
 import shutil
@@ -14,9 +12,6 @@ import tensorflow as tf
 
 from object_detection.training.errors import CheckpointError
 
-_logger = logging.getLogger(__name__)
-
-_LOCK_FILE = '.training.lock'
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 _WILDCARDS = '*?[]\\'
 
@@ -87,28 +82,6 @@ def full_disk_named(directory: str) -> Iterator[None]:
         if not any(os.strerror(number) in str(error) for number in _FULL):
             raise
         raise _unwritten(directory, 'Results', error) from error
-
-
-@contextlib.contextmanager
-def occupied(directory: str) -> Iterator[None]:
-    """A context in which no other process can train into the same folder.
-
-    The lock ends with the process, however it ends.
-
-    Raises:
-      CheckpointError: if another one does already.
-    """
-    with open(os.path.join(directory, _LOCK_FILE), 'a') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise CheckpointError(
-                f'{directory}: another training is running in this model_dir; end it first, or '
-                'choose another model_dir.'
-            ) from error
-        except OSError:
-            _logger.debug('%s: its file system has no locks', directory)
-        yield
 
 
 def in_words(size: int) -> str:

@@ -24,6 +24,7 @@ from object_detection.training import (
     ended,
     evaluation,
     fine_tune,
+    folder_lock,
     input_start,
     parts,
     resolving,
@@ -126,7 +127,7 @@ def train(
         opened.enter_context(strategies.lost_workers_named(strategy))
         if run.is_chief:
             disk.check_writable(directory)
-            opened.enter_context(disk.occupied(directory))
+            opened.enter_context(folder_lock.occupied(directory))
             opened.enter_context(disk.full_disk_named(directory))
         latest, start = run.prepare()
         result = run.end_of_finished(latest, start) or run.train(seed, latest, start)

@@ -173,14 +173,6 @@ def test_checkpoints_that_wait_to_be_evaluated_need_room_too(tmp_path, monkeypat
     )
 
 
-def test_one_training_at_a_time(tmp_path):
-    directory = str(tmp_path)
-    with disk.occupied(directory), pytest.raises(CheckpointError, match='another training'):
-        disk.occupied(directory).__enter__()
-    with disk.occupied(directory):
-        assert names_in(tmp_path) == ['.training.lock']
-
-
 def test_a_restart_that_keeps_fewer_deletes_the_older(tmp_path):
     saver = make_checkpoints(tmp_path, make_variables(), max_to_keep=4)
     for _ in range(4):
