@@ -16,7 +16,11 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.config import files
-from object_detection.training.errors import CheckpointError
+from object_detection.training.errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    UnreadableCheckpointError,
+)
 
 STATE_FILE = 'checkpoint'
 # Ends the key of a variable's value, in checkpoints of objects.
@@ -24,8 +28,11 @@ VALUE_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
 _PAUSES = (0.0, 0.05, 0.25)  # seconds before each look at a state file
 _FILE = re.compile(r'(?P<name>ckpt-(?P<number>\d+))\.(index|data-\d{5}-of-\d{5})')
 _DATA = re.compile(r'\.data-\d{5}-of-(?P<count>\d{5})$')
-# What TensorFlow's readers raise on files that are damaged.
+# What TensorFlow's readers raise, on files that are damaged and on those that cannot be read now.
 _READ_ERRORS = (tf.errors.OpError, ValueError, LookupError, RuntimeError)
+# Of a plain reading, those that tell of the file rather than of the way to it.
+_DAMAGES = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
+_READ_AT_ONCE = 2**24  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +54,17 @@ def read_state(directory: str) -> State | None:
     """Reads the state file of a folder; None if there is none.
 
     Raises:
-      CheckpointError: if it cannot be read, or names nothing.
+      DamagedCheckpointError: if it is damaged, or names nothing.
+      UnreadableCheckpointError: if it cannot be read for another reason.
     """
     path = os.path.join(directory, STATE_FILE)
-    if not tf.io.gfile.exists(path):
+    # Of a file that cannot be reached, `gfile.exists` says that there is none.
+    if STATE_FILE not in _list(directory):
         return None
     proto = _read_proto(directory)
     if proto is None:
-        raise CheckpointError(
+        _check_readable(path)
+        raise DamagedCheckpointError(
             f'{path}: expected the names of checkpoints. Received a damaged file.'
         )
     prefixes = list(proto.all_model_checkpoint_paths) or [proto.model_checkpoint_path]
@@ -130,12 +140,13 @@ def open_reader(prefix: str) -> Any:
       A `tf.train.CheckpointReader`.
 
     Raises:
-      CheckpointError: if it is absent or damaged.
+      DamagedCheckpointError: if it is absent or damaged.
+      UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
     try:
         missing = _missing_file(prefix)
         if missing:
-            raise CheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
+            raise DamagedCheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
         return tf.train.load_checkpoint(prefix)
     except CheckpointError:
         raise
@@ -147,8 +158,17 @@ def read_through(prefix: str) -> None:
     """Reads every byte of a checkpoint, which compares the checksums.
 
     Raises:
-      CheckpointError: if it is absent or damaged.
+      DamagedCheckpointError: if it is absent or damaged, and was so twice.
+      UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
+    try:
+        _read_tensors(prefix)
+    except DamagedCheckpointError:
+        # TensorFlow reports an error of the disk or the network as it reports damage.
+        _read_tensors(prefix)
+
+
+def _read_tensors(prefix: str) -> None:
     reader = open_reader(prefix)
     try:
         for key in reader.get_variable_to_shape_map():
@@ -192,11 +212,36 @@ def _missing_file(prefix: str) -> str | None:
 
 
 def _unreadable(prefix: str, error: Exception) -> CheckpointError:
+    """Tells damage from files that cannot be read now, of which TensorFlow says the same."""
+    try:
+        for path in files_of(prefix):
+            _check_readable(path)
+    except UnreadableCheckpointError as other:
+        return other
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return CheckpointError(
+    return DamagedCheckpointError(
         f'{prefix}: cannot be read as a checkpoint: its .index or .data file is damaged or cut '
         f'off ({reason}).'
     )
+
+
+def _check_readable(path: str) -> None:
+    """Reads a file as it is.
+
+    Raises:
+      UnreadableCheckpointError: if it is there, but the system cannot read it.
+    """
+    try:
+        with tf.io.gfile.GFile(path, 'rb') as file:
+            while file.read(_READ_AT_ONCE):
+                pass
+    except _DAMAGES:
+        return
+    except tf.errors.OpError as error:
+        raise UnreadableCheckpointError(
+            f'{path}: expected a file that can be read. Received: {error.message}. It may be '
+            'whole; nothing was changed.'
+        ) from error
 
 
 def _list(directory: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from object_detection.training import checkpoint_files as files
 from object_detection.training import disk
 from object_detection.training.checkpoint_contents import check_is_ours
-from object_detection.training.errors import CheckpointError
+from object_detection.training.errors import CheckpointError, DamagedCheckpointError
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def prepare(directory: str) -> str | None:
 
     Raises:
       CheckpointError: if the folder cannot be written, if none of the named checkpoints is whole,
-        or if they are another program's.
+        if one cannot be read for a reason other than damage, or if they are another program's.
     """
     disk.check_writable(directory)
     with disk.writing(directory, 'The state of the checkpoints'):
@@ -93,7 +93,7 @@ def _recover(directory: str) -> str | None:
     """Finds the newest whole checkpoint and brings the state file in line."""
     try:
         state = files.read_state(directory)
-    except CheckpointError as error:
+    except DamagedCheckpointError as error:
         return _adopt(directory, str(error))
     if state is None:
         return _adopt(directory, None)
@@ -145,13 +145,17 @@ def _go_back(directory: str, state: files.State) -> str:
 
 
 def _newest_whole(prefixes: list[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the last whole one, and prefix -> damage of those behind it."""
+    """Returns the last whole one, and prefix -> damage of those behind it.
+
+    Raises:
+      UnreadableCheckpointError: if one cannot be read now: it may be whole.
+    """
     damages = {}
     for prefix in reversed(prefixes):
         try:
             files.read_through(prefix)
             return prefix, damages
-        except CheckpointError as error:
+        except DamagedCheckpointError as error:
             damages[prefix] = str(error)
     return None, damages
 

@@ -5,6 +5,14 @@ class CheckpointError(ValueError):
     """A checkpoint that is absent or does not fit the model."""
 
 
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint of which a file is absent, cut off or altered, rather than hard to read."""
+
+
+class UnreadableCheckpointError(CheckpointError):
+    """A checkpoint that the system cannot read now; it may be whole."""
+
+
 class DivergenceError(ValueError):
     """A loss or a weight that is NaN or infinite."""
 

@@ -12,7 +12,7 @@ import sys
 from typing import NamedTuple
 
 from object_detection.training import checkpoint_contents, checkpoint_files
-from object_detection.training.errors import CheckpointError
+from object_detection.training.errors import DamagedCheckpointError
 
 _logger = logging.getLogger(__name__)
 
@@ -81,6 +81,10 @@ class Snapshots:
 
         Args:
           step: that the training goes on from.
+
+        Raises:
+          CheckpointError: if one cannot be read for a reason other than damage, or is of another
+            program.
         """
         if not os.path.isdir(self._directory):
             return []
@@ -88,7 +92,7 @@ class Snapshots:
         for prefix in checkpoint_files.complete(self._directory):
             try:
                 found.append(Snapshot(prefix, checkpoint_contents.read_step(prefix)))
-            except CheckpointError as error:
+            except DamagedCheckpointError as error:
                 _logger.warning('not evaluated: %s', error)
         kept = sorted((each for each in found if each.step <= step), key=lambda each: each.step)
         names = {os.path.basename(snapshot.prefix) for snapshot in kept}

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from object_detection.training import checkpoint_files, checkpoint_recovery, checkpoints
-from object_detection.training.errors import CheckpointError
+from object_detection.training.errors import CheckpointError, UnreadableCheckpointError
 from tests.training.tiny_checkpoints import (
     files_of,
     make_checkpoints,
@@ -119,6 +119,39 @@ def test_changed_bytes_are_noticed_and_put_aside(saved, caplog):
     # They stay there.
     assert _prepare(saved) == 'ckpt-2'
     assert set(aside) <= set(names_in(saved))
+
+
+def _hide(path):
+    """Makes a file one that the system cannot read, whoever asks: a link to itself."""
+    kept = path.with_name(f'kept-{path.name}')
+    path.rename(kept)
+    path.symlink_to(path.name)
+    return kept
+
+
+@pytest.mark.parametrize('name', [f'ckpt-3.{DATA}', 'checkpoint'])
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_damaged(saved, name):
+    before = names_in(saved)
+    kept = _hide(saved / name)
+    with pytest.raises(UnreadableCheckpointError, match=f'{name}: expected a file that can be'):
+        _prepare(saved)
+    kept.replace(saved / name)
+    assert names_in(saved) == before
+    assert _prepare(saved) == 'ckpt-3'
+
+
+def test_an_error_of_reading_that_passes_changes_nothing(saved, monkeypatch):
+    load = checkpoint_files.tf.train.load_checkpoint
+    errors = [checkpoint_files.tf.errors.OpError(None, None, 'Input/output error', 2)]
+
+    def load_at_the_second_time(prefix):
+        if errors:
+            raise errors.pop()
+        return load(prefix)
+
+    monkeypatch.setattr(checkpoint_files.tf.train, 'load_checkpoint', load_at_the_second_time)
+    assert _prepare(saved) == 'ckpt-3'
+    assert state_of(saved) == [1, 2, 3]
 
 
 def test_none_whole_is_an_error_that_changes_nothing(saved):
