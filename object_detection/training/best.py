@@ -1,5 +1,6 @@
 """Keeps the best of the evaluated models in a folder of its own."""
 
+import contextlib
 import json
 import logging
 import os
@@ -18,6 +19,12 @@ from object_detection.training import (
     checkpoint_files,
     checkpoint_recovery,
     checkpoints,
+    folder_lock,
+)
+from object_detection.training.errors import (
+    CheckpointError,
+    DamagedCheckpointError,
+    UnreadableCheckpointError,
 )
 
 _logger = logging.getLogger(__name__)
@@ -26,13 +33,19 @@ FOLDER = 'best'
 METRICS = 'metrics.json'
 # Holds the next content of metrics.json while its checkpoint is being saved.
 _PENDING = 'next.json'
+_LOCK = '.lock'
+# A save of another process takes less, unless that process is stuck.
+_LOCK_TIMEOUT = 60.0
+# Errors of a folder, rather than of what the user has chosen.
+_FILE_ERRORS = (DamagedCheckpointError, UnreadableCheckpointError, OSError, tf.errors.OpError)
 
 
 class BestCheckpoint:
     """Keeps in `model_dir/best` the model whose metric was best, and its metrics.json.
 
-    A new checkpoint is complete before the old one is deleted, so a kill always leaves one; one
-    process at a time may write.
+    A new checkpoint is complete before the old one is deleted, so a kill always leaves one. A
+    training and eval jobs may keep the best in the same folder: a lock makes them take turns. An
+    error of the files is logged and leaves the model unkept; it never ends a training.
 
     Args:
       pipeline_config: of which `eval_config.best_checkpoint` is read.
@@ -57,12 +70,13 @@ class BestCheckpoint:
         )
         self._directory = pathlib.Path(output_dir) / FOLDER
         self._variables = dict(variables)
-        latest = None
+        self._is_checked = False
         if self._directory.exists():
-            latest = _clean(self._directory)
-        if latest is not None:
-            named = {f'model/{name}': variable for name, variable in self._variables.items()}
-            checkpoint_contents.check_fits(latest, named, exact=True, within='model/')
+            try:
+                with self._locked():
+                    self._check()
+            except _FILE_ERRORS as error:
+                _logger.warning('%s could not be brought in order: %s', self._directory, error)
 
     def update(self, step: int, results: Mapping[str, Mapping[str, float]]) -> bool:
         """Keeps the model as it is now if it is the best so far.
@@ -84,9 +98,38 @@ class BestCheckpoint:
                 + evaluation_rules.unknown_metric(metric, results[reader])
             )
         value = results[reader][metric]
-        kept = read(self._directory)
-        if not evaluation_rules.is_defined(metric, value) or not self._is_better(value, kept):
+        if not evaluation_rules.is_defined(metric, value):
             return False
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with self._locked():
+                return self._keep_if_better(step, results, value)
+        except (CheckpointError, *_FILE_ERRORS) as error:
+            _logger.error('step %d could not be compared with the best, or kept: %s', step, error)
+            return False
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return folder_lock.exclusive(self._directory / _LOCK, _LOCK_TIMEOUT)
+
+    def _check(self) -> None:
+        """Brings the folder in order and compares it with the model; under the lock."""
+        latest = _clean(self._directory)
+        if latest is not None:
+            named = {f'model/{name}': variable for name, variable in self._variables.items()}
+            checkpoint_contents.check_fits(latest, named, exact=True, within='model/')
+        self._is_checked = True
+
+    def _keep_if_better(
+        self, step: int, results: Mapping[str, Mapping[str, float]], value: float
+    ) -> bool:
+        """Compares with what is kept by now, perhaps by another process; under the lock."""
+        if self._is_checked:
+            _finish_pending(self._directory)
+        else:
+            self._check()
+        if not self._is_better(value, read(self._directory)):
+            return False
+        metric, reader = self._choice
         number = _next_number(self._directory)
         entry = {
             'step': step,
@@ -139,8 +182,9 @@ def read(directory: str | os.PathLike) -> dict[str, Any] | None:
     state = tf.train.get_checkpoint_state(os.fspath(directory))
     if state is None:
         return None
-    # A kill may have come after the checkpoint was saved and before metrics.json was replaced.
-    for name in (METRICS, _PENDING):
+    # A kill may have come after the checkpoint was saved and before metrics.json was replaced; and
+    # it may be replaced between the first two looks.
+    for name in (METRICS, _PENDING, METRICS):
         entry = _read_entry(pathlib.Path(directory) / name)
         if entry.get('checkpoint') == os.path.basename(state.model_checkpoint_path):
             return entry

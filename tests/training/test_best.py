@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import best, checkpoints
+from object_detection.training import best, checkpoints, disk
 from object_detection.training.errors import CheckpointError
 
 AP = 'DetectionBoxes_Precision/mAP'
@@ -170,3 +170,43 @@ def test_an_evaluation_of_other_data_replaces_nothing(tmp_path, weight, caplog):
         assert not _update(other_file, weight, 3, 0.9)
     assert caplog.text.count('was chosen on other images or another val_json_file') == 2
     assert _kept(tmp_path) == 1
+
+
+def test_two_processes_take_turns(tmp_path, weight, monkeypatch, caplog):
+    """An eval job that starts, or keeps a model, inside a save of the training, waits."""
+    _update(_keeper(tmp_path, weight), weight, 1, 0.3)
+    training, job = _keeper(tmp_path, weight), _keeper(tmp_path, weight)
+    half = tmp_path / 'best' / 'ckpt-7.data-00000-of-00001'
+    save = checkpoints.save_model
+
+    def save_beside_a_job(*args, **kwargs):
+        half.write_bytes(b'half')
+        _keeper(tmp_path, weight)
+        assert half.exists()
+        assert not job.update(2, {'': {AP: 0.4}})
+        half.unlink()
+        return save(*args, **kwargs)
+
+    monkeypatch.setattr(checkpoints, 'save_model', save_beside_a_job)
+    monkeypatch.setattr(best, '_LOCK_TIMEOUT', 0.0, raising=False)
+    assert _update(training, weight, 3, 0.5)
+    assert _kept(tmp_path) == 3
+    assert caplog.text.count('another process has held') == 2
+
+
+def test_an_error_of_the_folder_does_not_end_a_training(tmp_path, weight, monkeypatch, caplog):
+    keeper = _keeper(tmp_path, weight)
+    _update(keeper, weight, 1, 0.3)
+
+    def fail(*args, **kwargs):
+        with disk.writing(str(tmp_path), 'A checkpoint'):
+            raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, 'save_model', fail)
+        assert not _update(keeper, weight, 2, 0.4)
+    assert 'A checkpoint could not be written' in caplog.text
+    (tmp_path / 'best' / 'checkpoint').write_text('damaged')
+    assert not _update(_keeper(tmp_path, weight), weight, 3, 0.5)
+    assert 'could not be compared with the best' in caplog.text
+    assert not (tmp_path / 'best' / 'next.json').exists() or best.read(tmp_path / 'best') is None
