@@ -2,7 +2,7 @@
 
 import collections
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 _REQUIRED = {
@@ -57,15 +57,30 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
         )
     except ValueError as error:
         raise ValueError(f'{path} is not a JSON file: {error}.') from error
+    if isinstance(document, dict):
+        document.setdefault('annotations', [])
+    check_document(document, path, _REQUIRED)
+    return CocoFile(document['images'], document['annotations'], document['categories'])
+
+
+def check_document(document: Any, path: str, required: Mapping[str, Sequence[str]]) -> None:
+    """Checks that a document is an object of lists whose entries have what is required.
+
+    Args:
+      document: parsed JSON.
+      path: names the file in errors.
+      required: name of a list -> keys that each of its entries must have.
+
+    Raises:
+      ValueError: if it is not.
+    """
     if not isinstance(document, dict):
         raise ValueError(
             f'{path}: expected an object with `images`, `annotations` and `categories`. '
             f'Received: {type(document).__name__}.'
         )
-    document.setdefault('annotations', [])
-    for name, keys in _REQUIRED.items():
+    for name, keys in required.items():
         _check_entries(path, document, name, keys)
-    return CocoFile(document['images'], document['annotations'], document['categories'])
 
 
 def group_by_image(
@@ -135,7 +150,7 @@ def _drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _check_entries(path: str, document: dict[str, Any], name: str, keys: tuple[str, ...]) -> None:
+def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequence[str]) -> None:
     entries = document.get(name)
     if not isinstance(entries, list):
         raise ValueError(

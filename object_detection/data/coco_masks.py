@@ -15,6 +15,11 @@ from object_detection.data.unusable import UnusableError
 
 # Of one number; they fill 60 bits.
 _MAX_LETTERS = 12
+# The rasteriser takes about 120 bytes for each pixel that the edges of an object's polygons are
+# long; the outlines of a whole city map are shorter than this.
+_MAX_OUTLINE = 1_000_000
+# pycocotools counts in 32 bits.
+_MAX_PIXELS = 2**31 - 1
 _PNG_START = b'\x89PNG\r\n\x1a\n'
 
 
@@ -42,6 +47,19 @@ def check(segmentation: Any, height: int, width: int) -> None:
     to_shape = _counts_of_run_lengths if isinstance(segmentation, dict) else _polygons
     with _told_as_unusable():
         to_shape(segmentation, height, width)
+
+
+def encode(segmentation: Any, height: int, width: int) -> bytes:
+    """Returns the counts of a segmentation in COCO's compressed form; see `run_lengths`."""
+    if not isinstance(segmentation, dict):
+        with _told_as_unusable():
+            return _merged_polygons(segmentation, height, width)
+    counts = run_lengths(segmentation, height, width)
+    if np.any(counts[1:] == 0):
+        # pycocotools compares nothing behind an empty run that two masks share.
+        return coco_mask.encode(np.asfortranarray(fill(counts, height)))['counts']
+    runs = {'counts': counts.tolist(), 'size': [height, width]}
+    return coco_mask.frPyObjects(runs, height, width)['counts']
 
 
 def decode(segmentation: Any, height: int, width: int) -> np.ndarray:
@@ -99,22 +117,31 @@ def _told_as_unusable() -> Iterator[None]:
 
 
 def _counts_of_run_lengths(segmentation: dict[str, Any], height: int, width: int) -> np.ndarray:
+    _check_size(height, width)
     size, counts = list(segmentation['size']), segmentation['counts']
     if size != [height, width]:
         raise ValueError(f'run lengths are for {size}, the image is {[height, width]}')
     counts = np.array(counts, np.int64) if isinstance(counts, list) else _decompress(counts)
-    if counts.sum() != height * width or np.any(counts < 0):
+    if counts.ndim != 1:
+        raise ValueError('run lengths are no list of numbers')
+    # The largest one first: the sum of large ones wraps around.
+    is_possible = np.all((counts >= 0) & (counts <= height * width))
+    if not is_possible or counts.sum() != height * width:
         raise ValueError(f'run lengths do not add up to {height} x {width} pixels')
     return counts
 
 
 def _counts_of_polygons(segmentation: Any, height: int, width: int) -> np.ndarray:
+    return _decompress(_merged_polygons(segmentation, height, width))
+
+
+def _merged_polygons(segmentation: Any, height: int, width: int) -> bytes:
     polygons = [polygon.tolist() for polygon in _polygons(segmentation, height, width)]
-    parts = coco_mask.frPyObjects(polygons, height, width)
-    return _decompress(coco_mask.merge(parts)['counts'])
+    return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))['counts']
 
 
 def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
+    _check_size(height, width)
     polygons = [np.asarray(polygon, np.float64) for polygon in segmentation or []]
     polygons = [polygon for polygon in polygons if polygon.size >= 6]
     if any(polygon.ndim > 1 for polygon in polygons):
@@ -122,12 +149,25 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     if not polygons:
         raise ValueError('there is no polygon')
     limits = np.array([width, height])
+    outline = 0.0
     for polygon in polygons:
         points = polygon.reshape(-1, 2)
         # The rasteriser walks along every edge, however far it leads.
         if not np.all((points >= -limits) & (points <= 2 * limits)):
             raise ValueError('a polygon reaches farther beyond the image than its size')
+        edges = np.abs(np.roll(points, -1, axis=0) - points)
+        outline += edges.max(axis=1).sum()
+    if outline > _MAX_OUTLINE:
+        raise ValueError(
+            f'the edges of its polygons are {outline:.0f} pixels long; '
+            f'expected at most {_MAX_OUTLINE}'
+        )
     return polygons
+
+
+def _check_size(height: int, width: int) -> None:
+    if not 0 < height * width <= _MAX_PIXELS:
+        raise ValueError(f'the image has {height} x {width} pixels')
 
 
 def _decompress(counts: str | bytes) -> np.ndarray:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pycocotools import mask as mask_api
 
+from object_detection.data import coco_json, coco_labels, coco_masks
+from object_detection.data.unusable import UnusableError
 from object_detection.evaluation.instances import Instances, box_areas, mask_areas
 
 _REQUIRED = {
@@ -51,7 +52,7 @@ class CocoAnnotations:
         *,
         is_complete: bool = True,
     ):
-        _check_document(document, path)
+        coco_json.check_document(document, path, _REQUIRED)
         self._path = path
         self._is_complete = is_complete
         self.category_ids = match_categories(document['categories'], classes, path)
@@ -177,8 +178,8 @@ class CocoAnnotations:
     def _mask(self, annotation: Mapping[str, Any], height: int, width: int) -> bytes:
         """Returns the encoded mask of an object; b'' if it has none that fits the image."""
         try:
-            return encode_segmentation(annotation.get('segmentation'), height, width)
-        except (KeyError, TypeError, ValueError):
+            return coco_masks.encode(annotation.get('segmentation'), height, width)
+        except UnusableError:
             self._tell_unusable('mask', annotation)
             return b''
 
@@ -213,7 +214,7 @@ def match_categories(
       ValueError: if a class has no category of its name, and the label map's ids are not those of
         the file either: some are absent, or stand for a class that has another id there.
     """
-    names = [_clean(category['name']) for category in categories]
+    names = [coco_labels.clean(str(category['name'])) for category in categories]
     unique = {
         name: category['id']
         for name, category in zip(names, categories, strict=True)
@@ -239,58 +240,6 @@ def match_categories(
         f'of them, of the same id. Received none for: {_listing(wanted)}. Its categories: '
         f'{_listing(names)}.'
     )
-
-
-def encode_segmentation(segmentation: Any, height: int, width: int) -> bytes:
-    """Encodes a segmentation as pycocotools does.
-
-    Args:
-      segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
-        compressed or not. Polygons of less than three corners enclose nothing and are passed over.
-      height, width: of the image.
-
-    Returns:
-      The counts of COCO's compressed run-length encoding.
-
-    Raises:
-      KeyError, TypeError, ValueError: if it is anything else, or of another size.
-    """
-    if isinstance(segmentation, Mapping):
-        counts = segmentation['counts']
-        if list(segmentation['size']) != [height, width]:
-            raise ValueError(f'expected run lengths for {[height, width]}.')
-        if isinstance(counts, str | bytes):
-            return counts.encode() if isinstance(counts, str) else counts
-        if sum(counts) != height * width:
-            raise ValueError(f'expected run lengths for {height * width} pixels.')
-        return mask_api.frPyObjects(dict(segmentation), height, width)['counts']
-    polygons = [list(map(float, polygon)) for polygon in segmentation if len(polygon) >= 6]
-    if not polygons:
-        raise ValueError('expected a polygon of three corners.')
-    return mask_api.merge(mask_api.frPyObjects(polygons, height, width))['counts']
-
-
-def _check_document(document: Any, path: str) -> None:
-    expected = 'expected a COCO annotation file: an object with images, annotations and categories'
-    if not isinstance(document, Mapping):
-        raise ValueError(f'{path}: {expected}. Received: {type(document).__name__}.')
-    for name, keys in _REQUIRED.items():
-        entries = document.get(name)
-        if not isinstance(entries, list):
-            found = 'nothing' if entries is None else type(entries).__name__
-            raise ValueError(f'{path}: {expected}, each a list. Received for {name}: {found}.')
-        for index, entry in enumerate(entries):
-            missing = [k for k in keys if not isinstance(entry, Mapping) or k not in entry]
-            if missing:
-                raise ValueError(
-                    f'{path}: expected {", ".join(keys)} in each entry of {name}. '
-                    f'Received {name}[{index}] without {", ".join(missing)}.'
-                )
-
-
-def _clean(name: Any) -> str:
-    """A name as the conversion to records writes it."""
-    return ''.join(letter if letter.isprintable() else ' ' for letter in str(name)).strip()
 
 
 def _listing(items: Sequence[Any]) -> str:

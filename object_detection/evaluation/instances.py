@@ -47,15 +47,23 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
         raise ValueError(
             f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
         )
-    image = Image.open(io.BytesIO(png))
+    try:
+        # No other reader of Pillow: that of EPS would start a program.
+        image = Image.open(io.BytesIO(png), formats=('PNG',))
+    except Image.UnidentifiedImageError as error:
+        raise ValueError(
+            f'CocoEvaluator: expected masks as PNG. Received: {png[:8]!r}... as a mask of image '
+            f'{source_id!r}.'
+        ) from error
+    # Before it is decoded, as it may be of any size.
+    if image.size != (width, height):
+        raise ValueError(
+            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
+            f'({height}, {width}). Received: {image.size[::-1]}.'
+        )
     mask = np.asarray(image) > 0
     if mask.ndim == 3:
         mask = mask[..., [band != 'A' for band in image.getbands()]].any(axis=-1)
-    if mask.shape != (height, width):
-        raise ValueError(
-            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
-            f'({height}, {width}). Received: {mask.shape}.'
-        )
     return detections.encode_window(mask, 0, 0, height, width)
 
 

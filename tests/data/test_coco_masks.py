@@ -83,10 +83,15 @@ def test_run_lengths_compressed_or_not(density, height):
         {'size': list(SIZE), 'counts': [599]},
         {'size': list(SIZE), 'counts': [700, -100]},
         {'size': list(SIZE), 'counts': [10**30]},
+        # Their sum wraps around to 600 in 64 bits.
+        {'size': list(SIZE), 'counts': [2**62, 2**62, 2**62, 2**62 + 600]},
+        {'size': list(SIZE), 'counts': [[300, 300]]},
         {'size': list(SIZE), 'counts': 'zzz'},
         {'size': list(SIZE), 'counts': 5},
+        # A hundred bytes, 1.2 million pixels of edges.
+        [[0, 0, 29, 19] * 20_700],
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_unusable(segmentation):
     with pytest.raises(UnusableError) as caught:
@@ -94,6 +99,38 @@ def test_unusable(segmentation):
     assert caught.value.reason == 'bad_mask'
     with pytest.raises(UnusableError, match=re.escape(str(caught.value))):
         coco_masks.check(segmentation, *SIZE)
+
+
+def test_encoded_is_pycocotools_s():
+    for segmentation in (
+        [[2.2, 3.7, 17.4, 5.1, 9.9, 15.5], [10, 8, 20, 9, 15, 18]],
+        {'size': list(SIZE), 'counts': [100, 50, 450]},
+    ):
+        expected = coco_mask.encode(np.asfortranarray(_oracle(segmentation)))['counts']
+        assert coco_masks.encode(segmentation, *SIZE) == expected
+        compressed = {'size': list(SIZE), 'counts': expected.decode()}
+        assert coco_masks.encode(compressed, *SIZE) == expected
+
+
+def test_empty_runs_do_not_hide_what_follows_them():
+    plain, split = [100, 100, 400], [100, 50, 0, 50, 400]
+    encoded = [
+        coco_masks.encode({'size': list(SIZE), 'counts': runs}, *SIZE) for runs in (plain, split)
+    ]
+    assert encoded[0] == encoded[1]
+
+
+def test_outline_is_measured_along_all_polygons_of_an_object():
+    half = [0, 0, 29, 19] * 10_400
+    coco_masks.check([half], *SIZE)
+    with pytest.raises(UnusableError, match='edges of its polygons are 1206400 pixels long'):
+        coco_masks.check([half, half], *SIZE)
+
+
+def test_images_larger_than_pycocotools_counts():
+    for segmentation in ([[0, 0, 9, 0, 9, 9]], {'size': [2**16, 2**16], 'counts': [2**32]}):
+        with pytest.raises(UnusableError, match='65536 x 65536 pixels'):
+            coco_masks.check(segmentation, 2**16, 2**16)
 
 
 def test_png_keeps_values():

@@ -59,8 +59,8 @@ def test_turned_photo_is_made_upright(orientation, image_format):
     assert file.format == ('jpeg' if image_format == 'JPEG' else 'png')
     pixels = _as_tensorflow_reads(file.encoded).astype(int)
     assert pixels.shape == UPRIGHT.shape
-    # JPEG and WebP lose a little, mostly where colours meet; with the red quarter at another corner,
-    # half of the pixels differ in two of three colours by 255.
+    # JPEG and WebP lose a little where colours meet. With the red quarter at another corner,
+    # half of all pixels would differ, by 255 in two colours of three.
     assert np.abs(pixels - UPRIGHT).mean() <= (0 if image_format == 'PNG' else 6)
 
 
