@@ -1,8 +1,11 @@
-"""`tfod config`: check a pipeline config, or show it with all defaults."""
+"""`tfod config`: make a pipeline config from data, check one, or show it with all defaults."""
+
+import os
 
 import click
 
 from object_detection.cli import option_flags
+from object_detection.config import files, quiet_import
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
 from object_detection.config.validation import PURPOSES, validate
@@ -47,7 +50,7 @@ def _file(argument: str, option: str | None) -> str:
 
 @click.group()
 def command() -> None:
-    """Check a pipeline config, or show it with all defaults."""
+    """Make a pipeline config from data, check one, or show it with all defaults."""
 
 
 @command.command()
@@ -79,3 +82,81 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     """Print FILE as it is understood, with the defaults of all fields that it leaves out."""
     pipeline = read_pipeline(_file(file, config), overrides_text=config_override, settings=settings)
     click.echo(shower.to_text(pipeline), nl=False)
+
+
+@command.command(context_settings={'show_default': True})
+@click.option(
+    '--data',
+    required=True,
+    metavar='PREFIX',
+    help='The training records: what `tfod convert ... --output` was given.',
+)
+@click.option(
+    '--val',
+    'validation',
+    default='',
+    metavar='PREFIX',
+    help='The validation records; by default those beside --data with val or valid for train.',
+)
+@click.option(
+    '--label_map', default='', help='Label map of the data, if not PREFIX_label_map.pbtxt.'
+)
+@click.option(
+    '--for',
+    'device',
+    type=click.Choice(['cpu', 'gpu', 'mobile']),
+    default='cpu',
+    help='What the model is trained on, or `mobile` for the smallest one.',
+)
+@click.option(
+    '--task',
+    type=click.Choice(['boxes', 'masks']),
+    default=None,
+    show_default=False,
+    help='What is detected; by default masks where the records have masks.',
+)
+@click.option(
+    '--weights',
+    default='',
+    metavar='PATH',
+    help='Weights to begin with: a file of `tfod weights download`, a folder of them, a zoo model, '
+    'or a model_dir. By default the folder `weights`, if there is one.',
+)
+@click.option('--output', default='pipeline.config', help='The config to write.')
+@click.option('--force', is_flag=True, help='Replace the file if there is one.')
+def new(
+    data: str,
+    validation: str,
+    label_map: str,
+    device: str,
+    task: str | None,
+    weights: str,
+    output: str,
+    force: bool,
+) -> None:
+    """Write a config that fits converted data, and say why each value was chosen.
+
+    Classes, label map, paths, sizes of images and anchors, numbers of objects, learning rate and
+    steps come from the records. The config passes `tfod config check`; change what you know better.
+    """
+    quiet_import.import_tensorflow()
+    from object_detection.config import data_statistics, starter, starter_weights
+
+    if os.path.exists(output) and not force:
+        raise click.ClickException(f'{output} exists; give another --output, or --force.')
+    found = starter_weights.find(weights)
+    validation = validation or starter.validation_prefix(data)
+    measured = data_statistics.measure(data, label_map)
+    made = starter.make(
+        measured,
+        data_statistics.measure(validation, measured.label_map_path) if validation else None,
+        device=device,
+        task=task or '',
+        weights=found,
+    )
+    validate(made.pipeline, for_what=PURPOSES)
+    files.write_text(output, starter.to_text(made, output))
+    for line in starter.format_reasons(made, measured):
+        click.echo(line)
+    click.echo(f'{output}: ready to {", ".join(PURPOSES)}.')
+    click.echo(f'Next: tfod train --config {output} --model_dir model')

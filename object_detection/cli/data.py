@@ -1,4 +1,4 @@
-"""`tfod data`: brings a public data set here and converts it."""
+"""`tfod data`: brings a public data set here, converts it, or splits one of yours."""
 
 import os
 
@@ -14,7 +14,7 @@ _RECORDS = {'train2017': ('coco_train', 100), 'val2017': ('coco_val', 50)}
 
 @click.group(name='data')
 def command() -> None:
-    """Downloads a public data set, and converts it to TFRecords."""
+    """Download a public data set and convert it to TFRecords, or split a data set of yours."""
 
 
 @command.command(context_settings={'show_default': True})
@@ -100,3 +100,30 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
             masks=masks,
             workers=workers,
         )
+
+
+@command.command(context_settings={'show_default': True})
+@click.option('--annotations', required=True, help='COCO JSON file of all images.')
+@click.option('--output', required=True, help='Folder of train.json and val.json.')
+@click.option(
+    '--val_share',
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.2,
+    help='Share of the images to hold out for validation.',
+)
+@click.option('--seed', default=0, help='The same seed draws the same images.')
+def split(annotations: str, output: str, val_share: float, seed: int) -> None:
+    """Hold out images for validation: write train.json and val.json from one COCO JSON file.
+
+    Images of one scene or one video belong into the same part; this command draws them at random
+    and cannot know.
+    """
+    from object_detection.dataset_tools import coco_split
+
+    parts = coco_split.split(annotations, output, val_share=val_share, seed=seed)
+    for name, part in parts.items():
+        objects = ', '.join(f'{category} {count}' for category, count in part.objects.most_common())
+        click.echo(f'{output}/{name}.json: {part.num_images} images; objects: {objects or "none"}')
+    missing = parts['train'].objects.keys() - parts['val'].objects.keys()
+    if missing:
+        click.echo(f'No object in val.json of: {", ".join(sorted(missing))}. Another --seed?')

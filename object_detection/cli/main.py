@@ -12,10 +12,10 @@ from object_detection.training.errors import LOST_WORKER_STATUS, WorkerError
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
     'demo': 'Run the main job on generated data, printing each command.',
-    'data': 'Download a public data set, and convert it.',
+    'data': 'Download a public data set and convert it, or split yours.',
     'weights': 'Download ImageNet weights of backbones.',
     'convert': 'Convert a data set to sharded TFRecords and a label map.',
-    'config': 'Check a pipeline config, or show it with all defaults.',
+    'config': 'Make a config from data, check one, or show it with all defaults.',
     'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',
     'launch': 'Train in several processes, watched and restarted.',

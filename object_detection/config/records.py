@@ -36,7 +36,7 @@ _FOOTER_SIZE = 4
 _HELD = {'PNG_MASKS': 'PNG files', 'NUMERICAL_MASKS': 'numbers'}
 
 
-class _UnreadableError(Exception):
+class UnreadableError(Exception):
     """A file that is no TFRecord file of examples; the message is a sentence without its end."""
 
 
@@ -105,7 +105,7 @@ def _reader(
             needs_more = seen.count < (_MOST_WITHOUT_MASKS if needs_masks else _FEWEST)
             if seen.has_known_class and not needs_more:
                 break
-    except _UnreadableError as error:
+    except UnreadableError as error:
         yield f'{path}.tf_record_input_reader.input_path: {error}.'
         return
     if not seen.count:
@@ -232,11 +232,22 @@ def _features(reader: InputReader) -> Iterator:
 
     for pattern in reader.tf_record_input_reader.input_path:
         for name in sorted(tf.io.gfile.glob(pattern)):
-            for record in _records(name):
-                try:
-                    yield tf.train.Example.FromString(record).features.feature
-                except DecodeError:
-                    raise _UnreadableError(f'{name} holds records that are no examples') from None
+            yield from read_features(name)
+
+
+def read_features(name: str) -> Iterator:
+    """Yields the features of each example of a TFRecord file, a map from keys to tf.train.Feature.
+
+    Raises:
+      UnreadableError: if it is no TFRecord file, its end is missing, or it holds no examples.
+    """
+    import tensorflow as tf
+
+    for record in _records(name):
+        try:
+            yield tf.train.Example.FromString(record).features.feature
+        except DecodeError:
+            raise UnreadableError(f'{name} holds records that are no examples') from None
 
 
 def _records(name: str) -> Iterator[bytes]:
@@ -255,6 +266,6 @@ def _records(name: str) -> Iterator[bytes]:
             length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else size
             position += _HEADER.size + length + _FOOTER_SIZE
             if position > size:
-                raise _UnreadableError(f'{name} is no TFRecord file, or its end is missing')
+                raise UnreadableError(f'{name} is no TFRecord file, or its end is missing')
             yield file.read(length)
             file.read(_FOOTER_SIZE)

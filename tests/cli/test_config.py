@@ -4,8 +4,10 @@ from click.testing import CliRunner
 from google.protobuf import text_format
 
 from object_detection.cli.config import command
+from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests.config.pipelines import write_files
+from tests.data import examples
 
 
 def invoke(*arguments: str):
@@ -57,3 +59,25 @@ def test_the_config_as_an_option(tmp_path):
         result = invoke('check', *arguments)
         assert result.exit_code == 2
         assert 'Expected the config as FILE or as --config FILE' in result.output
+
+
+def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    size = {'image__height': [20], 'image__width': [30]}
+    for part in ('train', 'val'):
+        record = examples.example([[0.1, 0.1, 0.5, 0.5]], [1], ['cat'], **size)
+        examples.write_records(tmp_path / f'{part}-00000-of-00001', [record] * 3)
+    (tmp_path / 'train_label_map.pbtxt').write_text(examples.LABEL_MAP)
+    result = invoke('new', '--data', 'train', '--output', 'my.config')
+    assert result.exit_code == 0, result.output
+    assert '3 images; objects: cat 3, Hund 0' in result.output
+    assert 'my.config: ready to train, eval, export.' in result.output
+    pipeline = read_pipeline('my.config')
+    assert pipeline.model.faster_rcnn.num_classes == 2
+    (reader,) = pipeline.eval_input_reader
+    assert list(reader.tf_record_input_reader.input_path) == ['val-?????-of-?????']
+    assert invoke('check', 'my.config').exit_code == 0
+    result = invoke('new', '--data', 'train', '--output', 'my.config')
+    assert result.exit_code == 1
+    assert 'my.config exists' in result.output
+    assert invoke('new', '--data', 'train', '--output', 'my.config', '--force').exit_code == 0

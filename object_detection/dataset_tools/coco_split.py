@@ -1,0 +1,91 @@
+"""Holds out images of a COCO annotation file for validation."""
+
+import json
+import random
+from collections import Counter
+from typing import Any, NamedTuple
+
+from object_detection.config import files
+
+
+class Part(NamedTuple):
+    """What one of the two files holds.
+
+    Attributes:
+      num_images: its images.
+      objects: name of each category that has any -> its objects.
+    """
+
+    num_images: int
+    objects: Counter[str]
+
+
+def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, Part]:
+    """Writes `OUTPUT/train.json` and `OUTPUT/val.json`, with the images drawn at random.
+
+    Images and annotations are as in the file; everything else (categories, licences) is in both.
+
+    Args:
+      path: annotation file in COCO format.
+      output: folder of the two files; it is made if there is none.
+      val_share: share of the images to hold out, above 0 and below 1; at least one image.
+      seed: the same seed draws the same images.
+
+    Returns:
+      'train' and 'val' -> what the file holds.
+
+    Raises:
+      ValueError: if the file is no COCO annotation file or has fewer than two images.
+    """
+    document = _read(path)
+    order = list(range(len(document['images'])))
+    random.Random(seed).shuffle(order)
+    held_out = min(max(1, round(val_share * len(order))), len(order) - 1)
+    parts = {}
+    for part, places in (('train', order[held_out:]), ('val', order[:held_out])):
+        images = [document['images'][place] for place in sorted(places)]
+        ids = {image['id'] for image in images}
+        annotations = [row for row in document['annotations'] if row['image_id'] in ids]
+        content = {**document, 'images': images, 'annotations': annotations}
+        files.write_text(f'{output}/{part}.json', json.dumps(content, ensure_ascii=False))
+        parts[part] = _count(content)
+    return parts
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        document = json.loads(files.read_bytes(path))
+    except ValueError as error:
+        raise ValueError(f'{path} is not a JSON file: {error}.') from error
+    if not isinstance(document, dict):
+        raise ValueError(f'{path}: expected an object with lists of images and annotations.')
+    for name, keys in (('images', ('id',)), ('annotations', ('image_id',))):
+        rows = document.get(name)
+        if not isinstance(rows, list):
+            raise ValueError(f'{path}: expected a list `{name}`. Received: {type(rows).__name__}.')
+        for place, row in enumerate(rows):
+            for key in keys:
+                if not isinstance(row, dict) or not isinstance(row.get(key), int | str):
+                    raise ValueError(
+                        f'{path}: expected a number or a text as {name}[{place}].{key}. '
+                        f'Received: {str(row)[:100]}'
+                    )
+    if len(document['images']) < 2:
+        raise ValueError(
+            f'{path}: expected at least two images to split. Received: {len(document["images"])}.'
+        )
+    return document
+
+
+def _count(document: dict[str, Any]) -> Part:
+    names = {
+        category['id']: str(category.get('name'))
+        for category in document.get('categories') or []
+        if isinstance(category, dict) and isinstance(category.get('id'), int | str)
+    }
+    objects = Counter(
+        names[row['category_id']]
+        for row in document['annotations']
+        if isinstance(row.get('category_id'), int | str) and row['category_id'] in names
+    )
+    return Part(len(document['images']), objects)
