@@ -15,7 +15,7 @@ COMMANDS = {
     'data': 'Download a public data set and convert it, or split yours.',
     'weights': 'Download ImageNet weights of backbones.',
     'convert': 'Convert a data set to sharded TFRecords and a label map.',
-    'config': 'Make a config from data, check one, or show it with all defaults.',
+    'config': 'Make a pipeline config from data, check or show one.',
     'summary': "List a model's layers, shapes, parameters and FLOPs.",
     'train': 'Train the model of a pipeline config.',
     'launch': 'Train in several processes, watched and restarted.',
