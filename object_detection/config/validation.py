@@ -63,7 +63,6 @@ def validate(
         raise ValueError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
     findings = unsupported.find_unsupported(pipeline, parts)
-    unsupported.warn_once(findings.warnings)
     problems = findings.errors + list(_placeholders(pipeline, parts))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
         if rules is _BUILDER_RULES:
@@ -72,6 +71,8 @@ def validate(
             if not (resumes and rule is _fine_tuning):
                 problems += rule(pipeline)
         _raise_if_any(problems)
+    # Of a config with mistakes, the mistakes alone are shown.
+    unsupported.warn_once(findings.warnings)
     cautions.warn(pipeline, parts, resumes=resumes)
 
 

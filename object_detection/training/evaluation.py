@@ -23,6 +23,7 @@ from object_detection.training import (
     damaged_files,
     executions,
     history,
+    metrics_table,
     strategies,
     summaries,
 )
@@ -357,5 +358,5 @@ def _directory(output_dir: str | os.PathLike, name: str) -> str:
 
 def _log_metrics(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
     title = f'evaluation of {name}' if name else 'evaluation'
-    lines = [f'  {value:8.4f}  {metric}' for metric, value in metrics.items()]
-    _logger.info('%s at step %d (%.1f s)\n%s', title, step, seconds, '\n'.join(lines))
+    lines = ''.join(f'\n  {line}' for line in metrics_table.lines(metrics))
+    _logger.info('%s at step %d (%.1f s)%s', title, step, seconds, lines)

@@ -36,6 +36,7 @@ def follow(
     seen: set[str] = set()
     told: set[str] = set()
     waiting_since = clock()
+    is_waiting = False
     while not should_stop():
         # Read before the checkpoints, of which the last one is saved before the end is told.
         end = ended.read_ended(folder)
@@ -48,6 +49,7 @@ def follow(
             if checkpoints.exists(prefix):
                 yield prefix
                 waiting_since = clock()
+                is_waiting = False
             else:
                 # The training may delete it while another one is evaluated.
                 _logger.warning('%s was deleted before it could be read', prefix)
@@ -56,6 +58,10 @@ def follow(
             return
         if clock() - waiting_since >= timeout:
             return
+        if not fresh and not is_waiting:
+            is_waiting = True
+            what = 'the next' if seen else 'a'
+            _logger.info('waiting for %s checkpoint in %s, at most %g s', what, folder, timeout)
         if not fresh:
             sleep(min(poll_interval, timeout))
 

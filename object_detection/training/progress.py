@@ -3,15 +3,23 @@
 import dataclasses
 import datetime
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import rich.console
+import rich.padding
 import rich.progress
+import rich.text
 
 from object_detection.training.step import TOTAL_LOSS
 
 _logger = logging.getLogger(__name__)
+
+# Slow steps are told of by the clock, too, so that a log shows life.
+_SECONDS_BETWEEN_LINES = 30.0
+_BAR_WIDTH = 10
+_GAP = '  '
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,16 +84,27 @@ class Silent:
 
 
 class LogLines:
-    """One log line a record."""
+    """One log line a record, and one half a minute after the last where steps are slow.
+
+    Args:
+      clock: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
+        self._told = self._clock()
+        _logger.info('building the graph: the first step takes longer than the others')
 
     def update(self, record: Record) -> None:
-        """Nothing is shown live."""
+        if self._clock() - self._told >= _SECONDS_BETWEEN_LINES:
+            self.log(record)
 
     def log(self, record: Record) -> None:
+        self._told = self._clock()
         _logger.info(
             'step %d/%d  %s',
             record.step,
@@ -98,13 +117,13 @@ class LogLines:
 
 
 class LiveLine:
-    """A progress bar with the numbers of the newest record."""
+    """A progress bar with the numbers of the newest record, and the single losses below it."""
 
     def __init__(self, console: rich.console.Console):
-        self._progress = rich.progress.Progress(
+        self._progress = _BarAndDetails(
             rich.progress.TextColumn('step'),
             rich.progress.MofNCompleteColumn(),
-            rich.progress.BarColumn(bar_width=20),
+            rich.progress.BarColumn(bar_width=_BAR_WIDTH),
             rich.progress.TextColumn('{task.fields[numbers]}'),
             console=console,
         )
@@ -112,13 +131,19 @@ class LiveLine:
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
+        # What the columns beside the numbers take: 'step', the steps, the bar, a space between two.
+        self._taken = len('step') + 2 * len(str(num_steps)) + len('/') + _BAR_WIDTH + 3
         self._task = self._progress.add_task(
             'step', total=num_steps, completed=step, numbers='building the graph'
         )
         self._progress.start()
 
     def update(self, record: Record) -> None:
-        numbers = describe(record, self._num_steps, self._batch_size)
+        numbers = _first_that_fit(
+            _numbers(record, self._num_steps, self._batch_size),
+            self._progress.console.width - self._taken,
+        )
+        self._progress.details = _losses(record)
         self._progress.update(self._task, completed=record.step, numbers=numbers)
 
     def log(self, record: Record) -> None:
@@ -128,22 +153,65 @@ class LiveLine:
         self._progress.stop()
 
 
-def describe(record: Record, num_steps: int, batch_size: int) -> str:
-    """Returns e.g. 'loss 1.203 (RPN/objectness 0.210)  lr 0.02  6.1 images/s, 3%
-    of the time waiting for input  0:01:02 to go'."""
-    parts = ' '.join(
+class _BarAndDetails(rich.progress.Progress):
+    """A progress bar with a paragraph of text below it."""
+
+    details = ''
+
+    def get_renderables(self) -> Iterable[rich.console.RenderableType]:
+        yield from super().get_renderables()
+        if self.details:
+            text = rich.text.Text(self.details, style='dim')
+            yield rich.padding.Padding(text, (0, 0, 0, len(_GAP)))
+
+
+def _first_that_fit(parts: Iterable[str], width: int) -> str:
+    """Joins the parts, the most important first, up to the first that has no room."""
+    text = ''
+    for part in parts:
+        longer = f'{text}{_GAP}{part}' if text else part
+        if len(longer) > width and text:
+            break
+        text = longer
+    return text
+
+
+def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
+    """The numbers of a record but for the single losses, the most important first."""
+    numbers = [f'loss {record.losses[TOTAL_LOSS]:.3f}']
+    rate = record.images_per_second
+    if rate:
+        numbers += [_time_to_go(record, num_steps, batch_size), f'{rate:.3g} images/s']
+    numbers.append(f'lr {record.learning_rate:.4g}')
+    if rate and record.waiting_share is not None:
+        numbers.append(f'{record.waiting_share:.0%} waiting for input')
+    return numbers
+
+
+def _time_to_go(record: Record, num_steps: int, batch_size: int) -> str:
+    seconds = (num_steps - record.step) * batch_size / record.images_per_second
+    return f'{datetime.timedelta(seconds=round(seconds))} to go'
+
+
+def _losses(record: Record) -> str:
+    return ' '.join(
         f'{short_name(name)} {value:.3f}'
         for name, value in record.losses.items()
         if name != TOTAL_LOSS
     )
-    text = f'loss {record.losses[TOTAL_LOSS]:.3f} ({parts})  lr {record.learning_rate:.4g}'
+
+
+def describe(record: Record, num_steps: int, batch_size: int) -> str:
+    """Returns e.g. 'loss 1.203 (RPN/objectness 0.210)  lr 0.02  6.1 images/s, 3%
+    of the time waiting for input  0:01:02 to go'."""
+    total = record.losses[TOTAL_LOSS]
+    text = f'loss {total:.3f} ({_losses(record)})  lr {record.learning_rate:.4g}'
     rate = record.images_per_second
     if rate:
-        seconds = (num_steps - record.step) * batch_size / rate
         text += f'  {rate:.3g} images/s'
         if record.waiting_share is not None:
             text += f', {record.waiting_share:.0%} of the time waiting for input'
-        text += f'  {datetime.timedelta(seconds=round(seconds))} to go'
+        text += f'  {_time_to_go(record, num_steps, batch_size)}'
     return text
 
 

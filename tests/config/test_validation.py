@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from object_detection.config import unsupported
 from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
 from object_detection.config.reader import read_pipeline
@@ -33,6 +34,18 @@ def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
     except ConfigError as error:
         return [line.strip() for line in str(error).splitlines()[1:]]
     return []
+
+
+def test_of_a_config_with_mistakes_the_mistakes_alone_are_told(tmp_path, caplog):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, 'eval_config.skip_scores=true')
+    apply_setting(pipeline, f'{MODEL}.num_classes=0')
+    unsupported._warned.clear()
+    assert len(problems(pipeline)) == 1
+    assert not caplog.messages
+    apply_setting(pipeline, f'{MODEL}.num_classes=4')
+    problems(pipeline)
+    assert any('eval_config.skip_scores' in message for message in caplog.messages)
 
 
 def test_a_sound_config_passes(tmp_path):

@@ -54,6 +54,17 @@ def test_the_newest_then_each_new_one(tmp_path, saver):
     assert clock.now == 7.0
 
 
+def test_waiting_is_told_once_for_each_checkpoint(tmp_path, saver, caplog):
+    clock = _Clock(lambda: None, lambda: None, saver.save)
+    with caplog.at_level('INFO'):
+        assert _numbers(tmp_path, clock) == [1]
+    waiting = [message for message in caplog.messages if message.startswith('waiting')]
+    assert waiting == [
+        f'waiting for a checkpoint in {tmp_path}, at most 5 s',
+        f'waiting for the next checkpoint in {tmp_path}, at most 5 s',
+    ]
+
+
 def test_once_and_without_any(tmp_path, saver):
     clock = _Clock()
     assert _numbers(tmp_path, clock, timeout=3.0) == []

@@ -1,8 +1,10 @@
 """What a run tells: the progress line, the history file, TensorBoard pictures."""
 
+import dataclasses
 import io
 import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -43,6 +45,7 @@ def test_log_lines(caplog):
     lines = progress.LogLines()
     lines.start(0, 100, 8)
     with caplog.at_level(logging.INFO):
+        caplog.clear()
         lines.update(RECORD)
         assert not caplog.messages
         lines.log(RECORD)
@@ -60,6 +63,49 @@ def test_live_line():
     text = console.file.getvalue()
     assert '25/100' in text
     assert 'lr 0.02' in text
+
+
+def _screen(width: int, num_steps: int = 180_000) -> list[str]:
+    """The last lines that a terminal of this width shows of a training with all losses."""
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width)
+    line = progress.LiveLine(console)
+    line.start(0, num_steps, 8)
+    kinds = ('RPNLoss/localization', 'RPNLoss/objectness', 'BoxClassifierLoss/localization')
+    losses = {f'Loss/{kind}_loss': 0.25 for kind in kinds} | {'Loss/total_loss': 1.5}
+    line.update(dataclasses.replace(RECORD, step=120_000, losses=losses, waiting_share=0.02))
+    line.close()
+    text = re.sub(r'\x1b\[[0-9;?]*[a-zA-Z]', '', console.file.getvalue())
+    return [row for row in re.split(r'[\r\n]+', text) if row.strip()]
+
+
+@pytest.mark.parametrize('width', [80, 140])
+def test_step_bar_and_time_to_go_have_room_on_a_terminal(width):
+    lines = _screen(width)
+    (bar_index,) = (index for index, line in enumerate(lines) if 'step 120000' in line)
+    bar, losses = lines[bar_index], lines[bar_index + 1]
+    assert bar.startswith('step 120000/180000 ━')
+    assert 'loss 1.500  1 day, 9:20:00 to go  4 images/s' in bar
+    assert '…' not in bar
+    assert losses.startswith('  RPN/localization 0.250 RPN/objectness 0.250')
+    assert 'BoxClassifier/localization 0.250' in ' '.join(lines[bar_index + 1 :])
+    assert max(map(len, lines)) <= width
+    assert ('lr 0.02  2% waiting for input' in bar) == (width == 140)
+
+
+def test_log_lines_come_by_time_where_steps_are_slow(caplog):
+    now = [0.0]
+    lines = progress.LogLines(clock=lambda: now[0])
+    with caplog.at_level(logging.INFO):
+        lines.start(0, 100, 8)
+        caplog.clear()
+        for seconds in range(0, 100, 10):
+            now[0] = float(seconds)
+            lines.update(RECORD)
+        assert len(caplog.messages) == 3
+        lines.log(RECORD)
+        now[0] += 29.0
+        lines.update(RECORD)
+        assert len(caplog.messages) == 4
 
 
 def test_no_live_line_without_a_terminal(capsys):
