@@ -1,16 +1,37 @@
-"""Turns SIGTERM and SIGINT into a request to stop at a good moment."""
+"""Turns SIGTERM and SIGINT into a request to stop at a good moment.
+
+Imports no TensorFlow.
+"""
 
 import logging
+import os
+import select
 import signal
+import stat
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 _logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# In the environment of a worker: descriptor and inode of a pipe that ends with its launcher. The
+# inode tells the pipe from what a descendant may have opened under the same number.
+LAUNCHER_PIPE = 'TFOD_LAUNCHER_PIPE'
+# After a second signal, until the process ends although Python has run no handler yet.
+_SECONDS_TO_END = 5.0
+# For the step at work and a save, after the launcher is gone: nobody else would end the process.
+_SECONDS_WITHOUT_LAUNCHER = 120.0
+_CLOSE = b'\0'
 
 
 class Interrupts:
     """A context in which the first signal is remembered; a second one acts as it did before.
+
+    Python runs its handlers between two instructions of the main thread only. Where that is inside
+    a call of TensorFlow which does not return, a thread ends the process: 5 seconds after the
+    second signal, with status 128 + its number; or 120 seconds after the launcher that has started
+    the process is gone, with status 143. The end of the launcher counts as a first signal.
 
     Outside the main thread, where Python allows no handlers, it remembers nothing.
 
@@ -21,11 +42,13 @@ class Interrupts:
     def __init__(self):
         self.received: signal.Signals | None = None
         self._previous: dict[int, object] = {}
+        self._watch: _Watch | None = None
 
     def __enter__(self) -> 'Interrupts':
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 self._previous[number] = signal.signal(number, self._remember)
+            self._watch = _Watch(self._note, _launcher_pipe())
         return self
 
     def __exit__(
@@ -34,14 +57,88 @@ class Interrupts:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self._restore()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number)
+        self._note(number)
         _logger.warning('%s received: stopping after this step.', self.received.name)
         self._restore()
+
+    def _note(self, number: int) -> None:
+        if self.received is None:
+            self.received = signal.Signals(number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+
+
+class _Watch:
+    """A thread that sees signals, and the end of the launcher, whatever the main thread does.
+
+    To be made and closed in the main thread.
+
+    Args:
+      note: called with the number of the first signal.
+      launcher_pipe: descriptor that ends with the launcher, or None.
+    """
+
+    def __init__(self, note: Callable[[int], None], launcher_pipe: int | None):
+        self._note = note
+        self._launcher_pipe = launcher_pipe
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        # Python's handler in C writes each signal's number there at once.
+        self._previous = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._run, name='signals', daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._previous)
+        os.write(self._writer, _CLOSE)
+        self._thread.join()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _run(self) -> None:
+        sources = [self._reader, *([] if self._launcher_pipe is None else [self._launcher_pipe])]
+        count, deadline, status = 0, None, 0
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = select.select(sources, [], [], left)[0]
+            if not ready:
+                _end(status)
+            if self._launcher_pipe in ready:
+                sources.remove(self._launcher_pipe)
+                self._note(signal.SIGTERM)
+                deadline, status = time.monotonic() + _SECONDS_WITHOUT_LAUNCHER, 143
+            if self._reader in ready:
+                numbers = os.read(self._reader, 64)
+                if _CLOSE[0] in numbers:
+                    return
+                for number in filter(_SIGNALS.__contains__, numbers):
+                    self._note(number)
+                    count += 1
+                    if count == 2:
+                        deadline, status = time.monotonic() + _SECONDS_TO_END, 128 + number
+
+
+def _end(status: int) -> None:
+    # Not by the log: the main thread may be stuck while it holds its lock.
+    os.write(2, b'The process does not stop by itself, and is ended.\n')
+    os._exit(status)
+
+
+def _launcher_pipe() -> int | None:
+    """The descriptor of the pipe that `LAUNCHER_PIPE` describes, if it is open here."""
+    descriptor, _, inode = os.environ.get(LAUNCHER_PIPE, '').partition(':')
+    try:
+        found = os.fstat(int(descriptor))
+        is_pipe = stat.S_ISFIFO(found.st_mode) and found.st_ino == int(inode)
+    except (OSError, ValueError):
+        return None
+    return int(descriptor) if is_pipe else None

@@ -2,11 +2,85 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from object_detection.training.interrupts import Interrupts
+from object_detection.training.interrupts import LAUNCHER_PIPE, Interrupts
+
+# Its main thread waits inside a call, as TensorFlow does for a record, so that Python runs no
+# handler; another thread prints what is remembered.
+_STUCK = """
+import ctypes, signal, threading, time
+from object_detection.training import interrupts
+interrupts._SECONDS_TO_END = interrupts._SECONDS_WITHOUT_LAUNCHER = 0.0
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.default_int_handler)
+mutex = ctypes.create_string_buffer(128)
+library = ctypes.CDLL(None)
+with interrupts.Interrupts() as caught:
+    def tell():
+        print('ready', flush=True)
+        while caught.received is None:
+            time.sleep(0.005)
+        print(caught.received.name, flush=True)
+    threading.Thread(target=tell, daemon=True).start()
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
+"""
+
+
+def _start_stuck(**options):
+    return subprocess.Popen(
+        [sys.executable, '-c', _STUCK], stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_process_that_is_stuck_in_a_call(number):
+    with _start_stuck() as process:
+        assert process.stdout.readline() == 'ready\n'
+        process.send_signal(number)
+        assert process.stdout.readline() == f'{number.name}\n'
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+
+
+def test_without_its_launcher_a_process_that_is_stuck_ends():
+    reader, writer = os.pipe()
+    name = f'{reader}:{os.fstat(reader).st_ino}'
+    with _start_stuck(pass_fds=[reader], env=os.environ | {LAUNCHER_PIPE: name}) as process:
+        os.close(reader)
+        assert process.stdout.readline() == 'ready\n'
+        os.close(writer)
+        assert process.wait(60) == 143
+
+
+def test_a_pipe_of_somebody_else_is_not_watched():
+    # An inode that is not that of descriptor 0, and nothing at all.
+    for name in ('0:1', '99999:1', ''):
+        os.environ[LAUNCHER_PIPE] = name
+        try:
+            with Interrupts() as interrupts:
+                assert interrupts.received is None
+        finally:
+            del os.environ[LAUNCHER_PIPE]
+
+
+def test_the_wakeup_descriptor_is_put_back():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        with Interrupts():
+            pass
+        assert signal.set_wakeup_fd(before) == writer
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
