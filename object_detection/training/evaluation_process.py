@@ -54,8 +54,10 @@ class Job(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Evaluates until the connection ends; returns the exit status."""
     (descriptor,) = sys.argv[1:] if arguments is None else arguments
-    # Ctrl-C reaches all processes of a terminal; the training ends this one.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches all processes of a terminal, and SIGTERM those of a launcher's worker; the
+    # training ends this one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     _end_with_parent()
     with Connection(int(descriptor)) as connection:
         answers = _Answers(connection)

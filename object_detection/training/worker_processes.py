@@ -4,6 +4,7 @@ Imports no TensorFlow.
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from object_detection.config.errors import ConfigError
 from object_detection.training.errors import LOST_WORKER_STATUS
+from object_detection.training.interrupts import LAUNCHER_PIPE
 
 _logger = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ _TOLD_TO_END = tuple(
 )
 # Statuses of workers that were stopped since another one had failed.
 _STOPPED = (0, LOST_WORKER_STATUS, -signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
 # Has the system send SIGTERM to the worker, which takes its place, when the launcher is gone. Not
 # between fork and exec, where a process of several threads can run no Python.
 _TIED_TO_LAUNCHER = """
@@ -42,6 +45,9 @@ os.execvp(sys.argv[2], sys.argv[2:])
 
 class Workers:
     """A context of workers, of which none outlives it.
+
+    Each worker is a process group of its own: where `command` is a script, signals reach the
+    programs that it has started, too, and the worker has ended when all of them have.
 
     Args:
       command: of each, its program first.
@@ -72,8 +78,13 @@ class Workers:
         self._status = 0
         self._stops_at = 0.0
         self._kills_at: float | None = None
+        # Process groups of which something is left; the number of another one may be reused.
+        self._groups: set[int] = set()
+        self._own_end: int | None = None
+        self._leftover_since: dict[int, float] = {}
 
     def __enter__(self) -> 'Workers':
+        _adopt_orphans(True)
         try:
             self._start()
         except BaseException:
@@ -86,9 +97,10 @@ class Workers:
 
     def wait(self, signals: 'Signals') -> int:
         """Waits for all; returns 0, or the status of the worker that ended the others."""
-        while running := [p for p in self._processes if p.poll() is None]:
+        while running := [p.pid for p in self._processes if self._is_running(p)]:
             self._pass_on(signals.received, running)
             self._stop_after_a_failure(running)
+            self._stop_leftovers()
             time.sleep(_BETWEEN_LOOKS)
         for printer in self._printers:
             printer.join(self._grace)
@@ -104,28 +116,59 @@ class Workers:
                 'COMMAND: expected a command of tfod, or a program that can be run. '
                 f'Received: {self._command[0]}.'
             )
-        for index, environment in enumerate(self._environments):
-            # A session of their own: ctrl-C reaches them through the launcher alone, once.
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, '-I', '-S', '-c', _TIED_TO_LAUNCHER, str(os.getpid())),
-                    *map(str, self._command),
-                ],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            self._processes.append(process)
-            printer = threading.Thread(
-                target=_print, args=(process, self._first + index), daemon=True
-            )
-            self._printers.append(printer)
-            printer.start()
+        # Ends with this process, however it ends, for workers that a script has started.
+        lifeline, own_end = os.pipe()
+        self._own_end = own_end
+        try:
+            for index, environment in enumerate(self._environments):
+                self._start_one(self._first + index, environment, lifeline)
+        finally:
+            os.close(lifeline)
 
-    def _pass_on(
-        self, received: Sequence[signal.Signals], running: Sequence[subprocess.Popen]
-    ) -> None:
+    def _start_one(self, number: int, environment: Mapping[str, str], lifeline: int) -> None:
+        inode = os.fstat(lifeline).st_ino
+        # A session of their own: ctrl-C reaches them through the launcher alone, once.
+        process = subprocess.Popen(
+            [
+                *(sys.executable, '-I', '-S', '-c', _TIED_TO_LAUNCHER, str(os.getpid())),
+                *map(str, self._command),
+            ],
+            env={**environment, LAUNCHER_PIPE: f'{lifeline}:{inode}'},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[lifeline],
+        )
+        self._processes.append(process)
+        self._groups.add(process.pid)
+        printer = threading.Thread(target=_print, args=(process, number), daemon=True)
+        self._printers.append(printer)
+        printer.start()
+
+    def _is_running(self, process: subprocess.Popen) -> bool:
+        """Whether anything of a worker is left; reaps what has ended."""
+        if process.poll() is None:
+            return True
+        if process.pid in self._groups and not _has_members(process.pid):
+            self._groups.remove(process.pid)
+        return process.pid in self._groups
+
+    def _stop_leftovers(self) -> None:
+        """Ends what a command has left running, unless a signal lets it end by itself."""
+        if self._passed_on:
+            return
+        now = time.monotonic()
+        for process in self._processes:
+            group = process.pid
+            if process.returncode is None or group not in self._groups:
+                continue
+            if group not in self._leftover_since:
+                self._leftover_since[group] = now
+                _send([group], signal.SIGTERM)
+            elif now > self._leftover_since[group] + self._grace:
+                _send([group], signal.SIGKILL)
+
+    def _pass_on(self, received: Sequence[signal.Signals], running: Sequence[int]) -> None:
         """Sends what has arrived since the last call."""
         while self._passed_on < len(received):
             number = received[self._passed_on]
@@ -137,7 +180,7 @@ class Workers:
             _logger.warning('%s goes on to the workers', number.name)
             _send(running, number)
 
-    def _stop_after_a_failure(self, running: Sequence[subprocess.Popen]) -> None:
+    def _stop_after_a_failure(self, running: Sequence[int]) -> None:
         """Ends the others once one has failed; those that a signal has reached are ending."""
         now = time.monotonic()
         if not self._status:
@@ -172,8 +215,15 @@ class Workers:
 
     def _kill(self) -> None:
         for process in self._processes:
-            process.kill()
+            if process.pid in self._groups:
+                _send([process.pid], signal.SIGKILL)
             process.wait()
+            while self._is_running(process):
+                time.sleep(_BETWEEN_LOOKS)
+        if self._own_end is not None:
+            os.close(self._own_end)
+            self._own_end = None
+        _adopt_orphans(False)
 
 
 class Signals:
@@ -197,9 +247,32 @@ class Signals:
         self.received.append(signal.Signals(number))
 
 
-def _send(processes: Sequence[subprocess.Popen], number: signal.Signals) -> None:
-    for process in processes:
-        process.send_signal(number)
+def _send(groups: Sequence[int], number: signal.Signals) -> None:
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+
+
+def _has_members(group: int) -> bool:
+    """Whether a process group whose leader has ended, and was waited for, has others."""
+    with contextlib.suppress(ChildProcessError):
+        # Of a script that is gone: `_adopt_orphans`.
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _adopt_orphans(is_on: bool) -> None:
+    """Has the system hand over descendants whose parent is gone, to be reaped here.
+
+    The first process of a container often reaps nothing, and what is not reaped stays in its group.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, int(is_on))
 
 
 def _print(process: subprocess.Popen, name: int) -> None:

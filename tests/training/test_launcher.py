@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -192,6 +193,68 @@ run(Launch({_command(tmp_path, 'until_stopped(143)')!r}, 2))
     while any(os.path.exists(f'/proc/{pid}') for pid in workers):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+# A training that a script has started: it is given a signal, and needs a moment to save.
+_IN_A_SCRIPT = """
+import os, sys, time
+from object_detection.training.interrupts import Interrupts
+with Interrupts() as interrupts:
+    print('waiting', os.getpid(), flush=True)
+    while interrupts.received is None:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    open(sys.argv[1], 'w').write(interrupts.received.name)
+"""
+
+
+def _script(saved):
+    program = shlex.join([sys.executable, '-c', _IN_A_SCRIPT, str(saved)])
+    # What follows keeps the shell from taking the program's place.
+    return ['sh', '-c', f'{program}; echo ended']
+
+
+def _launch_script(saved):
+    code = (
+        'import sys; from object_detection.training.launcher import Launch, run; '
+        f'sys.exit(run(Launch({_script(saved)!r}, 1)))'
+    )
+    program = subprocess.Popen([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True)
+    pid = int(program.stderr.readline().rpartition(' ')[2])
+    return program, pid
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_script_has_started_gets_the_signal_and_saves(tmp_path, number):
+    """SIGKILL is for the launcher: the training sees that it is gone."""
+    saved = tmp_path / 'saved'
+    program, pid = _launch_script(saved)
+    with program:
+        program.send_signal(number)
+        status = program.wait(60)
+        program.stderr.read()
+    assert status == (143 if number == signal.SIGTERM else -signal.SIGKILL)
+    if number == signal.SIGTERM:
+        assert not _is_alive(pid)
+    deadline = time.monotonic() + 60
+    while _is_alive(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert saved.read_text() == 'SIGTERM'
+
+
+def _is_alive(pid):
+    try:
+        with open(f'/proc/{pid}/stat') as file:
+            return file.read().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False
+
+
+def test_what_a_script_leaves_behind_is_ended(tmp_path):
+    command = ['sh', '-c', f'sleep 600 & echo $! > {tmp_path / "pid"}']
+    assert launcher.run(Launch(command, 1)) == 0
+    assert not _is_alive(int((tmp_path / 'pid').read_text()))
 
 
 def test_an_error_of_the_launcher_ends_the_workers(tmp_path, monkeypatch):
