@@ -69,6 +69,11 @@ def _check_statistics(hyperparams: LayerHyperparams, expected: np.ndarray) -> No
         np.testing.assert_allclose(bounds, expected[2:], atol=0.02 * deviation)
 
 
+def test_momentum_and_epsilon_of_batch_norm():
+    norm = build('batch_norm { decay: 0.75 epsilon: 0.5 }').batch_norm
+    assert (norm.momentum, norm.epsilon) == (0.75, 0.5)
+
+
 def test_frozen_batch_norm():
     assert build('batch_norm { train: false }').batch_norm.train is False
     assert build('batch_norm {}').batch_norm.train is True

@@ -126,3 +126,35 @@ def test_matmul_gathering_of_the_model_holds_for_its_matchers_too():
     for matcher in ('', 'first_stage_matcher { argmax_matcher {} }'):
         stage = build(f'use_matmul_gather_in_matcher: true {matcher}')
         assert stage.target_assigner._matcher.use_matmul_gather
+
+
+@pytest.mark.parametrize(
+    ('options', 'read', 'expected'),
+    [
+        ('first_stage_box_predictor_depth: 24', lambda stage: stage.head._conv.filters, 24),
+        (
+            'first_stage_box_predictor_kernel_size: 5',
+            lambda stage: stage.head._conv.kernel_size,
+            (5, 5),
+        ),
+        ('first_stage_minibatch_size: 48', lambda stage: stage.loss_params.minibatch_size, 48),
+        (
+            'first_stage_positive_balance_fraction: 0.25',
+            lambda stage: stage.loss_params.positive_fraction,
+            0.25,
+        ),
+        (
+            'first_stage_nms_iou_threshold: 0.5',
+            lambda stage: stage.params.nms.iou_threshold,
+            0.5,
+        ),
+        (
+            'use_static_balanced_label_sampler: true',
+            lambda stage: (stage.loss_params.fill_samples, stage.params.keeps_empty),
+            (True, True),
+        ),
+    ],
+)
+def test_the_parts_of_the_stage_get_what_the_config_says(options, read, expected):
+    assert read(build(options, static=True)) == expected
+    assert read(build(static=True)) != expected

@@ -487,3 +487,34 @@ def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
         assert result.step == 3
         assert result.reason.startswith('the training data ended at step 3 of 9')
     assert _saved(tmp_path) == {1: 3}
+
+
+def _train_config(directory, **train_config):
+    """One step with fields of `train_config`; returns the kernel that it leaves."""
+    config = _config(**train_config)
+    train(config, directory, num_steps=1, seed=1, progress=Probe(), record_summaries=False)
+    weights = tf.train.load_checkpoint(str(directory / 'ckpt-1'))
+    return weights.get_tensor('model/box_head/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE')
+
+
+def test_checkpoints_are_kept_for_good_as_often_as_the_config_says(tmp_path, monkeypatch):
+    made = []
+
+    class Recorded(checkpoints.Checkpoints):
+        def __init__(self, *args, **options):
+            made.append(options['keep_every_n_hours'])
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(checkpoints, 'Checkpoints', Recorded)
+    _train_config(tmp_path, keep_checkpoint_every_n_hours=2.5)
+    assert made == [2.5]
+
+
+def test_gradients_are_clipped_as_the_config_says(tmp_path):
+    free = _train_config(tmp_path / 'free')
+    clipped, other = (
+        _train_config(tmp_path / str(norm), gradient_clipping_by_norm=norm) for norm in (1e-3, 2e-3)
+    )
+    # Both clipped steps go the same way, one twice as far, from a start that none of them saved.
+    start = 2 * clipped - other
+    assert np.abs(free - start).max() > 100 * np.abs(clipped - start).max() > 0
