@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from object_detection.config import (
     augmentation_rules,
     bucket_rules,
+    label_map_rules,
     model_cautions,
     schedule_cautions,
     synthetic_data,
@@ -67,6 +68,9 @@ def warn(
     unsupported.warn_once(fields)
     for path, reader in _readers(pipeline, parts):
         for sentence in bucket_rules.cautions(reader, path, pipeline.model):
+            unsupported.log_once(sentence)
+    if 'eval_input_reader' in parts:
+        for sentence in label_map_rules.cautions(pipeline):
             unsupported.log_once(sentence)
     if 'train_config' in parts:
         if not resumes and _starts_at_random(pipeline):

@@ -15,6 +15,7 @@ from object_detection.config import (
     evaluation_rules,
     files,
     fine_tune_rules,
+    label_map_rules,
     model_rules,
     records,
     synthetic_data,
@@ -266,7 +267,13 @@ _RULES: dict[str, tuple[Rule, ...]] = {
         _train_input,
         training_rules.check,
     ),
-    'eval': (model_rules.check, _eval_config, _eval_input, training_rules.check_averages),
+    'eval': (
+        model_rules.check,
+        _eval_config,
+        _eval_input,
+        label_map_rules.check,
+        training_rules.check_averages,
+    ),
     'export': (model_rules.check,),
 }
 

@@ -70,6 +70,39 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
     return LabelMap(categories, name_to_id, text_to_id)
 
 
+def differing_ids(first: LabelMap, second: LabelMap) -> list[tuple[int, str, str]]:
+    """Finds the ids that two label maps give to different classes.
+
+    A class is the same where a `name` or `display_name` is, but for case and spaces around it.
+
+    Returns:
+      (id, name in the first, name in the second) of each id that is in both.
+    """
+    texts = [_texts_by_id(labels) for labels in (first, second)]
+    names = [{each['id']: each['name'] for each in labels.categories} for labels in (first, second)]
+    return [
+        (number, names[0][number], names[1][number])
+        for number in names[0]
+        if number in names[1] and not texts[0][number] & texts[1][number]
+    ]
+
+
+def are_swapped(first: LabelMap, second: LabelMap) -> bool:
+    """Whether a class has one id in the first label map and another id in the second."""
+    ids = [
+        {text: number for number, texts in _texts_by_id(labels).items() for text in texts}
+        for labels in (first, second)
+    ]
+    return any(text in ids[1] and ids[1][text] != number for text, number in ids[0].items())
+
+
+def _texts_by_id(labels: LabelMap) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for text, number in labels.text_to_id.items():
+        found.setdefault(number, set()).add(text.strip().casefold())
+    return found
+
+
 def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelMap:
     """Parses the content of a label map's file, text or binary; `path` names it in errors.
 

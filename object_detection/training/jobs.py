@@ -15,6 +15,7 @@ from object_detection.config import (
     freed_memory,
     quiet_import,
     reader,
+    resumption,
     synthetic_data,
     validation,
 )
@@ -90,7 +91,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         options,
         for_what='train and eval' if options.evaluates else 'train',
         prepare=prepare,
-        resumes=os.path.exists(os.path.join(model_dir, 'checkpoint')),
+        resumed=model_dir if os.path.exists(os.path.join(model_dir, 'checkpoint')) else None,
     )
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
     from object_detection.training.intervals import Intervals
@@ -171,7 +172,7 @@ def read_config(
     *,
     for_what: str,
     prepare: Callable[[], None] = lambda: None,
-    resumes: bool = False,
+    resumed: str | None = None,
 ) -> TrainEvalPipelineConfig:
     """Reads a pipeline config, applies what the command line says and checks the result.
 
@@ -179,7 +180,8 @@ def read_config(
       path: of the config.
       options: the flags.
       for_what: 'train', 'eval' or 'train and eval'.
-      prepare, resumes: see `validation.validate`.
+      prepare: see `validation.validate`.
+      resumed: folder of a training that is resumed; None for none.
 
     Raises:
       ConfigError: naming what is wrong.
@@ -214,7 +216,10 @@ def read_config(
             evaluation_rules.check_val_json_file(pipeline, options.val_json_file)
     else:
         _check_evaluation_flags(options)
-    validation.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumes)
+    if resumed is not None:
+        # Before the rules, which would find what follows from it.
+        resumption.check(pipeline, resumed)
+    validation.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumed is not None)
     return pipeline
 
 

@@ -5,6 +5,7 @@ import os
 import tensorflow as tf
 
 from object_detection.config import (
+    resumption,
     schedule_cautions,
     synthetic_data,
     unsupported,
@@ -16,7 +17,6 @@ from object_detection.training import epochs, profiling, strategies
 from object_detection.training import precision as precisions
 from object_detection.training.checkpoint_files import STATE_FILE
 from object_detection.training.intervals import Intervals
-from object_detection.training.run_start import CONFIG_FILE_NAME
 
 
 def resolve(
@@ -68,13 +68,16 @@ def resolve(
 
 def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: bool) -> None:
     resumes = os.path.exists(os.path.join(directory, STATE_FILE))
+    if resumes:
+        # Before the rules, which would find what follows from it.
+        resumption.check(config, directory)
     validation.validate(
         config,
         for_what=['train', 'eval'] if evaluates else 'train',
         resumes=resumes,
     )
     if resumes:
-        synthetic_data.check_goes_on(config, os.path.join(directory, CONFIG_FILE_NAME))
+        synthetic_data.check_goes_on(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
     for field in ('early_stopping', 'async_evaluation'):
         if config.eval_config.HasField(field) and not evaluates:
             unsupported.log_once(

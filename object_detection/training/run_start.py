@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.config import files, model_rules, writer
+from object_detection.config import files, model_rules, resumption, writer
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import first_batch, model_summary, run_record, strategies
@@ -16,7 +16,6 @@ from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
 
-CONFIG_FILE_NAME = 'resolved_pipeline.config'
 SUMMARY_FILE_NAME = 'model_summary.txt'
 
 
@@ -57,7 +56,10 @@ def write_records(
     step = int(train_step.step.numpy())
     if restored is None:
         _write_summary(directory, train_step)
-    writer.write_pipeline(config, os.path.join(directory, CONFIG_FILE_NAME))
+    else:
+        resumption.log_changes(config, directory)
+    writer.write_pipeline(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
+    resumption.write_classes(config, directory)
     run = run_record.write(
         directory,
         config_path=config_path,

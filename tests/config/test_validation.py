@@ -48,6 +48,15 @@ def test_of_a_config_with_mistakes_the_mistakes_alone_are_told(tmp_path, caplog)
     assert any('eval_config.skip_scores' in message for message in caplog.messages)
 
 
+def test_an_evaluation_by_swapped_ids_is_an_error(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    path = tmp_path / 'swapped.pbtxt'
+    path.write_text('item { id: 2 name: "a" } item { id: 1 name: "b" }')
+    pipeline.eval_input_reader[0].label_map_path = str(path)
+    (problem,) = problems(pipeline)
+    assert "id 1 is 'a' there and 'b' here" in problem
+
+
 def test_a_sound_config_passes(tmp_path):
     assert problems(sound_pipeline(tmp_path)) == []
 

@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from object_detection.config import reader
 from object_detection.config.errors import ConfigError
+from object_detection.config.resumption import CONFIG_FILE_NAME
 from object_detection.core.fields import InputFields
 from object_detection.data import stream_state
 from object_detection.training import checkpoints, history, measurements
 from object_detection.training.errors import CheckpointError, DivergenceError
 from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
-from object_detection.training.run_start import CONFIG_FILE_NAME
 from object_detection.training.step import TrainStep
 from tests.training import fakes
 
@@ -154,6 +154,13 @@ def test_a_model_dir_of_another_model_is_told_and_kept(tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match='another model'):
         _run(tmp_path, 5)
     assert (tmp_path / CONFIG_FILE_NAME).read_text() == config
+
+
+def test_what_changed_since_the_last_start_is_told(tmp_path, caplog):
+    _run(tmp_path, 2)
+    _run(tmp_path, 4)
+    (message,) = (text for text in caplog.messages if text.startswith('changed since'))
+    assert message == 'changed since the last start: train_config.num_steps: 2 -> 4'
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,63 @@
+"""Whether the label maps of a config mean the same classes by the same ids."""
+
+from collections.abc import Iterator
+
+from object_detection.data import label_map
+from object_detection.data.label_map import LabelMap
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+# How many ids a message shows.
+_LISTED = 3
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the eval readers whose label map gives a class another id than the training's."""
+    for path, trained, evaluated in _pairs(pipeline):
+        differing = label_map.differing_ids(trained, evaluated)
+        if differing and label_map.are_swapped(trained, evaluated):
+            yield (
+                f'{path}: expected the ids of train_input_reader.label_map_path, which the model '
+                f'is trained with. Received: {describe(differing)}.'
+            )
+
+
+def cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the eval readers whose label map has other names for the training's ids."""
+    for path, trained, evaluated in _pairs(pipeline):
+        differing = label_map.differing_ids(trained, evaluated)
+        if differing and not label_map.are_swapped(trained, evaluated):
+            yield (
+                f'{path} has other names than train_input_reader.label_map_path: '
+                f'{describe(differing)}.'
+            )
+
+
+def describe(differing: list[tuple[int, str, str]]) -> str:
+    """Returns e.g. "id 1 is 'cube' there and 'cone' here, and 4 more ids differ"."""
+    shown = ', '.join(
+        f'id {number} is {there!r} there and {here!r} here'
+        for number, there, here in differing[:_LISTED]
+    )
+    more = len(differing) - _LISTED
+    return f'{shown}, and {more} more ids differ' if more > 0 else shown
+
+
+def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, LabelMap]]:
+    """The path of the field, the training's label map and that of the eval reader."""
+    trained = _load(pipeline.train_input_reader.label_map_path)
+    if trained is None:
+        return
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        if reader.label_map_path == pipeline.train_input_reader.label_map_path:
+            continue
+        evaluated = _load(reader.label_map_path)
+        if evaluated is not None:
+            yield f'eval_input_reader[{index}].label_map_path', trained, evaluated
+
+
+def _load(path: str) -> LabelMap | None:
+    """None if it cannot be read: another rule says so, or an eval job lacks the training's."""
+    try:
+        return label_map.load(path) if path else None
+    except ValueError:
+        return None
