@@ -18,6 +18,11 @@ from object_detection.training.step import TrainStep, trainable_variables
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 # ResNet-101 is ResNet-50 with more of the same; these others have the parts of the ones that stay.
 _SIMILAR = ('resnet101', 'nuclei', 'mask_rcnn_resnet50_fpn_1024x1024')
+# The recipe with other trainings: batch size, passes over the data.
+_RECIPE = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
+_TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2), '2x': (16, 24.3)}
+_RECIPES = {f'{_RECIPE}_{training}.config' for training in _TRAININGS}
+_COCO_IMAGES = 118_287
 SIZE = 128
 SMALL = [
     'model.faster_rcnn.image_resizer={fixed_shape_resizer { height: 128 width: 128 }}',
@@ -68,7 +73,31 @@ def _built() -> list[object]:
     return [
         pytest.param(name, marks=pytest.mark.slow) if any(map(name.count, _SIMILAR)) else name
         for name in names()
+        if name not in _RECIPES
     ]
+
+
+@pytest.mark.parametrize(('training', 'expected'), _TRAININGS.items(), ids=_TRAININGS)
+def test_recipes_differ_in_their_training_alone(training, expected):
+    base, other = (
+        read_pipeline(str(SAMPLES / f'{_RECIPE}{end}.config')) for end in ('', f'_{training}')
+    )
+    batch_size, epochs = expected
+    config = other.train_config
+    assert config.batch_size == batch_size
+    steps_per_epoch = _COCO_IMAGES / batch_size
+    passes = config.num_epochs or config.num_steps / steps_per_epoch
+    assert passes == pytest.approx(epochs, abs=0.1)
+    # 0.02 for 16 images a step, and the last drop well before the end.
+    optimizer = config.optimizer
+    if optimizer.learning_rate_unit == optimizer.EPOCHS:
+        optimizer = optimizer_builder.in_steps(optimizer, steps_per_epoch=round(steps_per_epoch))
+    schedule = optimizer.momentum_optimizer.learning_rate.manual_step_learning_rate.schedule
+    assert [stage.learning_rate for stage in schedule] == pytest.approx([0.02, 0.002, 0.0002])
+    assert 0.8 < schedule[-1].step / (passes * steps_per_epoch) < 0.9
+    assert config.auto_scale_lr.reference_batch_size == 16
+    other.train_config.CopyFrom(base.train_config)
+    assert other == base
 
 
 @pytest.mark.usefixtures('_graphs_as_they_are')
