@@ -12,6 +12,8 @@ from object_detection.data.pipeline import ExampleTransform
 from object_detection.protos import input_reader_pb2
 
 _WHERE = 'train_input_reader'
+# A launcher starts a training again at once, its service may take longer to come back.
+_SECONDS_TO_ANSWER = 120.0
 
 
 def build(
@@ -51,7 +53,7 @@ def build(
     batches = batches_builder.batch(
         examples, reader, together, drop_remainder=reader.drop_remainder, replicas=1
     )
-    data_service.check_answers(reader.data_service, f'{_WHERE}.data_service')
+    data_service.check_answers(reader.data_service, f'{_WHERE}.data_service', _SECONDS_TO_ANSWER)
     # Not named by what is read and how: the service keeps what it was first given under a name,
     # for a while even without anyone who reads it.
     name = f'training-{secrets.randbits(62) if job is None else job:016x}'

@@ -3,16 +3,21 @@
 What is served runs in these processes: Python functions, such as reports, cannot be part of it.
 """
 
+import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+_logger = logging.getLogger(__name__)
 
 # Each of the processes that serve takes so many files less than there are at a time, so that files
 # are left for the others.
 _SHARES = 8
 PREFIX = 'grpc://'
-_PATIENCE = 10.0  # seconds
+_CONNECTION_SECONDS = 10.0
+_BETWEEN_ATTEMPTS = 1.0
 
 
 def records(
@@ -71,21 +76,37 @@ def through(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset
     )
 
 
-def check_answers(address: str, where: str) -> None:
+def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
     """Connects once, as TensorFlow would wait for one that does not answer.
 
     Args:
       address: host:port, with or without grpc://.
       where: named in the error.
+      timeout: seconds in which a service that does not answer yet is asked again.
 
     Raises:
       ValueError: if nothing answers.
     """
     host, _, port = address.removeprefix(PREFIX).rpartition(':')
-    try:
-        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f'{where}: expected HOST:PORT of a data service (`tfod data_service`) that answers. '
-            f'Received: {address} ({error}).'
-        ) from error
+    deadline = time.monotonic() + timeout
+    is_logged = False
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECTION_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or time.monotonic() >= deadline:
+                raise ValueError(
+                    f'{where}: expected HOST:PORT of a data service (`tfod data_service`) that '
+                    f'answers. Received: {address} ({error}).'
+                ) from error
+            if not is_logged:
+                _logger.warning(
+                    '%s: %s does not answer (%s); waiting for it, %g seconds at most',
+                    where,
+                    address,
+                    error,
+                    timeout,
+                )
+                is_logged = True
+        time.sleep(_BETWEEN_ATTEMPTS)

@@ -1,5 +1,6 @@
 """Runs a detector over a data set."""
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -126,12 +127,12 @@ def _merge(
     return means
 
 
+@dataclasses.dataclass
 class _LossMeans:
     """Means of the losses over a data set, whatever its batches are."""
 
-    def __init__(self):
-        self._sums: dict[str, float] = {}
-        self._weights: dict[str, float] = {}
+    _sums: dict[str, float] = dataclasses.field(default_factory=dict)
+    _weights: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def add(self, losses: Batch, weights: Batch) -> None:
         """Adds the losses of a batch, and by the same names what each is a mean over."""

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import logging
 import os
+import random
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,9 @@ from object_detection.training.worker_processes import Signals, Workers
 _logger = logging.getLogger(__name__)
 
 _FIRST_PORT = 23_456
+# Of workers on this machine alone: below those that Linux gives to clients, of which one could take
+# a port before its worker does.
+_PORTS = range(20_000, 32_768)
 _MODEL_DIR = '--model_dir'
 # Of the newest checkpoint, in the state file that TensorFlow writes.
 _NEWEST = re.compile(r'^model_checkpoint_path: ".*?ckpt-(\d+)"', re.MULTILINE)
@@ -171,8 +175,19 @@ def _exit_status(status: int) -> int:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Draws ports that nothing listens at.
+
+    Raises:
+      ConfigError: if there are not so many.
+    """
+    ports: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError):
+            socket.create_server(('127.0.0.1', port)).close()
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise ConfigError(
+        f'--port: expected {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}. '
+        f'Received: {len(ports)}.'
+    )

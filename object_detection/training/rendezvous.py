@@ -1,11 +1,12 @@
 """Workers wait for each other before TensorFlow does, which would do so for ever.
 
-The chief listens at its own address, which TensorFlow serves at afterwards; the others tell it that
-they are there. Imports no TensorFlow.
+The chief listens at its own address, at whose port TensorFlow serves afterwards; the others tell it
+that they are there. Imports no TensorFlow.
 """
 
 import contextlib
 import errno
+import ipaddress
 import select
 import socket
 import time
@@ -19,6 +20,8 @@ _BETWEEN_ATTEMPTS = 0.5
 _GREETING_SECONDS = 2.0
 # The others wait longer than the chief, who knows who is missing.
 _LONGER = 5.0
+# For a port that an earlier run, or a program that ends just now, has not given back yet.
+_SECONDS_FOR_A_PORT = 20.0
 _GO = 'go'
 
 
@@ -31,7 +34,7 @@ def gather(cluster: Cluster, timeout: float) -> None:
 
     Raises:
       WorkerError: on all workers that are there, naming those that are not.
-      OSError: on the chief, if its address is not free.
+      OSError: on the chief, if its address is not its own, or was not free for 20 seconds.
     """
     if cluster.index == 0:
         _gather_as_chief(cluster, timeout)
@@ -41,9 +44,9 @@ def gather(cluster: Cluster, timeout: float) -> None:
 
 def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
     deadline = time.monotonic() + timeout
-    port = int(cluster.addresses[0].rpartition(':')[2])
+    host, _, port = cluster.addresses[0].rpartition(':')
     with contextlib.ExitStack() as opened:
-        server = opened.enter_context(_listen(port))
+        server = opened.enter_context(_listen_when_free(host.strip('[]'), int(port), deadline))
         joined: dict[int, socket.socket] = {}
         while True:
             # Those that have ended meanwhile do not count.
@@ -68,7 +71,45 @@ def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
         raise WorkerError(told)
 
 
-def _listen(port: int) -> socket.socket:
+def is_taken(port: int) -> bool:
+    """Whether another program listens at a port of this machine."""
+    try:
+        _listen_everywhere(port).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _listen_when_free(host: str, port: int, deadline: float) -> socket.socket:
+    deadline = min(deadline, time.monotonic() + _SECONDS_FOR_A_PORT)
+    while True:
+        try:
+            return _listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise
+        time.sleep(_BETWEEN_ATTEMPTS)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Listens at the address that the others are given; at all where it is another one here."""
+    with contextlib.suppress(OSError):
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Some machines know their own name as 127.0.1.1, where no other machine comes.
+        if _is_loopback(address[0]) <= _is_loopback(host):
+            return socket.create_server(address[:2], family=family, backlog=128)
+    # The address of a gateway, say; or the port is taken, which is an error here, too.
+    return _listen_everywhere(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == 'localhost'
+
+
+def _listen_everywhere(port: int) -> socket.socket:
     """Listens at all addresses of this machine, as TensorFlow does."""
     try:
         return socket.create_server(

@@ -169,9 +169,15 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
         ):
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, 'message', error)
+        if rendezvous.is_taken(int(own.rpartition(':')[2])):
+            raise WorkerError(
+                f'{cluster.source}: worker {cluster.index} cannot serve at {own}: another program '
+                f'listens there. Start all workers again, or choose other ports. Received: {reason}'
+            ) from error
         raise ConfigError(
             f'{cluster.source}: worker {cluster.index} cannot serve at {own}, expected an address '
-            f'of this machine with a free port. Received: {getattr(error, "message", error)}'
+            f'of this machine with a free port. Received: {reason}'
         ) from error
 
 

@@ -1,14 +1,16 @@
 """Training data that a tf.data service makes, on loopback."""
 
 import re
+import socket
 
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, served_builder
 from object_detection.config import data_service_rules
 from object_detection.core.fields import InputFields as F
+from object_detection.data import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
 from object_detection.training import data_server
 from tests.builders.test_dataset_builder import KEEP, config, ids
@@ -87,12 +89,28 @@ def test_noise_differs_from_epoch_to_epoch(records, service):
     assert any(len(images) == 2 for images in seen.values())  # flipped or not
 
 
-def test_a_service_that_does_not_answer_is_told(records):
+def test_a_service_that_does_not_answer_is_told(records, monkeypatch):
+    monkeypatch.setattr(served_builder, '_SECONDS_TO_ANSWER', 0.0)
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
     with pytest.raises(ValueError, match=said):
         data_server.serve(0, dispatcher='localhost:1', host='localhost')
     with pytest.raises(ValueError, match=r'^train_input_reader\.data_service: expected HOST:PORT'):
         _read(records, 'grpc://localhost:1', 1)
+
+
+def test_a_service_that_comes_late_is_waited_for(monkeypatch, caplog):
+    opened = []
+
+    def open_server(seconds):
+        opened.append(socket.create_server(('localhost', port)))
+
+    with socket.create_server(('localhost', 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setattr(data_service.time, 'sleep', open_server)
+    data_service.check_answers(f'grpc://localhost:{port}', 'here', 60.0)
+    assert f'here: grpc://localhost:{port} does not answer' in caplog.text
+    (server,) = opened
+    server.close()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -284,6 +285,16 @@ def test_each_worker_has_a_place_in_the_cluster():
     (addresses,) = {tuple(content['cluster']['worker']) for content in contents}
     assert all(address.startswith('127.0.0.1:') for address in addresses)
     assert len(set(addresses)) == 2
+
+
+def test_ports_are_free_and_not_those_of_clients(monkeypatch):
+    monkeypatch.setattr(launcher, '_PORTS', range(31_900, 31_903))
+    with socket.create_server(('127.0.0.1', 31_901)):
+        assert sorted(launcher._free_ports(2)) == [31_900, 31_902]
+        with pytest.raises(ConfigError, match=r'^--port: expected 3 free ports .* Received: 2'):
+            launcher._free_ports(3)
+    monkeypatch.undo()
+    assert all(port < 32_768 for port in launcher._free_ports(50))
 
 
 def test_each_machine_has_a_launcher():

@@ -71,7 +71,28 @@ def test_a_machine_without_ipv6_listens(addresses, monkeypatch, error):
     assert _gather(addresses, range(3), 30) == [None] * 3
 
 
-def test_a_port_in_use_is_an_error_of_the_chief(addresses):
+@pytest.mark.parametrize(
+    ('host', 'expected'), [('127.0.0.1', ['127.0.0.1']), ('this-host', ['::', '0.0.0.0'])]
+)
+def test_the_chief_listens_where_the_others_come(addresses, monkeypatch, host, expected):
+    """Not at other addresses; but a name may stand for 127.0.1.1 on its own machine alone."""
+    port = int(addresses[0].partition(':')[2])
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, '', ('127.0.0.1', port))]
+    monkeypatch.setattr(socket, 'getaddrinfo', lambda *args, **kwargs: found)
+    with rendezvous._listen(host, port) as server:
+        assert server.getsockname()[0] in expected
+
+
+def test_a_port_that_gets_free_is_waited_for(addresses, monkeypatch):
+    host, _, port = addresses[0].partition(':')
+    other = socket.create_server((host, int(port)))
+    monkeypatch.setattr(rendezvous.time, 'sleep', lambda seconds: other.close())
+    with rendezvous._listen_when_free(host, int(port), time.monotonic() + 60):
+        assert rendezvous.is_taken(int(port))
+
+
+def test_a_port_in_use_is_an_error_of_the_chief(addresses, monkeypatch):
+    monkeypatch.setattr(rendezvous, '_SECONDS_FOR_A_PORT', 0.0)
     host, _, port = addresses[0].partition(':')
     with socket.create_server((host, int(port))), pytest.raises(OSError, match='Address already'):
         rendezvous.gather(Cluster(addresses, 0), 5)
