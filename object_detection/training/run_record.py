@@ -16,6 +16,8 @@ from object_detection.training import history
 FILE_NAME = 'runs.jsonl'
 AVERAGES_FILE_NAME = 'averages.jsonl'
 
+# A monitor of files, hooks, and what fetches missing objects of a partial clone.
+_RUN_NOTHING = ('-c', 'core.fsmonitor=false', '-c', 'core.hooksPath=', '-c', 'protocol.allow=never')
 _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras', 'numpy', 'protobuf')
 
 
@@ -34,7 +36,7 @@ def write(
     run = secrets.token_hex(4)
     git = {'program': git_state(pathlib.Path(__file__).parent)}
     if config_path is not None:
-        git['config'] = git_state(pathlib.Path(config_path).absolute().parent)
+        git['config'] = git_state(pathlib.Path(config_path).absolute())
     history.append(folder / FILE_NAME, {'run': run, **describe(), 'git': git, **facts})
     return run
 
@@ -98,18 +100,34 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
-    """Returns 'commit' and whether files that git tracks are changed ('dirty').
+def git_state(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns 'commit' and whether it differs from what is there ('dirty').
 
-    None where `folder` is in no repository, its repository does not track it, or there is no git.
+    Of a folder, that is whether files that git tracks are changed; git may run programs for it that
+    the repository names, so only this program's own repository is asked so. Of a file, it is
+    whether its content is another one than in the commit.
+
+    None where `path` is in no repository, its repository does not track it, or there is no git.
     """
+    folder = path if path.is_dir() else path.parent
     # A package that is installed into an environment within someone's repository is not of it.
     if not _git(folder, 'ls-files', '--', '.'):
         return None
     commit = _git(folder, 'rev-parse', 'HEAD')
     if not commit:
         return None
-    return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '-uno'))}
+    if path.is_dir():
+        return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '-uno'))}
+    return {'commit': commit, 'dirty': _is_changed(path)}
+
+
+def _is_changed(path: pathlib.Path) -> bool:
+    """Whether a file is another one than in the commit, apart from the ends of lines."""
+    try:
+        content = path.read_text(encoding='utf-8', errors='replace')
+    except OSError:
+        return True
+    return _git(path.parent, 'cat-file', 'blob', f'HEAD:./{path.name}') != content.strip()
 
 
 def _described_source() -> str | None:
@@ -121,10 +139,21 @@ def _described_source() -> str | None:
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str:
-    """What git prints; '' if it fails."""
-    command = ['git', '-C', str(folder), *arguments]
+    """What git prints; '' if it fails.
+
+    The repository may be of somebody else: no program that its configuration names is run.
+    """
+    command = ['git', '-C', str(folder), *_RUN_NOTHING, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            encoding='utf-8',
+            errors='replace',
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return done.stdout.strip() if done.returncode == 0 else ''

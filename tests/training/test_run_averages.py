@@ -1,6 +1,7 @@
 """What a run measured."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -130,7 +131,8 @@ def test_the_state_of_repositories(tmp_path):
     config.write_text('a')
     git('add', '.')
     git('commit', '-m', 'a')
-    state = run_record.git_state(config.parent)
+    state = run_record.git_state(config)
+    assert run_record.git_state(config.parent) == state
     assert len(state['commit']) == 40
     assert state['dirty'] is False
     config.write_text('b')
@@ -141,6 +143,30 @@ def test_the_state_of_repositories(tmp_path):
     untracked = tmp_path / 'environment'
     untracked.mkdir()
     assert run_record.git_state(untracked) is None
+
+
+def test_no_program_of_the_repository_is_run(tmp_path):
+    def git(*arguments):
+        name = ['-c', 'user.name=a', '-c', 'user.email=a@b.c']
+        subprocess.run(['git', '-C', tmp_path, *name, *arguments], check=True, capture_output=True)
+
+    config, trace = tmp_path / 'pipeline.config', tmp_path / 'trace'
+    config.write_text('a\n')
+    (tmp_path / '.gitattributes').write_text('* filter=run\n')
+    git('init')
+    git('add', '.')
+    git('commit', '-m', 'a')
+    program = tmp_path / 'program'
+    program.write_text(f'#!/bin/sh\necho run >> {trace}\ncat\n')
+    program.chmod(0o755)
+    git('config', 'core.fsmonitor', str(program))
+    git('config', 'filter.run.clean', str(program))
+    # Git compares contents only where the times differ.
+    os.utime(config, (1, 1))
+    run_record.write(tmp_path / 'model', config_path=config)
+    assert not trace.exists()
+    (line,) = (tmp_path / 'model' / 'train' / run_record.FILE_NAME).read_text().splitlines()
+    assert json.loads(line)['git']['config']['dirty'] is False
 
 
 def test_no_git_is_no_error(tmp_path, monkeypatch):
