@@ -17,6 +17,7 @@ import resource
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -27,6 +28,9 @@ from object_detection.data import free_memory
 _logger = logging.getLogger(__name__)
 
 _CHUNK = 8 << 20
+# Of a memory store's folder, in that for temporary files, which its process locks after making it.
+_FOLDER_PREFIX = 'record_cache_'
+_SECONDS_TO_LOCK = 60.0
 # Part of all memory, or of the disk, that copies leave free; and the least, in bytes.
 _RESERVED_MEMORY = 0.25
 _RESERVED_DISK = 0.05
@@ -125,11 +129,16 @@ class DiskStore:
 class MemoryStore:
     """Copies in files without a disk, which end with the process.
 
-    The folder has links to them, so that they have names.
+    The folder has links to them, so that they have names. If the process is killed, the next one
+    removes it.
     """
 
     def __init__(self):
-        self.folder = tempfile.mkdtemp(prefix='record_cache_')
+        _remove_folders_of_killed_processes()
+        self.folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX)
+        # Open, and so locked, until the process ends, however it ends.
+        self._lock = os.open(self.folder, os.O_RDONLY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.name = 'memory'
         self._names: set[str] = set()
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
@@ -159,6 +168,22 @@ class MemoryStore:
         # from its beginning.
         link = os.path.join(self.folder, file.copy_name)
         os.symlink(f'/proc/{os.getpid()}/fd/{descriptor}', link)
+
+
+def _remove_folders_of_killed_processes() -> None:
+    """Removes the folders of this user's memory stores whose locks are free."""
+    for folder in pathlib.Path(tempfile.gettempdir()).glob(f'{_FOLDER_PREFIX}*'):
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            # Another user's, or one that may not be locked yet.
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _SECONDS_TO_LOCK:
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 class _NoRoomError(Exception):

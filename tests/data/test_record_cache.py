@@ -208,3 +208,18 @@ def test_two_caches_of_the_same_files_at_once(files, store):
         cache.wait()
     assert len(_read(files, caches[0])) == 15
     assert not [name for name in os.listdir(store.folder) if name.startswith('.')]
+
+
+def test_a_killed_process_leaves_no_folder_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_cache.tempfile, 'tempdir', str(tmp_path))
+    living = MemoryStore()
+    killed = MemoryStore()
+    # What the end of a process does, without what it does before.
+    os.close(killed._lock)
+    for store in (living, killed):
+        os.utime(store.folder, (1, 1))
+    being_made = tmp_path / 'record_cache_new'
+    being_made.mkdir()
+    third = MemoryStore()
+    expected = {living.folder, third.folder, str(being_made)}
+    assert {str(path) for path in tmp_path.iterdir()} == expected
