@@ -118,7 +118,20 @@ def _move(temporary: str, folder: str, names: list[str]) -> None:
         target = os.path.join(folder, name)
         with contextlib.suppress(FileNotFoundError):  # moved with its folder
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.replace(os.path.join(temporary, name), target)
+            _replace(os.path.join(temporary, name), target)
+
+
+def _replace(source: str, target: str) -> None:
+    """Moves a file, to another disk if need be; the target is never a part of it."""
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        draft = f'{target}.part'
+        shutil.copyfile(source, draft)
+        os.replace(draft, target)
+        os.remove(source)
 
 
 def _temporary_folder(archive: str, folder: str) -> str:

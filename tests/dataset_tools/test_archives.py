@@ -131,3 +131,25 @@ def test_an_interruption_leaves_no_half_folder(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         archives.unpack(archive, str(tmp_path), interrupt)
     assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
+
+
+def test_unpacks_into_a_folder_on_another_disk(tmp_path, monkeypatch):
+    out, disk = tmp_path / 'out', tmp_path / 'disk'
+    out.mkdir()
+    disk.mkdir()
+    (out / 'photos').symlink_to(disk)
+    replace = archives.os.replace
+
+    def replace_within_a_disk(source, target):
+        places = [pathlib.Path(path).resolve().is_relative_to(disk) for path in (source, target)]
+        if places[0] != places[1]:
+            raise OSError(errno.EXDEV, 'Invalid cross-device link')
+        replace(source, target)
+
+    monkeypatch.setattr(archives.os, 'replace', replace_within_a_disk)
+    archive = write_zip(tmp_path)
+    unpack(archive, out)
+    assert archives.is_unpacked(archive, str(out))
+    assert sorted(path.name for path in disk.iterdir()) == ['a.jpg', 'b.jpg']
+    assert (disk / 'a.jpg').read_bytes() == FILES['photos/a.jpg']
+    assert (out / 'lists/sub/c.json').read_bytes() == b'{}'
