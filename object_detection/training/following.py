@@ -5,10 +5,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from object_detection.training import checkpoint_files, checkpoints, ended
+from object_detection.training import checkpoint_files, ended
 from object_detection.training.errors import CheckpointError
 
 _logger = logging.getLogger(__name__)
+
+# Network file systems show the files of a checkpoint up to so much later than the state file that
+# names it.
+_SECONDS_TO_SEE_FILES = 60.0
 
 
 def follow(
@@ -24,7 +28,8 @@ def follow(
 
     Ends when the training has said that it has ended (`training.ended`) and its last checkpoint was
     given, or when no checkpoint came for `timeout` seconds. A damaged state file is waited over:
-    the training mends it when it is started again.
+    the training mends it when it is started again. So are files that are named, but cannot be seen
+    yet, for a minute.
 
     Args:
       directory: of the checkpoints; it may not exist yet.
@@ -34,6 +39,8 @@ def follow(
     """
     folder = os.fspath(directory)
     seen: set[str] = set()
+    # Prefix -> when its files were first missed.
+    missed: dict[str, float] = {}
     told: set[str] = set()
     waiting_since = clock()
     is_waiting = False
@@ -44,15 +51,22 @@ def follow(
         fresh = [prefix for prefix in known if prefix not in seen]
         if not seen:
             fresh = fresh[-1:]
-        seen.update(known)
+            seen.update(set(known) - set(fresh))
+        # The training may delete one while another one is evaluated.
+        gone = [prefix for prefix in missed if prefix not in known]
         for prefix in fresh:
-            if checkpoints.exists(prefix):
+            if checkpoint_files.is_complete(prefix):
+                missed.pop(prefix, None)
+                seen.add(prefix)
                 yield prefix
                 waiting_since = clock()
                 is_waiting = False
-            else:
-                # The training may delete it while another one is evaluated.
-                _logger.warning('%s was deleted before it could be read', prefix)
+            elif clock() - missed.setdefault(prefix, clock()) >= _SECONDS_TO_SEE_FILES:
+                gone.append(prefix)
+        for prefix in gone:
+            _logger.warning('%s was deleted before it could be read', prefix)
+            del missed[prefix]
+            seen.add(prefix)
         if end is not None and not fresh:
             _logger.info('the training has ended at step %d: %s', *end)
             return
@@ -62,7 +76,7 @@ def follow(
             is_waiting = True
             what = 'the next' if seen else 'a'
             _logger.info('waiting for %s checkpoint in %s, at most %g s', what, folder, timeout)
-        if not fresh:
+        if not fresh or missed:
             sleep(min(poll_interval, timeout))
 
 

@@ -1,11 +1,12 @@
 """Checkpoints are given in turn, as long as a training adds some."""
 
 import os
+import shutil
 
 import pytest
 import tensorflow as tf
 
-from object_detection.training import checkpoints
+from object_detection.training import checkpoint_files, checkpoints
 from object_detection.training.ended import mark_ended
 from object_detection.training.following import follow
 
@@ -81,8 +82,36 @@ def test_what_is_deleted_meanwhile_is_told(tmp_path, saver, caplog):
         saver.save()
         os.remove(f'{lost}.index')
 
-    assert _numbers(tmp_path, _Clock(save_two_and_lose_one), timeout=2.0) == [1, 3]
+    assert _numbers(tmp_path, _Clock(save_two_and_lose_one), timeout=90.0) == [1, 3]
     assert f'{tmp_path / "ckpt-2"} was deleted before it could be read' in caplog.text
+
+
+def test_one_that_the_training_deletes_is_told_at_once(tmp_path, saver, caplog):
+    saver.save()
+
+    def save_one_and_delete_it():
+        lost = saver.save()
+        for path in checkpoint_files.files_of(lost):
+            os.remove(path)
+
+    clock = _Clock(save_one_and_delete_it, lambda: shutil.rmtree(tmp_path))
+    assert _numbers(tmp_path, clock, timeout=3.0) == [1]
+    assert f'{tmp_path / "ckpt-2"} was deleted before it could be read' in caplog.text
+
+
+@pytest.mark.parametrize('ending', ['index', 'data-00000-of-00001'])
+def test_files_that_are_seen_later_than_the_state_file_are_waited_for(tmp_path, saver, ending):
+    saver.save()
+    late, hidden = tmp_path / f'ckpt-2.{ending}', tmp_path / 'hidden'
+
+    def save_out_of_sight():
+        saver.save()
+        late.rename(hidden)
+        mark_ended(tmp_path, 2, 'all steps are done')
+
+    clock = _Clock(save_out_of_sight, lambda: None, lambda: hidden.rename(late))
+    assert _numbers(tmp_path, clock, timeout=1000.0) == [1, 2]
+    assert clock.now == 3.0
 
 
 def test_a_damaged_state_file_is_waited_over(tmp_path, saver, caplog):
