@@ -31,6 +31,9 @@ _logger = logging.getLogger(__name__)
 # In a row, without an evaluation that was completed.
 _MOST_STARTS = 3
 _SECONDS_TO_END = 2.0
+# Of an evaluation at work, which logs its progress every few seconds: building a large graph and
+# computing metrics of many images are its longest silences.
+_LONGEST_SILENCE = 1800.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 _MODULE = evaluation_process.__name__
 # Of a cluster, which the evaluation does not belong to.
@@ -66,6 +69,7 @@ class AsyncEvaluation:
         self._failures = 0
         self._has_succeeded = False
         self._arrived: list[Arrived] = []
+        self._heard_at = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -146,6 +150,7 @@ class AsyncEvaluation:
         try:
             while self._process is not None and self._process.connection.poll():
                 kind, *answer = self._process.connection.recv()
+                self._heard_at = time.monotonic()
                 if kind == DONE:
                     self._take(Arrived(*answer))
                 elif kind == FAILED:
@@ -153,9 +158,16 @@ class AsyncEvaluation:
                 else:
                     level, text = answer
                     _logger.log(level, '[evaluation] %s', text)
+            if self._is_silent():
+                raise TimeoutError(f'it has said nothing for {_LONGEST_SILENCE:g} s')
             self._give_work()
         except (EOFError, OSError) as error:
             self._bury(error)
+
+    def _is_silent(self) -> bool:
+        """Whether the evaluation at work hangs, as far as can be told."""
+        silence = time.monotonic() - self._heard_at
+        return self._at_work is not None and silence > _LONGEST_SILENCE
 
     def _on_failure(self, kind: str, text: str) -> None:
         """Takes in an error of the process.
@@ -228,10 +240,14 @@ class AsyncEvaluation:
             self._process.connection.send(self._job)
         self._at_work = self._waiting.popleft()
         self._process.connection.send(self._at_work.prefix)
+        self._heard_at = time.monotonic()
 
     def _bury(self, error: Exception) -> None:
         """Tells of the process's end; another one is started at the next look."""
-        how = str(error) if self._process is None else self._process.end()
+        how = str(error)
+        if self._process is not None:
+            status = self._process.end()
+            how = f'{how}; killed' if isinstance(error, TimeoutError) else status
         self._process = None
         self._take_back()
         _logger.warning(

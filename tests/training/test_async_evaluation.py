@@ -125,6 +125,20 @@ def test_one_that_always_dies_is_given_up_and_its_work_waits_for_the_next_start(
     assert [result.step for result in again.wait()] == [1, 2, 3]
 
 
+def test_one_that_hangs_is_killed_and_started_again(make, tmp_path, monkeypatch, caplog):
+    evaluation = make('wait', 'done')
+    evaluation.add(_save(tmp_path, 1, 1), 1)
+    # It has taken its order.
+    _wait_until(lambda: (tmp_path / 'orders').read_text() == 'done')
+    assert evaluation.look() == []
+    with monkeypatch.context() as patched:
+        patched.setattr(async_evaluation, '_LONGEST_SILENCE', -1.0, raising=False)
+        patched.setattr(async_evaluation, '_SECONDS_TO_END', 0.0)
+        assert evaluation.look() == []
+    assert 'it has said nothing for' in caplog.text
+    assert [result.step for result in evaluation.wait()] == [1]
+
+
 def test_the_oldest_is_left_out_when_too_many_wait(make, tmp_path, caplog):
     evaluation = make('wait', max_waiting=2)
     for step in (1, 2, 3, 4):
