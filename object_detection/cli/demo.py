@@ -9,7 +9,6 @@ import math
 import pathlib
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 import click
 
 from object_detection.config import quiet_import
+from object_detection.training.worker_processes import run_and_wait
 
 BOX_AP_TO_REACH = 0.80
 MASK_AP_TO_REACH = 0.75
@@ -184,9 +184,19 @@ def _run(words: list) -> None:
     sys.stdout.flush()
     if argv[0] == 'tfod':
         argv = [sys.executable, '-m', 'object_detection.cli.main', *argv[1:]]
-    finished = subprocess.run(argv, check=False)
-    if finished.returncode != 0:
-        raise click.ClickException(f'the command above failed (exit {finished.returncode}).')
+    status, is_interrupted = run_and_wait(argv)
+    if is_interrupted:
+        raise _InterruptedError(status)
+    if status != 0:
+        raise click.ClickException(f'the command above failed (exit {status}).')
+
+
+class _InterruptedError(click.ClickException):
+    """A signal has ended the command; its exit status becomes that of the demo."""
+
+    def __init__(self, status: int):
+        super().__init__('interrupted; the same command goes on from here.')
+        self.exit_code = 128 - status if status < 0 else status
 
 
 def _write_config(path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -247,6 +247,28 @@ class Signals:
         self.received.append(signal.Signals(number))
 
 
+def run_and_wait(command: Sequence[str]) -> tuple[int, bool]:
+    """Runs a command in the foreground, and gives it the time to end by itself after a signal.
+
+    Returns:
+      Its status, and whether a signal has arrived meanwhile.
+    """
+    passed_on = 0
+    with Signals() as signals:
+        # A session of its own, as that of workers: it gets each signal once.
+        process = subprocess.Popen(command, start_new_session=True)
+        try:
+            while process.poll() is None:
+                for number in signals.received[passed_on:]:
+                    process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
+                    passed_on += 1
+                time.sleep(_BETWEEN_LOOKS)
+        finally:
+            process.kill()
+            process.wait()
+    return process.returncode, bool(signals.received)
+
+
 def _send(groups: Sequence[int], number: signal.Signals) -> None:
     for group in groups:
         with contextlib.suppress(ProcessLookupError):

@@ -1,8 +1,10 @@
 import importlib.metadata
 import itertools
 import json
+import signal
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -118,3 +120,27 @@ def test_weights_are_counted_without_the_step(tmp_path):
     variables = {'head/kernel': tf.Variable(tf.zeros([3, 4])), 'head/bias': tf.Variable([1.0])}
     checkpoints.save_model(str(tmp_path / 'checkpoint'), variables, 7)
     assert demo._count_weights(tmp_path) == 13
+
+
+def test_ctrl_c_lets_the_command_save_and_ends_the_demo(tmp_path):
+    saved = tmp_path / 'saved'
+    program = f"""
+import os, signal, sys, time
+def save(*_):
+    time.sleep(0.5)
+    open({str(saved)!r}, 'w').write('saved')
+    sys.exit(130)
+signal.signal(signal.SIGINT, save)
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)
+"""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(click.ClickException, match='the same command goes on') as raised:
+            demo._run([sys.executable, '-S', '-c', program])
+    except KeyboardInterrupt:
+        pytest.fail('the command was killed')
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert raised.value.exit_code == 130
+    assert saved.read_text() == 'saved'
