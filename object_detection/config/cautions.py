@@ -16,6 +16,7 @@ from object_detection.config import (
     unsupported,
     walk,
 )
+from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
@@ -42,6 +43,7 @@ _TWO_DECAYS = (
     'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both act: '
     'the weights decay twice.'
 )
+_NO_EPOCHS = 'neither num_epochs nor learning_rate_unit: EPOCHS counts in epochs'
 _REGULARIZERS = ('Regularizer.l1_regularizer', 'Regularizer.l2_regularizer')
 _NOT_FINE_TUNED = 'there is no train_config.fine_tune_checkpoint'
 _FINE_TUNING = (
@@ -118,6 +120,12 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
     if pipeline.train_input_reader.skip_crowd and threshold:
         path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'
         yield 'train_input_reader', path, _NO_CROWDS
+    train = pipeline.train_config
+    if train.steps_per_epoch and not (
+        train.HasField('num_epochs')
+        or train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
+    ):
+        yield 'train_config', 'train_config.steps_per_epoch', _NO_EPOCHS
     if pipeline.train_config.HasField('weight_decay'):
         yield from _penalties(pipeline)
     if not pipeline.train_config.fine_tune_checkpoint:

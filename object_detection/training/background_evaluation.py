@@ -9,6 +9,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import collectives, devices, strategies
 from object_detection.training.async_evaluation import Arrived, AsyncEvaluation
 from object_detection.training.evaluation_process import Job
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 
 
 def build(
@@ -19,6 +20,7 @@ def build(
     *,
     record_summaries: bool,
     val_json_file: str | None,
+    log_files: LogFiles = NO_LOG_FILES,
 ) -> 'BackgroundEvaluation':
     """Builds what `eval_config.async_evaluation` describes; nothing is started yet.
 
@@ -28,7 +30,7 @@ def build(
       pipeline_config: the resolved config.
       model_dir: of the training.
       strategy, reason_to_stop: see `BackgroundEvaluation`.
-      record_summaries, val_json_file: see `evaluation.PipelineEvaluation`.
+      record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
 
     Raises:
       ConfigError: for a device that there is not.
@@ -49,6 +51,7 @@ def build(
         precision='float32' if on_cpu else None,
         record_summaries=record_summaries,
         val_json_file=val_json_file,
+        log_files=log_files,
         device=settings.device,
         cores=cpu_cores.parse(settings.cpu_affinity),
         niceness=settings.niceness,

@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 def resolve(config: TrainEvalPipelineConfig) -> None:
-    """Turns epochs into steps, by counting the records where there are epochs.
+    """Turns epochs into steps, by counting the records unless `steps_per_epoch` is set.
 
     Sets `train_config.num_steps` where `num_epochs` is set instead, and the steps of a learning
     rate schedule whose `learning_rate_unit` is EPOCHS.
@@ -28,26 +28,23 @@ def resolve(config: TrainEvalPipelineConfig) -> None:
     has_schedule = train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
     if not has_epochs and not has_schedule:
         return
-    examples = _count(config)
-    steps_per_epoch = examples / train.batch_size
+    steps_per_epoch: float = train.steps_per_epoch
+    epoch = f'{train.steps_per_epoch} steps (steps_per_epoch)'
+    if not steps_per_epoch:
+        examples = _count(config)
+        steps_per_epoch = examples / train.batch_size
+        epoch = f'{examples} examples, {train.batch_size} a step'
     if has_epochs:
         train.num_steps = schedules.steps_in(train.num_epochs, steps_per_epoch)
-        _logger.info(
-            '%g epochs of %d examples, %d a step: %d steps',
-            train.num_epochs,
-            examples,
-            train.batch_size,
-            train.num_steps,
-        )
+        _logger.info('%g epochs of %s: %d steps', train.num_epochs, epoch, train.num_steps)
         train.ClearField('num_epochs')
     if has_schedule:
         train.optimizer.CopyFrom(optimizer_builder.in_steps(train.optimizer, steps_per_epoch))
         _logger.info(
-            'the learning rate schedule is in epochs of %d examples, %d a step: %g steps',
-            examples,
-            train.batch_size,
-            steps_per_epoch,
+            'the learning rate schedule is in epochs of %s: %g steps', epoch, steps_per_epoch
         )
+    # The result is in steps alone.
+    train.ClearField('steps_per_epoch')
 
 
 def _count(config: TrainEvalPipelineConfig) -> int:

@@ -26,6 +26,7 @@ from object_detection.training import precision as precisions
 from object_detection.training.errors import CheckpointError
 from object_detection.training.evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.interrupts import Interrupts
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ def evaluate_directory(
     record_summaries: bool = True,
     show_progress: ShowProgress = nullcontext,
     val_json_file: str | None = None,
+    log_files: LogFiles = NO_LOG_FILES,
     strategy: tf.distribute.Strategy | None = None,
 ) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
@@ -124,7 +126,7 @@ def evaluate_directory(
       precision: a name that `precision.canonical` knows; None takes the config's.
       record_summaries: whether to write TensorBoard events.
       show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
-      val_json_file: see `PipelineEvaluation`.
+      val_json_file, log_files: see `PipelineEvaluation`.
       strategy: of one process, whose replicas share the images; None takes the current one.
 
     Raises:
@@ -152,6 +154,7 @@ def evaluate_directory(
             val_json_file=val_json_file,
             # A best model is no new candidate, and its folder none for another one.
             keep_best=not is_one and not best.is_best_directory(directory),
+            log_files=log_files,
             strategy=strategy,
         )
         result = job.run(prefixes, should_stop, show_progress)
@@ -189,8 +192,8 @@ class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, whose graph is built once.
 
     Args:
-      pipeline_config, output_dir, precision, record_summaries, val_json_file, strategy: see
-        `evaluate_directory`.
+      pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy:
+        see `evaluate_directory`.
       keep_best: see `PipelineEvaluation`.
     """
 
@@ -203,6 +206,7 @@ class CheckpointEvaluation:
         record_summaries: bool,
         val_json_file: str | None,
         keep_best: bool,
+        log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
     ):
         validation.validate(pipeline_config, for_what='eval')
@@ -223,6 +227,7 @@ class CheckpointEvaluation:
             record_summaries=record_summaries,
             val_json_file=val_json_file,
             keep_best=keep_best,
+            log_files=log_files,
             strategy=self._strategy,
         )
 

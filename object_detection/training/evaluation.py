@@ -15,6 +15,7 @@ import tensorflow as tf
 from object_detection.builders import dataset_builder, evaluator_builder, examples_builder
 from object_detection.config import evaluation_rules, files
 from object_detection.config.evaluation_rules import reader_names
+from object_detection.core.fields import InputFields
 from object_detection.evaluation.coco_annotations import CocoAnnotations
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -30,6 +31,7 @@ from object_detection.training import (
 from object_detection.training.best import BestCheckpoint
 from object_detection.training.evaluation_times import EvaluationTimes
 from object_detection.training.inference import Batch, PredictFunction, evaluate, make_predict
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -48,9 +50,8 @@ class ReaderEvaluation:
       detector: with its variables built.
       pipeline_config: the whole config.
       reader_index: which of its readers.
-      directory: where metrics.json, metrics.jsonl and the TensorBoard events go; None writes
-        nothing.
-      record_summaries: whether to write TensorBoard events.
+      directory: where metrics.json and metrics.jsonl go; None writes none.
+      events: folder of the TensorBoard events; None writes none.
       annotations: ground truth in place of that of the records.
       strategy: of the replicas that share the images; None is the current one. Results are the
         chief's.
@@ -64,7 +65,7 @@ class ReaderEvaluation:
         reader_index: int,
         directory: str | None,
         *,
-        record_summaries: bool = True,
+        events: str | None = None,
         annotations: CocoAnnotations | None = None,
         strategy: tf.distribute.Strategy | None = None,
         predictors: dict[Any, PredictFunction] | None = None,
@@ -107,8 +108,8 @@ class ReaderEvaluation:
         self._directory = None if directory is None else pathlib.Path(directory)
         if self._directory is not None:
             self._directory.mkdir(parents=True, exist_ok=True)
-        self._draws = record_summaries and directory is not None
-        self._events = summaries.EventWriter(directory if self._draws else None)
+        self._draws = events is not None
+        self._events = summaries.EventWriter(events)
 
     def run(
         self,
@@ -125,10 +126,10 @@ class ReaderEvaluation:
         self._times.clear()
         with damaged_files.named(self._reader, self._where), show_progress() as report:
 
-            def on_images(count: int) -> None:
+            def on_batch(batch: Batch, found: Batch) -> None:
                 nonlocal images
-                images = count
-                report(count, self._num_images)
+                images += len(batch[InputFields.IMAGE])
+                self._draw(pictures, batch, found)
 
             metrics = evaluate(
                 self._detector,
@@ -137,9 +138,9 @@ class ReaderEvaluation:
                 predict=self._times.predict(self._predict),
                 max_images=self._max_images,
                 strategy=self._strategy,
-                on_batch=lambda batch, found: self._draw(pictures, batch, found),
+                on_batch=on_batch,
                 should_stop=should_stop,
-                on_images=None if report is None else on_images,
+                on_images=report and (lambda count: report(count, self._num_images)),
             )
         if metrics is None:
             return None
@@ -165,6 +166,11 @@ class ReaderEvaluation:
         if latencies:
             entry['latencies'] = latencies
         history.append(self._directory / _ALL_METRICS, entry)
+
+    @property
+    def speed(self) -> dict[str, Any]:
+        """'images' of the last evaluation, and the 'latencies' of its batches."""
+        return {'images': self._num_images or 0, 'latencies': self._times.describe()}
 
     def close(self) -> None:
         self._events.close()
@@ -193,6 +199,7 @@ class PipelineEvaluation:
       record_summaries: whether to write TensorBoard events.
       val_json_file: COCO annotations to compare with in place of the records' ground truth.
       keep_best: whether the best model is kept, if the config wants it.
+      log_files: where else results and events go.
       strategy: that the detector was built in; None is the current one. Its replicas share the
         images, and all of its workers have to make this, and to run it; the chief alone writes.
 
@@ -210,6 +217,7 @@ class PipelineEvaluation:
         record_summaries: bool = True,
         val_json_file: str | None = None,
         keep_best: bool = True,
+        log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
     ):
         self._strategy = strategy or tf.distribute.get_strategy()
@@ -225,7 +233,7 @@ class PipelineEvaluation:
                 pipeline_config,
                 index,
                 None if output_dir is None else _directory(output_dir, name),
-                record_summaries=record_summaries,
+                events=_events(output_dir, name, log_files) if record_summaries else None,
                 annotations=annotations,
                 strategy=self._strategy,
                 predictors=predictors,
@@ -236,6 +244,7 @@ class PipelineEvaluation:
             name: evaluation_rules.evaluated_data(pipeline_config, name, val_json_file)
             for name in self._readers
         }
+        self._dll_log = None if output_dir is None else log_files.open()
         self._best = None
         if (
             keep_best
@@ -267,7 +276,11 @@ class PipelineEvaluation:
             if not is_chief:
                 continue
             results[name] = metrics
-            _log_metrics(name, step, metrics, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            _log_metrics(name, step, metrics, seconds)
+            if self._dll_log is not None:
+                named = {f'{name}/{key}' if name else key: each for key, each in metrics.items()}
+                self._dll_log.results(step, named, seconds=seconds, **reader.speed)
         collectives.on_chief(self._strategy, lambda: self._keep(step, results))
         return results if is_chief else None
 
@@ -354,6 +367,11 @@ def read_results(
 def _directory(output_dir: str | os.PathLike, name: str) -> str:
     """Where the results of the reader `name` go."""
     return os.path.join(output_dir, 'eval', name)
+
+
+def _events(output_dir: str | None, name: str, log_files: LogFiles) -> str | None:
+    """Where the TensorBoard events of the reader `name` go; None if nothing is written."""
+    return None if output_dir is None else log_files.events_folder(output_dir, 'eval', name)
 
 
 def _log_metrics(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
 from object_detection.config import freed_memory, quiet_import
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
@@ -30,7 +31,7 @@ class Job(NamedTuple):
 
     Attributes:
       pipeline: the resolved config, serialized.
-      output_dir, record_summaries, val_json_file: see `evaluation.PipelineEvaluation`.
+      output_dir, record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
       precision: see `evaluate.evaluate_directory`.
       device: as --device takes it.
       cores: which this process runs on; () is all that the training may use.
@@ -43,6 +44,7 @@ class Job(NamedTuple):
     precision: str | None = None
     record_summaries: bool = True
     val_json_file: str | None = None
+    log_files: LogFiles = NO_LOG_FILES
     device: str = 'cpu'
     cores: tuple[int, ...] = ()
     niceness: int = 0
@@ -120,6 +122,7 @@ def _evaluation(job: Job, answers: '_Answers') -> Any:
         precision=job.precision,
         record_summaries=job.record_summaries,
         val_json_file=job.val_json_file,
+        log_files=job.log_files,
         keep_best=True,
         strategy=strategies.build(),
     )

@@ -16,6 +16,7 @@ class Intervals:
       evaluation: between two evaluations, and at the end; 0 never evaluates.
       call: steps in one call of the training function: more is less overhead on a fast
         accelerator, and a later answer to signals. 0 takes as many as last about half a second.
+      warmup: first steps of a run that its averages leave out.
       profile: which steps are profiled for TensorBoard; None profiles nothing.
     """
 
@@ -24,13 +25,15 @@ class Intervals:
     checkpoint: int = 1000
     evaluation: int = 0
     call: int = 0
+    warmup: int = 0
     profile: ProfiledSteps | None = None
 
     def __post_init__(self):
-        if self.log < 1 or min(self.summary, self.checkpoint, self.evaluation, self.call) < 0:
+        numbers = self.summary, self.checkpoint, self.evaluation, self.call, self.warmup
+        if self.log < 1 or min(numbers) < 0:
             raise ValueError(
-                'Intervals: log must be positive, summary, checkpoint, evaluation and call at '
-                f'least 0. Received: {self}.'
+                'Intervals: log must be positive, summary, checkpoint, evaluation, call and warmup '
+                f'at least 0. Received: {self}.'
             )
 
     @property

@@ -134,6 +134,16 @@ class JobOptions:
         None, 'Folder that keeps what XLA has compiled, for the next start.', section=DEVICES
     )
     record_summaries: bool = option(True, 'Write TensorBoard events.', section=RECORDS)
+    log_tensorboard: str | None = option(
+        None,
+        'Folder of the TensorBoard events: train and eval/NAME in it; model_dir if not given.',
+        section=RECORDS,
+    )
+    log_file: str | None = option(
+        None,
+        "File to which losses, metrics and speed are added as lines of JSON of NVIDIA's DLLogger.",
+        section=RECORDS,
+    )
     use_synthetic_data: bool = option(
         False,
         'Noise in place of all files, made once and repeated: to measure speed.',
@@ -151,6 +161,11 @@ class JobOptions:
 class TrainOptions(JobOptions):
     """What a training understands."""
 
+    steps_per_epoch: int | None = option(
+        None,
+        'Steps that count as one epoch; the records are counted if not given.',
+        section=RUN,
+    )
     eval_every_n_steps: int = option(
         0,
         'Evaluate at each n-th step, and at the end of the training; 0 never evaluates.',
@@ -200,6 +215,12 @@ class TrainOptions(JobOptions):
         0,
         'Steps in one call of the training function; 0: as many as take half a second.',
         section=DEVICES,
+    )
+    log_warmup_steps: int = option(
+        0,
+        'First steps of a run that its averages (train/averages.jsonl, --log_file) leave out, '
+        'beside those that build graphs.',
+        section=RECORDS,
     )
     profile_steps: str | None = option(
         None,

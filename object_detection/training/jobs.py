@@ -12,6 +12,7 @@ from typing import Any
 
 from object_detection.config import (
     evaluation_rules,
+    files,
     freed_memory,
     quiet_import,
     reader,
@@ -23,6 +24,7 @@ from object_detection.config.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import compilation_cache, cpu, profiling, strategy_choice
 from object_detection.training.job_options import EvalOptions, JobOptions, TrainOptions
+from object_detection.training.log_files import LogFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +38,7 @@ _RANGES = {
             'sample_1_of_n_eval_on_train_examples',
             'eval_samples',
             'log_every_n',
+            'steps_per_epoch',
         ),
         (1, _LARGEST_COUNT),
     ),
@@ -47,6 +50,7 @@ _RANGES = {
             'max_to_keep',
             'steps_per_loop',
             'eval_timeout',
+            'log_warmup_steps',
         ),
         (0, _LARGEST_COUNT),
     ),
@@ -107,6 +111,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
             evaluation=options.eval_every_n_steps if options.evaluates else 0,
             # Step by step under the debugger.
             call=1 if options.run_eagerly else options.steps_per_loop,
+            warmup=options.log_warmup_steps,
             profile=profiled,
         ),
         max_to_keep=options.max_to_keep or None,
@@ -116,6 +121,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         val_json_file=options.val_json_file,
         strategy=made['strategy'],
         config_path=config_path,
+        log_files=_log_files(options),
     )
     return result.exit_status
 
@@ -160,6 +166,7 @@ def run_evaluation(
         precision=options.precision,
         record_summaries=options.record_summaries,
         val_json_file=options.val_json_file,
+        log_files=_log_files(options),
         strategy=strategies.build(),
         **how,
     )
@@ -187,6 +194,7 @@ def read_config(
       ConfigError: naming what is wrong.
     """
     _check_ranges(options)
+    _log_files(options)
     pipeline = reader.read_pipeline(
         path, overrides_text=options.config_override, settings=options.set
     )
@@ -239,6 +247,26 @@ def _check_ranges(options: JobOptions) -> None:
             )
 
 
+def _log_files(options: JobOptions) -> LogFiles:
+    """What the flags say of files outside of model_dir.
+
+    Raises:
+      ConfigError: naming a flag that cannot be followed.
+    """
+    if options.log_tensorboard is not None and not options.record_summaries:
+        raise ConfigError(
+            '--log_tensorboard: expected --record_summaries, which is the default. Received: '
+            '--norecord_summaries.'
+        )
+    if options.log_file is not None:
+        files.check_is_local(options.log_file, '--log_file')
+        if os.path.isdir(options.log_file):
+            raise ConfigError(
+                f'--log_file: expected a file. Received: {options.log_file}, a folder.'
+            )
+    return LogFiles(events=options.log_tensorboard, dllogger=options.log_file)
+
+
 def _set_length(config: Any, options: JobOptions) -> None:
     if options.num_train_steps is not None and options.num_epochs is not None:
         raise ConfigError('--num_train_steps, --num_epochs: expected one of them. Received: both.')
@@ -252,6 +280,8 @@ def _set_length(config: Any, options: JobOptions) -> None:
             )
         config.num_epochs = options.num_epochs
         config.ClearField('num_steps')
+    if isinstance(options, TrainOptions) and options.steps_per_epoch is not None:
+        config.steps_per_epoch = options.steps_per_epoch
 
 
 def _with_synthetic_data(

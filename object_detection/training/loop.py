@@ -38,6 +38,7 @@ from object_detection.training import precision as precisions
 from object_detection.training import progress as progresses
 from object_detection.training.input_places import InputPlaces
 from object_detection.training.intervals import Intervals
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.measurements import Measurements
 from object_detection.training.recorder import Recorder
 from object_detection.training.run_clock import RunClock
@@ -64,6 +65,7 @@ def train(
     val_json_file: str | None = None,
     strategy: tf.distribute.Strategy | None = None,
     config_path: str | os.PathLike | None = None,
+    log_files: LogFiles = NO_LOG_FILES,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
@@ -90,6 +92,7 @@ def train(
       strategy: of the devices, see `strategies.build`; not entered by the caller. None takes the
         current one.
       config_path: of the file that the config is from; its repository's state is recorded.
+      log_files: where else it writes.
 
     Raises:
       ConfigError: if the config cannot be trained, or a file of records is damaged, or no
@@ -117,10 +120,17 @@ def train(
         max_to_keep=max_to_keep,
         record_summaries=record_summaries,
         evaluations=RunEvaluations(
-            config, directory, strategy, intervals.evaluation, record_summaries, val_json_file
+            config,
+            directory,
+            strategy,
+            intervals.evaluation,
+            record_summaries,
+            val_json_file,
+            log_files,
         ),
         progress=progress,
         config_path=config_path,
+        log_files=log_files,
     )
     with contextlib.ExitStack() as opened:
         opened.enter_context(precisions.scope(precisions.name_of(config.train_config.precision)))
@@ -149,6 +159,7 @@ class _Run:
     evaluations: RunEvaluations
     progress: progresses.Progress | None
     config_path: str | os.PathLike | None = None
+    log_files: LogFiles = NO_LOG_FILES
 
     @property
     def is_chief(self) -> bool:
@@ -250,6 +261,7 @@ class _Run:
             ).run()
             if self.is_chief:
                 run_averages.write(self.directory, run, result, train_step)
+                recorder.averages(result.speed, result.seconds)
             return result
 
     def _build(self, places: InputPlaces) -> tuple[TrainStep, Iterator]:
@@ -328,6 +340,7 @@ class _Run:
             progress=progress,
             record_summaries=self.record_summaries,
             names=parts.class_names(self.config),
+            log_files=self.log_files,
         )
 
 

@@ -1,5 +1,6 @@
 """What a training measures of its steps, and the records of it."""
 
+import logging
 import math
 import time
 from collections import deque
@@ -17,6 +18,8 @@ from object_detection.training.speed import Speed
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 from object_detection.training.step_times import Stopwatch
 from object_detection.training.waiting import BottleneckReport
+
+_logger = logging.getLogger(__name__)
 
 # How often the losses are looked at between two log intervals, in seconds.
 _LOOK_INTERVAL = 1.0
@@ -71,6 +74,8 @@ class Measurements:
         self._last_look = time.monotonic()
         self.losses: Mapping[str, float] = {}
         self.steps_a_call = 1
+        # Steps of this run until those that its averages are of.
+        self._warmup = intervals.warmup
 
     def start(self, step: int, num_steps: int) -> None:
         """Begins at a step of so many."""
@@ -80,13 +85,21 @@ class Measurements:
     def count(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
     ) -> None:
-        """Takes in what a call of `steps` steps returned; one that built a graph is not `timed`."""
+        """Takes in what a call of `steps` steps returned; one that built a graph is not `timed`.
+
+        The averages of the run begin with the first call after all steps of the warm-up.
+        """
         for meter in self._meters():
             meter.add(values, steps, seconds, timed=timed)
         if timed:
             self._speed.add(steps, seconds)
         self._stopwatch.add(self._train_step.times, timed=timed)
         self._reports.append(self._train_step.report)
+        if self._warmup > 0:
+            self._warmup -= steps
+            if self._warmup <= 0:
+                self._fetch()
+                self._speed.clear()
 
     @property
     def is_stale(self) -> bool:
@@ -102,14 +115,7 @@ class Measurements:
         Raises:
           DivergenceError: if one is NaN or infinite.
         """
-        started = time.monotonic()
-        with self.clock.spent(run_clock.STEPS):
-            means = self._meter.means()
-        waited = time.monotonic() - started
-        times = self._stopwatch.take()
-        for speed in [self._speed, *(meter.speed for meter in self._meters())]:
-            speed.add_seconds(waited)
-            speed.add_times(times)
+        means = self._fetch()
         self._last_look = time.monotonic()
         self.steps_a_call = self._choose_steps_a_call()
         if not all(map(math.isfinite, means.values())):
@@ -120,6 +126,18 @@ class Measurements:
         record = self._describe(step, means, self._meter)
         self._recorder.update(record)
         return record
+
+    def _fetch(self) -> dict[str, float]:
+        """Waits for the steps so far; returns the means since the last log record."""
+        started = time.monotonic()
+        with self.clock.spent(run_clock.STEPS):
+            means = self._meter.means()
+        waited = time.monotonic() - started
+        times = self._stopwatch.take()
+        for speed in [self._speed, *(meter.speed for meter in self._meters())]:
+            speed.add_seconds(waited)
+            speed.add_times(times)
+        return means
 
     def record(self, step: int, *, logs: bool = True, summarizes: bool = True) -> None:
         """Looks, and writes the record that is due; nothing if there was no step since the last.
@@ -140,7 +158,10 @@ class Measurements:
             self._meter.reset()
 
     def speed(self) -> dict[str, object]:
-        """Returns `Speed.describe` of all steps."""
+        """Returns `Speed.describe` of all steps after the warm-up."""
+        if self._warmup > 0:
+            _logger.info('no averages: the run ended before the last of --log_warmup_steps')
+            return Speed().describe(self._batch_size)
         return self._speed.describe(self._batch_size)
 
     def learning_rate(self, step: int) -> float:

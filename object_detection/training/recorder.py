@@ -3,12 +3,14 @@
 import os
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.training import summaries
 from object_detection.training.history import FILE_NAME, History
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.progress import Progress, Record
 from object_detection.training.speed import Speed
 
@@ -54,6 +56,7 @@ class Recorder:
       progress: the display.
       record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
+      log_files: where else it writes.
 
     Attributes:
       directory: as given.
@@ -67,18 +70,23 @@ class Recorder:
         progress: Progress,
         record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
+        log_files: LogFiles = NO_LOG_FILES,
     ):
         self.directory = directory
         folder = None if directory is None else os.path.join(directory, 'train')
         self._progress = progress
         self._history = None if folder is None else History(pathlib.Path(folder) / FILE_NAME, step)
         self._draws = record_summaries and folder is not None
-        self._events = summaries.EventWriter(folder if self._draws else None)
+        events = log_files.events_folder(directory, 'train')
+        self._events = summaries.EventWriter(events if self._draws else None)
+        self._dll_log = None if folder is None else log_files.open()
         self._names = names
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._batch_size = batch_size
         self._progress.start(step, num_steps, batch_size)
+        if self._dll_log is not None:
+            self._dll_log.start({'step': step, 'num_steps': num_steps, 'batch_size': batch_size})
 
     def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
         """Draws the first images of a batch, as the model sees them."""
@@ -95,6 +103,13 @@ class Recorder:
         self._progress.log(record)
         if self._history is not None:
             self._history.add(record)
+        if self._dll_log is not None:
+            self._dll_log.record(record)
+
+    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Writes the summary of the run; see `DllLog.averages`."""
+        if self._dll_log is not None:
+            self._dll_log.averages(speed, seconds)
 
     def summarize(self, record: Record) -> None:
         """Writes a record for TensorBoard."""

@@ -24,6 +24,7 @@ from object_detection.training.background_evaluation import BackgroundEvaluation
 from object_detection.training.early_stopping import EarlyStopping
 from object_detection.training.evaluation import PipelineEvaluation
 from object_detection.training.interrupts import Interrupts
+from object_detection.training.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.snapshots import Snapshots
 from object_detection.training.step import TrainStep
 from object_detection.training.train_result import Metrics, TrainResult
@@ -41,7 +42,7 @@ class RunEvaluations:
       directory: of the model.
       strategy: of the devices.
       interval: steps between two evaluations; 0 never evaluates.
-      record_summaries, val_json_file: see `PipelineEvaluation`.
+      record_summaries, val_json_file, log_files: see `PipelineEvaluation`.
     """
 
     config: TrainEvalPipelineConfig
@@ -50,6 +51,7 @@ class RunEvaluations:
     interval: int
     record_summaries: bool = True
     val_json_file: str | None = None
+    log_files: LogFiles = NO_LOG_FILES
 
     @property
     def are_beside(self) -> bool:
@@ -132,6 +134,7 @@ class RunEvaluations:
             self.reason_to_stop,
             record_summaries=self.record_summaries,
             val_json_file=self.val_json_file,
+            log_files=self.log_files,
         )
         opened.callback(background.close)
         background.resume(checkpoint, step, is_due=is_due, is_evaluated=self._is_evaluated)
@@ -183,6 +186,7 @@ class RunEvaluations:
             self.directory,
             record_summaries=self.record_summaries,
             val_json_file=self.val_json_file,
+            log_files=self.log_files,
             strategy=self.strategy,
         )
 

@@ -164,3 +164,13 @@ def test_a_timeout_below_zero(path):
 )
 def test_whether_a_training_evaluates(options, expected):
     assert TrainOptions(**options).evaluates is expected
+
+
+def test_flags_of_log_files(path, tmp_path):
+    assert _read(path, 'train', num_epochs=2.0, steps_per_epoch=9).train_config.steps_per_epoch == 9
+    with pytest.raises(ConfigError, match='--log_tensorboard: expected --record_summaries'):
+        _read(path, 'train', log_tensorboard='events', record_summaries=False)
+    with pytest.raises(ConfigError, match='--log_file: expected a file'):
+        _read(path, 'train', log_file=str(tmp_path))
+    with pytest.raises(ConfigError, match='--steps_per_epoch: expected 1 to'):
+        _read(path, 'train', steps_per_epoch=0)
