@@ -128,11 +128,14 @@ NOT_BUILT: Lists = {
     },
     'centernet_postprocess': {'*': 'CenterNet is not built'},
     'centernet_targets': {'*': 'CenterNet is not built'},
+    'context_rcnn': {'*': 'Context R-CNN is not built'},
+    'context_rcnn_jobs': {'*': 'the jobs that make the contexts of Context R-CNN are not built'},
     'crop_ops': {
         'reframe_corners': 'an intermediate value of the reference',
         'reframe_nearest': 'only probabilities are pasted, always bilinear',
         'reframe_uint8': 'only probabilities are pasted, always bilinear',
     },
+    'deepmac_ops': {'*': 'DeepMAC, a part of CenterNet, is not built'},
     'evaluation': {
         'coco_keypoints*': _POSES,
         'coco_panoptic': 'panoptic segmentation is not built',
@@ -213,6 +216,7 @@ NOT_BUILT: Lists = {
         'pascal_*': 'converting PASCAL VOC is not built',
         'recursive_parse_xml': 'converting PASCAL VOC is not built',
     },
+    'tf_sequence_example_decoder': {'*': 'tf.SequenceExample is not read'},
 }
 
 # Outputs that tests need not read of a case that they claim: what concerns parts that are not
