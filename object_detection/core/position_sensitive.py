@@ -15,11 +15,16 @@ from object_detection.core.shapes import dimensions
 
 
 def crop(
-    maps: tf.Tensor, boxes: tf.Tensor, crop_size: tuple[int, int], num_bins: tuple[int, int]
+    maps: tf.Tensor,
+    boxes: tf.Tensor,
+    crop_size: tuple[int, int],
+    num_bins: tuple[int, int],
+    *,
+    box_gradients: bool = False,
 ) -> tf.Tensor:
     """Crops each box, every bin out of its own channels.
 
-    Gradients flow to `maps` only. Where the mean of a crop is all that is needed, as in R-FCN,
+    Where the mean of a crop is all that is needed, as in R-FCN,
     `mean_crop` has it in a fraction of the time and memory.
 
     Args:
@@ -27,6 +32,7 @@ def crop(
       boxes: float32 [B, P, 4], normalized to the maps' image.
       crop_size: height h and width w of a crop, multiples of R and S.
       num_bins: rows R and columns S of the grid.
+      box_gradients: whether gradients flow to `boxes` too.
 
     Returns:
       [B, P, h, w, C] of the maps' dtype.
@@ -37,6 +43,7 @@ def crop(
     batch, height, width = dimensions(maps, 0, 1, 2)
     (count,) = dimensions(boxes, 1)
     depth = _channels_per_bin(maps, num_bins)
+    boxes = boxes if box_gradients else tf.stop_gradient(boxes)
     rows, columns = _sampling_weights(boxes, (height, width), crop_size, num_bins)
     maps = tf.reshape(maps, [batch, height, width, *num_bins, depth])
     bands = tf.einsum('bpriy,byxrsc->bprixsc', tf.cast(rows, maps.dtype), maps)
@@ -45,7 +52,12 @@ def crop(
 
 
 def mean_crop(
-    maps: tf.Tensor, boxes: tf.Tensor, crop_size: tuple[int, int], num_bins: tuple[int, int]
+    maps: tf.Tensor,
+    boxes: tf.Tensor,
+    crop_size: tuple[int, int],
+    num_bins: tuple[int, int],
+    *,
+    box_gradients: bool = False,
 ) -> tf.Tensor:
     """Returns the mean over each of the crops that `crop` makes, without making them.
 
@@ -55,6 +67,7 @@ def mean_crop(
     batch, height, width = dimensions(maps, 0, 1, 2)
     (count,) = dimensions(boxes, 1)
     depth = _channels_per_bin(maps, num_bins)
+    boxes = boxes if box_gradients else tf.stop_gradient(boxes)
     rows, columns = _sampling_weights(boxes, (height, width), crop_size, num_bins)
     num_groups = num_bins[0] * num_bins[1]
     rows = tf.reduce_mean(rows, axis=3) / num_groups  # [B, P, R, H]
@@ -86,7 +99,7 @@ def _sampling_weights(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Weights of the maps' rows [B, P, R, h / R, H] and columns [B, P, S, w / S, W]."""
     check_crop_size(crop_size, num_bins)
-    ymin, xmin, ymax, xmax = tf.unstack(tf.stop_gradient(boxes), axis=-1)
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 
     def along(low: tf.Tensor, high: tf.Tensor, axis: int) -> tf.Tensor:
         number, length = num_bins[axis], map_size[axis]

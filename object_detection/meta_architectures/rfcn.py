@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn import FasterRcnn, RegionPredictions
 from object_detection.meta_architectures.region_proposals import RegionProposalNetwork
@@ -16,15 +17,16 @@ class Rfcn(FasterRcnn):
     """Faster R-CNN whose second stage runs once an image, not once a proposal.
 
     The extractor's box classifier sees the whole feature map, and the head crops score maps. All
-    else (proposals, samples, losses, detections) is Faster R-CNN's. There are two stages, always.
+    else (proposals, samples, losses, detections) is Faster R-CNN's, but `final_anchors` of the
+    predictions, which are absolute here. There are two stages, always.
 
     Args:
       num_classes: K, without background.
       resizer: the image resizer.
       feature_extractor: has one feature map.
       rpn: the first stage.
-      box_stage: the second stage; its head is `(features [B, H, W, C], boxes [B, P, 4], training)
-        -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
+      box_stage: the second stage; its head is `(features [B, H, W, C], boxes [B, P, 4], training,
+        box_gradients) -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
       outputs: what is returned beside the usual.
 
     Raises:
@@ -62,6 +64,17 @@ class Rfcn(FasterRcnn):
             name=name,
         )
 
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        predictions = super().predict(images, true_shapes, training, groundtruth, seeds)
+        return predictions | {'final_anchors': predictions['proposal_boxes']}
+
     def _classify_regions(
         self,
         features: list[tf.Tensor],
@@ -73,5 +86,8 @@ class Rfcn(FasterRcnn):
         del seeds  # nothing is dropped
         maps = self.feature_extractor.box_classifier_features(features[0], training)
         normalized = box_ops.absolute_to_normalized(boxes, *frame)
-        codes, logits = self.box_stage.head(maps, normalized, training=training)
+        # As in Faster R-CNN: training stops gradients at the proposals.
+        codes, logits = self.box_stage.head(
+            maps, normalized, training=training, box_gradients=not training
+        )
         return RegionPredictions(None, maps, codes, logits)

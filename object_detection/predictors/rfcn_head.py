@@ -73,13 +73,14 @@ class RfcnHead(keras.layers.Layer):
             conv.build((None, None, None, self._depth))
             norm.build((None, None, None, conv.filters))
 
-    def call(self, features, boxes, training=False):
+    def call(self, features, boxes, training=False, box_gradients=False):
         """Predicts from feature maps of whole images.
 
         Args:
           features: [B, H, W, C].
           boxes: float32 [B, P, 4], proposals, normalized to the area that the maps cover.
           training: whether norms act as in training.
+          box_gradients: whether gradients flow to the boxes.
 
         Returns:
           Box codes float32 [B * P, K, D] and class logits float32 [B * P, K + 1], background first.
@@ -89,7 +90,9 @@ class RfcnHead(keras.layers.Layer):
         def branch(conv: keras.layers.Layer, norm: keras.layers.Layer) -> tf.Tensor:
             maps = tf.cast(norm(conv(x), training=training), tf.float32)
             # [B, P, channels / bins]
-            return position_sensitive.mean_crop(maps, boxes, self._crop_size, self._num_bins)
+            return position_sensitive.mean_crop(
+                maps, boxes, self._crop_size, self._num_bins, box_gradients=box_gradients
+            )
 
         box_codes = tf.reshape(
             branch(self._box_conv, self._box_norm), [-1, self._num_classes, self._code_size]

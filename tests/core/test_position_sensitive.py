@@ -102,6 +102,28 @@ def test_gradients_are_those_of_the_crops_mean():
     np.testing.assert_allclose(ours, wanted, atol=1e-6)
 
 
+def test_gradients_of_boxes_by_differences():
+    maps, boxes = random_inputs(12, batch=1, count=3)
+
+    def total(boxes):
+        means = position_sensitive.mean_crop(maps, boxes, (4, 6), (2, 3), box_gradients=True)
+        return tf.reduce_sum(tf.square(means))
+
+    with tf.GradientTape() as tape:
+        tape.watch(boxes)
+        value = total(boxes)
+    gradient = tape.gradient(value, boxes).numpy()
+    # Bilinear samples have kinks: coordinates next to one are left out of neither, so steps are
+    # small; sums of float32 limit how small.
+    step = 2e-3
+    for index in np.ndindex(*boxes.shape):
+        offset = np.zeros(boxes.shape, np.float32)
+        offset[index] = step
+        slope = (total(boxes + offset) - total(boxes - offset)) / (2 * step)
+        np.testing.assert_allclose(gradient[index], slope, rtol=0.05, atol=0.05)
+    assert np.abs(gradient).max() > 0.3
+
+
 @pytest.mark.parametrize('count', [0, 5])
 def test_unknown_dimensions_and_no_boxes(count):
     maps, boxes = random_inputs(8, count=count)

@@ -99,12 +99,34 @@ def test_the_head_sees_the_whole_padded_map_and_its_own_proposals(detector):
     padded = tf.pad(images, [[0, 0], [0, 14], [0, 24], [0, 0]])
     maps = detector.feature_extractor.backbone(padded)
     maps = detector.feature_extractor.box_classifier(tf.nest.flatten(maps)[0])
-    # As the crops of a pyramid: by the image's size.
-    boxes = predictions['proposal_boxes'] / tf.constant([50.0, 40.0, 50.0, 40.0])
+    boxes = predictions['proposal_boxes'] / 64.0  # In the frame that the maps cover.
     codes, logits = detector.box_stage.head(maps, boxes)
     np.testing.assert_allclose(predictions['refined_box_encodings'], codes, atol=1e-5)
     np.testing.assert_allclose(predictions['class_predictions_with_background'], logits, atol=1e-5)
     assert np.ptp(logits, axis=0).max() > 1e-3
+
+
+def test_final_anchors_are_absolute_as_in_the_reference(detector, images, groundtruth):
+    for training in (False, True):
+        predictions = detector.predict(images, shapes(images), training, groundtruth, tiny.SEEDS)
+        assert predictions['final_anchors'].numpy().max() > 2
+        np.testing.assert_array_equal(predictions['final_anchors'], predictions['proposal_boxes'])
+
+
+@pytest.mark.parametrize('training', [False, True])
+def test_gradients_of_the_second_stage_reach_the_first_at_inference_alone(
+    detector, images, groundtruth, training
+):
+    with tf.GradientTape() as tape:
+        predictions = detector.predict(images, shapes(images), training, groundtruth, tiny.SEEDS)
+        logits = predictions['class_predictions_with_background']
+        total = tf.reduce_sum(tf.square(logits))
+    codes = [v for v in detector.rpn.head.trainable_variables if '/box_codes' in v.path]
+    gradients = tape.gradient(total, [variable.value for variable in codes])
+    if training:
+        assert gradients == [None] * len(codes)
+    else:
+        assert all(np.any(gradient) for gradient in gradients)
 
 
 def test_a_step_down_the_gradient_lowers_the_loss(images, groundtruth):
