@@ -53,10 +53,10 @@ class FasterRcnn(DetectionModel):
     Stage 1 proposes boxes, stage 2 classifies and refines them, stage 3 predicts a mask in each.
     All rows of proposals and detections are padded to fixed sizes.
 
-    Where the extractor pads images further than the resizer does, crops of the features are by so
-    much too large, as in the reference: trained weights depend on it. Differs from the reference:
-    masks of detections are cropped in the frame of the padded image too, not in that of the image
-    without padding, and in training are predicted only for as many regions as can be positive.
+    Differs from the reference: crops are made in the frame that the features cover. There, crops
+    are too large by what the extractor pads beyond the resizer's padding (a pyramid pads to a
+    multiple of 32), and those of masks of detections by what the resizer pads. In training, masks
+    are predicted only for as many regions as can be positive.
 
     Args:
       num_classes: K, without background.
@@ -150,7 +150,6 @@ class FasterRcnn(DetectionModel):
                 f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
                 f'(num_classes). Received: shape {groundtruth.classes.shape}.'
             )
-        height, width = dimensions(images, 1, 2)
         features = self.feature_extractor.proposal_features(images, training)
         predictions = {
             'image_shape': tf.shape(images),
@@ -177,7 +176,11 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return predictions
         crops, box_features, codes, logits = self._classify_regions(
-            features, proposals.boxes, (height, width), training, _fold_in(seeds, _DROPOUT)
+            features,
+            proposals.boxes,
+            self.feature_extractor.padded_size(*dimensions(images, 1, 2)),
+            training,
+            _fold_in(seeds, _DROPOUT),
         )
         predictions |= {
             'box_classifier_features': box_features,
@@ -208,8 +211,9 @@ class FasterRcnn(DetectionModel):
             detections['detection_masks'] = self._predict_masks(features, detections)
         if not shares_crops and not self._outputs.need_crops:
             return detections
-        _, height, width, _ = tf.unstack(predictions['image_shape'])
-        crops = self._cropper(predictions['rpn_features_to_crop'], boxes, height, width)
+        crops = self._cropper(
+            predictions['rpn_features_to_crop'], boxes, *self._features_frame(predictions)
+        )
         pooled = self._pool_crops(crops)
         uses_crops = self.feature_extractor.masks_use_roi_features
         if self._outputs.box_features or (shares_crops and not uses_crops):
@@ -294,7 +298,7 @@ class FasterRcnn(DetectionModel):
         Args:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
-          frame: size of the images.
+          frame: height and width in pixels that the features cover.
           training: whether dropout and norms act as in training.
           seeds: of dropout, int32 [B, 2].
         """
@@ -309,13 +313,18 @@ class FasterRcnn(DetectionModel):
     def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
         return self._pool(crops) if self._pools else crops
 
+    def _features_frame(self, predictions: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        """The height and width in pixels that the feature maps of predictions cover."""
+        image_shape = predictions['image_shape']
+        return self.feature_extractor.padded_size(image_shape[1], image_shape[2])
+
     def _crop_for_masks(
         self, predictions: dict[str, Any], boxes: tf.Tensor, training: bool
     ) -> tf.Tensor:
         """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
-        _, height, width, _ = tf.unstack(predictions['image_shape'])
+        frame = self._features_frame(predictions)
         maps = predictions['rpn_features_to_crop']
-        crops = self.mask_stage.cropper(maps, boxes, height, width, box_gradients=not training)
+        crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
         if self.feature_extractor.masks_use_roi_features:
             return crops
         return self.feature_extractor.box_classifier_features(crops, training)

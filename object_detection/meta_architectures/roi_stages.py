@@ -47,7 +47,7 @@ class RoiCropper:
         Args:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
-          height, width: size of the images that the features cover.
+          height, width: size in pixels that the features cover, all padding included.
           box_gradients: whether gradients flow to the boxes.
 
         Returns:

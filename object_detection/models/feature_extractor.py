@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -100,12 +101,25 @@ class FeatureExtractor(keras.layers.Layer):
 
         Returns:
           One map a level, finest first: [B, ceil(H' / stride), ceil(W' / stride), C], where
-          (H', W') is (H, W) rounded up to a multiple of `pad_to_multiple`.
+          (H', W') is `padded_size(H, W)`.
         """
-        maps = self.backbone(_pad_to_multiple(images, self.pad_to_multiple), training=training)
+        sizes = dimensions(images, 1, 2)
+        # Zeros, bottom and right; static sizes stay static.
+        pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
+        if self.pad_to_multiple > 1:
+            images = tf.pad(images, [[0, 0], [0, pads[0]], [0, pads[1]], [0, 0]])
+        maps = self.backbone(images, training=training)
         if self.pyramid is not None:
             maps = self.pyramid(maps, training=training)
         return tf.nest.flatten(maps)  # Keras unpacks lists of one output
+
+    def padded_size(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """Returns the size in pixels that the feature maps of images of (height, width) cover.
+
+        Args:
+          height, width: integers, or int32 scalars.
+        """
+        return tuple(size + -size % self.pad_to_multiple for size in (height, width))
 
     def empty_features(self, size: int) -> list[tf.Tensor]:
         """Returns zeros in the shapes of `proposal_features` of one square image of `size`."""
@@ -158,12 +172,3 @@ class FullyConnectedBoxClassifier(keras.layers.Layer):
         x = self._first(tf.reshape(crops, [-1, height * width * channels]))
         x = self._second(self._norm(x, training=training))
         return x[:, tf.newaxis, tf.newaxis, :]  # [N, 1, 1, depth]
-
-
-def _pad_to_multiple(images: tf.Tensor, multiple: int) -> tf.Tensor:
-    """Pads [B, H, W, C] with zeros, bottom and right; static sizes stay static."""
-    if multiple == 1:
-        return images
-    sizes = dimensions(images, 1, 2)
-    pads = [[0, 0], *([0, -size % multiple] for size in sizes), [0, 0]]
-    return tf.pad(images, pads)

@@ -177,6 +177,43 @@ def test_padding_does_not_move_masks_or_boxes(detector):
     )
 
 
+def test_what_the_extractor_pads_does_not_move_crops(images, groundtruth):
+    """Frames that a pyramid pads to the same size give the same predictions, masks and losses."""
+    detector = tiny.tiny_detector(
+        'model { faster_rcnn { first_stage_outside_anchors: KEEP } }',
+        # Frozen, so that the first training does not change what follows.
+        'model { faster_rcnn { feature_extractor { batch_norm_trainable: false } } }',
+        'model { faster_rcnn { feature_extractor { pad_to_multiple: 32 } } }',
+        'model { faster_rcnn { clip_anchors_to_image: false } }',
+    )
+    tiny.shrink_last_layers(detector)
+    images = detector.normalize(images[:, :40, :38])
+    true_shapes = shapes(images)
+
+    def results(height, width):
+        framed = tf.pad(images, [[0, 0], [0, height - 40], [0, width - 38], [0, 0]])
+        objects = groundtruth.boxes * tf.constant([40.0, 38, 40, 38])
+        objects /= tf.constant([height, width, height, width], tf.float32)
+        objects = groundtruth._replace(boxes=objects)
+        predictions = detector.predict(framed, true_shapes)
+        detections = detector.postprocess(predictions, true_shapes)
+        training = detector.predict(framed, true_shapes, True, objects, SEEDS)
+        losses = detector.loss(training, objects, SEEDS)
+        boxes = {'boxes': training['refined_box_encodings'], 'masks': training['mask_predictions']}
+        return predictions, detections, losses, boxes
+
+    assert results(64, 64)[1]['num_detections'].numpy().min() > 0
+    for found, wanted in zip(results(45, 38), results(64, 64), strict=True):
+        for name, value in wanted.items():
+            # Normalized to the frame.
+            if name.startswith(('image_shape', 'final_anchors', 'proposal_boxes_normalized')):
+                continue
+            for ours, theirs in zip(
+                tf.nest.flatten(found[name]), tf.nest.flatten(value), strict=True
+            ):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3, err_msg=name)
+
+
 def test_named_variables_are_unique_and_stable():
     first, second = tiny.tiny_detector(), tiny.tiny_detector(seed=1)
     names = list(first.named_variables())
