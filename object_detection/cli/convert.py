@@ -68,13 +68,14 @@ def coco(
     what could not be converted. Earlier outputs of the same prefix are replaced when the new ones
     are complete.
 
-    The label map holds all categories under their ids; equal names get their id appended.
+    The label map holds all categories under their ids; equal names get their id appended. Ids that
+    begin at 0, or are text, are numbered from 1 on.
     """
     if beam_options and not runner:
         raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
     # Beam takes a second to import, and warns that clients of Google's services are not installed.
     logging.disable(logging.WARNING)
-    from object_detection.dataset_tools import coco_conversion
+    from object_detection.dataset_tools import coco_conversion, conversion_report
     from object_detection.dataset_tools.coco_job import CocoSource
 
     logging.disable(logging.NOTSET)
@@ -100,4 +101,6 @@ def coco(
             )
     except (coco_conversion.ConversionError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    click.echo(coco_conversion.summary(report))
+    click.echo(conversion_report.summary(report))
+    if warning := conversion_report.warning(report):
+        click.secho(warning, fg='red', err=True)

@@ -4,18 +4,20 @@ Keys and values are those that the reference system's readers expect, plus the i
 `image/object/class/label`; `image/format` is the file's true format. The file's bytes stay as they
 are, but for images that TensorFlow would read otherwise than other programs, see `image_files`.
 
-An annotation that cannot be used is left out and reported. A box that reaches over the image's
-edge by one pixel at most, as rounding gives, is clipped; one that reaches farther is left out.
+An annotation that cannot be used is left out and reported. A box that reaches over the image's edge
+is clipped; it is left out if less than a pixel of its height or width remains.
 """
 
 import hashlib
 import json
 import math
+import os
+import posixpath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import coco_masks, coco_points, image_files, tf_examples
+from object_detection.data import coco_json, coco_masks, coco_points, image_files, tf_examples
 from object_detection.data.coco_json import CocoImage
 from object_detection.data.coco_labels import CategoryLabel
 from object_detection.data.coco_points import KeypointLayout
@@ -27,7 +29,10 @@ from object_detection.data.tf_examples import (
 )
 from object_detection.data.unusable import UnusableError
 
-MAX_OVERHANG = 1.0
+# Of a clipped box's height and width, in pixels.
+MIN_REMAINDER = 1.0
+# Reason of an annotation that is left out because the label map has no such class.
+NOT_IN_LABEL_MAP = 'not_in_label_map'
 
 
 class Contents(NamedTuple):
@@ -40,6 +45,7 @@ class Contents(NamedTuple):
       densepose: whether DensePose points are written.
       small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
         faster; those that others read too have 0 and 1.
+      left_out: (category id, name) of the categories that are not in `labels`.
     """
 
     labels: dict[Any, CategoryLabel]
@@ -47,6 +53,7 @@ class Contents(NamedTuple):
     keypoints: KeypointLayout | None = None
     densepose: bool = False
     small_masks: bool = False
+    left_out: tuple[tuple[Any, str], ...] = ()
 
 
 class CocoObject(NamedTuple):
@@ -113,6 +120,10 @@ def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Convert
             objects.append(_read_object(annotation, file, contents))
         except UnusableError as error:
             problems.append((annotation['id'], error))
+        # An entry of a form that nobody thought of costs this object alone.
+        except Exception as error:
+            text = f'cannot be read: {type(error).__name__}: {error}'
+            problems.append((annotation['id'], UnusableError('bad_annotation', text)))
     features = _image_features(coco_image.image, file) | _object_features(objects)
     if contents.masks:
         features['image/object/mask'] = bytes_feature(item.mask for item in objects)
@@ -140,7 +151,7 @@ def read_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
     Raises:
       UnusableError: as `check_image`, but that damage may pass.
     """
-    stated = entry.get('height'), entry.get('width')
+    stated = coco_json.stated_size(entry)
     file = image_files.read_upright(encoded, stated_size=stated)
     size = file.height, file.width
     if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
@@ -150,6 +161,28 @@ def read_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
             f'the annotation file says {stated[0]} and {stated[1]}',
         )
     return file
+
+
+def image_path(image_dir: str, file_name: str) -> str:
+    """Returns the path of an image.
+
+    Args:
+      image_dir: folder of the images, local or of an object store (`gs://...`).
+      file_name: as the annotation file has it.
+
+    Raises:
+      UnusableError: if it leads out of the folder.
+    """
+    is_url = '://' in image_dir
+    join, normalize = (posixpath.join, str) if is_url else (os.path.join, os.path.abspath)
+    path = join(image_dir, file_name)
+    root = join(normalize(image_dir), '')
+    has_parents = is_url and '..' in file_name.split('/')
+    if has_parents or '\0' in file_name or not normalize(path).startswith(root):
+        raise UnusableError(
+            'bad_image', f'file_name leads out of the folder of the images: {file_name!r}'
+        )
+    return path
 
 
 def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
@@ -164,10 +197,7 @@ def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents
 
 
 def _read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
-    category_id = annotation.get('category_id')
-    label = contents.labels.get(category_id)
-    if label is None:
-        raise UnusableError('unknown_category', f'category_id is {category_id}')
+    label = _label(annotation.get('category_id'), contents)
     bbox = _finite_numbers(annotation.get('bbox'))
     box = _normalized_box(bbox, file)
     size = (file.height, file.width)
@@ -186,13 +216,43 @@ def _read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents
         label=label,
         box=box,
         is_clipped=_overhang(bbox, file) > 0,
-        is_crowd=int(bool(annotation.get('iscrowd', 0))),
+        is_crowd=_is_crowd(annotation),
         area=_area(annotation, bbox),
         mask=mask,
         keypoints=keypoints,
-        num_keypoints=int(annotation.get('num_keypoints', np.count_nonzero(keypoints[:, 2]))),
+        num_keypoints=_num_keypoints(annotation, keypoints) if contents.keypoints else 0,
         densepose=densepose,
     )
+
+
+def _label(category_id: Any, contents: Contents) -> CategoryLabel:
+    label = contents.labels.get(category_id) if coco_json.is_id(category_id) else None
+    if label is not None:
+        return label
+    for left_out, name in contents.left_out:
+        if left_out == category_id:
+            raise UnusableError(NOT_IN_LABEL_MAP, name)
+    raise UnusableError('unknown_category', f'category_id is {category_id}')
+
+
+def _is_crowd(annotation: dict[str, Any]) -> int:
+    value = annotation.get('iscrowd')
+    if value in (None, '', 0, '0'):
+        return 0
+    if value in (1, '1'):
+        return 1
+    raise UnusableError('bad_crowd', f'iscrowd must be 0 or 1, is {value}')
+
+
+def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:
+    """Returns how many keypoints an object says to have; counted where it does not say."""
+    stated = annotation.get('num_keypoints')
+    if stated is None:
+        return int(np.count_nonzero(keypoints[:, 2]))
+    is_number = isinstance(stated, int | float) and 0 <= stated < 2**31
+    if not is_number or stated != int(stated):
+        raise UnusableError('bad_keypoints', f'num_keypoints must be a whole number, is {stated}')
+    return int(stated)
 
 
 def _segmentation(annotation: dict[str, Any]) -> Any:
@@ -202,7 +262,7 @@ def _segmentation(annotation: dict[str, Any]) -> Any:
 def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:
     try:
         x, y, width, height = (float(number) for number in bbox)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UnusableError('bad_box', f'bbox must be four numbers, is {bbox}') from error
     if not all(map(math.isfinite, (x, y, width, height))):
         raise UnusableError('bad_box', f'bbox must be finite, is {bbox}')
@@ -216,15 +276,16 @@ def _normalized_box(
     x, y, width, height = bbox
     if width <= 0 or height <= 0:
         raise UnusableError('box_without_area', f'bbox [x, y, width, height] is {list(bbox)}')
-    ymin, xmin = max(y / file.height, 0.0), max(x / file.width, 0.0)
-    ymax, xmax = min((y + height) / file.height, 1.0), min((x + width) / file.width, 1.0)
-    if _overhang(bbox, file) > MAX_OVERHANG or ymin >= ymax or xmin >= xmax:
+    top, left = max(y, 0.0), max(x, 0.0)
+    bottom, right = min(y + height, file.height), min(x + width, file.width)
+    remainder = min(bottom - top, right - left)
+    if remainder <= 0 or (_overhang(bbox, file) > 0 and remainder < MIN_REMAINDER):
         raise UnusableError(
             'box_outside_image',
             f'bbox [x, y, width, height] is {list(bbox)}; '
             f'the image is {file.width} wide and {file.height} high',
         )
-    return ymin, xmin, ymax, xmax
+    return top / file.height, left / file.width, bottom / file.height, right / file.width
 
 
 def _overhang(bbox: tuple[float, float, float, float], file: ImageFile) -> float:
@@ -239,9 +300,12 @@ def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -
     if area is None:
         return bbox[2] * bbox[3]
     try:
-        return float(area)
-    except (TypeError, ValueError) as error:
+        number = float(area)
+    except (TypeError, ValueError, OverflowError) as error:
         raise UnusableError('bad_area', f'area must be a number, is {area}') from error
+    if not math.isfinite(number):
+        raise UnusableError('bad_area', f'area must be finite, is {area}')
+    return number
 
 
 def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:

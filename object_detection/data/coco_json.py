@@ -2,14 +2,29 @@
 
 import collections
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from object_detection.data.unusable import UnusableError
 
 _REQUIRED = {
     'images': ('id', 'file_name'),
     'annotations': ('id', 'image_id'),
     'categories': ('id', 'name'),
 }
+
+# Keys that entries are told apart by.
+_IDS = ('id', 'image_id', 'category_id')
+
+
+class EntryProblem(NamedTuple):
+    """An entry that was left out of its list, as far as it is known."""
+
+    error: UnusableError
+    file_name: Any
+    image_id: Any
+    annotation_id: Any
 
 
 class CocoFile(NamedTuple):
@@ -22,6 +37,7 @@ class CocoFile(NamedTuple):
     images: list[dict[str, Any]]
     annotations: list[dict[str, Any]]
     categories: list[dict[str, Any]]
+    problems: tuple[EntryProblem, ...] = ()
 
 
 class CocoImage(NamedTuple):
@@ -48,8 +64,11 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
       path: names the file in errors.
       segmentations: false leaves them out.
 
+    Images and annotations without what nothing can be done without are left out: `problems`.
+
     Raises:
-      ValueError: if it is not JSON, or an entry lacks what nothing can be done without.
+      ValueError: if it is not JSON, a list is missing, a category cannot be used, or no entry of
+        another list can be.
     """
     try:
         document = json.loads(
@@ -59,8 +78,11 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
         raise ValueError(f'{path} is not a JSON file: {error}.') from error
     if isinstance(document, dict):
         document.setdefault('annotations', [])
-    check_document(document, path, _REQUIRED)
-    return CocoFile(document['images'], document['annotations'], document['categories'])
+    check_document(document, path, {'categories': _REQUIRED['categories']})
+    images, bad_images = _usable(document, path, 'images')
+    annotations, bad_annotations = _usable(document, path, 'annotations')
+    problems = (*bad_images, *bad_annotations)
+    return CocoFile(images, annotations, document['categories'], problems)
 
 
 def check_document(document: Any, path: str, required: Mapping[str, Sequence[str]]) -> None:
@@ -150,19 +172,87 @@ def _drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
     return entry
 
 
-def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequence[str]) -> None:
+def _check_list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     entries = document.get(name)
     if not isinstance(entries, list):
         raise ValueError(
             f'{path}: `{name}` must be a list. Received: '
             f'{"nothing" if entries is None else type(entries).__name__}.'
         )
-    for index, entry in enumerate(entries):
-        missing = (
-            [key for key in keys if key not in entry] if isinstance(entry, dict) else list(keys)
-        )
-        if missing:
-            raise ValueError(
-                f'{path}: {name}[{index}] must have {", ".join(f"`{key}`" for key in keys)}; '
-                f'missing: {", ".join(missing)}. Received: {json.dumps(entry)[:200]}.'
+    return entries
+
+
+def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequence[str]) -> None:
+    for index, entry in enumerate(_check_list(path, document, name)):
+        if problem := _entry_problem(entry, f'{name}[{index}]', keys):
+            raise ValueError(f'{path}: {problem}.')
+
+
+def _usable(
+    document: dict[str, Any], path: str, name: str
+) -> tuple[list[dict[str, Any]], list[EntryProblem]]:
+    """Returns the entries of a list that can be used, and what is wrong with the others."""
+    keys, usable, problems = _REQUIRED[name], [], []
+    for index, entry in enumerate(_check_list(path, document, name)):
+        text = _entry_problem(entry, f'{name}[{index}]', keys)
+        if not text:
+            usable.append(entry)
+            continue
+        known = entry if isinstance(entry, dict) else {}
+        is_image = name == 'images'
+        problems.append(
+            EntryProblem(
+                UnusableError('bad_entry', text),
+                known.get('file_name') if is_image else None,
+                known.get('id' if is_image else 'image_id'),
+                None if is_image else known.get('id', f'{name}[{index}]'),
             )
+        )
+    if problems and not usable:
+        raise ValueError(f'{path}: {problems[0].error}.')
+    return usable, problems
+
+
+def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
+    """Returns what is wrong with an entry of a list, as a sentence without its end; or ''."""
+    missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
+    if missing:
+        return (
+            f'{where} must have {", ".join(f"`{key}`" for key in keys)}; '
+            f'missing: {", ".join(missing)}. Received: {json.dumps(entry)[:200]}'
+        )
+    for key in keys:
+        if key in _IDS and not is_id(entry[key]):
+            return (
+                f'{where}.{key} must be a number or text. Received: {json.dumps(entry[key])[:200]}'
+            )
+        if key == 'file_name' and not (isinstance(entry[key], str) and entry[key]):
+            return f'{where}.file_name must be text. Received: {json.dumps(entry[key])[:200]}'
+    return ''
+
+
+def is_id(value: Any) -> bool:
+    """Whether a JSON value can be an id: a number or text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, str) or (is_number and math.isfinite(value))
+
+
+def stated_size(entry: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Returns the (height, width) that an image's entry states; None where it is null, 0 or absent.
+
+    Raises:
+      UnusableError: if one is anything but a whole number, as such or as text.
+    """
+    return _stated_side(entry, 'height'), _stated_side(entry, 'width')
+
+
+def _stated_side(entry: dict[str, Any], key: str) -> int | None:
+    value = entry.get(key)
+    try:
+        side = 0 if value is None else int(value)
+        is_usable = side >= 0 and not isinstance(value, bool) and float(value or 0) == side
+    except (TypeError, ValueError, OverflowError):
+        is_usable = False
+    if not is_usable:
+        raise UnusableError('bad_image', f'{key} must be a whole number, is {json.dumps(value)}')
+    return side or None

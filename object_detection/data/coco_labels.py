@@ -3,6 +3,9 @@
 import json
 from typing import Any, NamedTuple
 
+# Ids of a label map have 32 bits.
+_MAX_LABEL = 2**31 - 1
+
 
 class CategoryLabel(NamedTuple):
     """What the examples hold for a category.
@@ -17,18 +20,64 @@ class CategoryLabel(NamedTuple):
 
 
 def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel]:
-    """Returns category id -> label: the id itself, and the text of `texts`.
+    """Returns category id -> label of the categories that are classes.
+
+    Labels are the ids where all of those are integers >= 1. Otherwise they are made of the
+    categories alone, so that the files of a data set's splits agree:
+
+    - Whole numbers, as such or as text, of which the lowest is less than 1: all are raised so that
+      it becomes 1.
+    - Other ids: the places in the list, from 1 on.
+
+    A category 0 that all others name as their `supercategory`, as Roboflow writes for the whole
+    data set, is no class; the others keep their ids.
 
     Raises:
-      ValueError: if an id is not an integer >= 1 or is given twice.
+      ValueError: if an id is given twice.
     """
-    for category in categories:
-        if not isinstance(category['id'], int) or category['id'] < 1:
-            raise _bad_id(category)
+    named = texts(categories)
+    group = _group_of_all(categories)
+    ids = [category_id for category_id in named if group is None or category_id != group]
+    numbers = _whole_numbers(ids)
+    if numbers is None:
+        labels = list(range(1, len(ids) + 1))
+    else:
+        lift = max(0, 1 - min(numbers, default=1))
+        labels = [number + lift for number in numbers]
     return {
-        category_id: CategoryLabel(category_id, text)
-        for category_id, text in texts(categories).items()
+        category_id: CategoryLabel(label, named[category_id])
+        for category_id, label in zip(ids, labels, strict=True)
     }
+
+
+def are_renumbered(labels: dict[Any, CategoryLabel]) -> bool:
+    """Whether labels are others than the category ids."""
+    return any(category_id != label.label for category_id, label in labels.items())
+
+
+def _group_of_all(categories: list[dict[str, Any]]) -> Any:
+    """Returns the id 0 of the category that stands for the whole data set, or None."""
+    for category in categories:
+        others = [other for other in categories if other is not category]
+        is_group = category['id'] == 0 and isinstance(category['id'], int)
+        if (
+            is_group
+            and others
+            and all(other.get('supercategory') == category['name'] for other in others)
+        ):
+            return category['id']
+    return None
+
+
+def _whole_numbers(ids: list[Any]) -> list[int] | None:
+    """Returns ids as different numbers that fit into a label map; None if they are not that."""
+    try:
+        numbers = [int(category_id) for category_id in ids]
+    except ValueError:
+        return None
+    are_whole = all(float(i) == number for i, number in zip(ids, numbers, strict=True))
+    fits = all(abs(number) < _MAX_LABEL for number in numbers)
+    return numbers if are_whole and fits and len(set(numbers)) == len(numbers) else None
 
 
 def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
@@ -58,7 +107,5 @@ def clean(name: str) -> str:
 
 def _bad_id(category: dict[str, Any]) -> ValueError:
     return ValueError(
-        'Category ids must be different integers >= 1, as 0 stands for the background in '
-        'a label map; a label map of your own (--label_map, or label_map_path of a reader) can '
-        f'give the categories other numbers by name. Received: {json.dumps(category)[:200]}.'
+        f'Category ids must be different. Received twice: {json.dumps(category)[:200]}.'
     )

@@ -19,6 +19,8 @@ KEYPOINT_KEYS = ('keypoints', 'num_keypoints')
 DENSEPOSE_KEYS = ('dp_I', 'dp_x', 'dp_y', 'dp_U', 'dp_V')
 # DensePose annotates points in a frame of this size over the object's box.
 _DENSEPOSE_BOX_SIZE = 256.0
+# Not annotated, covered, visible.
+_VISIBILITIES = (0, 1, 2)
 
 
 class KeypointLayout(NamedTuple):
@@ -66,6 +68,13 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
             'bad_keypoints',
             f'keypoints must be {len(slots)} times x, y, visibility: {error}',
         ) from error
+    is_visible = keypoints[:, 2] != 0
+    # What is not annotated has no place.
+    keypoints[~is_visible, :2] = np.nan_to_num(keypoints[~is_visible, :2])
+    if not (np.isfinite(keypoints).all() and np.isin(keypoints[:, 2], _VISIBILITIES).all()):
+        raise UnusableError(
+            'bad_keypoints', 'keypoints must be finite, with a visibility of 0, 1 or 2'
+        )
     return keypoints
 
 
@@ -92,7 +101,9 @@ def read_densepose(
         part, x, y, u, v = np.stack(columns)
     except (TypeError, ValueError) as error:
         raise UnusableError('bad_densepose', f'{", ".join(DENSEPOSE_KEYS)}: {error}') from error
-    left, top, width, height = annotation['bbox']
+    if not np.isfinite([part, x, y, u, v]).all():
+        raise UnusableError('bad_densepose', f'{", ".join(DENSEPOSE_KEYS)} must be finite')
+    left, top, width, height = map(float, annotation['bbox'])
     ymin, xmin, ymax, xmax = box
     x = np.clip((left + x * width / _DENSEPOSE_BOX_SIZE) / size[1], xmin, xmax)
     y = np.clip((top + y * height / _DENSEPOSE_BOX_SIZE) / size[0], ymin, ymax)

@@ -85,6 +85,13 @@ class AnnotationIndex:
         return self._images[index]
 
     def _warn_of_strays(self, file: coco_json.CocoFile) -> None:
+        if file.problems:
+            _log.warning(
+                '%s: %d entries that cannot be used are left out; the first: %s.',
+                self.path,
+                len(file.problems),
+                file.problems[0].error,
+            )
         ids = {image['id'] for image in file.images}
         if len(ids) < len(file.images):
             _log.warning(
@@ -187,8 +194,11 @@ class CocoRecords:
         listings = _Listings()
         for i in range(len(self)):
             image = self.index.image(i)
-            if not listings.has(self._path(image)):
-                yield str(self._error(image, 'does not exist'))
+            try:
+                if not listings.has(self._path(image)):
+                    yield str(self._error(image, 'does not exist'))
+            except ImageFileError as error:
+                yield str(error)
 
     def first_damaged_image(self) -> str | None:
         """Returns what is wrong with the first image that cannot be decoded; reads all of them."""
@@ -235,8 +245,12 @@ class CocoRecords:
 
     def _size(self, image: dict[str, Any]) -> ImageFile:
         """The size that the annotation file states; without one, that of the image file."""
-        if image.get('height') and image.get('width'):
-            return ImageFile(b'', '', image['height'], image['width'])
+        try:
+            height, width = coco_json.stated_size(image)
+        except UnusableError as error:
+            raise self._error(image, str(error)) from error
+        if height and width:
+            return ImageFile(b'', '', height, width)
         return self._image_file(image, self._read(image))
 
     def _image_file(self, image: dict[str, Any], encoded: bytes) -> ImageFile:
@@ -255,12 +269,14 @@ class CocoRecords:
             raise self._error(image, f'cannot be read ({reason})') from error
 
     def _path(self, image: dict[str, Any]) -> str:
-        return os.path.join(self.image_dir, image['file_name'])
+        try:
+            return coco_examples.image_path(self.image_dir, image['file_name'])
+        except UnusableError as error:
+            raise self._error(image, str(error)) from error
 
     def _error(self, image: dict[str, Any], reason: str) -> ImageFileError:
-        return ImageFileError(
-            f'{self._path(image)} (image {image["id"]!r} of {self.index.path}) {reason}'
-        )
+        path = os.path.join(self.image_dir, image['file_name'])
+        return ImageFileError(f'{path} (image {image["id"]!r} of {self.index.path}) {reason}')
 
 
 def load(

@@ -8,6 +8,7 @@ from google.protobuf import text_format
 from object_detection.data import coco_labels
 from object_detection.data import label_map as label_map_reader
 from object_detection.data.coco_labels import CategoryLabel
+from object_detection.data.coco_points import KeypointLayout
 from object_detection.protos import string_int_label_map_pb2
 
 
@@ -44,15 +45,17 @@ def label_map_of(labels: dict[Any, CategoryLabel]) -> string_int_label_map_pb2.S
 def add_keypoints(
     label_map: string_int_label_map_pb2.StringIntLabelMap,
     labels: dict[Any, CategoryLabel],
-    categories: list[dict[str, Any]],
+    layout: KeypointLayout,
 ) -> None:
-    """Adds to the items of `label_map` the keypoints that their categories list, in place."""
+    """Adds to the items of `label_map` the keypoints that their categories list, in place.
+
+    A keypoint's id is its place among the keypoints of all categories, as records hold them.
+    """
     items = {item.id: item for item in label_map.item}
-    for category in categories:
-        if category['id'] in labels:
-            item = items[labels[category['id']].label]
-            for index, name in enumerate(category.get('keypoints', [])):
-                item.keypoints.add(id=index, label=name)
+    for category_id in layout.slots.keys() & labels.keys():
+        for slot in layout.slots[category_id]:
+            item = items[labels[category_id].label]
+            item.keypoints.add(id=slot, label=layout.names[slot])
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:

@@ -9,7 +9,7 @@ behind is removed.
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -18,17 +18,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from object_detection.data import coco_examples, coco_json, coco_labels, coco_points
 from object_detection.data.coco_json import CocoFile
+from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import (
     annotation_file,
     beam_runners,
     category_labels,
     coco_job,
+    conversion_report,
     sharded_writer,
     written_records,
 )
 from object_detection.dataset_tools.coco_job import CocoSource, Target
-
-_NUM_EXAMPLES_OF_PROBLEMS = 3
+from object_detection.dataset_tools.conversion_report import Tally
 
 
 class ConversionError(Exception):
@@ -64,18 +65,23 @@ def convert_coco(
 
     Raises:
       FileNotFoundError, ValueError: if an input is missing or broken, before the job starts.
-      ConversionError: if no image can be used, or if there is a problem and `strict` is true.
+      ConversionError: if no image, or none of the annotations, can be used, or if there is a
+        problem and `strict` is true.
     """
     chosen_runner = beam_runners.create(runner)
     options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
     file = _read_inputs(source)
-    contents, label_map = _plan(source, file)
+    plan = _plan(source, file)
     target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
     publish = coco_job.Publish(
         target,
-        label_map=label_map,
-        facts={'annotations_file': source.annotations_file, 'image_dir': source.image_dir},
-        problems=_problems_of(file),
+        label_map=plan.label_map,
+        facts={
+            'annotations_file': source.annotations_file,
+            'image_dir': source.image_dir,
+            'label_map_is_renumbered': plan.is_renumbered,
+        },
+        tally=_problems_of(file),
         strict=strict,
     )
     num_images = len(file.images)
@@ -83,25 +89,11 @@ def convert_coco(
     del file
     try:
         with written_records.watched(target.prefix, num_images, progress):
-            _run(source, target, contents, publish, chosen_runner, options)
+            _run(source, target, plan.contents, publish, chosen_runner, options)
     except BaseException:
         sharded_writer.remove_temporary_files(target.prefix)
         raise
     return _check_report(target)
-
-
-def summary(report: dict[str, Any]) -> str:
-    """Returns what a report says, in a few lines."""
-    lines = [
-        '{examples} examples in {num_shards} shards of {images} images; {objects} objects of '
-        '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
-        'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
-    ]
-    for reason, count in report['num_problems'].items():
-        lines.append(f'{count} x {reason}, for example:')
-        alike = [item for item in report['problems'] if item['reason'] == reason]
-        lines += [_describe(item) for item in alike[:_NUM_EXAMPLES_OF_PROBLEMS]]
-    return '\n'.join(lines)
 
 
 def _run(
@@ -131,8 +123,15 @@ def _read_inputs(source: CocoSource) -> CocoFile:
     return annotation_file.read(source.annotations_file, segmentations=False)
 
 
-def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, str]:
-    """Returns what the examples shall hold, and the label map as text."""
+class _Plan(NamedTuple):
+    """What the examples shall hold, the label map as text, and whether ids were changed for it."""
+
+    contents: coco_examples.Contents
+    label_map: str
+    is_renumbered: bool
+
+
+def _plan(source: CocoSource, file: CocoFile) -> _Plan:
     # Says now what would be an error in the job.
     coco_json.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
@@ -146,30 +145,36 @@ def _plan(source: CocoSource, file: CocoFile) -> tuple[coco_examples.Contents, s
         labels = category_labels.from_label_map(file.categories, label_map)
     else:
         labels = coco_labels.from_categories(file.categories)
-        categories = files[source.keypoints_file or source.annotations_file].categories
         label_map = category_labels.label_map_of(labels)
         if keypoints:
-            category_labels.add_keypoints(label_map, labels, categories)
-    contents = coco_examples.Contents(labels, source.masks, keypoints, bool(source.densepose_file))
-    return contents, category_labels.to_text(label_map)
+            category_labels.add_keypoints(label_map, labels, keypoints)
+    names = coco_labels.texts(file.categories)
+    contents = coco_examples.Contents(
+        labels,
+        source.masks,
+        keypoints,
+        bool(source.densepose_file),
+        left_out=tuple((key, name) for key, name in names.items() if key not in labels),
+    )
+    is_renumbered = not source.label_map_file and coco_labels.are_renumbered(labels)
+    return _Plan(contents, category_labels.to_text(label_map), is_renumbered)
 
 
-def _problems_of(file: CocoFile) -> list[dict[str, Any]]:
+def _problems_of(file: CocoFile) -> Tally:
     """Returns the problems that belong to no image: none would meet them in the job."""
+    tally = Tally()
+    for item in file.problems:
+        tally.add_entry_problem(item)
     seen: set[Any] = set()
-    problems = []
     for image in file.images:
         if image['id'] in seen:
-            problems.append(coco_job.problem('duplicate_image', 'its id is used before', image))
+            tally.add_problem(UnusableError('duplicate_image', 'its id is used before'), image)
         seen.add(image['id'])
-    problems += [
-        coco_job.problem(
-            'unknown_image', f'there is no image {annotation["image_id"]}', None, annotation['id']
-        )
-        for annotation in file.annotations
-        if annotation['image_id'] not in seen
-    ]
-    return problems
+    for annotation in file.annotations:
+        if annotation['image_id'] not in seen:
+            error = UnusableError('unknown_image', f'there is no image {annotation["image_id"]}')
+            tally.add_problem(error, None, annotation['id'])
+    return tally
 
 
 def _check_report(target: Target) -> dict[str, Any]:
@@ -179,13 +184,7 @@ def _check_report(target: Target) -> dict[str, Any]:
         report = json.loads(file.read())
     if not report['complete']:
         raise ConversionError(
-            f'Nothing was published, because of what {target.report_path} lists: {summary(report)}'
+            f'Nothing was published, because of what {target.report_path} lists: '
+            f'{conversion_report.summary(report)}'
         )
     return report
-
-
-def _describe(item: dict[str, Any]) -> str:
-    place = item['file_name'] or 'no image'
-    if item['annotation_id'] is not None:
-        place += f', annotation {item["annotation_id"]}'
-    return f'  {place}: {item["detail"]}'

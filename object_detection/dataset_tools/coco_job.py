@@ -5,11 +5,10 @@ written, one at a time. What happened to them travels as ordinary elements to on
 publishes the shards together with a label map and a report. The report is written last.
 """
 
-import collections
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -18,12 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 from object_detection.data import coco_examples, coco_json, coco_points
 from object_detection.data.coco_json import CocoImage
 from object_detection.data.unusable import UnusableError
-from object_detection.dataset_tools import annotation_file, sharded_writer
-
-_COUNTS = (
-    *('images', 'bad_images', 'images_without_objects', 'examples'),
-    *('annotations', 'objects', 'crowds', 'clipped_boxes'),
-)
+from object_detection.dataset_tools import annotation_file, conversion_report, sharded_writer
+from object_detection.dataset_tools.conversion_report import Tally
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +66,14 @@ class Target:
         return f'{self.prefix}.report.json'
 
 
+class WrittenShard(NamedTuple):
+    """A shard in its temporary file, and what is in it."""
+
+    number: int
+    path: str
+    tally: Tally
+
+
 class ReadAnnotations(beam.DoFn):
     """Path of the annotation file -> (shard, (index, image and annotations as JSON)).
 
@@ -112,60 +115,59 @@ class WriteShard(beam.DoFn):
 
     def process(
         self, element: tuple[int, Iterable[tuple[int, bytes]]]
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    ) -> Iterator[tuple[int, WrittenShard]]:
         shard, records = element
         path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
-        counts: collections.Counter[str] = collections.Counter()
-        problems: list[dict[str, Any]] = []
+        tally = Tally()
         with sharded_writer.open_for_writing(path) as file:
             for index, record in sorted(records):
                 if index < 0:
                     continue
-                example = self._convert(CocoImage(index, *json.loads(record)), counts, problems)
+                example = self._convert(CocoImage(index, *json.loads(record)), tally)
                 if example:
                     sharded_writer.write_record(file, example)
         # One key for all shards, so that they meet in one step.
-        yield 0, {'shard': shard, 'path': path, 'counts': dict(counts), 'problems': problems}
+        yield 0, WrittenShard(shard, path, tally)
 
-    def _convert(
-        self, coco_image: CocoImage, counts: collections.Counter, problems: list[dict[str, Any]]
-    ) -> bytes:
-        """Returns the image's example, or b'' if it has none; adds to counts and problems."""
+    def _convert(self, coco_image: CocoImage, tally: Tally) -> bytes:
+        """Returns the image's example, or b'' if it has none; counts in `tally`."""
         image = coco_image.image
-        counts['images'] += 1
-        counts['annotations'] += len(coco_image.annotations)
+        tally.counts['images'] += 1
+        tally.counts['annotations'] += len(coco_image.annotations)
         try:
-            encoded = _read_image(FileSystems.join(self._source.image_dir, image['file_name']))
-            converted = coco_examples.convert(coco_image, encoded, self._contents)
+            path = coco_examples.image_path(self._source.image_dir, image['file_name'])
+            converted = coco_examples.convert(coco_image, _read_image(path), self._contents)
         except UnusableError as error:
-            counts['bad_images'] += 1
-            problems.append(problem(error.reason, str(error), image))
+            tally.counts['bad_images'] += 1
+            tally.add_problem(error, image)
             return b''
-        problems += [
-            problem(error.reason, str(error), image, annotation_id)
-            for annotation_id, error in converted.problems
-        ]
-        counts['images_without_objects'] += not converted.objects
+        tally.changed_images.update(converted.image_changes)
+        for annotation_id, error in converted.problems:
+            if error.reason == coco_examples.NOT_IN_LABEL_MAP:
+                tally.left_out_objects[str(error)] += 1
+            else:
+                tally.add_problem(error, image, annotation_id)
+        tally.counts['images_without_objects'] += not converted.objects
         if self._source.drop_empty and not converted.objects:
             return b''
-        counts['examples'] += 1
-        counts['objects'] += len(converted.objects)
-        counts['crowds'] += sum(item.is_crowd for item in converted.objects)
-        counts['clipped_boxes'] += sum(item.is_clipped for item in converted.objects)
+        tally.counts['examples'] += 1
+        tally.counts['objects'] += len(converted.objects)
+        tally.counts['crowds'] += sum(item.is_crowd for item in converted.objects)
+        tally.counts['clipped_boxes'] += sum(item.is_clipped for item in converted.objects)
         return converted.example
 
 
 class Publish(beam.DoFn):
     """(0, what is in all shards) -> path of the report, after everything is in its place.
 
-    Nothing but the report is published if no image could be used, or if there is a problem and
-    `strict` is true.
+    Nothing but the report is published if nothing could be converted: no image, or none of the
+    annotations; or if there is a problem and `strict` is true.
 
     Args:
       target: where the outputs go.
       label_map: the label map, as text.
       facts: entries of the report that are known already.
-      problems: those that are known already.
+      tally: of what is known already.
       strict: whether any problem is one too many.
     """
 
@@ -175,23 +177,23 @@ class Publish(beam.DoFn):
         *,
         label_map: str,
         facts: dict[str, Any],
-        problems: list[dict[str, Any]],
+        tally: Tally,
         strict: bool,
     ):
         self._target = target
         self._label_map = label_map
         self._facts = facts
-        self._problems = problems
+        self._tally = tally
         self._strict = strict
 
-    def process(self, element: tuple[int, Iterable[dict[str, Any]]]) -> Iterator[str]:
-        shards = sorted(element[1], key=lambda shard: shard['shard'])
+    def process(self, element: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
+        shards = sorted(element[1], key=lambda shard: shard.number)
         target = self._target
         report = self._report(shards)
         if report['complete']:
             # No report vouches for the set while it is not whole.
             sharded_writer.delete_if_exists(target.report_path)
-            paths = {shard['shard']: shard['path'] for shard in shards}
+            paths = {shard.number: shard.path for shard in shards}
             sharded_writer.publish(paths, target.prefix, target.num_shards)
             _write_text(target.label_map_path, self._label_map)
         else:
@@ -199,34 +201,16 @@ class Publish(beam.DoFn):
         _write_text(target.report_path, json.dumps(report, indent=1, ensure_ascii=False))
         yield target.report_path
 
-    def _report(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
-        counts = collections.Counter(dict.fromkeys(_COUNTS, 0))
-        problems = list(self._problems)
-        for shard in shards:
-            counts.update(shard['counts'])
-            problems += shard['problems']
-        has_nothing = 0 < counts['images'] == counts['bad_images']
+    def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
+        tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
+        counts = tally.counts
+        has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
         return {
             **self._facts,
-            'complete': not has_nothing and not (self._strict and problems),
+            'complete': bool(has_something) and not (self._strict and tally.problems),
             'num_shards': self._target.num_shards,
-            **counts,
-            'num_problems': dict(collections.Counter(item['reason'] for item in problems)),
-            'problems': problems,
+            **tally.report(),
         }
-
-
-def problem(
-    reason: str, detail: str, image: dict[str, Any] | None, annotation_id: Any = None
-) -> dict[str, Any]:
-    """Returns an entry of the report's list; `image` is the image's entry, if there is one."""
-    return {
-        'reason': reason,
-        'file_name': image and image['file_name'],
-        'image_id': image and image['id'],
-        'annotation_id': annotation_id,
-        'detail': detail,
-    }
 
 
 def _read_image(path: str) -> bytes:

@@ -15,7 +15,7 @@ import sys
 
 from absl import app, flags
 
-from object_detection.dataset_tools import coco_conversion
+from object_detection.dataset_tools import coco_conversion, conversion_report
 from object_detection.dataset_tools.coco_job import CocoSource
 
 # Split -> (prefix of its image and annotation flags, file name).
@@ -67,7 +67,9 @@ def main(argv: list[str]) -> None:
             runner=FLAGS.runner,
             beam_options=FLAGS.beam_option,
         )
-        print(f'{split}: {coco_conversion.summary(report)}')
+        print(f'{split}: {conversion_report.summary(report)}')
+        if warning := conversion_report.warning(report):
+            print(f'Warning: {warning}', file=sys.stderr)
 
 
 def _is_given(split: str) -> bool:

@@ -51,6 +51,18 @@ def _features(*annotations: dict, **others) -> records.Features:
     return records.parse(converted.example)
 
 
+def _without_overhanging(image: CocoImage) -> CocoImage:
+    """Leaves out the boxes that reach over the edge, as the reference does; ours are clipped."""
+    height, width = image.image['height'], image.image['width']
+    inside = [
+        annotation
+        for annotation in image.annotations
+        for x, y, w, h in [annotation['bbox']]
+        if min(x, y) >= 0 and x + w <= width and y + h <= height
+    ]
+    return image._replace(annotations=inside)
+
+
 # `coco_sharding` is tested with the Beam job.
 _PREFIXES = ('coco_plain', 'coco_masks', 'coco_keypoints', 'coco_densepose', 'coco_person_images')
 
@@ -78,6 +90,7 @@ def test_reference_examples(case_name):
     )
     ours = {}
     for image in grouped:
+        image = _without_overhanging(image)
         encoded = (folder / 'images' / image.image['file_name']).read_bytes()
         features = records.parse(coco_examples.convert(image, encoded, contents).example)
         ours |= {f'ex{image.index}/{key}': value for key, value in records.as_golden(features)}
@@ -164,9 +177,46 @@ def test_unusable_image(encoded, entry, match):
     assert caught.value.reason == 'bad_image'
 
 
-def test_size_may_be_left_to_the_image():
-    entry = {'id': 5, 'file_name': 'a.jpg'}
+@pytest.mark.parametrize('stated', [{}, {'height': None}, {'height': 0}, {'height': '30'}])
+def test_size_may_be_left_to_the_image(stated):
+    entry = {'id': 5, 'file_name': 'a.jpg'} | stated
     assert _features(entry=entry)['image/height'] == [30]
+
+
+@pytest.mark.parametrize('height', ['thirty', -1, 30.5, [30], True, float('inf')])
+def test_size_that_is_none(height):
+    with pytest.raises(UnusableError, match='height must be a whole number'):
+        coco_examples.read_image(_entry(height=height), _image())
+
+
+@pytest.mark.parametrize('stated', [None, 0, False, '0'])
+def test_no_crowd(stated):
+    annotation = _annotation(iscrowd=stated, num_keypoints=None)
+    assert _features(annotation)['image/object/is_crowd'] == [0]
+
+
+@pytest.mark.parametrize(
+    ('folder', 'name', 'path'),
+    [
+        ('a/b', 'c/d.jpg', 'a/b/c/d.jpg'),
+        ('a/b', 'c/../d.jpg', 'a/b/c/../d.jpg'),
+        ('/a', '/a/b.jpg', '/a/b.jpg'),
+        ('gs://a/b', 'c/d.jpg', 'gs://a/b/c/d.jpg'),
+        ('a', '../b.jpg', None),
+        ('a', '../ab/b.jpg', None),
+        ('a', '/etc/passwd', None),
+        ('gs://a/b', '../d.jpg', None),
+        ('gs://a/b', '/d.jpg', None),
+        ('a', '.', None),
+        ('a', 'b\0.jpg', None),
+    ],
+)
+def test_path_of_an_image_stays_in_its_folder(folder, name, path):
+    if path is not None:
+        assert coco_examples.image_path(folder, name) == path
+        return
+    with pytest.raises(UnusableError, match='leads out of the folder of the images'):
+        coco_examples.image_path(folder, name)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +225,11 @@ def test_size_may_be_left_to_the_image():
         ([-0.5, 0, 10, 10], [0, 0, 9.5, 10]),
         ([0, -1, 10, 10], [0, 0, 10, 9]),
         ([30, 20, 10.75, 11], [30, 20, 40, 30]),
+        ([-30, -20, 200, 200], [0, 0, 40, 30]),
+        ([39, 6, 100, 12], [39, 6, 40, 18]),
     ],
 )
-def test_box_slightly_over_the_edge_is_clipped(bbox, expected):
+def test_box_over_the_edge_is_clipped(bbox, expected):
     converted = _convert(_annotation(bbox=bbox))
     assert [item.is_clipped for item in converted.objects] == [True]
     features = records.parse(converted.example)
@@ -192,8 +244,9 @@ def test_box_slightly_over_the_edge_is_clipped(bbox, expected):
         ({'category_id': 2}, 'unknown_category'),
         ({'bbox': [4, 6, 0, 12]}, 'box_without_area'),
         ({'bbox': [4, 6, 10, -1]}, 'box_without_area'),
-        ({'bbox': [-1.5, 6, 10, 12]}, 'box_outside_image'),
-        ({'bbox': [30, 6, 11.5, 12]}, 'box_outside_image'),
+        ({'bbox': [-9.5, 6, 10, 12]}, 'box_outside_image'),
+        ({'bbox': [30, 29.1, 10, 12]}, 'box_outside_image'),
+        ({'bbox': [39.5, 6, 11.5, 12]}, 'box_outside_image'),
         ({'bbox': [-0.5, 6, 0.25, 12]}, 'box_outside_image'),
         ({'bbox': [40, 6, 0.5, 12]}, 'box_outside_image'),
         ({'bbox': None}, 'bad_box'),
@@ -201,6 +254,17 @@ def test_box_slightly_over_the_edge_is_clipped(bbox, expected):
         ({'bbox': [1, 2, 3, 'a']}, 'bad_box'),
         ({'bbox': [1, 2, 3, float('nan')]}, 'bad_box'),
         ({'area': 'large'}, 'bad_area'),
+        ({'area': float('inf')}, 'bad_area'),
+        ({'category_id': [7]}, 'unknown_category'),
+        ({'iscrowd': 'no'}, 'bad_crowd'),
+        ({'num_keypoints': 'two'}, 'bad_keypoints'),
+        ({'keypoints': [1, 2, None, 1, 2, 2]}, 'bad_keypoints'),
+        ({'keypoints': [1, float('nan'), 2, 1, 2, 2]}, 'bad_keypoints'),
+        (
+            {'dp_I': [float('nan')]} | {key: [1] for key in ('dp_x', 'dp_y', 'dp_U', 'dp_V')},
+            'bad_densepose',
+        ),
+        ({'segmentation': 5}, 'bad_annotation'),
         ({'segmentation': '[[1, 2]]'}, 'bad_mask'),
         ({'keypoints': [1, 2, 2]}, 'bad_keypoints'),
         ({'keypoints': ['a', 2, 2] * 2}, 'bad_keypoints'),

@@ -79,3 +79,21 @@ def test_segmentations_are_text_or_left_out():
 def test_broken_files(text, match):
     with pytest.raises(ValueError, match=f'broken.json.*{match}'):
         coco_json.parse(text.encode('latin-1'), 'broken.json')
+
+
+def test_bad_entries_are_left_out_and_told():
+    images = [*IMAGES, {'id': [1], 'file_name': 'x.jpg'}, {'id': 7, 'file_name': ''}, 3]
+    annotations = [_annotation(1, 'a'), _annotation(2, None), {'id': 3}]
+    document = {'images': images, 'annotations': annotations, 'categories': CATEGORIES}
+    file = coco_json.parse(json.dumps(document), 'a.json')
+    assert (file.images, file.annotations) == (IMAGES, annotations[:1])
+    told = [(item.file_name, item.image_id, item.annotation_id) for item in file.problems]
+    assert told == [
+        *(('x.jpg', [1], None), ('', 7, None), (None, None, None)),
+        *((None, None, 2), (None, None, 3)),
+    ]
+    texts = [str(item.error) for item in file.problems]
+    assert texts[0] == 'images[3].id must be a number or text. Received: [1]'
+    assert texts[1] == 'images[4].file_name must be text. Received: ""'
+    assert texts[3] == 'annotations[1].image_id must be a number or text. Received: null'
+    assert 'missing: image_id' in texts[4]

@@ -16,14 +16,46 @@ def test_names_are_made_fit_to_look_up():
     assert list(labels) == [label.label for label in labels.values()] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize('ids', [(0, 1), (-1, 1), (1, 1), ('a', 1), (None, 1)])
-def test_ids_that_cannot_be_labels(ids):
-    with pytest.raises(ValueError, match='different integers >= 1'):
-        coco_labels.from_categories([{'id': key, 'name': str(key)} for key in ids])
+def _labels(*categories: tuple) -> dict:
+    keys = ('id', 'name', 'supercategory')
+    entries = [dict(zip(keys, category, strict=False)) for category in categories]
+    return {key: label.label for key, label in coco_labels.from_categories(entries).items()}
+
+
+@pytest.mark.parametrize(
+    ('ids', 'labels'),
+    [
+        ((1, 3, 2), (1, 3, 2)),
+        # Label Studio counts from 0; numbers stay next to each other as they were.
+        ((0, 1, 2), (1, 2, 3)),
+        ((5, 0), (6, 1)),
+        ((-2, 4), (1, 7)),
+        (('1', '3'), (1, 3)),
+        (('0', '3'), (1, 4)),
+        (('b', 'a', 7), (1, 2, 3)),
+        ((1.5, 2), (1, 2)),
+        ((10**12, 1), (1, 2)),
+    ],
+)
+def test_labels_are_ids_or_made_of_them(ids, labels):
+    assert _labels(*((key, f'name {key}') for key in ids)) == dict(zip(ids, labels, strict=True))
+
+
+def test_roboflow_s_name_of_the_data_set_is_no_class():
+    categories = [(0, 'chess', 'none'), (1, 'king', 'chess'), (2, 'queen', 'chess')]
+    assert _labels(*categories) == {1: 1, 2: 2}
+    # A class of its own, as others belong elsewhere.
+    assert _labels(*categories, (3, 'clock', 'none')) == {0: 1, 1: 2, 2: 3, 3: 4}
+    assert _labels((0, 'chess', 'none')) == {0: 1}
+
+
+def test_ids_must_be_different():
+    with pytest.raises(ValueError, match=r'must be different\. Received twice: .*"b"'):
+        _labels((1, 'a'), (1, 'b'))
 
 
 def test_texts_take_any_id_once():
     categories = [{'id': 0, 'name': 'cat'}, {'id': 'x', 'name': 'cat'}]
     assert coco_labels.texts(categories) == {0: 'cat', 'x': 'cat_x'}
-    with pytest.raises(ValueError, match='different integers'):
+    with pytest.raises(ValueError, match='must be different'):
         coco_labels.texts([*categories, {'id': 0, 'name': 'dog'}])

@@ -73,7 +73,10 @@ def test_ids_count_without_names_only(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)], categories=[{'id': 0, 'name': ' cat'}])
     records = coco_records.load('', path, by_text=True)
     assert [label.text for label in records.contents.labels.values()] == ['cat']
-    with pytest.raises(ValueError, match=rf'^{path}: Category ids must be different integers'):
+    # As the conversion numbers it.
+    assert coco_records.load('', path).contents.labels == {0: (1, 'cat')}
+    path = write(tmp_path / 'b.json', [image(1)], categories=[{'id': 1, 'name': 'a'}] * 2)
+    with pytest.raises(ValueError, match=rf'^{path}: Category ids must be different'):
         coco_records.load('', path)
 
 

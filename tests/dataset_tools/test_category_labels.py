@@ -1,7 +1,8 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.data import coco_labels, label_map
+from object_detection.data import coco_labels, coco_points, label_map
+from object_detection.data.coco_json import CocoFile
 from object_detection.dataset_tools import category_labels
 from object_detection.protos import string_int_label_map_pb2
 
@@ -27,14 +28,22 @@ def test_label_map_text_reads_back(tmp_path):
     ]
 
 
-def test_keypoints_join_the_label_map():
-    categories = [{'id': 4, 'name': 'cat', 'keypoints': ['nose', 'tail']}, {'id': 9, 'name': 'x'}]
+def test_keypoints_join_the_label_map_by_their_places_in_records():
+    categories = [
+        {'id': 4, 'name': 'cat', 'keypoints': ['nose', 'tail']},
+        {'id': 9, 'name': 'x'},
+        {'id': 11, 'name': 'dog', 'keypoints': ['ear', 'nose']},
+    ]
     labels = coco_labels.from_categories(categories)
     label_map = category_labels.label_map_of(labels)
-    category_labels.add_keypoints(label_map, labels, categories)
+    layout = coco_points.keypoint_layout(CocoFile([], [], categories))
+    assert layout.names == ('nose', 'tail', 'ear')
+    category_labels.add_keypoints(label_map, labels, layout)
     assert label_map == _label_map(
         'item { id: 4 name: "cat" keypoints { id: 0 label: "nose" } '
-        'keypoints { id: 1 label: "tail" } } item { id: 9 name: "x" }'
+        'keypoints { id: 1 label: "tail" } } item { id: 9 name: "x" } '
+        'item { id: 11 name: "dog" keypoints { id: 2 label: "ear" } '
+        'keypoints { id: 0 label: "nose" } }'
     )
 
 

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.dataset_tools import coco_conversion, coco_job, shapes
+from object_detection.dataset_tools import coco_conversion, coco_job, conversion_report, shapes
 from object_detection.dataset_tools.coco_conversion import ConversionError, convert_coco
 from object_detection.dataset_tools.coco_job import CocoSource
 from object_detection.protos import string_int_label_map_pb2
@@ -54,10 +55,10 @@ def faulty(tmp_path) -> CocoSource:
         _annotation(10, 1),
         _annotation(11, 1, category_id=2),
         _annotation(12, 1, bbox=[1, 1, 0, 5]),
-        _annotation(13, 1, bbox=[1, 1, 100, 5]),
+        _annotation(13, 1, bbox=[39.5, 1, 100, 5]),
         _annotation(14, 1, bbox=[-1, 1, 5, 5], iscrowd=1),
         _annotation(15, 77),
-        _annotation(16, 4, bbox=[1, 1, 100, 5]),
+        _annotation(16, 4, bbox=[1, 30, 100, 5]),
     ]
     return _write(tmp_path, images, annotations)
 
@@ -89,6 +90,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
     assert facts == {
         'annotations_file': faulty.annotations_file,
         'image_dir': faulty.image_dir,
+        'label_map_is_renumbered': False,
         'complete': True,
         'num_shards': 2,
         'images': 4,
@@ -99,6 +101,8 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         'objects': 2,
         'crowds': 1,
         'clipped_boxes': 1,
+        'changed_images': {},
+        'left_out_objects': {},
         'num_problems': {
             'duplicate_image': 1,
             'unknown_image': 1,
@@ -122,7 +126,7 @@ def test_faults_are_counted_and_listed(faulty, tmp_path):
         ('bad_image', 'absent.jpg', 3, None),
     }
     assert all(item['detail'] for item in report['problems'])
-    text = coco_conversion.summary(report)
+    text = conversion_report.summary(report)
     assert '2 x box_outside_image' in text
     assert '4.jpg, annotation 16: bbox' in text
     features = records.read_set(tmp_path / 'out', 2)
@@ -149,6 +153,7 @@ def test_drop_empty_and_label_map(faulty, tmp_path):
     )
     report = convert_coco(source, str(tmp_path / 'out'), 3)
     assert (report['examples'], report['images_without_objects']) == (1, 2)
+    assert not report['label_map_is_renumbered']
     (features,) = records.read_set(tmp_path / 'out', 3)
     assert features['image/object/class/label'] == [8, 8]
     assert features['image/object/class/text'] == [b'DOG', b'DOG']
@@ -160,6 +165,123 @@ def test_no_usable_image_is_an_error(tmp_path):
     with pytest.raises(ConversionError, match=r'a\.jpg: cannot be read'):
         convert_coco(source, str(tmp_path / 'out'), 1)
     assert _names(tmp_path) == ['a.json', 'images', 'out.report.json']
+
+
+def test_nothing_but_boxes_where_masks_are_wanted_is_an_error(tmp_path):
+    source = _write(tmp_path, [_image(1)], [_annotation(10, 1), _annotation(11, 1)])
+    with pytest.raises(ConversionError, match=r'0 objects of 2 annotations.*\n2 x bad_mask'):
+        convert_coco(dataclasses.replace(source, masks=True), str(tmp_path / 'out'), 1)
+    assert not list(tmp_path.glob('out-*'))
+    assert convert_coco(source, str(tmp_path / 'out'), 1)['objects'] == 2
+
+
+def test_images_without_annotations_can_be_converted(tmp_path):
+    assert convert_coco(_write(tmp_path, [_image(1)], []), str(tmp_path / 'o'), 1)['examples'] == 1
+
+
+def test_classes_that_the_label_map_lacks_are_counted_and_no_problem(tmp_path):
+    annotations = [_annotation(10, 1)]
+    annotations += [_annotation(11 + i, 1, category_id=1) for i in range(500)]
+    (tmp_path / 'map.pbtxt').write_text('item { id: 1 name: "dog" }')
+    source = dataclasses.replace(
+        _write(tmp_path, [_image(1)], annotations), label_map_file=str(tmp_path / 'map.pbtxt')
+    )
+    report = convert_coco(source, str(tmp_path / 'out'), 1, strict=True)
+    assert (report['objects'], report['left_out_objects']) == (1, {'cat': 500})
+    assert report['problems'] == []
+    assert '500 objects of categories that the label map lacks' in conversion_report.summary(report)
+    assert (tmp_path / 'out.report.json').stat().st_size < 2000
+
+
+def test_problems_of_a_kind_are_listed_up_to_a_number(tmp_path):
+    annotations = [_annotation(10, 1)]
+    annotations += [_annotation(11 + i, 1, bbox=[1, 1, 0, 5]) for i in range(250)]
+    annotations += [_annotation(600 + i, 77) for i in range(250)]
+    report = convert_coco(_write(tmp_path, [_image(1)], annotations), str(tmp_path / 'out'), 1)
+    assert report['num_problems'] == {'unknown_image': 250, 'box_without_area': 250}
+    assert len(report['problems']) == 2 * conversion_report.MAX_LISTED
+    assert report['problems'][0]['annotation_id'] == 600
+    assert conversion_report.warning(report).startswith('500 of 251 annotations could not be used')
+    assert conversion_report.warning(report | {'num_problems': {}}) == ''
+
+
+def test_one_bad_entry_costs_itself_alone(tmp_path):
+    images = [_image(1), {'id': [2], 'file_name': 'x'}, {'id': 3, 'file_name': None}, 'text']
+    images += [
+        _image(4) | {'height': None},
+        _image(5) | {'width': '40'},
+        _image(6) | {'height': 'h'},
+    ]
+    bad = [
+        *({'category_id': [1]}, {'iscrowd': 'x'}, {'image_id': None}, {'bbox': {}}, {'id': None}),
+        *({'keypoints': [1, 1, None]}, {'num_keypoints': []}, {'area': [5]}),
+    ]
+    annotations = [_annotation(key, key) for key in (1, 4, 5)]
+    annotations += [_annotation(10 + i, 1) | others for i, others in enumerate(bad)]
+    annotations += [_annotation(30, 1, num_keypoints=None, iscrowd='0')]
+    (tmp_path / 'images').mkdir()
+    for key in (1, 4, 5, 6):
+        Image.new('RGB', (40, 30)).save(tmp_path / 'images' / f'{key}.jpg')
+    categories = [{'id': 1, 'name': 'cat', 'keypoints': ['nose']}, {'id': 3, 'name': 'dog'}]
+    document = {'images': images, 'annotations': annotations, 'categories': categories}
+    path = tmp_path / 'a.json'
+    path.write_text(json.dumps(document))
+    source = CocoSource(str(tmp_path / 'images'), str(path), keypoints_file=str(path))
+    report = convert_coco(source, str(tmp_path / 'out'), 1)
+    assert (report['images'], report['bad_images'], report['examples']) == (4, 1, 3)
+    assert report['num_problems'] == {
+        'bad_entry': 5,
+        'unknown_category': 1,
+        'bad_crowd': 1,
+        'bad_box': 1,
+        'bad_keypoints': 2,
+        'bad_area': 1,
+        'bad_image': 1,
+    }
+    # The good ones, and the last, which is no crowd.
+    assert (report['objects'], report['crowds']) == (4, 0)
+
+
+@pytest.mark.parametrize('name', ['../../secret.jpg', '{tmp}/secret.jpg', 'a/../../secret.jpg'])
+def test_images_outside_of_their_folder_are_not_read(tmp_path, name):
+    source = _write(tmp_path, [_image(1), {'id': 2, 'file_name': name.format(tmp=tmp_path)}], [])
+    Image.new('RGB', (40, 30)).save(tmp_path / 'secret.jpg')
+    report = convert_coco(source, str(tmp_path / 'out'), 1)
+    assert (report['examples'], report['bad_images']) == (1, 1)
+    assert report['problems'][0]['detail'].startswith('file_name leads out of the folder')
+
+
+@pytest.mark.parametrize('ids', [(0, 1), ('0', '1'), ('cat', 'dog')])
+def test_category_ids_that_are_no_labels_are_numbered(tmp_path, ids):
+    annotations = [_annotation(10 + i, 1, category_id=key) for i, key in enumerate(ids)]
+    source = _write(tmp_path, [_image(1)], annotations)
+    document = json.loads((tmp_path / 'a.json').read_text())
+    document['categories'] = [
+        {'id': key, 'name': name} for key, name in zip(ids, ('cat', 'dog'), strict=True)
+    ]
+    (tmp_path / 'a.json').write_text(json.dumps(document))
+    report = convert_coco(source, str(tmp_path / 'out'), 1)
+    assert report['label_map_is_renumbered']
+    assert 'numbered from 1' in conversion_report.summary(report)
+    (features,) = records.read_set(tmp_path / 'out', 1)
+    assert features['image/object/class/label'] == [1, 2]
+    assert features['image/object/class/text'] == [b'cat', b'dog']
+    label_map = text_format.Parse(
+        (tmp_path / 'out_label_map.pbtxt').read_text(), string_int_label_map_pb2.StringIntLabelMap()
+    )
+    assert [(item.id, item.name) for item in label_map.item] == [(1, 'cat'), (2, 'dog')]
+
+
+def test_turned_photos_are_counted(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    source = _write(tmp_path, [{'id': 1, 'file_name': '1.jpg'}, _image(2)], [_annotation(10, 1)])
+    Image.new('RGB', (40, 30)).save(tmp_path / 'images' / '1.jpg', exif=exif)
+    report = convert_coco(source, str(tmp_path / 'out'), 1)
+    assert report['changed_images'] == {'exif_orientation': 1}
+    assert 'images changed: 1 x exif_orientation' in conversion_report.summary(report)
+    first = records.read_set(tmp_path / 'out', 1)[0]
+    assert (first['image/height'], first['image/width']) == ([40], [30])
 
 
 @pytest.mark.parametrize(
@@ -303,7 +425,7 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
         shard, values = element[0], list(element[1])
         sizes.extend(len(value) for _, value in values)
         for result in process(self, (shard, values)):
-            sizes.append(len(json.dumps(result)))
+            sizes.append(len(pickle.dumps(result)))
             yield result
 
     monkeypatch.setattr(coco_job.WriteShard, 'process', measure)

@@ -1,0 +1,145 @@
+"""What a conversion did: counts, and the first problems of each kind."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from object_detection.data.coco_json import EntryProblem
+from object_detection.data.unusable import UnusableError
+
+COUNTS = (
+    *('images', 'bad_images', 'images_without_objects', 'examples'),
+    *('annotations', 'objects', 'crowds', 'clipped_boxes'),
+)
+# Problems of one reason that a report lists; all are counted.
+MAX_LISTED = 100
+_NUM_EXAMPLES_OF_PROBLEMS = 3
+_MAX_CATEGORIES = 5
+# A larger share of images or annotations that cannot be used is told as a warning.
+_MANY = 0.05
+
+
+@dataclasses.dataclass
+class Tally:
+    """Counts of a part of a conversion; parts are added with `merge`.
+
+    Attributes:
+      counts: of images and annotations, by the names of `COUNTS`.
+      changed_images: reason of `ImageFile.changes` -> images.
+      left_out_objects: name of a category that the label map lacks -> annotations.
+      num_problems: reason -> problems.
+      problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
+    """
+
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    changed_images: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    left_out_objects: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add_problem(
+        self, error: UnusableError, image: dict[str, Any] | None, annotation_id: Any = None
+    ) -> None:
+        """Counts why an image (`annotation_id` None), or an annotation of it, was left out."""
+        self.num_problems[error.reason] += 1
+        if self.num_problems[error.reason] <= MAX_LISTED:
+            self.problems.append(
+                {
+                    'reason': error.reason,
+                    'file_name': image and image['file_name'],
+                    'image_id': image and image['id'],
+                    'annotation_id': annotation_id,
+                    'detail': str(error),
+                }
+            )
+
+    def add_entry_problem(self, item: EntryProblem) -> None:
+        """Counts an entry of the annotation file that is none."""
+        image = {'file_name': item.file_name, 'id': item.image_id}
+        self.add_problem(item.error, image, item.annotation_id)
+
+    def merge(self, other: 'Tally') -> None:
+        """Adds what another part counted."""
+        for name in ('counts', 'changed_images', 'left_out_objects'):
+            getattr(self, name).update(getattr(other, name))
+        for item in other.problems:
+            listed = sum(known['reason'] == item['reason'] for known in self.problems)
+            if listed < MAX_LISTED:
+                self.problems.append(item)
+        self.num_problems.update(other.num_problems)
+
+    def report(self) -> dict[str, Any]:
+        """Returns the entries of the report that this part is."""
+        return {
+            **dict.fromkeys(COUNTS, 0),
+            **self.counts,
+            'changed_images': dict(self.changed_images),
+            'left_out_objects': dict(self.left_out_objects),
+            'num_problems': dict(self.num_problems),
+            'problems': self.problems,
+        }
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """Returns the sum of all parts."""
+    result = Tally()
+    for tally in tallies:
+        result.merge(tally)
+    return result
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Returns what a report says, in a few lines."""
+    lines = [
+        '{examples} examples in {num_shards} shards of {images} images; {objects} objects of '
+        '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
+        'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
+    ]
+    if report['label_map_is_renumbered']:
+        lines.append('category ids are numbered from 1 in the label map')
+    if changed := report['changed_images']:
+        lines.append('images changed: ' + ', '.join(f'{n} x {why}' for why, n in changed.items()))
+    if left_out := report['left_out_objects']:
+        lines.append(
+            f'{sum(left_out.values())} objects of categories that the label map lacks are left '
+            f'out: {_most_frequent(left_out)}'
+        )
+    for reason, count in report['num_problems'].items():
+        lines.append(f'{count} x {reason}, for example:')
+        alike = [item for item in report['problems'] if item['reason'] == reason]
+        lines += [_describe(item) for item in alike[:_NUM_EXAMPLES_OF_PROBLEMS]]
+    return '\n'.join(lines)
+
+
+def warning(report: dict[str, Any]) -> str:
+    """Returns a sentence if more is left out than a good data set loses, or ''."""
+    problems = report['num_problems']
+    of_images = ('bad_image', 'duplicate_image')
+    annotations = sum(count for reason, count in problems.items() if reason not in of_images)
+    told = [
+        f'{count} of {total} {what} could not be used and are left out'
+        for count, total, what in (
+            (report['bad_images'], report['images'], 'images'),
+            (annotations, report['annotations'], 'annotations'),
+        )
+        if count > _MANY * total
+    ]
+    return f'{"; ".join(told)}.' if told else ''
+
+
+def _most_frequent(counts: dict[str, int]) -> str:
+    shown = collections.Counter(counts).most_common(_MAX_CATEGORIES)
+    more = f' and {len(counts) - len(shown)} more' if len(counts) > len(shown) else ''
+    return ', '.join(f'{count} x {name}' for name, count in shown) + more
+
+
+def _describe(item: dict[str, Any]) -> str:
+    place = item['file_name'] or 'no image'
+    if item['annotation_id'] is not None:
+        place += f', annotation {item["annotation_id"]}'
+    return f'  {place}: {item["detail"]}'
