@@ -1,6 +1,17 @@
-"""A context in which batch norms leave their moving statistics as they are."""
+"""The moving statistics of batch norms, and a context in which they stay as they are."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
 
 from object_detection.core.scopes import Scope
+
+_NAMES = ('/moving_mean', '/moving_variance')
+
+
+def among(variables: Mapping[str, tf.Variable]) -> list[tf.Variable]:
+    """Returns the moving statistics of batch norms among the variables of a model, by name."""
+    return [variable for name, variable in variables.items() if name.endswith(_NAMES)]
 
 
 class Kept(Scope):

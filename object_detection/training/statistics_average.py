@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-_STATISTICS = ('/moving_mean', '/moving_variance')
+from object_detection.core import moving_statistics
 
 
 class StatisticsAverage:
@@ -21,9 +21,7 @@ class StatisticsAverage:
 
     def __init__(self, strategy: tf.distribute.Strategy, variables: Mapping[str, tf.Variable]):
         self._strategy = strategy
-        self._variables = [
-            variable for name, variable in variables.items() if name.endswith(_STATISTICS)
-        ]
+        self._variables = moving_statistics.among(variables)
         self._run = tf.function(lambda: strategy.run(self._average), autograph=False)
 
     def update(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import sums
+from object_detection.core import moving_statistics, sums
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -108,6 +108,10 @@ class TrainStep:
             **({} if loss_scale is None else {'scaled': loss_scale.scaled}),
         )
         self._loss_scale = loss_scale
+        # The forward pass moves them before anything is known of the gradients.
+        self._statistics = (
+            [] if loss_scale is None else moving_statistics.among(detector.named_variables())
+        )
         self._reduction = reduction or GradientReduction()
         self._add_regularization_loss = add_regularization_loss
         self.strategy = tf.distribute.get_strategy()
@@ -271,6 +275,7 @@ class TrainStep:
             tf.shape(batch[InputFields.IMAGE])[0],
             context.replica_id_in_sync_group,
         )
+        statistics = [variable.read_value() for variable in self._statistics]
         losses, gradients = self._gradients(batch, seeds)
         gradients |= {name: gradients[name] * f for name, f in self._gradient_factors.items()}
         names = list(gradients)
@@ -286,6 +291,7 @@ class TrainStep:
             values = {**losses, GRADIENT_NORM: norm}
         else:
             values = {**losses, **self._apply_if_finite(update, norm)}
+            self._keep_finite(statistics, tf.math.is_finite(norm))
         if self._wish is not None:
             values[_WISHES] = self._wish.read_value()
         means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
@@ -303,6 +309,12 @@ class TrainStep:
         self.optimizer.apply_gradients(*update, is_finite)
         scale.update(is_finite)
         return values
+
+    def _keep_finite(self, statistics: Sequence[tf.Tensor], is_finite: tf.Tensor) -> None:
+        """Takes back what a skipped step did to moving statistics, and what is not finite."""
+        for variable, before in zip(self._statistics, statistics, strict=True):
+            after = variable.read_value()
+            variable.assign(tf.where(is_finite & tf.math.is_finite(after), after, before))
 
 
 def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:

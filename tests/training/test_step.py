@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.models.hyperparams import BatchNorm
 from object_detection.training import schedules, step
 from object_detection.training.loss_scale import DynamicLossScale, LossScale
 from object_detection.training.optimizers import Averaging, Momentum
@@ -134,8 +135,28 @@ class HalfDetector(fakes.FakeDetector):
         return {'boxes': tf.cast(tf.cast(boxes, tf.float16), tf.float32)}
 
 
-def _make_scaled(data, scale):
-    detector = HalfDetector()
+class OverflowingDetector(HalfDetector):
+    """Its batch norm sees images in float16, where 65,504 is the largest number."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = BatchNorm(momentum=0.5, dtype='mixed_float16', name='norm')
+
+    def build_variables(self):
+        super().build_variables()
+        self.norm.build([None, None, None, 3])
+
+    def named_variables(self):
+        own = {f'norm/{v.path.split("/")[-1]}': v.value for v in self.norm.variables}
+        return super().named_variables() | own
+
+    def predict(self, images, true_shapes, training=False, **options):
+        images = tf.cast(self.norm(images, training=training), tf.float32)
+        return super().predict(images, true_shapes, training=training, **options)
+
+
+def _make_scaled(data, scale, detector_class=HalfDetector):
+    detector = detector_class()
     detector.build_variables()
     detector.head.kernel.assign(tf.ones_like(detector.head.kernel))
     optimizer = Averaging(Momentum(schedules.constant(0.1), momentum=0.9), decay=0.5)
@@ -178,6 +199,25 @@ def test_gradients_that_are_not_finite_change_nothing_but_the_scale():
     assert float(values[step.LOSS_SCALE]) < 2.0**17
     assert float(values[step.GRADIENT_NORM]) > 0.0
     assert np.any(variables[0].numpy() != before[0])
+
+
+@pytest.mark.parametrize('what', ['activations', 'gradients'])
+def test_a_skipped_step_changes_no_moving_statistics(what):
+    data = fakes.dataset(4, 4, repeat=True)
+    initial = 8.0 if what == 'activations' else 2.0**20
+    train_step = _make_scaled(data, DynamicLossScale(initial), OverflowingDetector)
+    norm = train_step.detector.norm
+    batch = dict(next(iter(data)))
+    if what == 'activations':
+        train_step({**batch, InputFields.IMAGE: batch[InputFields.IMAGE] * 1e6})
+    else:
+        train_step(batch)
+    assert float(train_step.report.values[step.GRADIENT_NORM]) == 0.0
+    np.testing.assert_array_equal(norm.moving_mean, [0, 0, 0])
+    np.testing.assert_array_equal(norm.moving_variance, [1, 1, 1])
+    train_step = _make_scaled(data, DynamicLossScale(8.0), OverflowingDetector)
+    train_step(batch)
+    assert np.all(train_step.detector.norm.moving_mean.numpy() > 0)
 
 
 def test_a_scale_that_cannot_fall_reports_what_is_not_finite():
