@@ -104,6 +104,12 @@ def build_step(
     )
     for line in selection.describe():
         _logger.info('%s', line)
+    num_norms = variable_selection.freeze_norms(detector, selection.frozen)
+    if num_norms:
+        _logger.info(
+            'batch norms whose scale and offset are frozen keep their moving statistics: %d',
+            num_norms,
+        )
     optimizer = optimizer_builder.build(config.optimizer, rate_factor=_rate_factor(config))
     optimizer.build(
         selection.trained,

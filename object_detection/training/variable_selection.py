@@ -5,10 +5,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from object_detection.config import training_rules
 from object_detection.config.errors import ConfigError
+from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
 
 _MOST_NAMES = 5
@@ -64,6 +66,31 @@ def choose(
         trained={name: variable for name, variable in named.items() if name in trained},
         frozen={name: variable for name, variable in named.items() if name not in trained},
     )
+
+
+def freeze_norms(detector: keras.layers.Layer, frozen: Mapping[str, tf.Variable]) -> int:
+    """Freezes the batch norms whose scale and offset are not trained, before the detector is run.
+
+    They normalize by their moving statistics, which no longer change. The reference implementation
+    lets them change. A batch norm without scale and offset stays as it is.
+
+    Args:
+      detector: with all variables built.
+      frozen: of `Selection`.
+
+    Returns:
+      The number of batch norms that were not frozen before.
+    """
+    not_trained = {id(variable) for variable in frozen.values()}
+    count = 0
+    for layer in detector._flatten_layers(include_self=False, recursive=True):
+        if not isinstance(layer, keras.layers.BatchNormalization) or not layer.trainable:
+            continue
+        affine = [variable for variable in (layer.gamma, layer.beta) if variable is not None]
+        if affine and all(id(variable.value) in not_trained for variable in affine):
+            layer.trainable = False
+            count += not isinstance(layer, FrozenBatchNorm)
+    return count
 
 
 def multipliers(

@@ -1,11 +1,16 @@
+import logging
+import re
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
-from object_detection.training import variable_selection
+from object_detection.training import parts, variable_selection
 from object_detection.training.step import trainable_variables
 from tests import tiny_models
+from tests.training import step_runs
 
 NAMES = (
     'backbone/conv1_conv/kernel',
@@ -99,6 +104,29 @@ def test_names_of_a_detector():
         'box_head',
         'mask_head',
     }
+
+
+def test_a_batch_norm_with_frozen_scale_and_offset_keeps_its_statistics(caplog):
+    caplog.set_level(logging.INFO)
+    detector = tiny_models.tiny_detector()
+    pipeline = tiny_models.tiny_pipeline(
+        "train_config { freeze_variables: ['^backbone/conv[12]_', 'conv3_block1_1_bn/gamma'] }"
+    )
+    spec = step_runs.element_spec(step_runs.batches(2)[0])
+    parts.build_step(pipeline.train_config, detector, spec, seed=0)
+    assert 'moving statistics: 5' in caplog.text
+    before = {k: v.numpy() for k, v in detector.named_variables().items() if '_bn/moving' in k}
+    images, groundtruth = tiny_models.random_images(2), tiny_models.random_groundtruth(2)
+    tiny_models.train_losses(detector, images, groundtruth)
+    changed = {
+        name
+        for name, value in detector.named_variables().items()
+        if name in before and np.any(value.numpy() != before[name])
+    }
+    assert not [name for name in changed if re.match('backbone/conv[12]_', name)]
+    # Its offset is trained.
+    assert 'backbone/conv3_block1_1_bn/moving_mean' in changed
+    assert 'fpn/smoothing_2_bn/moving_mean' in changed
 
 
 def entries(*pairs):
