@@ -51,6 +51,11 @@ OLD_TRAINED = (
     'mask_rcnn_resnet101_pets',
     'rfcn_resnet101_pets',
     'faster_rcnn_inception_resnet_v2_atrous_pets',
+    'faster_rcnn_inception_v2_coco',
+    'faster_rcnn_inception_v2_pets',
+    'mask_rcnn_inception_v2_coco',
+    'faster_rcnn_resnet101_atrous_coco',
+    'mask_rcnn_resnet50_atrous_coco',
 )
 # Those that are rejected, and by what word of the message.
 OLD_REJECTED = {
@@ -58,16 +63,10 @@ OLD_REJECTED = {
     'context_rcnn_resnet101_snapshot_serengeti_sync': 'Context R-CNN is not built',
     'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
     'faster_rcnn_inception_resnet_v2_atrous_oid_v4': 'eval_config.metrics_set',
-    'faster_rcnn_inception_v2_coco': "'faster_rcnn_inception_v2'",
-    'faster_rcnn_inception_v2_pets': "'faster_rcnn_inception_v2'",
     'faster_rcnn_nas_coco': "'faster_rcnn_nas'",
-    'faster_rcnn_resnet101_atrous_coco': 'first_stage_features_stride: expected 16',
     'faster_rcnn_resnet101_ava_v2.1': 'eval_config.metrics_set',
     'faster_rcnn_resnet101_fgvc': 'eval_config.metrics_set',
     'faster_rcnn_resnet50_fgvc': 'eval_config.metrics_set',
-    'mask_rcnn_inception_v2_coco': "'faster_rcnn_inception_v2'",
-    'mask_rcnn_resnet101_atrous_coco': 'first_stage_features_stride: expected 16',
-    'mask_rcnn_resnet50_atrous_coco': 'first_stage_features_stride: expected 16',
 }
 # Fields that the zoo's configs set, that have no effect, and that one warning names.
 TPU_FIELDS = (

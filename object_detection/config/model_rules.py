@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.config import anchor_rules, roi_align_rules
+from object_detection.config import anchor_rules, feature_extractor_types, roi_align_rules
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
 from object_detection.protos.model_pb2 import DetectionModel
@@ -100,8 +100,8 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield from _resizer(config)
         yield from _feature_extractor(config)
         yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
-        if has_pyramid(config.feature_extractor):
-            yield from check_feature_maps(config)
+        if config.feature_extractor.type in feature_extractor_types.FASTER_RCNN:
+            yield from _feature_maps(config)
         if config.number_of_stages == 1:
             yield from _first_stage_alone(config)
         if config.number_of_stages in (2, 3):
@@ -109,7 +109,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             yield from _box_predictor(config)
 
 
-def check_feature_maps(config: FasterRcnn) -> Iterator[str]:
+def _feature_maps(config: FasterRcnn) -> Iterator[str]:
     """Yields what does not fit the feature maps; the feature extractor's type is a known one."""
     levels = _levels(config.feature_extractor)
     if levels is not None:
@@ -156,6 +156,10 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
     path = f'{ROOT}.feature_extractor.type'
     if not config.feature_extractor.type:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
+        return
+    problem = feature_extractor_types.faster_rcnn_problem(config.feature_extractor.type)
+    if problem:
+        yield f'{path}: {problem}'
 
 
 def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:
@@ -291,16 +295,20 @@ def _mask_features_size(config: FasterRcnn) -> int | None:
     """Side of the features that masks are predicted from; None where crops are not sound."""
     aligned = roi_align_rules.mask_crop_size(config)
     if aligned is not None:
-        # On crops, the part of each backbone that runs on them begins with a stride of 2.
-        return aligned if has_pyramid(config.feature_extractor) else math.ceil(aligned / 2)
+        return _classified_size(config, aligned)
     crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
     if min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop:
         return None
     if has_pyramid(config.feature_extractor):
         return crop
-    pooled = (crop - kernel) // config.maxpool_stride + 1
-    # The part of each backbone that runs on crops begins with a stride of 2.
-    return math.ceil(pooled / 2)
+    return _classified_size(config, (crop - kernel) // config.maxpool_stride + 1)
+
+
+def _classified_size(config: FasterRcnn, crop_size: int) -> int:
+    """Side of what the box classifier makes of crops; masks of a pyramid read the crops."""
+    extractor = config.feature_extractor
+    keeps = has_pyramid(extractor) or not feature_extractor_types.halves_crops(extractor.type)
+    return crop_size if keeps else math.ceil(crop_size / 2)
 
 
 def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:

@@ -1,13 +1,12 @@
 """Feature extractors of Faster R-CNN, by the `type` that a config names them with."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Collection
 from typing import Any
 
 from object_detection.models import fpn
-from object_detection.models.backbones import inception_resnet_v2, resnet_v1
+from object_detection.models.backbones import inception_resnet_v2, inception_v2, resnet_v1
 from object_detection.models.feature_extractor import (
     FeatureExtractor,
     FullyConnectedBoxClassifier,
@@ -237,34 +236,46 @@ def _resnet_v1_fpn(depth: int) -> _Row:
     return _Row(_check_pyramid, build)
 
 
-def _resnet_v1(depth: int) -> _Row:
-    """ResNet up to stage 4 for proposals, its stage 5 for the crops."""
+def _resnet_v1(depth: int, *, keeps_crops: bool) -> _Row:
+    """ResNet up to stage 4 for proposals, its stage 5 for the crops.
+
+    Args:
+      depth: of the network.
+      keeps_crops: whether stage 5 has stride 1, as in the reference's networks of TensorFlow 1,
+        and not 2.
+    """
 
     def build(options: ExtractorOptions) -> FeatureExtractor:
         common = _resnet_options(options, resnet_v1.default_hyperparams(0.0))
         return FeatureExtractor(
-            backbone=resnet_v1.trunk(depth, levels=[4], name='backbone', **common),
-            box_classifier=resnet_v1.stage(depth, 5, name='box_classifier', **common),
-            levels=[4],
+            backbone=resnet_v1.trunk(
+                depth, levels=[4], stride=options.stride, name='backbone', **common
+            ),
+            box_classifier=resnet_v1.stage(
+                depth, 5, keeps_resolution=keeps_crops, name='box_classifier', **common
+            ),
+            levels=[options.stride.bit_length() - 1],
             pad_to_multiple=options.pad_to_multiple or 1,
             normalize=options.preprocess or subtract_means,
         )
 
     def check(options: ExtractorOptions) -> None:
-        _check_single_map(options, strides=(16,))
+        _check_single_map(options, strides=(8, 16))
         _check_resnet(options, top_level=4)
 
     return _Row(check, build)
 
 
-def _inception_resnet_v2() -> _Row:
+def _inception_resnet_v2(reduction_padding: str = 'same') -> _Row:
     """Inception-ResNet v2 up to the 17 x 17 blocks for proposals, the rest for the crops."""
 
     def build(options: ExtractorOptions) -> FeatureExtractor:
         common = _backbone_options(options, inception_resnet_v2.default_hyperparams())
         return FeatureExtractor(
             backbone=inception_resnet_v2.trunk(stride=options.stride, name='backbone', **common),
-            box_classifier=inception_resnet_v2.stage(name='box_classifier', **common),
+            box_classifier=inception_resnet_v2.stage(
+                reduction_padding=reduction_padding, name='box_classifier', **common
+            ),
             levels=[options.stride.bit_length() - 1],
             pad_to_multiple=options.pad_to_multiple or 1,
             normalize=scale_to_unit,
@@ -277,6 +288,26 @@ def _inception_resnet_v2() -> _Row:
     return _Row(check, build)
 
 
+def _inception_v2() -> _Row:
+    """Inception v2 up to Mixed_4e for proposals, Mixed_5a to 5c for the crops."""
+
+    def build(options: ExtractorOptions) -> FeatureExtractor:
+        common = _backbone_options(options, inception_v2.default_hyperparams())
+        return FeatureExtractor(
+            backbone=inception_v2.trunk(name='backbone', **common),
+            box_classifier=inception_v2.stage(name='box_classifier', **common),
+            levels=[4],
+            pad_to_multiple=options.pad_to_multiple or 1,
+            normalize=scale_to_unit,
+        )
+
+    def check(options: ExtractorOptions) -> None:
+        _check_single_map(options, strides=inception_v2.STRIDES)
+        _check_no_resnet_fields(options)
+
+    return _Row(check, build)
+
+
 FASTER_RCNN: dict[str, _Row] = {
     'faster_rcnn_resnet18_fpn_keras': _resnet_v1_fpn(18),
     'faster_rcnn_resnet34_fpn_keras': _resnet_v1_fpn(34),
@@ -284,20 +315,16 @@ FASTER_RCNN: dict[str, _Row] = {
     'faster_rcnn_resnet101_fpn_keras': _resnet_v1_fpn(101),
     'faster_rcnn_resnet152_fpn_keras': _resnet_v1_fpn(152),
     'faster_rcnn_resnet200_fpn_keras': _resnet_v1_fpn(200),
-    'faster_rcnn_resnet50_keras': _resnet_v1(50),
-    'faster_rcnn_resnet101_keras': _resnet_v1(101),
-    'faster_rcnn_resnet152_keras': _resnet_v1(152),
+    'faster_rcnn_resnet50_keras': _resnet_v1(50, keeps_crops=False),
+    'faster_rcnn_resnet101_keras': _resnet_v1(101, keeps_crops=False),
+    'faster_rcnn_resnet152_keras': _resnet_v1(152, keeps_crops=False),
     'faster_rcnn_inception_resnet_v2_keras': _inception_resnet_v2(),
-}
-# Names of TensorFlow 1, for configs of its time.
-FASTER_RCNN |= {
-    name: FASTER_RCNN[f'{name}_keras']
-    for name in (
-        'faster_rcnn_resnet50',
-        'faster_rcnn_resnet101',
-        'faster_rcnn_resnet152',
-        'faster_rcnn_inception_resnet_v2',
-    )
+    # Networks of the reference implementation under TensorFlow 1.
+    'faster_rcnn_resnet50': _resnet_v1(50, keeps_crops=True),
+    'faster_rcnn_resnet101': _resnet_v1(101, keeps_crops=True),
+    'faster_rcnn_resnet152': _resnet_v1(152, keeps_crops=True),
+    'faster_rcnn_inception_v2': _inception_v2(),
+    'faster_rcnn_inception_resnet_v2': _inception_resnet_v2('valid'),
 }
 
 
@@ -318,12 +345,8 @@ def check_faster_rcnn(type_name: str, options: ExtractorOptions) -> None:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     if type_name not in FASTER_RCNN:
-        near = f'{type_name}_keras'
-        if near not in FASTER_RCNN:
-            (near,) = difflib.get_close_matches(type_name, FASTER_RCNN, n=1, cutoff=0)
         raise ValueError(
-            f'type: expected one of {", ".join(FASTER_RCNN)}. '
-            f'Received: {type_name!r}; did you mean {near!r}?'
+            f'type: expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}.'
         )
     if options.override_backbone and options.hyperparams is None:
         raise ValueError(

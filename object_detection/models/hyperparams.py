@@ -158,6 +158,7 @@ class LayerHyperparams:
       batch_norm: None means no batch normalisation.
       group_norm: None means no group normalisation. At most one of the two is set.
       force_use_bias: whether convolutions have a bias although a centred norm follows.
+      regularize_depthwise: whether the penalty is of depthwise kernels, too.
     """
 
     initializer: keras.initializers.Initializer = dataclasses.field(
@@ -168,6 +169,7 @@ class LayerHyperparams:
     batch_norm: BatchNormParams | None = None
     group_norm: GroupNormParams | None = None
     force_use_bias: bool = False
+    regularize_depthwise: bool = False
 
     @property
     def use_bias(self) -> bool:
@@ -194,6 +196,22 @@ class LayerHyperparams:
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
         return convolutions.Convolution(
             filters, kernel_size, name=name, **self.kernel_options(), **options
+        )
+
+    def separable_conv(
+        self, filters: int, kernel_size: int, *, name: str, **options: Any
+    ) -> keras.layers.SeparableConv2D:
+        """As `conv`: a convolution of each channel for itself, then one of size 1."""
+        options = {'padding': 'same', 'use_bias': self.use_bias} | options
+        return keras.layers.SeparableConv2D(
+            filters,
+            kernel_size,
+            name=name,
+            depthwise_initializer=self.initializer.clone(),
+            depthwise_regularizer=self.regularizer if self.regularize_depthwise else None,
+            pointwise_initializer=self.initializer.clone(),
+            pointwise_regularizer=self.regularizer,
+            **options,
         )
 
     def norm(self, *, frozen: bool, name: str, **options: Any) -> keras.layers.Layer:

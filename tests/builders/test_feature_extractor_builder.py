@@ -178,7 +178,7 @@ INCEPTION = 'type: "faster_rcnn_inception_resnet_v2_keras" '
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('type: "faster_rcnn_resnet18_keras"', "did you mean 'faster_rcnn_resnet1"),
+        ('type: "faster_rcnn_resnet18_keras"', "Received: 'faster_rcnn_resnet18_keras'"),
         ('', "Received: ''"),
         ('type: "faster_rcnn_resnet50_keras" fpn {}', 'Received: levels'),
         (f'{PYRAMID} first_stage_features_stride: 4', 'first_stage_features_stride: expected 8'),

@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.config import feature_extractor_types
 from object_detection.models import fpn
+from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractor import FeatureExtractor, Preprocess
 from object_detection.models.feature_extractors import (
@@ -170,7 +172,7 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
 @pytest.mark.parametrize(
     ('type_name', 'options', 'message'),
     [
-        ('faster_rcnn_resnet50_fpn', {}, "did you mean 'faster_rcnn_resnet50_fpn_keras'"),
+        ('faster_rcnn_resnet50_fpn', {}, "expected one of .*Received: 'faster_rcnn_resnet50_fpn'"),
         ('faster_rcnn_resnet18_fpn_keras', {'hyperparams': None}, 'needs `conv_hyperparams`'),
         ('faster_rcnn_resnet18_fpn_keras', {'levels': (6, 7)}, 'Received: min_level 6'),
         ('faster_rcnn_resnet18_fpn_keras', {'levels': (4, 3)}, 'max_level 3'),
@@ -183,7 +185,8 @@ def test_frozen_batch_norms_keep_their_statistics(trainable):
             'layer_depth: expected at',
         ),
         ('faster_rcnn_resnet18_fpn_keras', {'box_head_depth': 0}, 'box_head_depth: expected at'),
-        ('faster_rcnn_resnet50_keras', {'stride': 8}, 'expected 16'),
+        ('faster_rcnn_resnet50_keras', {'stride': 4}, 'expected 8 or 16'),
+        ('faster_rcnn_inception_v2', {'stride': 8}, 'first_stage_features_stride: expected 16'),
         ('faster_rcnn_resnet50_keras', {'pad_to_multiple': 0}, 'expected at least 1'),
         (INCEPTION_RESNET_V2, {'stride': 4}, 'expected 8 or 16'),
         (INCEPTION_RESNET_V2, {'levels': (2, 6)}, 'has neither `fpn`'),
@@ -203,16 +206,40 @@ def test_check_of_a_large_extractor():
     options = ExtractorOptions(batch_norm_trainable=True, stride=8)
     check_faster_rcnn(INCEPTION_RESNET_V2, options)
     with pytest.raises(ValueError, match='expected 16'):
-        check_faster_rcnn('faster_rcnn_resnet152_keras', options)
-    with pytest.raises(ValueError, match='did you mean'):
+        check_faster_rcnn('faster_rcnn_inception_v2', options)
+    with pytest.raises(ValueError, match='expected one of faster_rcnn_resnet18_fpn_keras, '):
         check_faster_rcnn('faster_rcnn_inception_resnet_v3', options)
 
 
-def test_names_of_tensorflow_1_are_those_networks():
-    for depth in (50, 101, 152):
-        name = f'faster_rcnn_resnet{depth}'
-        assert FASTER_RCNN[name] is FASTER_RCNN[f'{name}_keras']
-    assert FASTER_RCNN['faster_rcnn_inception_resnet_v2'] is FASTER_RCNN[INCEPTION_RESNET_V2]
+def test_all_types_are_known_without_tensorflow():
+    assert set(feature_extractor_types.FASTER_RCNN) == set(FASTER_RCNN)
+
+
+@pytest.mark.usefixtures('short_inception_resnet_v2')
+@pytest.mark.parametrize(
+    ('type_name', 'side', 'expected'),
+    [
+        ('faster_rcnn_resnet50_keras', 7, 4),
+        ('faster_rcnn_resnet50', 7, 7),
+        (INCEPTION_RESNET_V2, 17, 9),
+        ('faster_rcnn_inception_resnet_v2', 17, 8),
+        ('faster_rcnn_inception_v2', 7, 4),
+    ],
+)
+def test_crops_in_networks_of_tensorflow_1(monkeypatch, type_name, side, expected):
+    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', {2: 2, 3: 3, 4: 4, 5: 5})
+    extractor = build(type_name)
+    channels = extractor.backbone.outputs[0].shape[-1]
+    features = extractor.box_classifier_features(tf.zeros([2, side, side, channels]))
+    assert features.shape[1:3] == (expected, expected)
+
+
+def test_contract_of_inception_v2():
+    extractor = build('faster_rcnn_inception_v2')
+    check_feature_extractor(extractor)
+    assert extractor.strides == [16]
+    normalized = extractor.normalize(tf.constant([[[[0.0, 127.5, 255.0]]]]))
+    np.testing.assert_allclose(normalized, [[[[-1, 0, 1]]]], atol=1e-6)
 
 
 def test_crops_of_unknown_size():

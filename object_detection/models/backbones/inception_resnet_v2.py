@@ -85,11 +85,21 @@ def trunk(
     return keras.Model(images, x, name=name)
 
 
-def stage(*, hyperparams: LayerHyperparams, batch_norm_trainable: bool, name: str) -> keras.Model:
-    """Builds the rest of the network: [N, h, w, 1088] -> [N, ceil(h / 2), ceil(w / 2), 1536]."""
+def stage(
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+    reduction_padding: str = 'same',
+) -> keras.Model:
+    """Builds the rest of the network: [N, h, w, 1088] -> [N, ceil(h / 2), ceil(w / 2), 1536].
+
+    With the `reduction_padding` 'valid' (as in the reference's network of TensorFlow 1), what the
+    first block halves is not padded, and the sides become (h - 1) // 2.
+    """
     layers = _Layers(hyperparams, batch_norm_trainable)
     features = keras.Input((None, None, TRUNK_CHANNELS), name='features')
-    x = _reduction(layers, features, _MIXED_7A, 'mixed_7a', strides=2)
+    x = _reduction(layers, features, _MIXED_7A, 'mixed_7a', strides=2, padding=reduction_padding)
     x = _residuals(layers, x, _BLOCK8, 'block8')
     x = _residual(layers, x, dataclasses.replace(_BLOCK8, scale=1.0), 'block8_10')
     return keras.Model(features, layers.conv_norm(x, 1536, 1, name='conv_7b'), name=name)
@@ -147,10 +157,18 @@ def _mixed_5b(layers: _Layers, x):
     return keras.layers.Concatenate(name='mixed_5b')(branches)
 
 
-def _reduction(layers: _Layers, x, branches: Sequence[_Branch], name: str, *, strides: int):
+def _reduction(
+    layers: _Layers,
+    x,
+    branches: Sequence[_Branch],
+    name: str,
+    *,
+    strides: int,
+    padding: str = 'same',
+):
     """Branches whose last convolutions have the stride, and a pooling of the same stride."""
-    outputs = _branches(layers, x, branches, name, last_strides=strides)
-    outputs.append(_max_pool(x, strides, name=f'{name}_pool'))
+    outputs = _branches(layers, x, branches, name, last_strides=strides, last_padding=padding)
+    outputs.append(_max_pool(x, strides, name=f'{name}_pool', padding=padding))
     return keras.layers.Concatenate(name=name)(outputs)
 
 
@@ -176,6 +194,7 @@ def _branches(
     name: str,
     *,
     last_strides: int = 1,
+    last_padding: str = 'same',
     dilation: int = 1,
 ) -> list:
     """Returns what each of the branches makes of `x`."""
@@ -188,6 +207,7 @@ def _branches(
                 filters,
                 kernel_size,
                 strides=last_strides if j == len(branch) else 1,
+                padding=last_padding if j == len(branch) else 'same',
                 dilation_rate=dilation,
                 name=f'{name}_branch{i}_{j}',
             )
@@ -195,5 +215,5 @@ def _branches(
     return outputs
 
 
-def _max_pool(x, strides: int, *, name: str):
-    return keras.layers.MaxPooling2D(3, strides, padding='same', name=name)(x)
+def _max_pool(x, strides: int, *, name: str, padding: str = 'same'):
+    return keras.layers.MaxPooling2D(3, strides, padding=padding, name=name)(x)

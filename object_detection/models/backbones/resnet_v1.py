@@ -109,6 +109,7 @@ def trunk(
     batch_norm_trainable: bool,
     name: str,
     options: Options = _DEFAULTS,
+    stride: int | None = None,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `levels`.
 
@@ -119,6 +120,10 @@ def trunk(
       batch_norm_trainable: False freezes the batch norms.
       name: of the model.
       options: how the network differs from the reference's.
+      stride: of the last map, where it is not 2**level but half of it: its stage keeps the
+        resolution and is dilated (atrous), so that weights for the full stride stay valid: every
+        second cell of every second row is what the full stride gives. (Not so with Padding.SAME
+        and the stride in the 3x3, where the full stride's shortcuts read other cells than it.)
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -140,7 +145,8 @@ def trunk(
     outputs = []
     for level in range(FIRST_LEVEL, levels[-1] + 1):
         layers = frozen if options.frozen_stages >= level else learning
-        x = layers.end_stage(_stage(layers, x, depth, level), level)
+        keeps = level == levels[-1] and stride == 2 ** (level - 1)
+        x = layers.end_stage(_stage(layers, x, depth, level, keeps, 2 if keeps else 1), level)
         if level in levels:
             outputs.append(x)
     return keras.Model(images, outputs, name=name)
@@ -154,14 +160,17 @@ def stage(
     batch_norm_trainable: bool,
     name: str,
     options: Options = _DEFAULTS,
+    keeps_resolution: bool = False,
 ) -> keras.Model:
     """Builds one stage as a model of its own: [N, h, w, C] of level - 1 -> [N, h', w', C'].
 
-    It always trains: `options.frozen_stages` are those of the trunk.
+    It always trains: `options.frozen_stages` are those of the trunk. With `keeps_resolution` its
+    stride is 1 instead of 2.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, options)
     features = keras.Input((None, None, stage_channels(depth, level - 1)), name='features')
-    return keras.Model(features, _stage(layers, features, depth, level), name=name)
+    x = _stage(layers, features, depth, level, keeps_resolution)
+    return keras.Model(features, x, name=name)
 
 
 class _StopGradient(keras.layers.Layer):
@@ -193,7 +202,9 @@ class _Layers:
         self._batch_norm_trainable = batch_norm_trainable
         self._trainable = trainable
 
-    def conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1):
+    def conv_norm(
+        self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1, dilation: int = 1
+    ):
         """Convolution and norm, padded as the options say where the kernel overlaps and strides."""
         padding = 'same'
         if kernel_size > 1 and strides > 1 and self.options.padding is not Padding.SAME:
@@ -207,6 +218,7 @@ class _Layers:
             kernel_size,
             strides=strides,
             padding=padding,
+            dilation_rate=dilation,
             trainable=self._trainable,
             name=f'{name}_conv',
         )(x)
@@ -237,34 +249,59 @@ def _variant(depth: int) -> _Variant:
     return _VARIANTS[depth]
 
 
-def _stage(layers: _Layers, x, depth: int, level: int):
-    """Appends the blocks of the stage whose output has stride 2**level."""
+def _stage(
+    layers: _Layers,
+    x,
+    depth: int,
+    level: int,
+    keeps_resolution: bool = False,
+    dilation: int = 1,
+):
+    """Appends the blocks of the stage whose output has stride 2**level.
+
+    Args:
+      layers: makes the layers.
+      x: the input.
+      depth: of the network.
+      level: of the stage.
+      keeps_resolution: whether it has a stride of 1 instead of 2.
+      dilation: of the 3x3 convolutions that follow the place of the stride.
+    """
     variant = _variant(depth)
     block = _bottleneck_block if variant.bottleneck else _basic_block
     filters = _STAGE_FILTERS[level]
     for i in range(1, variant.blocks[level - FIRST_LEVEL] + 1):
         # The pooling has brought the input of stage 2 to its stride already.
-        strides = 2 if i == 1 and level > FIRST_LEVEL else 1
-        x = block(layers, x, filters, strides, f'conv{level}_block{i}')
+        begins = i == 1 and level > FIRST_LEVEL
+        strides = 2 if begins and not keeps_resolution else 1
+        # Of the convolution that has the stride or is in its place, and of what follows it.
+        dilations = (1 if begins else dilation, dilation)
+        x = block(layers, x, filters, strides, dilations, f'conv{level}_block{i}')
     return x
 
 
-def _bottleneck_block(layers: _Layers, x, filters: int, strides: int, name: str):
+def _bottleneck_block(
+    layers: _Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
+):
     shortcut = _shortcut(layers, x, 4 * filters, strides, name)
-    first, second = (strides, 1) if layers.options.stride_in_1x1 else (1, strides)
+    in_1x1 = layers.options.stride_in_1x1
+    first, second = (strides, 1) if in_1x1 else (1, strides)
+    dilation = dilations[1] if in_1x1 else dilations[0]
     x = layers.conv_norm(x, filters, 1, strides=first, name=f'{name}_1')
     x = layers.activate(x, name=f'{name}_1_relu')
-    x = layers.conv_norm(x, filters, 3, strides=second, name=f'{name}_2')
+    x = layers.conv_norm(x, filters, 3, strides=second, dilation=dilation, name=f'{name}_2')
     x = layers.activate(x, name=f'{name}_2_relu')
     x = layers.conv_norm(x, 4 * filters, 1, name=f'{name}_3')
     return _add(layers, shortcut, x, name)
 
 
-def _basic_block(layers: _Layers, x, filters: int, strides: int, name: str):
+def _basic_block(
+    layers: _Layers, x, filters: int, strides: int, dilations: tuple[int, int], name: str
+):
     shortcut = _shortcut(layers, x, filters, strides, name)
-    x = layers.conv_norm(x, filters, 3, strides=strides, name=f'{name}_1')
+    x = layers.conv_norm(x, filters, 3, strides=strides, dilation=dilations[0], name=f'{name}_1')
     x = layers.activate(x, name=f'{name}_1_relu')
-    x = layers.conv_norm(x, filters, 3, name=f'{name}_2')
+    x = layers.conv_norm(x, filters, 3, dilation=dilations[1], name=f'{name}_2')
     return _add(layers, shortcut, x, name)
 
 

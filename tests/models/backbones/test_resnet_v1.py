@@ -264,3 +264,30 @@ def test_bad_levels(levels):
 def test_bad_depth():
     with pytest.raises(ValueError, match=r'expected a depth of .*Received: 20'):
         build(20)
+
+
+@pytest.mark.parametrize(
+    ('stride_in_1x1', 'padding'),
+    [(True, Padding.SYMMETRIC), (False, Padding.SYMMETRIC), (True, Padding.SAME)],
+)
+def test_half_the_stride_gives_the_cells_of_the_full_one_in_between(narrow, stride_in_1x1, padding):
+    common = {
+        'levels': [4],
+        'hyperparams': resnet_v1.default_hyperparams(0.0),
+        'batch_norm_trainable': False,
+        'name': 'backbone',
+        'options': Options(stride_in_1x1=stride_in_1x1, padding=padding),
+    }
+    coarse = resnet_v1.trunk(50, **common)
+    fine = resnet_v1.trunk(50, stride=8, **common)
+    assert [v.path for v in coarse.variables] == [v.path for v in fine.variables]
+    random = np.random.default_rng(0)
+    for ours, theirs in zip(coarse.variables, fine.variables, strict=True):
+        if not ours.path.endswith(('kernel', 'variance')):
+            ours.assign(random.normal(size=ours.shape))
+        theirs.assign(ours)
+    images = random.normal(size=[1, 64, 96, 3]).astype(np.float32)
+    maps, expected = fine(images), coarse(images)
+    assert maps.shape[1:3] == (8, 12)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(maps[:, ::2, ::2], expected, atol=1e-5 * scale)

@@ -1,0 +1,49 @@
+"""The `type` names of feature extractors, known without loading TensorFlow."""
+
+import difflib
+import re
+
+_FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
+_DEPTHS = (50, 101, 152)
+
+FASTER_RCNN = (
+    *(f'faster_rcnn_resnet{depth}_fpn_keras' for depth in _FPN_DEPTHS),
+    *(f'faster_rcnn_resnet{depth}_keras' for depth in _DEPTHS),
+    'faster_rcnn_inception_resnet_v2_keras',
+    # Networks of the reference implementation under TensorFlow 1.
+    *(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS),
+    'faster_rcnn_inception_v2',
+    'faster_rcnn_inception_resnet_v2',
+)
+# Whose box classifier leaves crops as large as they are; that of the others halves them.
+_KEEP_CROPS = tuple(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS)
+# Types of the reference implementation that have no counterpart here.
+_NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
+_NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
+
+
+def faster_rcnn_problem(type_name: str) -> str | None:
+    """Returns what is wrong with a feature extractor's type, or None.
+
+    A type is suggested only where it is the same network: another one needs other weights.
+    """
+    if type_name in FASTER_RCNN:
+        return None
+    if type_name in _NOT_BUILT:
+        reason = 'a feature extractor of the reference implementation that is not built here'
+        return f'expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}, {reason}.'
+    same = [name for name in FASTER_RCNN if _network(name) == _network(type_name)]
+    near = difflib.get_close_matches(type_name, same, n=1, cutoff=0)
+    hint = f'; did you mean {near[0]!r}?' if near else '.'
+    return f'expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}{hint}'
+
+
+def halves_crops(type_name: str) -> bool:
+    """Whether the box classifier of an extractor without a pyramid halves the sides of crops."""
+    return type_name not in _KEEP_CROPS
+
+
+def _network(type_name: str) -> str | None:
+    """The network that a type is about, such as 'resnet50'; the whole name if it tells none."""
+    found = _NETWORK.search(type_name)
+    return found[0] if found else type_name
