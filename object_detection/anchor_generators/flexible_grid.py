@@ -1,6 +1,7 @@
 """Anchors whose sizes and places are given one by one for each feature map."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -31,6 +32,10 @@ class AnchorGrid:
                 'AnchorGrid: there must be as many aspect_ratios as base_sizes, one pair a box. '
                 f'Received: {list(self.base_sizes)} and {list(self.aspect_ratios)}.'
             )
+        for name in ('base_sizes', 'aspect_ratios'):
+            values = getattr(self, name)
+            if not all(0 < value < math.inf for value in values):
+                raise ValueError(f'AnchorGrid: {name} must be positive. Received: {list(values)}.')
         if min(self.stride) <= 0:
             raise ValueError(f'AnchorGrid: stride must be positive. Received: {self.stride}.')
 

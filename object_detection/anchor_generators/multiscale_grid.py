@@ -1,5 +1,6 @@
 """Anchors of RetinaNet and FPN, one grid a level (https://arxiv.org/abs/1708.02002, sec. 4)."""
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -50,6 +51,11 @@ class MultiscaleGridAnchorGenerator:
                 'MultiscaleGridAnchorGenerator: anchor_scale must be positive and '
                 'scales_per_octave at least 1. '
                 f'Received: anchor_scale={anchor_scale}, scales_per_octave={scales_per_octave}.'
+            )
+        if not all(0 < ratio < math.inf for ratio in aspect_ratios):
+            raise ValueError(
+                'MultiscaleGridAnchorGenerator: aspect_ratios must be positive. '
+                f'Received: {list(aspect_ratios)}.'
             )
         if center_offset is not None and not 0 <= center_offset <= 1:
             raise ValueError(

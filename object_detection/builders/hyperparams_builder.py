@@ -1,11 +1,14 @@
 """Builds the layers' set-up that a Hyperparams proto describes."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
+from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.config import walk
 from object_detection.models.hyperparams import (
     L2,
     BatchNormParams,
@@ -39,14 +42,55 @@ INITIALIZERS: Mapping[str, Callable[[Any], keras.initializers.Initializer]] = {
         mode=config.Mode.Name(config.mode).lower(),
         distribution='uniform' if config.uniform else 'truncated_normal',
     ),
-    'keras_initializer_by_name': lambda name: _initializer_by_name(name),
+    'keras_initializer_by_name': keras.initializers.get,
 }
 
 NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = {
     'batch_norm': lambda config: _batch_norm(config, synchronized=False),
     'sync_batch_norm': lambda config: _batch_norm(config, synchronized=True),
-    'group_norm': lambda config: _group_norm(config),
+    'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
 }
+
+# Field -> whether a value of it can work, and what is expected.
+_Range = tuple[Callable[[float], bool], str]
+_POSITIVE: _Range = (lambda value: 0 < value < math.inf, 'a positive number')
+_NOT_NEGATIVE: _Range = (lambda value: 0 <= value < math.inf, 'a number that is not negative')
+_FINITE: _Range = (math.isfinite, 'a finite number')
+_RANGES: Mapping[str, _Range] = {
+    'BatchNorm.decay': (lambda value: 0 <= value <= 1, 'a number from 0 to 1'),
+    'BatchNorm.epsilon': _POSITIVE,
+    'GroupNorm.groups': _POSITIVE,
+    'GroupNorm.epsilon': _POSITIVE,
+    'L1Regularizer.weight': _NOT_NEGATIVE,
+    'L2Regularizer.weight': _NOT_NEGATIVE,
+    'RandomNormalInitializer.mean': _FINITE,
+    'RandomNormalInitializer.stddev': _NOT_NEGATIVE,
+    'TruncatedNormalInitializer.mean': _FINITE,
+    'TruncatedNormalInitializer.stddev': _NOT_NEGATIVE,
+    'VarianceScalingInitializer.factor': _POSITIVE,
+}
+
+
+def problems(config: Message, path: str) -> Iterator[str]:
+    """Yields one sentence for each field of a layer's set-up that cannot work.
+
+    Args:
+      config: a message that holds `Hyperparams` or `Initializer` messages, at any depth.
+      path: of the message.
+    """
+    for found in walk.set_fields(config, path=path):
+        if found.key in _RANGES:
+            is_in_range, expected = _RANGES[found.key]
+            if not is_in_range(found.value):
+                yield f'{found.path}: expected {expected}. Received: {found.value:g}.'
+        elif found.key == 'Initializer.keras_initializer_by_name':
+            try:
+                keras.initializers.get(found.value)
+            except ValueError:
+                yield (
+                    f'{found.path}: expected the name of a Keras initializer, such as '
+                    f'glorot_uniform. Received: {found.value!r}.'
+                )
 
 
 def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
@@ -56,9 +100,9 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
     normalisation. `op` has no effect: whether layers are convolutions or dense is theirs to say.
 
     Raises:
-      ValueError: for a Keras initializer that does not exist, or parameters of `group_norm` that
-        are not positive.
+      ValueError: for a Keras initializer that does not exist, or a number out of its range.
     """
+    _raise_first_problem(config)
     options: dict[str, Any] = {}
     initializer = build_initializer(config.initializer)
     if initializer is not None:
@@ -71,6 +115,7 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
     return LayerHyperparams(
         activation=ACTIVATIONS[config.activation],
         force_use_bias=config.force_use_bias,
+        regularize_depthwise=config.regularize_depthwise,
         **options,
     )
 
@@ -81,21 +126,17 @@ def build_initializer(
     """Builds an initializer; None where the message names none.
 
     Raises:
-      ValueError: for a Keras initializer that does not exist.
+      ValueError: for a Keras initializer that does not exist, or a number out of its range.
     """
+    _raise_first_problem(config)
     if not config.WhichOneof('initializer_oneof'):
         return None
     return build_oneof(config, 'initializer_oneof', INITIALIZERS)
 
 
-def _initializer_by_name(name: str) -> keras.initializers.Initializer:
-    try:
-        return keras.initializers.get(name)
-    except ValueError as error:
-        raise ValueError(
-            'Initializer.keras_initializer_by_name: expected the name of a Keras initializer, such '
-            f'as glorot_uniform. Received: {name!r}.'
-        ) from error
+def _raise_first_problem(config: Message) -> None:
+    for problem in problems(config, config.DESCRIPTOR.name):
+        raise ValueError(problem)
 
 
 def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> BatchNormParams:
@@ -107,11 +148,3 @@ def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> Bat
         train=config.train,
         synchronized=synchronized,
     )
-
-
-def _group_norm(config: hyperparams_pb2.GroupNorm) -> GroupNormParams:
-    for name in ('groups', 'epsilon'):
-        value = getattr(config, name)
-        if not value > 0:
-            raise ValueError(f'GroupNorm.{name}: expected a positive number. Received: {value:g}.')
-    return GroupNormParams(groups=config.groups, epsilon=config.epsilon)

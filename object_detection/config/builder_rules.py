@@ -5,21 +5,54 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.config import evaluation_rules, model_rules, quiet_import
+from object_detection.config import evaluation_rules, model_rules, quiet_import, walk
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+_GROUP_NORM = 'Hyperparams.group_norm'
 
 
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the builders of the cheap parts of the model object to."""
+    quiet_import.import_tensorflow()
+    from object_detection.builders import hyperparams_builder
+
     config, root = pipeline.model.faster_rcnn, model_rules.ROOT
+    problems = list(hyperparams_builder.problems(pipeline.model, 'model'))
+    yield from problems
+    if problems:
+        return  # The other builders would tell the first of them once more.
+    problems = list(_parts(config, root))
+    yield from problems
+    if not problems:
+        yield from _group_norms(pipeline.model)
+
+
+def _group_norms(model: DetectionModel) -> Iterator[str]:
+    """Yields a group norm that does not fit its layers, which are built without their weights."""
+    norms = [found for found in walk.set_fields(model, path='model') if found.key == _GROUP_NORM]
+    if not norms:
+        return
+    import tensorflow as tf
+
+    from object_detection.builders import model_builder
+
+    try:
+        # Variables of a graph get no values.
+        with tf.Graph().as_default():
+            model_builder.build(model).build_variables()
+    except ValueError as error:
+        message = str(error)
+        fitting = [found.path for found in norms if f'Received: {found.value.groups}.' in message]
+        yield f'{" or ".join(fitting) or model_rules.ROOT}: {message}'
+
+
+def _parts(config: FasterRcnn, root: str) -> Iterator[str]:
+    """Yields what the builders of the parts object to."""
     yield from _builds('image_resizer', config.image_resizer, f'{root}.image_resizer')
     path = f'{root}.feature_extractor'
-    problems = list(_builds('feature_extractor', config.feature_extractor, path, function='check'))
-    yield from problems
-    if not problems and not model_rules.has_pyramid(config.feature_extractor):
-        # Types without a pyramid are told from misspelt ones here only.
-        yield from model_rules.check_feature_maps(config)
+    yield from _builds('feature_extractor', config.feature_extractor, path, function='check')
     path = f'{root}.first_stage_anchor_generator'
     yield from _builds('anchor_generator', config.first_stage_anchor_generator, path)
     yield from _builds('rpn', config, root, function='check')
@@ -98,5 +131,9 @@ def _builds(
     try:
         getattr(builder, function)(config, *arguments)
     except ValueError as error:
-        message = str(error)
-        yield message if message.startswith(path) else f'{path}: {message}'
+        message, own = str(error), config.DESCRIPTOR.full_name
+        if message.startswith(own):
+            message = path + message.removeprefix(own)
+        elif not message.startswith(path):
+            message = f'{path}: {message}'
+        yield message.replace(f'{config.DESCRIPTOR.file.package}.', '')

@@ -93,10 +93,10 @@ def test_a_sound_config_passes(tmp_path):
         (f'{MODEL}.first_stage_crowd_ioa_threshold=2', 'train', f'{MODEL}.first_', '0 to 1'),
         (f'{MODEL}.first_stage_min_box_size=-1', 'train', f'{MODEL}.first_', 'at least 0'),
         (
-            f'{MODEL}.first_stage_matcher={{bipartite_matcher {{}}}}',
+            f'{MODEL}.first_stage_matcher={{hungarian_matcher {{}}}}',
             'train',
-            f'{MODEL}: ',
-            'first_stage_matcher: expected argmax_matcher',
+            f'{MODEL}.first_stage_matcher: ',
+            'expected argmax_matcher',
         ),
         (f'{NMS}.max_detections_per_class=101', 'export', f'{NMS}.max_detections', '100'),
         (f'{PREDICTOR}.mask_height=0', 'export', f'{PREDICTOR}.mask_height', 'at least 1'),
@@ -136,14 +136,33 @@ def test_a_sound_config_passes(tmp_path):
             MODEL,
             'weighted_iou compares boxes',
         ),
+        (
+            f'{MODEL}.second_stage_fg_iou_threshold=0',
+            'export',
+            f'{MODEL}.second_stage_fg_iou_threshold: expected above 0',
+            'Received: 0.',
+        ),
         (f'{MODEL}.image_resizer={{}}', 'export', f'{MODEL}.image_resizer', 'is not set'),
         (f'{MODEL}.feature_extractor.type=', 'export', f'{MODEL}.feature_ext', 'is not set'),
         (f'{MODEL}.feature_extractor.type=resnet50', 'export', f'{MODEL}.feature_ext', 'resnet18'),
         (
             f'{MODEL}.feature_extractor.type=faster_rcnn_resnet18_keras',
             'export',
-            f'{MODEL}.feature_extractor',
-            "did you mean 'faster_rcnn_resnet1",
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "'faster_rcnn_resnet18_keras'; did you mean 'faster_rcnn_resnet18_fpn_keras'?",
+        ),
+        (
+            f'{MODEL}.feature_extractor.type=faster_rcnn_nas',
+            'export',
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "Received: 'faster_rcnn_nas', a feature extractor of the reference implementation "
+            'that is not built here.',
+        ),
+        (
+            f'{MODEL}.feature_extractor.type=ssd_mobilenet_v2_keras',
+            'export',
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "Received: 'ssd_mobilenet_v2_keras'.",
         ),
         (
             f'{MODEL}.feature_extractor.first_stage_features_stride=4',
@@ -387,8 +406,9 @@ def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     assert message in found[0]
 
 
-def test_missing_files_are_told_without_tensorflow(tmp_path):
+def test_missing_files_and_types_are_told_at_once_and_without_tensorflow(tmp_path):
     path = write_files(tmp_path)
+    path.write_text(path.read_text().replace('resnet18_fpn', 'resnet17_fpn'))
     (tmp_path / 'label_map.pbtxt').unlink()
     code = (
         'import sys; from object_detection.training import job_options, jobs\n'
@@ -400,7 +420,80 @@ def test_missing_files_are_told_without_tensorflow(tmp_path):
         [sys.executable, '-c', code, path], capture_output=True, text=True, check=True
     )
     assert 'train_input_reader.label_map_path: there is no file' in result.stdout
+    assert f'{MODEL}.feature_extractor.type: expected one of' in result.stdout
     assert result.stdout.endswith(' False\n')
+
+
+GRID = 'base_sizes: 32 aspect_ratios: -1 height_stride: 16 width_stride: 16'
+NEGATIVE_GRIDS = f'anchor_grid {{{GRID}}} ' * 4
+FC = f'{PREDICTOR}.fc_hyperparams'
+RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
+EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
+
+
+@pytest.mark.parametrize(
+    ('setting', 'field', 'message'),
+    [
+        (f'{FC}.batch_norm.epsilon=-1', f'{FC}.batch_norm.epsilon', 'a positive number'),
+        (f'{RPN}.batch_norm.decay=2', f'{RPN}.batch_norm.decay', 'a number from 0 to 1'),
+        (f'{RPN}.sync_batch_norm.decay=nan', f'{RPN}.sync_batch_norm.decay', 'from 0 to 1'),
+        (
+            f'{EXTRACTOR}.initializer={{truncated_normal_initializer {{stddev: -1}}}}',
+            f'{EXTRACTOR}.initializer.truncated_normal_initializer.stddev',
+            'not negative. Received: -1',
+        ),
+        (
+            f'{RPN}.initializer={{random_normal_initializer {{stddev: -1}}}}',
+            f'{RPN}.initializer.random_normal_initializer.stddev',
+            'not negative',
+        ),
+        (
+            f'{PREDICTOR}.conv_hyperparams.regularizer={{l2_regularizer {{weight: -1}}}}',
+            f'{PREDICTOR}.conv_hyperparams.regularizer.l2_regularizer.weight',
+            'not negative',
+        ),
+        (
+            f'{RPN}.initializer={{keras_initializer_by_name: "glorot"}}',
+            f'{RPN}.initializer.keras_initializer_by_name',
+            "Received: 'glorot'",
+        ),
+        (
+            f'{FC}.group_norm={{}}',
+            f'{FC}.group_norm',
+            'group_norm.groups: expected a number that divides the ',
+        ),
+        (f'{RPN}.group_norm={{groups: 24}}', f'{RPN}.group_norm', 'divides the 512 channels'),
+        (
+            f'{PREDICTOR}.conv_hyperparams.group_norm={{groups: 24}}',
+            f'{PREDICTOR}.conv_hyperparams.group_norm',
+            'divides the 256 channels',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=-1',
+            ANCHORS,
+            'aspect_ratios must be positive. Received: [-1.0]',
+        ),
+        (
+            f'{ANCHORS}={{flexible_grid_anchor_generator {{{NEGATIVE_GRIDS}'
+            'normalize_coordinates: false}}',
+            ANCHORS,
+            'aspect_ratios must be positive. Received: [-1.0]',
+        ),
+    ],
+)
+def test_layers_and_anchors_that_cannot_be_built(tmp_path, setting, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, setting)
+    (line,) = problems(pipeline, 'export')
+    assert line.startswith(f'{field}: ')
+    assert message in line
+    assert 'protos' not in line
+
+
+def test_a_group_norm_that_fits_passes(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{PREDICTOR}.conv_hyperparams.group_norm={{}}')
+    assert problems(pipeline, 'export') == []
 
 
 @pytest.mark.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
@@ -652,6 +745,21 @@ def flexible(*sizes: str) -> str:
             [*ONE_MAP, *UPSAMPLES],
             f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
             'multiples of 4, the',
+        ),
+        (
+            [*ONE_MAP, f'{MODEL}.feature_extractor.type=faster_rcnn_resnet50', *UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 7, the',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MODEL}.feature_extractor.first_stage_features_stride=8',
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false min_level: 4 '
+                'max_level: 4}',
+            ],
+            f'{MULTISCALE}: anchors are made for levels 4 to 4, but {MODEL}.feature_extractor has '
+            'one feature map, of level 3 (stride 8); set min_level to 3 and max_level to 3.',
         ),
         (
             [*ONE_MAP, *UPSAMPLES, f'{PREDICTOR}.mask_height=8', f'{PREDICTOR}.mask_width=4'],
