@@ -120,10 +120,25 @@ _IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
 _CAFFE = Pixels(mean=VGG_MEANS, std=(1.0, 1.0, 1.0))
 
 _NVIDIA = rf'(?P<variable>conv2d/kernel|BatchNorm/{_NORM})'
-_SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?resnet_v1_\d+'
+_SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?(?:resnet_v1_\d+/)?resnet_v1_\d+'
 _SLIM = rf'(?P<variable>weights|BatchNorm/{_NORM})'
 _TENSORPACK = r'(?P<variable>W|bn/(?:beta|gamma|mean/EMA|variance/EMA))(?::0)?'
 
+# In slim a stage ends with its stride, here the next one begins with it: that is the same, as what
+# is left out in between are positions that nobody reads.
+SLIM_RESNET = Lineage(
+    'TF-Slim ResNet v1',
+    'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',
+    _structured(
+        rf'{_SLIM_SCOPE}/conv1/{_SLIM}',
+        rf'{_SLIM_SCOPE}/block(?P<stage>\d)/unit_(?P<block>\d+)/bottleneck_v1/'
+        rf'(?:conv(?P<conv>[123])|shortcut)/{_SLIM}',
+        first_stage=1,
+        first_block=1,
+    ),
+    _CAFFE,
+    Options(),
+)
 NAME_BASED = (
     Lineage(
         'NVIDIA ResNet v1.5',
@@ -145,21 +160,7 @@ NAME_BASED = (
         _IMAGENET,
         Options(stride_in_1x1=False),
     ),
-    # In slim a stage ends with its stride, here the next one begins with it: that is the same, as
-    # what is left out in between are positions that nobody reads.
-    Lineage(
-        'TF-Slim ResNet v1',
-        'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',
-        _structured(
-            rf'{_SLIM_SCOPE}/conv1/{_SLIM}',
-            rf'{_SLIM_SCOPE}/block(?P<stage>\d)/unit_(?P<block>\d+)/bottleneck_v1/'
-            rf'(?:conv(?P<conv>[123])|shortcut)/{_SLIM}',
-            first_stage=1,
-            first_block=1,
-        ),
-        _CAFFE,
-        Options(),
-    ),
+    SLIM_RESNET,
 )
 TENSORPACK = Lineage(
     'tensorpack ResNet',

@@ -21,6 +21,8 @@ from object_detection.training import (
     named_arrays,
     reference_checkpoints,
     resnet_names,
+    slim_checkpoints,
+    slim_names,
 )
 from object_detection.training.checkpoint_contents import AVERAGES, check_is_ours
 from object_detection.training.checkpoint_files import VALUE_SUFFIX
@@ -147,6 +149,8 @@ def recognize(arrays: Arrays) -> WeightSource:
         return reference_checkpoints.ReferenceCheckpoint(arrays)
     if any(key.endswith(VALUE_SUFFIX) for key in arrays.shapes):
         return OwnCheckpoint(arrays)
+    if slim_names.is_detector(arrays.shapes) or slim_names.is_inception(arrays.shapes):
+        return slim_checkpoints.SlimCheckpoint(arrays)
     return foreign_checkpoints.recognize(arrays, foreign_names.NAME_BASED)
 
 
