@@ -60,6 +60,7 @@ NOT_MATCHED: Lists = {
             'compared without such boxes'
         ),
         'agnostic_static_partitioned': 'as agnostic_static',
+        'agnostic_two_classes': 'refuses more than one class of a box; here they are returned',
         'batch_iou': 'gives -1 for boxes without any positive coordinate; here IoU is 0',
         'combined_agnostic': 'refuses the combination; here one algorithm does them all',
         'combined_change_frame': 'as combined_agnostic',

@@ -75,11 +75,6 @@ def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression) -> NmsP
       ValueError: if a number is out of range.
     """
     name = config.DESCRIPTOR.full_name
-    if config.max_classes_per_detection != 1:
-        raise ValueError(
-            f'{name}.max_classes_per_detection must be 1: a detection has one class. '
-            f'Received: {config.max_classes_per_detection}.'
-        )
     fields = {field.name for field in dataclasses.fields(NmsParams)}
     try:
         return NmsParams(**{field: getattr(config, field) for field in fields})

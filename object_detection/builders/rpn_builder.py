@@ -14,6 +14,7 @@ from object_detection.builders import (
 from object_detection.core.post_processing import NmsParams
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.matchers.matcher import Matcher
 from object_detection.meta_architectures.proposal_selection import ProposalLimits
 from object_detection.meta_architectures.region_proposals import (
     OutsideAnchors,
@@ -27,6 +28,7 @@ from object_detection.protos import faster_rcnn_pb2, matcher_pb2
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
+_MATCHERS = ('argmax_matcher', 'bipartite_matcher')
 _NUM_LOGITS = {
     faster_rcnn_pb2.FasterRcnn.SOFTMAX_2: 2,
     faster_rcnn_pb2.FasterRcnn.SIGMOID_1: 1,
@@ -109,7 +111,7 @@ def _anchors(config: faster_rcnn_pb2.FasterRcnn, num_levels: int) -> Any:
     return anchors
 
 
-def _matcher(config: faster_rcnn_pb2.FasterRcnn) -> ArgMaxMatcher:
+def _matcher(config: faster_rcnn_pb2.FasterRcnn) -> Matcher:
     if not config.HasField('first_stage_matcher'):
         return ArgMaxMatcher(
             0.7,
@@ -118,14 +120,15 @@ def _matcher(config: faster_rcnn_pb2.FasterRcnn) -> ArgMaxMatcher:
             use_matmul_gather=config.use_matmul_gather_in_matcher,
         )
     kind = config.first_stage_matcher.WhichOneof('matcher_oneof')
-    if kind != 'argmax_matcher':
+    if kind not in _MATCHERS:
         raise ValueError(
-            f'{config.DESCRIPTOR.full_name}.first_stage_matcher: expected argmax_matcher, the '
-            f'only one for so many anchors. Received: {kind or "nothing"}.'
+            f'{config.DESCRIPTOR.full_name}.first_stage_matcher: expected argmax_matcher or '
+            'bipartite_matcher; hungarian_matcher is for some hundred predictions, not for as many '
+            f'anchors. Received: {kind or "nothing"}.'
         )
     matcher = matcher_pb2.Matcher()
     matcher.CopyFrom(config.first_stage_matcher)
-    matcher.argmax_matcher.use_matmul_gather |= config.use_matmul_gather_in_matcher
+    getattr(matcher, kind).use_matmul_gather |= config.use_matmul_gather_in_matcher
     return matcher_builder.build(matcher)
 
 
@@ -153,12 +156,6 @@ def _proposal_params(config: faster_rcnn_pb2.FasterRcnn, static: bool) -> Propos
         config.first_stage_max_proposals_per_level_eval or limits.max_per_level,
     )
     name = config.DESCRIPTOR.full_name
-    if config.use_combined_nms_in_first_stage and (limits.is_per_level or eval_limits.is_per_level):
-        raise ValueError(
-            f'{name}.use_combined_nms_in_first_stage keeps proposals outside of the image, which '
-            'first_stage_pre_nms_topk_per_level and first_stage_max_proposals_per_level leave out; '
-            'expected one or the other. Received: both.'
-        )
     is_pruned = _outside_anchors(config) == OutsideAnchors.PRUNE
     if static and limits.is_per_level and is_pruned:
         raise ValueError(
@@ -171,7 +168,6 @@ def _proposal_params(config: faster_rcnn_pb2.FasterRcnn, static: bool) -> Propos
             score_threshold=config.first_stage_nms_score_threshold,
             iou_threshold=config.first_stage_nms_iou_threshold,
             change_coordinate_frame=False,
-            use_combined_nms=config.use_combined_nms_in_first_stage,
         ),
         limits=limits,
         eval_limits=eval_limits,

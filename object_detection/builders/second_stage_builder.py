@@ -1,7 +1,7 @@
 """Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
@@ -12,11 +12,14 @@ from object_detection.builders import (
     post_processing_builder,
     roi_align_builder,
 )
+from object_detection.core.post_processing import Detections
+from object_detection.core.score_conversion import ScoreConverter
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.mask_stage import MaskStage
 from object_detection.meta_architectures.roi_stages import BoxStage, BoxStageParams
 from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.protos import post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
@@ -33,7 +36,7 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    nms, score_converter = post_processing_builder.build(config.second_stage_post_processing)
+    nms, score_converter = _post_processing(config)
     classification = config.second_stage_classification_loss
     weights = {
         'localization_weight': config.second_stage_localization_loss_weight,
@@ -128,12 +131,28 @@ def check(config: FasterRcnn) -> None:
     _adds_objects(config)
 
 
+def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], ScoreConverter]:
+    """Without `use_combined_nms`, which would give boxes outside of the image, edges exchanged.
+
+    The reference implementation refuses it in the second stage.
+    """
+    post_processing = post_processing_pb2.PostProcessing()
+    post_processing.CopyFrom(config.second_stage_post_processing)
+    post_processing.batch_non_max_suppression.ClearField('use_combined_nms')
+    return post_processing_builder.build(post_processing)
+
+
 def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
     low, high, positive = (
         config.second_stage_bg_iou_threshold_lo,
         config.second_stage_bg_iou_threshold_hi,
         config.second_stage_fg_iou_threshold,
     )
+    if positive == 0:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.second_stage_fg_iou_threshold: expected above 0, as '
+            'else each proposal is an object, those that touch none too. Received: 0.'
+        )
     if not 0 <= low <= high <= positive <= 1:
         raise ValueError(
             f'{config.DESCRIPTOR.full_name}: expected 0 <= second_stage_bg_iou_threshold_lo <= '

@@ -27,6 +27,7 @@ _AVERAGES = (
     'false keeps none'
 )
 _ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
+_ONE_PASS = 'an evaluation reads each image once'
 _OF_RECORDS = (
     'num_readers',
     'read_block_length',
@@ -110,6 +111,8 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         for name in ('filter_empty_images', 'skip_crowd'):
             if getattr(reader, name):
                 yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
+        if reader.num_epochs > 1:
+            yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
     for path, reader in _readers(pipeline, ('train_input_reader', 'eval_input_reader')):
         for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
             if reader.HasField(name):

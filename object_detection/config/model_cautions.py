@@ -66,6 +66,9 @@ _MINED = 'hard_example_miner chooses among all proposals'
 _NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
 _OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
 _HARD = 'use_hard_nms suppresses outright'
+_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
+_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
+_NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of the image'
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
 
 
@@ -151,8 +154,16 @@ def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 
 def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     yield from _among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
-    if config.second_stage_post_processing.batch_non_max_suppression.use_hard_nms:
+    yield from _among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
+    nms = config.second_stage_post_processing.batch_non_max_suppression
+    if nms.use_class_agnostic_nms:
+        total = nms.max_total_detections
+        if _is_set(config, f'{_NMS}.max_detections_per_class', total):
+            yield f'{_NMS}.max_detections_per_class', _ONE_TOTAL
+    if nms.use_hard_nms:
         yield from _among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
+    elif nms.soft_nms_sigma > 0:
+        yield from _among(config, [f'{_NMS}.iou_threshold'], _DECAYS)
 
 
 def _among(config: FasterRcnn, paths: Iterable[str], reason: str) -> Iterator[tuple[str, str]]:

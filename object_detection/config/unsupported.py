@@ -81,11 +81,11 @@ _MODEL = {
         'mask targets are cropped from the resized ground truth and are never resized twice', False
     ),
     'FasterRcnn.use_partitioned_nms_in_first_stage': _ONE_NMS,
+    'FasterRcnn.use_combined_nms_in_first_stage': _ONE_NMS,
     'BatchNonMaxSuppression.use_partitioned_nms': _ONE_NMS,
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
     **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
-    'Hyperparams.regularize_depthwise': _warning('no layer here is a depthwise convolution'),
     'BoxPredictor.convolutional_box_predictor': _error(
         'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
     ),

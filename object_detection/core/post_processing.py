@@ -27,7 +27,9 @@ class NmsParams:
       max_detections_per_class: the most an image keeps of a class.
       max_total_detections: T, the most an image keeps.
       use_class_agnostic_nms: boxes suppress each other whatever their classes; each box keeps its
-        best class only, and `max_detections_per_class` plays no role.
+        best classes only, and `max_detections_per_class` plays no role.
+      max_classes_per_detection: with `use_class_agnostic_nms`, of how many classes a kept box is
+        returned at most, each a detection of its own. The reference refuses more than one.
       soft_nms_sigma: above 0, overlapping scores decay by exp(-IoU^2 / (2 sigma)) rather than
         boxes being suppressed; `iou_threshold` plays no role then.
       use_hard_nms: suppress, whatever `soft_nms_sigma` says.
@@ -45,6 +47,7 @@ class NmsParams:
     max_detections_per_class: int = 100
     max_total_detections: int = 100
     use_class_agnostic_nms: bool = False
+    max_classes_per_detection: int = 1
     soft_nms_sigma: float = 0.0
     use_hard_nms: bool = False
     change_coordinate_frame: bool = True
@@ -59,6 +62,13 @@ class NmsParams:
             'max_total_detections',
             self.max_total_detections >= self.max_detections_per_class,
             f'max_detections_per_class ({self.max_detections_per_class}) or more',
+        )
+        is_one = self.max_classes_per_detection == 1
+        self._check(
+            'max_classes_per_detection',
+            is_one or (self.use_class_agnostic_nms and self.max_classes_per_detection > 1),
+            '1, or above it with use_class_agnostic_nms: true (without, each class is suppressed '
+            'for itself, so that a box may be returned of several)',
         )
 
     def _check(self, name: str, is_right: bool, expected: str) -> None:
@@ -203,17 +213,7 @@ def _choose(
     """Chooses (row, class) pairs; those not counted (bool [B, N, q]) are not among them."""
     total = params.max_total_detections
     if params.use_class_agnostic_nms:
-        best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
-        scores = tf.reduce_max(scores, axis=2, keepdims=True)
-        if boxes.shape[2] > 1:
-            boxes = tf.gather(boxes, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
-            is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
-        params = dataclasses.replace(
-            params, use_class_agnostic_nms=False, max_detections_per_class=total
-        )
-        selection = _choose(boxes, scores, params, num_valid, is_counted, static)
-        classes = _zero_unused(_take_rows(best, selection), selection)
-        return selection._replace(classes=classes)
+        return _choose_of_any_class(boxes, scores, params, num_valid, is_counted, static)
     if params.is_soft:
         return soft_non_max_suppression(
             boxes,
@@ -236,6 +236,72 @@ def _choose(
         score_threshold=params.score_threshold,
         num_valid=num_valid,
         is_counted=is_counted,
+    )
+
+
+def _choose_of_any_class(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    params: NmsParams,
+    num_valid: tf.Tensor | None,
+    is_counted: tf.Tensor,
+    static: bool,
+) -> MulticlassSelection:
+    """As `_choose`, with boxes that suppress each other whatever their classes."""
+    best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
+    best_scores = tf.reduce_max(scores, axis=2, keepdims=True)
+    best_boxes, best_is_counted = boxes, is_counted
+    if boxes.shape[2] > 1:
+        best_boxes = tf.gather(boxes, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
+        best_is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
+    of_one_class = dataclasses.replace(
+        params,
+        use_class_agnostic_nms=False,
+        max_classes_per_detection=1,
+        max_detections_per_class=params.max_total_detections,
+    )
+    selection = _choose(best_boxes, best_scores, of_one_class, num_valid, best_is_counted, static)
+    if params.max_classes_per_detection > 1:
+        return _with_more_classes(selection, scores, is_counted, params)
+    return selection._replace(classes=_zero_unused(_take_rows(best, selection), selection))
+
+
+def _with_more_classes(
+    selection: MulticlassSelection, scores: tf.Tensor, is_counted: tf.Tensor, params: NmsParams
+) -> MulticlassSelection:
+    """Adds the next best classes of the boxes that were chosen by their best one.
+
+    Args:
+      selection: of T rows by their best class.
+      scores: float32 [B, N, K].
+      is_counted: bool [B, N, q], q = K or 1.
+      params: the numbers.
+    """
+    count = min(params.max_classes_per_detection, scores.shape[2])
+    rows = tf.gather(at_least_one_row(scores), selection.indices, batch_dims=1)  # [B, T, K]
+    best = tf.reduce_max(rows, axis=2, keepdims=True)
+    flags = tf.gather(at_least_one_row(is_counted, False), selection.indices, batch_dims=1)
+    is_used = selection.is_valid[..., tf.newaxis] & flags & (rows > params.score_threshold)
+    if params.is_soft:
+        # What decayed the score of a box's best class decays those of its others.
+        decay = tf.math.divide_no_nan(selection.scores[..., tf.newaxis], best)
+        rows *= decay
+        is_used &= rows > params.score_threshold
+    top_scores, classes = tf.math.top_k(tf.where(is_used, rows, NEVER), count)  # [B, T, count]
+    shape = tf.shape(classes)
+    indices = tf.broadcast_to(selection.indices[..., tf.newaxis], shape)
+    flat = [shape[0], shape[1] * shape[2]]
+    chosen, order = tf.math.top_k(tf.reshape(top_scores, flat), params.max_total_detections)
+    is_valid = chosen > NEVER
+
+    def take(values: tf.Tensor) -> tf.Tensor:
+        return tf.where(is_valid, tf.gather(tf.reshape(values, flat), order, batch_dims=1), 0)
+
+    return MulticlassSelection(
+        indices=take(indices),
+        classes=take(classes),
+        scores=tf.where(is_valid, chosen, 0.0),
+        is_valid=is_valid,
     )
 
 

@@ -146,7 +146,6 @@ def choose_of_all(
       static: only operations that XLA compiles.
       keeps_empty: padding rows hold boxes that the images leave nothing of.
     """
-    keeps_empty = keeps_empty and not nms.use_combined_nms
     detections = batch_multiclass_non_max_suppression(
         boxes[:, :, tf.newaxis],
         scores[..., tf.newaxis],

@@ -91,7 +91,11 @@ def test_class_id_sigmoid_calibration_by_hand():
         ('calibration_config { function_approximation {} }', r'XYPairs: .*strictly increasing'),
         (
             'batch_non_max_suppression { max_classes_per_detection: 2 }',
-            r'BatchNonMaxSuppression\.max_classes_per_detection must be 1.*Received: 2',
+            'max_classes_per_detection must be 1, or above it with use_class_agno.*Received: 2',
+        ),
+        (
+            'batch_non_max_suppression { max_classes_per_detection: 0 use_class_agnostic_nms: 1 }',
+            'max_classes_per_detection must be 1.*Received: 0',
         ),
         (
             'batch_non_max_suppression { iou_threshold: 1.5 }',
@@ -114,7 +118,7 @@ def test_all_numbers_of_the_suppression_are_read():
             'score_threshold: 0.25 iou_threshold: 0.5 max_detections_per_class: 3 '
             'max_total_detections: 7 use_class_agnostic_nms: true soft_nms_sigma: 0.5 '
             'change_coordinate_frame: false use_hard_nms: true use_cpu_nms: true '
-            'use_combined_nms: true',
+            'use_combined_nms: true max_classes_per_detection: 3',
             post_processing_pb2.BatchNonMaxSuppression(),
         )
     )
@@ -124,6 +128,7 @@ def test_all_numbers_of_the_suppression_are_read():
     assert params.max_total_detections == 7
     assert params.soft_nms_sigma == 0.5
     assert params.use_class_agnostic_nms
+    assert params.max_classes_per_detection == 3
     assert params.use_cpu_nms
     assert params.use_combined_nms
     assert not params.change_coordinate_frame

@@ -1,5 +1,7 @@
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
 from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
@@ -67,6 +69,27 @@ def test_every_policy_of_the_schema_has_a_meaning():
     assert names == [policy.name for policy in OutsideAnchors]
 
 
+def test_the_bipartite_matcher_gives_each_object_one_anchor():
+    detector = tiny.tiny_detector(
+        'model { faster_rcnn { first_stage_matcher { bipartite_matcher {} } } }'
+    )
+    images, groundtruth = tiny.random_images(2), tiny.random_groundtruth(2)
+    anchors = detector.predict(detector.normalize(images), tiny.shapes(images))['anchors']
+    targets = detector.rpn.target_assigner.assign(
+        anchors,
+        groundtruth.boxes * tiny.IMAGE_SIZE,
+        tf.ones([2, 5, 1]),
+        groundtruth.weights,
+        tf.zeros([1]),
+    )
+    # Four objects each; the last row is padding.
+    np.testing.assert_array_equal(tf.reduce_sum(targets.box_weights, axis=1), [4, 4])
+    for matches in targets.matches.numpy():
+        assert sorted(matches[matches >= 0]) == [0, 1, 2, 3]
+    losses = tiny.train_losses(detector, images, groundtruth)
+    assert all(np.isfinite(loss) for loss in losses.values())
+
+
 def test_other_coders_of_four_numbers():
     coder = build('first_stage_box_coder { mean_stddev_box_coder {} }').target_assigner.box_coder
     assert isinstance(coder, MeanStddevBoxCoder)
@@ -84,17 +107,13 @@ def test_other_coders_of_four_numbers():
             'first_stage_outside_anchors: CLIP and clip_anchors_to_image: false contradict',
         ),
         (
-            'use_combined_nms_in_first_stage: true first_stage_max_proposals_per_level_eval: 3',
-            'expected one or the other. Received: both',
-        ),
-        (
             'clip_anchors_to_image: false use_static_shapes: true '
             'first_stage_pre_nms_topk_per_level: 3',
             'expected first_stage_outside_anchors IGNORE_LABEL, KEEP or CLIP. Received: PRUNE',
         ),
         (
             'first_stage_matcher { hungarian_matcher {} }',
-            'first_stage_matcher: expected argmax_matcher.* Received: hungarian_matcher',
+            'first_stage_matcher: expected argmax_matcher or bip.* Received: hungarian_matcher',
         ),
         ('first_stage_matcher {}', 'first_stage_matcher: expected argmax_matcher'),
         (

@@ -145,6 +145,11 @@ def test_fields_that_others_make_idle(warnings):
             '(evaluation sees all images',
         ),
         (
+            ['eval_input_reader[0].num_epochs=2', 'train_input_reader.num_epochs=0'],
+            'no effect: eval_input_reader[0].num_epochs (an evaluation reads each image once',
+        ),
+        (['eval_input_reader[0].num_epochs=1'], None),
+        (
             [
                 'train_input_reader.skip_crowd=true',
                 'model.faster_rcnn.first_stage_crowd_ioa_threshold=0.5',
@@ -235,6 +240,26 @@ TWO_STAGES = (f'{MODEL}.number_of_stages=2', f'{HEAD}.predict_instance_masks=fal
             'use_hard_nms suppresses outright',
         ),
         (
+            [f'{NMS}.soft_nms_sigma=0.5', f'{NMS}.iou_threshold=0.5'],
+            [f'{NMS}.iou_threshold'],
+            'soft_nms_sigma lets scores decay',
+        ),
+        (
+            [f'{NMS}.use_class_agnostic_nms=true', f'{NMS}.max_detections_per_class=20'],
+            [f'{NMS}.max_detections_per_class'],
+            'use_class_agnostic_nms has max_total_detections as its only limit',
+        ),
+        (
+            [f'{NMS}.use_combined_nms=true'],
+            [f'{NMS}.use_combined_nms'],
+            'one exact algorithm does it all, and drops boxes outside of the image',
+        ),
+        (
+            [f'{MODEL}.use_combined_nms_in_first_stage=true'],
+            [f'{MODEL}.use_combined_nms_in_first_stage'],
+            'one exact algorithm does all non-maximum suppression',
+        ),
+        (
             [
                 *TWO_STAGES,
                 f'{MODEL}.second_stage_mask_prediction_loss_weight=2',
@@ -306,6 +331,8 @@ def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, rea
         [f'{HEAD}.dropout_keep_probability=0.8', f'{HEAD}.use_dropout=true'],
         [f'{NMS}.soft_nms_sigma=0.5'],
         [f'{NMS}.use_hard_nms=true'],
+        [f'{NMS}.use_class_agnostic_nms=true', f'{NMS}.max_detections_per_class=100'],
+        [f'{NMS}.use_hard_nms=true', f'{NMS}.iou_threshold=0.5'],
         [*TWO_STAGES, f'{HEAD}.box_head={{num_convs: 1}}', f'{HEAD}.conv_hyperparams={{}}'],
         [f'{MODEL}.hard_example_miner={{}}', f'{MODEL}.second_stage_batch_size=64'],
     ],

@@ -84,7 +84,7 @@ def test_a_sound_config_passes(tmp_path):
         (
             f'{MODEL}.second_stage_classification_loss={{weighted_dice_classification_loss {{}}}}',
             'export',
-            f'{MODEL}.second_stage_classification_loss: ',
+            f'{MODEL}.second_stage_classification_loss.weighted_dice_classification_loss is a',
             'expected one of: bootstrapped_sigmoid, ',
         ),
         (f'{MODEL}.initial_crop_size=0', 'export', f'{MODEL}.initial_crop_size', 'at least 1'),

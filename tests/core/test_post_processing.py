@@ -27,8 +27,9 @@ LIFTED = (
     'combined_masks',
     'combined_agnostic',
     'combined_change_frame',
+    'agnostic_two_classes',
 )
-RAISING = ('change_frame_without_window', 'agnostic_two_classes', 'bad_iou', 'bad_max', 'bad_soft')
+RAISING = ('change_frame_without_window', 'bad_iou', 'bad_max', 'bad_soft')
 
 
 def run(case, **changes):
@@ -226,14 +227,74 @@ def test_negative_scores_are_never_returned():
     np.testing.assert_allclose(detections.classes[0, :2], [0, 1])
 
 
-@pytest.mark.parametrize('agnostic', [False, True])
+@pytest.mark.parametrize('static', [False, True])
+@pytest.mark.parametrize(
+    ('count', 'expected'),
+    [
+        (1, [(0.9, 1, 0), (0.6, 0, 2)]),
+        # The second box is suppressed with all its classes; 0.2 is not above the threshold.
+        (2, [(0.9, 1, 0), (0.7, 2, 0), (0.6, 0, 2), (0.5, 2, 2)]),
+        # As many as there is room for.
+        (3, [(0.9, 1, 0), (0.7, 2, 0), (0.6, 0, 2), (0.5, 2, 2), (0.3, 0, 0)]),
+    ],
+)
+def test_a_box_of_several_classes(count, expected, static):
+    detections = batch_multiclass_non_max_suppression(
+        tf.constant([[[[0.0, 0, 1, 1]], [[0, 0, 1, 0.9]], [[2, 2, 3, 3]]]]),
+        tf.constant([[[0.3, 0.9, 0.7], [0.8, 0.8, 0.8], [0.6, 0.2, 0.5]]]),
+        NmsParams(
+            score_threshold=0.25,
+            max_detections_per_class=5,
+            max_total_detections=5,
+            use_class_agnostic_nms=True,
+            max_classes_per_detection=count,
+            change_coordinate_frame=False,
+        ),
+        additional_fields={'rows': tf.constant([[0, 1, 2]])},
+        static=static,
+    )
+    used = int(detections.num_detections[0])
+    found = zip(
+        detections.scores[0].numpy(),
+        detections.classes[0].numpy(),
+        detections.additional_fields['rows'][0].numpy(),
+        strict=True,
+    )
+    assert list(found)[:used] == [pytest.approx(row) for row in expected]
+    assert not np.any(detections.scores[0, used:])
+    np.testing.assert_array_equal(detections.boxes[0, 0], [0, 0, 1, 1])
+
+
+def test_the_decay_of_a_box_is_that_of_all_its_classes():
+    params = {'soft_nms_sigma': 0.5, 'change_coordinate_frame': False}
+    arguments = (
+        tf.constant([[[[0.0, 0, 1, 1]], [[0, 0, 1, 0.5]]]]),
+        tf.constant([[[0.9, 0.1], [0.4, 0.8]]]),
+    )
+    one, two = (
+        batch_multiclass_non_max_suppression(
+            *arguments,
+            NmsParams(use_class_agnostic_nms=True, max_classes_per_detection=count, **params),
+        )
+        for count in (1, 2)
+    )
+    # IoU 0.5: exp(-0.25 / (2 * 0.5)) of 0.8, and of 0.4.
+    decay = np.exp(-0.25)
+    np.testing.assert_allclose(one.scores[0, :3], [0.9, 0.8 * decay, 0], rtol=1e-5)
+    expected = [0.9, 0.8 * decay, 0.4 * decay, 0.1, 0]
+    np.testing.assert_allclose(two.scores[0, :5], expected, rtol=1e-5)
+    np.testing.assert_array_equal(two.classes[0, :4], [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize('agnostic', [False, True, 2])
 @pytest.mark.parametrize('sigma', [0.0, 0.5])
 def test_executions_agree_with_unknown_dimensions(agnostic, sigma):
     rng = np.random.default_rng(0)
     params = NmsParams(
         max_detections_per_class=5,
         max_total_detections=8,
-        use_class_agnostic_nms=agnostic,
+        use_class_agnostic_nms=bool(agnostic),
+        max_classes_per_detection=max(1, int(agnostic)),
         soft_nms_sigma=sigma,
     )
 

@@ -206,3 +206,18 @@ def test_a_box_head_needs_a_pyramid():
     generator.grid_anchor_generator.aspect_ratios[:] = [1.0]
     with pytest.raises(ValueError, match=r'box_head: expected a feature extractor with a pyramid'):
         model_builder.build(pipeline.model)
+
+
+def test_boxes_outside_of_the_image_are_dropped_in_any_case():
+    nms = 'batch_non_max_suppression { use_combined_nms: true }'
+    detector = tiny.tiny_detector(
+        f'model {{ faster_rcnn {{ second_stage_post_processing {{ {nms} }} }} }}'
+    )
+    detections = detector.box_stage._nms(
+        tf.constant([[[[20.0, -30, 40, -10]], [[0.0, 0, 10, 80]]]]),
+        tf.constant([[[0.9], [0.8]]]),
+        clip_window=tf.constant([[0.0, 0, 64, 64]]),
+        change_coordinate_frame=True,
+    )
+    assert int(detections.num_detections[0]) == 1
+    np.testing.assert_allclose(detections.boxes[0, :2], [[0, 0, 10 / 64, 1], [0, 0, 0, 0]])
