@@ -7,7 +7,7 @@ from object_detection.training.latencies import PERCENTILES, Latencies
 
 
 @pytest.mark.parametrize('shape', ['lognormal', 'few', 'two_peaks'])
-def test_percentiles_are_those_of_the_times_to_within_one_percent(shape):
+def test_percentiles_are_those_of_the_times(shape):
     random = np.random.default_rng(0)
     times = {
         'lognormal': random.lognormal(-5, 2, 10_000),
@@ -19,7 +19,7 @@ def test_percentiles_are_those_of_the_times_to_within_one_percent(shape):
         latencies.add(part)
     for percent in PERCENTILES:
         expected = np.percentile(times, percent, method='inverted_cdf')
-        assert latencies.percentile(percent) == pytest.approx(expected, rel=0.01)
+        assert latencies.percentile(percent) == expected
     described = latencies.describe()
     assert described['count'] == len(times)
     assert described['mean'] == pytest.approx(times.mean())
@@ -30,16 +30,8 @@ def test_percentiles_are_those_of_the_times_to_within_one_percent(shape):
 def test_a_percentile_is_no_confidence_limit_of_the_mean():
     latencies = Latencies()
     latencies.add([0.01] * 98 + [1.0] * 2)
-    assert latencies.describe()['p95'] == pytest.approx(0.01, rel=0.01)
-    assert latencies.describe()['p99'] == pytest.approx(1.0, rel=0.01)
-
-
-def test_times_outside_of_the_bins():
-    latencies = Latencies()
-    latencies.add([0.0, 1e-9, 0.0])
-    assert latencies.percentile(99) == 0.0
-    latencies.add([1e7] * 9)
-    assert latencies.percentile(99) > 1e5
+    assert latencies.describe()['p95'] == 0.01
+    assert latencies.describe()['p99'] == 1.0
 
 
 def test_without_times():
