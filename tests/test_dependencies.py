@@ -1,0 +1,52 @@
+"""What the package imports and what it requires are the same distributions."""
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tomllib
+
+from tests.test_imports import PACKAGE, ROOT, modules
+
+# Required, and not imported yet: for the helpers of the reference's record writers, and the charts
+# of reports.
+NOT_IMPORTED_YET = {'contextlib2', 'matplotlib'}
+# Used as a program, by the documents: tensorboard --logdir.
+PROGRAMS = {'tensorboard'}
+# Comes with TensorFlow, which requires it.
+OF_TENSORFLOW = {'keras'}
+# Imported if the user has installed it.
+OPTIONAL = {'faster-coco-eval'}
+
+
+def _imported() -> set[str]:
+    """The first part of the names of all modules that the package imports; of google's, two."""
+    names = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {f'{node.module}.{alias.name}' for alias in node.names}
+    parts = [name.split('.') for name in names]
+    tops = {'.'.join(each[: 2 if each[0] == 'google' else 1]) for each in parts}
+    return tops - sys.stdlib_module_names - {PACKAGE.name}
+
+
+def _distributions() -> set[str]:
+    """The distributions of what is imported; the name itself of what is not installed."""
+    of_module = importlib.metadata.packages_distributions() | {'google.protobuf': ['protobuf']}
+    return {of_module.get(name, [name])[0].lower() for name in _imported()}
+
+
+def _required() -> set[str]:
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    return {re.match(r'[\w.-]+', text)[0].lower() for text in project['dependencies']}
+
+
+def test_everything_that_is_required_is_imported():
+    assert _required() - _distributions() - NOT_IMPORTED_YET - PROGRAMS == set()
+
+
+def test_everything_that_is_imported_is_required():
+    assert _distributions() - _required() - OF_TENSORFLOW - OPTIONAL == set()
