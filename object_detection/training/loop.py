@@ -32,6 +32,7 @@ from object_detection.training import (
     run_start,
     service_watch,
     strategies,
+    worker_agreement,
 )
 from object_detection.training import checkpoints as checkpoint_files
 from object_detection.training import precision as precisions
@@ -139,6 +140,7 @@ def train(
             disk.check_writable(directory)
             opened.enter_context(folder_lock.occupied(directory))
             opened.enter_context(disk.full_disk_named(directory))
+        worker_agreement.check(strategy, config, intervals)
         latest, start = run.prepare()
         result = run.end_of_finished(latest, start) or run.train(seed, latest, start)
         if run.is_chief and result.stopped_by is None:
