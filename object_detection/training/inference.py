@@ -1,6 +1,7 @@
 """Runs a detector over a data set."""
 
 import dataclasses
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ _LEFT_OUT = {
     DetectionFields.ANCHOR_INDICES,
 }
 _SECONDS_BETWEEN_MESSAGES = 15.0
+# Workers wait for each other at a vote.
+_BATCHES_BETWEEN_VOTES = 8
 
 
 class Evaluator(Protocol):
@@ -70,7 +73,8 @@ def evaluate(
       predict: what `make_predict` returned for this detector and data set; saves building the
         graph again.
       on_batch: called with each batch and its detections, as numpy.
-      should_stop: asked before each batch.
+      should_stop: asked before each batch; of several workers every 8 batches, and one that says
+        so stops all.
       on_images: called after each batch with the number of images so far; if None, it is logged now
         and then.
       max_images: of the data set's images, only the first so many; None takes all.
@@ -83,8 +87,8 @@ def evaluate(
     predict = predict or make_predict(detector, dataset.element_spec, with_losses=with_losses)
     means = _LossMeans()
     images, told = 0, time.monotonic()
-    for batch in _first_images(dataset, max_images):
-        if should_stop():
+    for batch in _until_stopped(_first_images(dataset, max_images), should_stop, strategy):
+        if batch is None:
             means = None
             break
         detections, losses, weights = predict(batch)
@@ -108,6 +112,38 @@ def evaluate(
     for evaluator in evaluators:
         metrics |= evaluator.evaluate()
     return metrics | means.result()
+
+
+def _until_stopped(
+    batches: Iterator[Batch],
+    should_stop: Callable[[], bool],
+    strategy: tf.distribute.Strategy | None,
+) -> Iterator[Batch | None]:
+    """Yields batches, and None as the last one where this worker, or another one, is to stop.
+
+    Workers have different numbers of batches: one that has no more of them votes with the others
+    until all have none.
+    """
+    if strategy is None or strategies.num_workers(strategy) == 1:
+        for batch in batches:
+            if should_stop():
+                yield None
+                return
+            yield batch
+        return
+    is_done = False
+    while True:
+        votes = collectives.gather_rows(strategy, np.array([should_stop(), is_done], np.int64))
+        if votes[:, 0].any():
+            yield None
+            return
+        if votes[:, 1].all():
+            return
+        count = 0
+        for batch in itertools.islice(batches, _BATCHES_BETWEEN_VOTES):
+            count += 1
+            yield batch
+        is_done = count < _BATCHES_BETWEEN_VOTES
 
 
 def _merge(

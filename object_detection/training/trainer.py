@@ -200,7 +200,8 @@ class Trainer:
         elif saves or self._measurements.is_stale:
             self._measurements.look(self._step)
         in_background = evaluates and self._background is not None
-        if saves or in_background:
+        # An evaluation takes long, and the steps before it should not be lost with it.
+        if saves or evaluates:
             self._save()
         if in_background:
             with self._measurements.clock.spent(run_clock.EVALUATION):

@@ -90,6 +90,27 @@ def test_stops_when_asked(detector):
     assert inference.evaluate(detector, data, [], should_stop=lambda: True) is None
 
 
+@pytest.mark.parametrize(('at_vote', 'images'), [(0, 0), (1, 8), (2, 16), (None, 20)])
+def test_another_worker_that_is_to_stop_stops_this_one(monkeypatch, detector, at_vote, images):
+    """This one has 20 batches and is never asked itself; the other one has none."""
+    votes = []
+
+    def gather_rows(strategy, own):
+        votes.append(own.tolist())
+        return np.array([own, [len(votes) - 1 == at_vote, 1]])
+
+    monkeypatch.setattr(inference.strategies, 'num_workers', lambda strategy: 2)
+    monkeypatch.setattr(inference.collectives, 'gather_rows', gather_rows)
+    monkeypatch.setattr(inference.collectives, 'gather_values', lambda strategy, own: [own, None])
+    evaluator = fakes.FakeEvaluator()
+    one = tf.distribute.get_strategy()
+    data = fakes.dataset(20, 1)
+    assert inference.evaluate(detector, data, [evaluator], strategy=one) is None
+    assert len(evaluator.source_ids) == images
+    if at_vote is None:
+        assert votes == [[0, 0], [0, 0], [0, 0], [0, 1]]
+
+
 def test_no_images_have_no_losses(detector):
     assert inference.evaluate(detector, fakes.dataset(0, 1), [fakes.FakeEvaluator()]) == {
         'images': 0.0

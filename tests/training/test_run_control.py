@@ -17,6 +17,7 @@ from object_detection.training import (
     strategies,
 )
 from object_detection.training.early_stopping import EarlyStopping
+from object_detection.training.evaluation import PipelineEvaluation
 from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
 from object_detection.training.progress import Silent
@@ -56,6 +57,16 @@ def test_epochs_are_trained(config, tmp_path):
     result = _train(config, tmp_path / 'model', num_steps=None, intervals=Intervals())
     assert result.step == 6
     assert ended.read_ended(tmp_path / 'model') == (6, 'all steps are done')
+
+
+def test_the_steps_before_an_evaluation_are_not_lost_with_it(config, tmp_path, monkeypatch):
+    def fail(evaluation, step, should_stop):
+        raise ArithmeticError
+
+    monkeypatch.setattr(PipelineEvaluation, 'run', fail)
+    with pytest.raises(ArithmeticError):
+        _train(config, tmp_path)
+    assert checkpoints.read_step(checkpoints.find(str(tmp_path))) == 2
 
 
 def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
