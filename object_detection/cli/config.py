@@ -122,7 +122,7 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     help='Weights to begin with: a file of `tfod weights download`, a folder of them, a zoo model, '
     'or a model_dir. By default the folder `weights`, if there is one.',
 )
-@click.option('--output', default='pipeline.config', help='The config to write.')
+@click.option('--output', default='pipeline.config', metavar='FILE', help='The config to write.')
 @click.option('--force', is_flag=True, help='Replace the file if there is one.')
 def new(
     data: str,

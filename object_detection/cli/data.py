@@ -104,7 +104,9 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
 
 @command.command(context_settings={'show_default': True})
 @click.option('--annotations', required=True, help='COCO JSON file of all images.')
-@click.option('--output', required=True, help='Folder of train.json and val.json.')
+@click.option(
+    '--output', required=True, metavar='FOLDER', help='Folder of train.json and val.json.'
+)
 @click.option(
     '--val_share',
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

@@ -12,8 +12,8 @@ from object_detection.training import jobs, launcher
 @click.command(
     name='launch',
     context_settings={'allow_interspersed_args': False},
-    epilog='Exit status: that of COMMAND, of which 75 says that workers were lost more often in a '
-    'row than --max_restarts; 130 after ctrl-C and 143 after SIGTERM.',
+    epilog='Exit status: that of COMMAND. 75, or 137 after kills, says that workers were lost more '
+    'often in a row than --max_restarts; 130 is after ctrl-C and 143 after SIGTERM.',
 )
 @click.option(
     '--num_processes',

@@ -40,6 +40,50 @@ def test_help_is_quick_and_lists_every_command():
         assert line in result.stdout
 
 
+def _help(command: str) -> str:
+    return CliRunner().invoke(cli.main, [*command.split(), '--help']).output
+
+
+@pytest.mark.parametrize(
+    'command',
+    [
+        'train',
+        'eval',
+        'export',
+        'summary',
+        'checkpoint convert',
+        'config check',
+        'config show',
+    ],
+)
+def test_the_config_has_two_names_in_every_command(command):
+    assert '--config, --pipeline_config_path FILE' in _help(command)
+
+
+@pytest.mark.parametrize('command', ['train', 'launch', 'convert coco', 'data convert'])
+def test_the_number_of_processes_has_one_name_in_every_command(command):
+    assert '--num_workers' in _help(command)
+
+
+@pytest.mark.parametrize(
+    ('command', 'kind'),
+    [
+        ('convert coco', 'PREFIX'),
+        ('data convert', 'FOLDER'),
+        ('data split', 'FOLDER'),
+        ('config new', 'FILE'),
+        ('export', 'FOLDER'),
+    ],
+)
+def test_help_says_whether_the_output_is_a_folder(command, kind):
+    assert f'--output {kind}' in _help(command)
+
+
+def test_help_says_where_masks_are_the_default():
+    assert '[default: no_masks]' in _help('convert coco')
+    assert '[default: masks]' in _help('data convert')
+
+
 def test_help_imports_nothing_heavy():
     code = f"""
 import sys

@@ -133,6 +133,21 @@ def test_one_checkpoint(tmp_path, config):
     assert {'images', 'Loss/total_loss', 'eval_side_by_side_0', 'eval_side_by_side_4'} <= tags
 
 
+@pytest.mark.parametrize('count', [0, 2])
+def test_so_many_pictures_are_drawn_as_the_config_says(tmp_path, config, count):
+    _save(tmp_path / 'model', [3])
+    config.eval_config.num_visualizations = count
+    evaluate_checkpoint(config, tmp_path / 'model', output_dir=tmp_path)
+    tags = {
+        value.tag
+        for path in (tmp_path / 'eval').glob('events.*')
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
+    pictures = {tag for tag in tags if tag.startswith('eval_side_by_side')}
+    assert pictures == {f'eval_side_by_side_{index}' for index in range(count)}
+
+
 def test_nothing_is_written_without_a_directory(tmp_path, config):
     _save(tmp_path / 'model', [3])
     evaluate_checkpoint(config, tmp_path / 'model')
