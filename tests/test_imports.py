@@ -34,10 +34,14 @@ MADE_BY_BUILDERS = (
     'object_detection.training.optimizers',
     'object_detection.training.reduction',
     'object_detection.training.schedules',
+    # Not made, but handed to detectors, so that `tf.train.Checkpoint` can restore them.
+    'object_detection.training.inference_weights',
 )
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training'}
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2'}
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}
+CORE_MAY_IMPORT |= {'contextlib', 'contextvars'}
+CORE_MAY_IMPORT |= {'contextlib', 'contextvars'}
 
 
 def modules() -> list[pathlib.Path]:

@@ -19,10 +19,14 @@ from object_detection.meta_architectures.rfcn import Rfcn
 from object_detection.meta_architectures.roi_stages import RoiCropper
 from object_detection.predictors.rfcn_head import RfcnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2
+from object_detection.training import inference_weights
 
 
 def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> DetectionModel:
-    """Builds a detector.
+    """Builds a detector, with random weights.
+
+    `tf.train.Checkpoint(model=detector).restore(prefix)` gives it those of a checkpoint, and
+    `object_detection.load` does all at once.
 
     Args:
       model_config: `pipeline.model`.
@@ -34,7 +38,9 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
     builders: dict[str, Callable[[Any], DetectionModel]] = {
         'faster_rcnn': lambda config: _faster_rcnn(config, is_training),
     }
-    return build_oneof(model_config, 'model', builders)
+    detector = build_oneof(model_config, 'model', builders)
+    detector.checkpoint_view.restore = inference_weights.restore_by_path
+    return detector
 
 
 def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.checkpoint_view import CheckpointView
 
 
 class DetectionModel(keras.layers.Layer, abc.ABC):
@@ -16,6 +17,9 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     Attributes:
       num_classes: K, without background.
       resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
+      checkpoint_view: what `tf.train.Checkpoint(model=detector)` saves and restores: the variables
+        by their names, as a training saves them. It restores checkpoints of the TensorFlow Object
+        Detection API too, and raises where anything does not fit.
       weight_decay: gives the penalty, a scalar, in place of what regularizers of single layers do;
         None leaves it to them.
     """
@@ -25,6 +29,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.num_classes = num_classes
         self.resizer = resizer
         self.weight_decay: Callable[[], tf.Tensor] | None = None
+        self.checkpoint_view = CheckpointView()
 
     def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Resizes, pads and normalises images.
@@ -125,3 +130,24 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def build_variables(self) -> None:
         """Creates all variables."""
+
+    # Hooks of TensorFlow's checkpoints.
+
+    def _trackable_children(self, save_type: str = 'checkpoint', **kwargs) -> dict[str, Any]:
+        if save_type != 'checkpoint':
+            return super()._trackable_children(save_type, **kwargs)
+        return self.checkpoint_view.children(self.named_variables())
+
+    def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
+        # Only a restoration knows what the children are.
+        if cached_dependencies is None:
+            return super()._lookup_dependency(name)
+        return self.checkpoint_view.lookup(name)
+
+    def _checkpoint_adapter(self, path: str) -> None:
+        # Called when a checkpoint is restored, before its names are looked up.
+        self.checkpoint_view.read(self, path)
+
+    def _name_based_attribute_restore(self, checkpoint: Any) -> None:
+        # In place of the call above, for checkpoints of TensorFlow 1.
+        self.checkpoint_view.read(self, checkpoint.save_path)

@@ -85,8 +85,12 @@ def read_step(prefix: str) -> int:
         return int(open_reader(prefix).get_tensor(f'{_STEP}{VALUE_SUFFIX}'))
 
 
-def check_is_ours(prefix: str) -> None:
+def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
     """Tells the checkpoints of other programs by their names.
+
+    Args:
+      prefix: of one checkpoint.
+      needs_step: whether one without `step` is none of ours.
 
     Raises:
       CheckpointError: if it is one.
@@ -97,7 +101,7 @@ def check_is_ours(prefix: str) -> None:
         whose = 'the TensorFlow Object Detection API'
     elif _OBJECT_GRAPH not in keys:
         whose = 'TensorFlow 1'
-    elif _STEP not in names or not any(name.startswith(_MODEL) for name in names):
+    elif (needs_step and _STEP not in names) or not any(name.startswith(_MODEL) for name in names):
         whose = 'another program'
     else:
         return
@@ -111,7 +115,12 @@ def check_is_ours(prefix: str) -> None:
 
 
 def check_fits(
-    prefix: str, variables: Mapping[str, tf.Variable], *, exact: bool, within: str = ''
+    prefix: str,
+    variables: Mapping[str, tf.Variable],
+    *,
+    exact: bool,
+    within: str = '',
+    needs_step: bool = True,
 ) -> None:
     """Compares names and shapes of a checkpoint with those of `variables`.
 
@@ -120,12 +129,13 @@ def check_fits(
       variables: by full name.
       exact: whether the checkpoint may hold no variable that `variables` lacks.
       within: beginning of the checkpoint's names that are looked at.
+      needs_step: see `check_is_ours`.
 
     Raises:
       CheckpointError: if it is another program's, or naming what is missing, left over or of
         another shape.
     """
-    check_is_ours(prefix)
+    check_is_ours(prefix, needs_step=needs_step)
     found = {name: s for name, s in read_shapes(prefix).items() if name.startswith(within)}
     missing = sorted(variables.keys() - found.keys())
     left_over = sorted(found.keys() - variables.keys()) if exact else []

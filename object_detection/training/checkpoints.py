@@ -16,11 +16,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.nesting import nest
 from object_detection.training import checkpoint_files, checkpoint_recovery, disk
 from object_detection.training.checkpoint_contents import (
     AVERAGES,
@@ -211,8 +211,8 @@ def restore_model(
     averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
     if averaged and not averages:
         _logger.info(
-            '%s holds moving averages, but the config has use_moving_average: false: taking the '
-            'weights themselves',
+            '%s holds moving averages, which are not asked for (use_moving_average: false): taking '
+            'the weights themselves',
             prefix,
         )
     if averages:
@@ -221,10 +221,18 @@ def restore_model(
         for name, variable in averaged.items():
             del named[f'model/{name}']
             named[f'{AVERAGES}{name}'] = variable
-    checkpoint = tf.train.Checkpoint(**nest(named))
-    with checkpoint_files.reading(prefix):
-        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
+    _restore(prefix, named)
     return read_step(prefix)
+
+
+def restore_variables(prefix: str, variables: Mapping[str, tf.Variable]) -> None:
+    """As `restore_model`, also from checkpoints that do not say their step; without averages.
+
+    `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
+    """
+    named = _prefixed('model', variables)
+    check_fits(prefix, named, exact=True, within='model/', needs_step=False)
+    _restore(prefix, named)
 
 
 def find(path: str) -> str:
@@ -267,24 +275,10 @@ def is_archive(path: str) -> bool:
     return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
 
 
-def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """Turns names with '/' into nested dicts, which checkpoint keys are made of.
-
-    Raises:
-      ValueError: if one name is the beginning of another.
-    """
-    tree: dict[str, Any] = {}
-    for name, variable in variables.items():
-        *parents, leaf = name.split('/')
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                raise ValueError(f'{name!r} begins with the name of another variable.')
-        if leaf in node:
-            raise ValueError(f"{name!r} is the beginning of another variable's name.")
-        node[leaf] = variable
-    return tree
+def _restore(prefix: str, named: Mapping[str, tf.Variable]) -> None:
+    checkpoint = tf.train.Checkpoint(**nest(named))
+    with checkpoint_files.reading(prefix):
+        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
 
 
 def _prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf.Variable]:

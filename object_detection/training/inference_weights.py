@@ -2,6 +2,8 @@
 
 import logging
 
+import tensorflow as tf
+
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.training import (
     checkpoint_files,
@@ -37,6 +39,30 @@ def restore(detector: DetectionModel, prefix: str, *, averages: bool) -> int:
     return reference_checkpoints.read_step(prefix)
 
 
+def restore_by_path(detector: DetectionModel, prefix: str) -> dict[str, tf.Variable]:
+    """Restores all variables of a detector for `tf.train.Checkpoint(model=detector)`, or none.
+
+    Args:
+      detector: variables that it lacks are made.
+      prefix: of one checkpoint of ours, of `tf.train.Checkpoint(model=detector)`, or of the
+        TensorFlow Object Detection API. Moving averages in it are left, as TensorFlow leaves them.
+
+    Returns:
+      The variables by their names below `model` in the checkpoint.
+
+    Raises:
+      CheckpointError: if the checkpoint is damaged, or is of another model.
+    """
+    if not all(part.built for part in detector.parts().values()):
+        detector.build_variables()
+    variables = detector.named_variables()
+    if not _is_reference(prefix):
+        checkpoints.restore_variables(prefix, variables)
+        return variables
+    keys = _restore_reference(detector, prefix, averages=False)
+    return {_below_model(key): variables[name] for name, key in keys.items()}
+
+
 def read_step(prefix: str) -> int:
     """Returns what `restore` does."""
     if _is_reference(prefix):
@@ -49,7 +75,12 @@ def _is_reference(prefix: str) -> bool:
     return reference_checkpoints.is_reference(keys)
 
 
-def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) -> None:
+def _below_model(key: str) -> str:
+    return key.removeprefix('model/').removesuffix(checkpoint_files.VALUE_SUFFIX)
+
+
+def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) -> dict[str, str]:
+    """Restores a detector; returns the key of each variable."""
     variables = detector.named_variables()
     arrays = CheckpointArrays(prefix)
     with reference_checkpoints.ReferenceCheckpoint(arrays, averages=averages) as source:
@@ -63,3 +94,4 @@ def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) ->
             )
         fine_tune.assign(variables, entries, prefix)
     _logger.info('restored from %s', source.description)
+    return {name: entries[name].keys[-1] for name in variables}

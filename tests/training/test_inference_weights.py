@@ -5,6 +5,8 @@ import logging
 import pytest
 import tensorflow as tf
 
+from object_detection.core.nesting import nest
+from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.training import checkpoints, inference_weights
 from object_detection.training.checkpoint_files import VALUE_SUFFIX
 from object_detection.training.errors import CheckpointError
@@ -114,3 +116,31 @@ def test_another_model_of_the_reference_changes_nothing(tmp_path, options, names
     for text in (prefix, names, 'pipeline.config that came with it'):
         assert text in str(caught.value)
     assert target.values() == dict.fromkeys(KEYS, 0.0)
+
+
+class Model(DetectionModel):
+    """`VariablesDetector` as a detector."""
+
+    def __init__(self, fake):
+        super().__init__(num_classes=fake.num_classes, resizer=None, name='model')
+        self.checkpoint_view.restore = inference_weights.restore_by_path
+        self.named_variables, self.parts, self.normalize = (
+            fake.named_variables,
+            fake.parts,
+            fake.normalize,
+        )
+
+    parts = normalize = predict = postprocess = loss = build_variables = None
+
+
+def test_tensorflow_restores_a_checkpoint_of_the_reference_into_a_detector(tmp_path):
+    values = {KEYS[name]: tf.Variable(tf.fill(s, 1.0)) for name, s in shapes(2).items()}
+    prefix = tf.train.Checkpoint(**nest(values)).save(str(tmp_path / 'ckpt'))
+    fake = detector()
+    status = tf.train.Checkpoint(model=Model(fake)).restore(prefix).expect_partial()
+    assert fake.values() == dict.fromkeys(KEYS, 1.0)
+    status.assert_existing_objects_matched()
+    other = detector(num_classes=3)
+    with pytest.raises(CheckpointError, match='checkpoint of another model'):
+        tf.train.Checkpoint(model=Model(other)).restore(prefix).expect_partial()
+    assert other.values() == dict.fromkeys(KEYS, 0.0)

@@ -1,0 +1,53 @@
+"""What `tf.train.Checkpoint(model=detector)` sees of a detector."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core.nesting import nest
+
+# (detector, prefix of a checkpoint) -> the detector's variables by their names in the checkpoint.
+Restore = Callable[[Any, str], Mapping[str, tf.Variable]]
+
+
+class CheckpointView:
+    """A detector's variables as the objects that checkpoints are made of.
+
+    TensorFlow matches a checkpoint to Python objects name by name, and leaves out without a word
+    what does not match; of a detector whose variables are not built yet, that is everything. With
+    `restore`, all weights come from the checkpoint or it raises.
+
+    Attributes:
+      restore: what restores a detector, set by `model_builder.build`; None leaves it to TensorFlow.
+    """
+
+    def __init__(self):
+        self.restore: Restore | None = None
+        self._named: dict[str, tf.Variable] = {}
+        self._tree: dict[str, Any] = {}
+        self._tree_of_file: dict[str, Any] = {}
+
+    def children(self, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
+        """The objects to save: those of the same variables are always the same objects."""
+        is_known = self._named.keys() == named.keys() and all(
+            self._named[name] is variable for name, variable in named.items()
+        )
+        if not is_known:
+            self._named, self._tree = dict(named), _trackables(named)
+        return self._tree
+
+    def read(self, detector: Any, path: str) -> None:
+        """Restores the detector from the checkpoint at `path`, and remembers the names there."""
+        if self.restore is not None:
+            self._tree_of_file = _trackables(self.restore(detector, path))
+
+    def lookup(self, name: str) -> Any:
+        """The object that the checkpoint which was read last has under a name; None without one."""
+        return (self._tree_of_file or self._tree).get(name)
+
+
+def _trackables(named: Mapping[str, tf.Variable]) -> dict[str, Any]:
+    tree = nest(named)
+    holder = tf.train.Checkpoint(**tree)
+    return {name: getattr(holder, name) for name in tree}
