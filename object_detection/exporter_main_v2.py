@@ -6,6 +6,7 @@
 writes output_directory/{saved_model/, checkpoint/, pipeline.config}.
 """
 
+import logging
 import os
 import sys
 
@@ -24,11 +25,14 @@ def define_flags() -> None:
     )
     flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
     flags.DEFINE_alias('config', 'pipeline_config_path')
-    flags.DEFINE_string('trained_checkpoint_dir', None, 'Checkpoints; the newest is exported.')
+    flags.DEFINE_string(
+        'trained_checkpoint_dir', None, 'Checkpoints; the newest is exported. E.g. model/best.'
+    )
     flags.DEFINE_string('output_directory', None, 'Where to write; an earlier export is replaced.')
     flags.DEFINE_enum(
         'precision', None, PRECISIONS, 'What it computes in; the config says it if not given.'
     )
+    flags.DEFINE_string('label_map_path', None, "Class names; the config's label map if not given.")
     flags.DEFINE_string('config_override', '', 'A text proto, or a file of one, merged over it.')
     flags.DEFINE_multi_string(
         'set', [], 'A field to change, e.g. model.faster_rcnn.num_classes=3; repeatable.'
@@ -63,6 +67,7 @@ def main(argv: list[str]) -> None:
         settings=values['set'].value,
     )
     validate(pipeline, for_what='export')
+    _hide_others(values.verbosity)
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
     quiet_import.import_tensorflow()
     from object_detection.export import exporter
@@ -73,8 +78,21 @@ def main(argv: list[str]) -> None:
         values.output_directory,
         input_type=values.input_type,
         precision=values.precision,
+        label_map_path=values.label_map_path,
     )
     print(f'Exported to {values.output_directory} ({values.input_type}, computes in {precision}).')
+
+
+def _hide_others(verbosity: int) -> None:
+    """Keeps back what libraries log of their work; --verbosity=1 shows it."""
+    if verbosity > 0:
+        return
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(
+            lambda record: (
+                record.levelno >= logging.WARNING or record.name.startswith('object_detection')
+            )
+        )
 
 
 def run() -> None:

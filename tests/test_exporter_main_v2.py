@@ -46,3 +46,20 @@ def test_what_is_not_supported_is_told(flag, message):
     finished = run(*REQUIRED, flag)
     assert finished.returncode == 1
     assert message in finished.stdout + finished.stderr
+
+
+def test_the_log_is_of_this_package_unless_all_is_asked_for():
+    code = """
+import logging, sys
+from object_detection import exporter_main_v2
+logging.basicConfig(level=logging.INFO, format='%(message)s', stream=sys.stdout)
+exporter_main_v2._hide_others(int(sys.argv[1]))
+logging.getLogger('tensorflow').info('internal')
+logging.getLogger('absl').warning('grave')
+logging.getLogger('object_detection.export.exporter').info('ours')
+"""
+    for verbosity, expected in (('0', ['grave', 'ours']), ('1', ['internal', 'grave', 'ours'])):
+        finished = subprocess.run(
+            [sys.executable, '-c', code, verbosity], capture_output=True, text=True, check=True
+        )
+        assert finished.stdout.split() == expected

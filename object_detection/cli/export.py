@@ -33,6 +33,7 @@ from object_detection.training.job_options import PRECISIONS
     type=click.Choice(PRECISIONS),
     help='What it computes in; the config says it if not given.',
 )
+@click.option('--label_map', default='', help="Class names; the config's label map if not given.")
 @click.option('--config_override', default='', help='Text proto merged into the config.')
 @click.option(
     '--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config; repeatable.'
@@ -45,6 +46,7 @@ def command(
     output: str,
     input_type: str,
     precision: str | None,
+    label_map: str,
     config_override: str,
     settings: tuple[str, ...],
     verify: str,
@@ -52,8 +54,11 @@ def command(
 ) -> None:
     """Writes saved_model/, checkpoint/ and pipeline.config.
 
-    Frozen batch norms are folded into the convolutions. With --verify the export is loaded back and
-    its detections are compared with those of the model in process.
+    Frozen batch norms are folded into the convolutions, and the class names of the label map are
+    put into the SavedModel. The newest checkpoint of a folder is exported: --checkpoint_dir model
+    takes the last one of a training, model/best the one that the training kept as its best. With
+    --verify the export is loaded back and its detections are compared with those of the model in
+    process.
     """
     images = find_images((verify,))[:verify_limit] if verify else []
     from object_detection.config.reader import read_pipeline
@@ -67,8 +72,14 @@ def command(
 
     # Once: a training that still runs may save another before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
+    click.echo(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
     computed = exporter.export(
-        pipeline, checkpoint, output, input_type=input_type, precision=precision
+        pipeline,
+        checkpoint,
+        output,
+        input_type=input_type,
+        precision=precision,
+        label_map_path=label_map or None,
     )
     click.echo(
         f'exported to {pathlib.Path(output) / "saved_model"} ({input_type}, computes in {computed})'

@@ -185,7 +185,7 @@ def _forward(is_static: bool) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.
     """The fastest way to sum, where it is called."""
     if execution.is_compiled():
         return _gather
-    if is_static and not tf.executing_eagerly():
+    if is_static and execution.may_compile() and not tf.executing_eagerly():
         # One loop for all, without any intermediate result.
         return tf.function(_gather, jit_compile=True, autograph=False)
     return _multiply

@@ -1,7 +1,13 @@
 """What will execute the graph that is being traced."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
+
+_may_compile = contextvars.ContextVar('may_compile', default=True)
 
 
 def is_compiled() -> bool:
@@ -12,3 +18,22 @@ def is_compiled() -> bool:
     public function that tells.
     """
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+@contextlib.contextmanager
+def portable() -> Iterator[None]:
+    """Graphs that are traced in the block hold no function that has to be compiled by XLA.
+
+    Exports are such graphs: servers and converters without XLA refuse the others, and XLA would
+    compile anew for each batch size that it meets.
+    """
+    token = _may_compile.set(False)
+    try:
+        yield
+    finally:
+        _may_compile.reset(token)
+
+
+def may_compile() -> bool:
+    """Whether a part of what is traced now may be handed to XLA: not within `portable`."""
+    return _may_compile.get()

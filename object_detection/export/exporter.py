@@ -8,11 +8,11 @@ import numpy as np
 from google.protobuf import text_format
 
 from object_detection.builders import model_builder
-from object_detection.export import input_types, saved_model, verification
+from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import pipeline_pb2
-from object_detection.training import checkpoints, inference_weights, precision_exemptions
+from object_detection.training import best, checkpoints, inference_weights, precision_exemptions
 from object_detection.training import precision as precisions
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +52,7 @@ def export(
     *,
     input_type: str = input_types.IMAGE_TENSOR,
     precision: str | None = None,
+    label_map_path: str | None = None,
 ) -> str:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
@@ -64,16 +65,23 @@ def export(
       output_directory: created; an earlier export there is replaced.
       input_type: one of `input_types.INPUT_TYPES`.
       precision: a name that `precision.canonical` knows; None takes the config's.
+      label_map_path: of the class names that the SavedModel holds; None takes that of the config's
+        input readers, and exports none where it cannot be read.
 
     Returns:
       The precision.
+
+    Raises:
+      CheckpointError: if there is no checkpoint, or it is of another model.
+      ValueError: for an unknown `input_type`, or a `label_map_path` that cannot be read.
     """
     input_types.check(input_type)
     resolved = pipeline_pb2.TrainEvalPipelineConfig()
     resolved.CopyFrom(pipeline)
     chosen = precisions.write(resolved.train_config, precision)
-    _logger.info('exporting a model that computes in %s', chosen)
+    label_map_text = class_names.read_text(resolved, label_map_path)
     prefix = checkpoints.find(checkpoint)
+    _logger.info('exporting %s; it computes in %s', describe(checkpoint, prefix), chosen)
     detector = load_detector(resolved, prefix, chosen)
     saved_model.export(
         detector,
@@ -84,8 +92,27 @@ def export(
         ),
         pipeline_text=text_format.MessageToString(resolved),
         precision=chosen,
+        label_map_text=label_map_text,
     )
     return chosen
+
+
+def describe(checkpoint: str, prefix: str) -> str:
+    """Says which checkpoint was chosen, and where the best one is if that is another.
+
+    Args:
+      checkpoint: what was asked for: a directory or a prefix.
+      prefix: what `checkpoints.find` made of it.
+    """
+    text = f'{prefix} (step {inference_weights.read_step(prefix)})'
+    folder = os.path.join(checkpoint, best.FOLDER)
+    kept = best.read(folder) if os.path.isdir(folder) else None
+    if kept is None:
+        return text
+    return (
+        f'{text}, the last one; the best by {kept["metric"]} ({kept["value"]:.4g} at step '
+        f'{kept["step"]}) is in {folder}'
+    )
 
 
 def verify(

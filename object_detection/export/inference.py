@@ -1,15 +1,30 @@
-"""Runs an exported SavedModel on single images."""
+"""Runs an exported SavedModel on images."""
 
 import contextlib
 import os
 import pathlib
+import re
 
 import numpy as np
 import tensorflow as tf
 
+from object_detection.data import image_files
+from object_detection.data.unusable import UnusableError
 from object_detection.evaluation.detections import ImageDetections, unbatch
+from object_detection.export import class_names
 from object_detection.export.input_types import TF_EXAMPLE
+from object_detection.export.saved_model import LABEL_MAP
 from object_detection.training import precision as precisions
+
+_FILE, _FOLDER = 'saved_model.pb', 'saved_model'
+# What TensorFlow's messages say of the operation that failed.
+_INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
+
+
+def find_saved_model(directory: str | os.PathLike) -> pathlib.Path | None:
+    """The folder of the SavedModel: the directory itself or its `saved_model`; None without one."""
+    path = pathlib.Path(directory)
+    return next((p for p in (path / _FOLDER, path) if (p / _FILE).is_file()), None)
 
 
 class SavedDetector:
@@ -19,32 +34,59 @@ class SavedDetector:
       directory: what an exporter wrote, or its `saved_model` folder.
 
     Attributes:
+      directory: of the SavedModel.
       precision: that it computes in; None where the model does not say.
+      class_names: 1-based class id -> name; empty where the model does not say.
 
     Raises:
-      ValueError: if there is no SavedModel with the signature `serving_default`.
+      ValueError: if there is no SavedModel with the signature `serving_default`, or that takes
+        more than images.
     """
 
     def __init__(self, directory: str | os.PathLike):
-        path = pathlib.Path(directory)
-        if (path / 'saved_model').is_dir():
-            path /= 'saved_model'
-        if not (path / 'saved_model.pb').is_file():
+        path = find_saved_model(directory)
+        if path is None:
             raise ValueError(
-                f'{directory}: holds no SavedModel (no saved_model.pb here or in saved_model/); '
+                f'{directory}: holds no SavedModel (no {_FILE} here or in {_FOLDER}/); '
                 'give the output directory of `tfod export`.'
             )
-        self._model = tf.saved_model.load(str(path))
+        self.directory = str(path)
+        self._model = tf.saved_model.load(self.directory)
         if 'serving_default' not in self._model.signatures:
             raise ValueError(f'{path}: the SavedModel has no signature `serving_default`.')
         self._serve = self._model.signatures['serving_default']
-        (self._input_name,) = self._serve.structured_input_signature[1]
-        self._dtype = self._serve.structured_input_signature[1][self._input_name].dtype
+        inputs = self._serve.structured_input_signature[1]
+        if len(inputs) != 1:
+            raise ValueError(
+                f'{path}: expected a SavedModel that takes images alone. Received one that takes '
+                f'{", ".join(sorted(inputs))}; call what `tf.saved_model.load` returns.'
+            )
+        ((self._input_name, self._spec),) = inputs.items()
         # Where it does not say, a string input is an encoded image.
         self._takes_examples = self._said('input_type') == TF_EXAMPLE
         self.precision = self._said('precision')
+        self.class_names = self._read_class_names(path)
         if self.precision is not None:
             precisions.tell_if_in_vain(self.precision)
+
+    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+
+        Models that take one image at a time, as the reference exports them, are run B times.
+        """
+        if self._spec.dtype == tf.string:
+            inputs = tf.stack([self._encode(image.numpy()) for image in _as_type(images, tf.uint8)])
+        else:
+            inputs = _as_type(images, self._spec.dtype)
+        if self._spec.shape.rank is None or self._spec.shape[0] != 1:
+            return self._run(inputs)
+        rows = [self._run(inputs[i : i + 1]) for i in range(len(inputs))]
+        # What such a model gives beside detections has no axis of images.
+        return {
+            key: tf.concat([row[key] for row in rows], axis=0)
+            for key, value in rows[0].items()
+            if value.shape.rank and value.shape[0] == 1
+        }
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.
@@ -54,10 +96,11 @@ class SavedDetector:
           encoded: the image file's bytes, used by models that take encoded images; PNG is made of
             `image` where it is None.
         """
-        # Whether GPUs take TF32 is no part of a graph.
-        with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
-            outputs = self._serve(**{self._input_name: self._as_input(image, encoded)})
-        return {key: value.numpy()[0] for key, value in outputs.items()}
+        if self._spec.dtype == tf.string:
+            inputs = tf.stack([self._encode(image, encoded)])
+        else:
+            inputs = tf.cast(image[np.newaxis], self._spec.dtype)
+        return {key: value.numpy()[0] for key, value in self._run(inputs).items()}
 
     def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
         """Detects objects in one image; arguments as for `run`."""
@@ -65,32 +108,60 @@ class SavedDetector:
         (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
         return detections
 
+    def _run(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        # Whether GPUs take TF32 is no part of a graph.
+        with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
+            return self._serve(**{self._input_name: inputs})
+
+    def _read_class_names(self, path: pathlib.Path) -> dict[int, str]:
+        asset = path / 'assets' / LABEL_MAP
+        if not asset.is_file():
+            return {}
+        return class_names.of_text(asset.read_text(encoding='utf-8'), str(asset))
+
     def _said(self, what: str) -> str | None:
         """What the model says of itself; SavedModels that other tools wrote say nothing."""
         describe = getattr(self._model, what, None)
         return None if describe is None else describe().numpy().decode()
 
-    def _as_input(self, image: np.ndarray, encoded: bytes | None) -> tf.Tensor:
-        if self._dtype != tf.string:
-            return tf.cast(image[np.newaxis], self._dtype)
+    def _encode(self, image: np.ndarray, encoded: bytes | None = None) -> bytes:
+        """One image as an element of a string input."""
         if encoded is None:
             encoded = tf.io.encode_png(image).numpy()
         if self._takes_examples:
             value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
             features = tf.train.Features(feature={'image/encoded': value})
             encoded = tf.train.Example(features=features).SerializeToString()
-        return tf.constant([encoded])
+        return encoded
 
 
 def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:
-    """Returns an image file as uint8 [H, W, 3], RGB, and its bytes.
+    """Returns an image file as uint8 [H, W, 3], RGB, and the bytes of a file of the same pixels.
+
+    The image is upright: it is turned as its EXIF data say. The bytes are the file's own unless
+    TensorFlow would read other pixels from them.
 
     Raises:
-      ValueError: if the file is not an image that can be read.
+      ValueError: if the file is not an image that can be read, or cannot be opened.
     """
-    encoded = pathlib.Path(path).read_bytes()
+    try:
+        encoded = image_files.read_upright(pathlib.Path(path).read_bytes()).encoded
+    except OSError as error:
+        raise ValueError(f'{path}: cannot be opened: {error.strerror}.') from error
+    except UnusableError as error:
+        raise ValueError(f'{path}: {error}.') from error
     try:
         image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
     except tf.errors.InvalidArgumentError as error:
-        raise ValueError(f'{path}: not an image that can be read: {error.message}') from error
+        reason = _INTERNALS.sub('', error.message).strip()
+        raise ValueError(f'{path}: cannot be decoded: {reason}') from error
     return image.numpy(), encoded
+
+
+def _as_type(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Converts between uint8 and float, rounding."""
+    if dtype == images.dtype:
+        return images
+    return (
+        tf.cast(images, dtype) if dtype.is_floating else tf.saturate_cast(tf.round(images), dtype)
+    )

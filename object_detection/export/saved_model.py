@@ -7,13 +7,17 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from object_detection.core import execution
 from object_detection.core.fields import DetectionFields
+from object_detection.data import label_map
 from object_detection.data.decoder import decode_image
 from object_detection.export import batch_norm_folding, input_types
 from object_detection.meta_architectures.detection_model import DetectionModel
 
 # In the order in which an export's items get their names: `saved_model` tells that all are there.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
+# Name of the asset with the class names.
+LABEL_MAP = 'label_map.pbtxt'
 # Runs every layer whose batch norm may be folded.
 _PROBE_SIZE = 128
 
@@ -21,16 +25,27 @@ _PROBE_SIZE = 128
 class ServedDetector(tf.Module):
     """A detector as `serving_default`: one tensor in, float32 detections out, 1-based classes.
 
+    As in the reference, the object that `tf.saved_model.load` returns can be called with that
+    tensor too.
+
     Args:
       detector: built and restored; its batch norms are folded, so it can no longer be trained.
       input_type: one of `input_types.INPUT_TYPES`.
       precision: that the detector computes in, for readers to know.
+      label_map_path: a label map, which becomes an asset; its names are what the function
+        `class_names` returns. None exports neither.
 
     Raises:
-      ValueError: if `input_type` is not known.
+      ValueError: if `input_type` is not known, or the label map cannot be read.
     """
 
-    def __init__(self, detector: DetectionModel, input_type: str, precision: str):
+    def __init__(
+        self,
+        detector: DetectionModel,
+        input_type: str,
+        precision: str,
+        label_map_path: str | os.PathLike | None = None,
+    ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
         self._detector = detector
@@ -39,19 +54,52 @@ class ServedDetector(tf.Module):
         spec, self._read = _READERS[input_type]
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(self._serve, input_signature=[spec], autograph=False)
+        self.__call__ = self.serve
         # Encoded images and tf.Examples are both strings, and all precisions have the same
         # signature: a client can ask.
-        self.input_type = _saying(input_type)
-        self.precision = _saying(precision)
+        self.input_type = _constant(input_type)
+        self.precision = _constant(precision)
+        if label_map_path is not None:
+            self.label_map = tf.saved_model.Asset(os.fspath(label_map_path))
+            self.class_names = _constant(_names_by_id(label_map_path))
 
     def _serve(self, input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
-        images, true_shapes = self._read(self._detector, input_tensor)
-        predictions = self._detector.predict(images, true_shapes, training=False)
-        detections = self._detector.postprocess(predictions, true_shapes)
-        outputs = {key: tf.cast(value, tf.float32) for key, value in detections.items()}
-        if DetectionFields.CLASSES in outputs:
-            outputs[DetectionFields.CLASSES] += 1.0
-        return outputs
+        with execution.portable():
+            return _detect(self._detector, input_tensor, self._read)
+
+
+class InProcessDetector:
+    """A detector in this process, with the inputs and outputs of an export of it.
+
+    Args:
+      detector: built and restored. It stays as it is, and later changes of its variables count.
+    """
+
+    def __init__(self, detector: DetectionModel):
+        spec, read = _READERS[input_types.FLOAT_IMAGE_TENSOR]
+        # No detector needs AutoGraph.
+        self._run = tf.function(
+            lambda images: _detect(detector, images, read), input_signature=[spec], autograph=False
+        )
+
+    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255."""
+        return self._run(tf.cast(images, tf.float32))
+
+
+def _detect(
+    detector: DetectionModel, input_tensor: tf.Tensor, read: Callable
+) -> dict[str, tf.Tensor]:
+    """Runs a detector on what a reader of `_READERS` takes; 1-based classes."""
+    # The readers put an image in place of none, which not all layers are made for.
+    count = tf.shape(input_tensor)[0]
+    images, true_shapes = read(detector, input_tensor)
+    predictions = detector.predict(images, true_shapes, training=False)
+    detections = detector.postprocess(predictions, true_shapes)
+    outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
+    if DetectionFields.CLASSES in outputs:
+        outputs[DetectionFields.CLASSES] += 1.0
+    return outputs
 
 
 def export(
@@ -62,6 +110,7 @@ def export(
     save_checkpoint: Callable[[str], None],
     pipeline_text: str,
     precision: str = 'float32',
+    label_map_text: str | None = None,
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
@@ -78,6 +127,7 @@ def export(
       save_checkpoint: writes the unfolded variables as a checkpoint into a directory.
       pipeline_text: the pipeline config as text.
       precision: that the detector computes in.
+      label_map_text: a label map as text, which becomes an asset; None exports no class names.
 
     Raises:
       ValueError: if `output_directory` holds the checkpoints of a training.
@@ -95,7 +145,11 @@ def export(
         aside.mkdir()
         save_checkpoint(str(draft / 'checkpoint'))
         (draft / 'pipeline.config').write_text(pipeline_text)
-        served = build_served(detector, input_type, precision)
+        label_map_path = None
+        if label_map_text is not None:
+            label_map_path = pathlib.Path(scratch) / LABEL_MAP
+            label_map_path.write_text(label_map_text, encoding='utf-8')
+        served = build_served(detector, input_type, precision, label_map_path)
         tf.saved_model.save(
             served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
         )
@@ -104,9 +158,14 @@ def export(
         _move_all([(source, target) for source, target in old if source.exists()] + new)
 
 
-def build_served(detector: DetectionModel, input_type: str, precision: str) -> ServedDetector:
-    """Folds the detector's batch norms and wraps it for serving."""
-    served = ServedDetector(detector, input_type, precision)
+def build_served(
+    detector: DetectionModel,
+    input_type: str,
+    precision: str,
+    label_map_path: str | os.PathLike | None = None,
+) -> ServedDetector:
+    """Folds the detector's batch norms and wraps it for serving; see `ServedDetector`."""
+    served = ServedDetector(detector, input_type, precision, label_map_path)
     fold_batch_norms(detector)
     return served
 
@@ -122,8 +181,14 @@ def fold_batch_norms(detector: DetectionModel) -> None:
     batch_norm_folding.fold(detector.parts().values(), run)
 
 
-def _saying(text: str) -> tf.types.experimental.PolymorphicFunction:
+def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunction:
     return tf.function(lambda: tf.constant(text), input_signature=[], autograph=False)
+
+
+def _names_by_id(label_map_path: str | os.PathLike) -> list[str]:
+    """The names of a label map, each at the place of its id; '' where there is none, as at 0."""
+    names = {entry['id']: entry['name'] for entry in label_map.load(label_map_path).categories}
+    return [names.get(class_id, '') for class_id in range(max(names, default=0) + 1)]
 
 
 def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
@@ -140,12 +205,20 @@ def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
 
 
 def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    return detector.preprocess(images)
+    """Images [B, H, W, 3]; a black one in place of none."""
+    missing = tf.maximum([1, 1, 1] - tf.shape(images)[:3], 0)
+    paddings = tf.concat([missing, [0]], axis=0)
+    return detector.preprocess(tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1)))
 
 
 def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes and resizes each image by itself; pads to the largest where sizes differ."""
+    """Decodes and resizes each image by itself; pads to the largest where sizes differ.
 
+    In place of none, a black one is read.
+    """
+    missing = tf.maximum(1 - tf.shape(encoded), 0)
+    black = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8))
+    encoded = tf.concat([encoded, tf.fill(missing, black)], axis=0)
     is_static = detector.resizer.static_shape is not None
     shape = detector.resizer.static_shape or (None, None, 3)
     spec = (

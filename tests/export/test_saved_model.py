@@ -2,13 +2,15 @@ import logging
 import os
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
-from object_detection.export import exporter, saved_model, verification
+from object_detection.data import label_map
+from object_detection.export import class_names, exporter, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
 from object_detection.training import checkpoints
@@ -71,6 +73,106 @@ def test_image_tensor_takes_any_batch_and_classes_start_at_1(trained, images, tm
     count = int(both[DetectionFields.NUM_DETECTIONS][0])
     classes = both[DetectionFields.CLASSES][0, :count].numpy()
     assert set(classes) <= {1.0, 2.0, 3.0, 4.0}
+
+
+def empty_batch(input_type: str) -> tf.Tensor:
+    """No image at all, as a client of the input type would send it."""
+    if input_type in (input_types.ENCODED_IMAGE_STRING_TENSOR, input_types.TF_EXAMPLE):
+        return tf.zeros([0], tf.string)
+    dtype = tf.uint8 if input_type == input_types.IMAGE_TENSOR else tf.float32
+    return tf.zeros([0, 48, 80, 3], dtype)
+
+
+@pytest.mark.parametrize('resizer', ['', KEEP_ASPECT], ids=['fixed size', 'any size'])
+@pytest.mark.parametrize(
+    'input_type', [input_types.IMAGE_TENSOR, input_types.TF_EXAMPLE], ids=['images', 'files']
+)
+def test_a_batch_without_images_gives_no_detections(input_type, resizer):
+    detector = tiny.tiny_detector(resizer, is_training=False)
+    served = saved_model.build_served(detector, input_type, 'float32')
+    outputs = served.serve(empty_batch(input_type))
+    assert outputs[DetectionFields.BOXES].shape == (0, 6, 4)
+    assert outputs[DetectionFields.MASKS].shape == (0, 6, 14, 14)
+    assert all(value.shape[0] == 0 for value in outputs.values())
+
+
+def test_a_batch_of_images_without_pixels_gives_no_detections():
+    served = saved_model.build_served(tiny.tiny_detector(), 'image_tensor', 'float32')
+    outputs = served.serve(tf.zeros([0, 0, 0, 3], tf.uint8))
+    assert outputs[DetectionFields.SCORES].shape == (0, 6)
+
+
+ROI_ALIGN = """
+model { faster_rcnn { roi_align { output_size: 7 } mask_roi_align { output_size: 14 } } }
+"""
+
+
+def test_an_export_with_roi_align_needs_no_xla():
+    detector = tiny.tiny_detector(ROI_ALIGN, is_training=False)
+    images = tiny.random_images(1)
+    compiled = {}
+    for name, function in {
+        'served': saved_model.ServedDetector(detector, 'float_image_tensor', 'float32').serve,
+        'in process': tf.function(lambda x: detector.predict(x, tiny.shapes(images))),
+    }.items():
+        spec = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
+        graph = function.get_concrete_function(spec).graph.as_graph_def()
+        compiled[name] = '_XlaMustCompile' in str(graph)
+    # The second shows that the first is not so by chance.
+    assert compiled == {'served': False, 'in process': True}
+
+
+def test_an_export_is_called_as_it_is_loaded_and_knows_its_classes(trained, images, tmp_path):
+    (tmp_path / 'labels.pbtxt').write_text(
+        "item { id: 1 name: 'cat' } item { id: 3 name: '/m/01' display_name: 'ca\\303\\251' }"
+    )
+    pipeline = tiny.tiny_pipeline(
+        f"train_input_reader {{ label_map_path: '{tmp_path / 'labels.pbtxt'}' }}"
+    )
+    exporter.export(pipeline, str(trained), tmp_path / 'out')
+    (tmp_path / 'labels.pbtxt').unlink()
+    shutil.move(tmp_path / 'out', tmp_path / 'moved')
+    model = tf.saved_model.load(str(tmp_path / 'moved' / 'saved_model'))
+    batch = np.stack(images)
+    called, served = model(batch), model.signatures['serving_default'](tf.constant(batch))
+    for key, value in served.items():
+        np.testing.assert_array_equal(called[key], value, err_msg=key)
+    assert [name.decode() for name in model.class_names().numpy()] == ['', 'cat', '', 'caé']
+    asset = tmp_path / 'moved' / 'saved_model' / 'assets' / 'label_map.pbtxt'
+    assert label_map.load(asset).categories == [
+        {'id': 1, 'name': 'cat'},
+        {'id': 3, 'name': 'caé'},
+    ]
+    assert SavedDetector(tmp_path / 'moved').class_names == {1: 'cat', 3: 'caé'}
+
+
+def test_the_checkpoint_that_is_exported_is_named_with_the_best_one(tmp_path):
+    weight = {'head/kernel': tf.Variable([1.0])}
+    prefix = checkpoints.save_model(str(tmp_path), weight, 20)
+    assert exporter.describe(str(tmp_path), prefix) == f'{prefix} (step 20)'
+    checkpoints.save_model(str(tmp_path / 'best'), weight, 10)
+    (tmp_path / 'best' / 'metrics.json').write_text(
+        '{"checkpoint": "ckpt-0", "step": 10, "metric": "mAP", "value": 0.25}'
+    )
+    assert exporter.describe(str(tmp_path), prefix) == (
+        f'{prefix} (step 20), the last one; the best by mAP (0.25 at step 10) is in '
+        f'{tmp_path / "best"}'
+    )
+    best = checkpoints.find(str(tmp_path / 'best'))
+    assert exporter.describe(str(tmp_path / 'best'), best) == f'{best} (step 10)'
+
+
+def test_a_label_map_that_is_not_there_is_told_and_one_that_was_named_is_an_error(
+    trained, tmp_path, caplog
+):
+    pipeline = tiny.tiny_pipeline("train_input_reader { label_map_path: 'gone.pbtxt' }")
+    with caplog.at_level(logging.WARNING, 'object_detection'):
+        assert class_names.read_text(pipeline) is None
+    assert 'no class names' in caplog.text
+    assert 'gone.pbtxt' in caplog.text
+    with pytest.raises(ValueError, match=r'Label map other\.pbtxt cannot be read'):
+        exporter.export(pipeline, str(trained), tmp_path, label_map_path='other.pbtxt')
+    assert not list(tmp_path.iterdir())
 
 
 def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(trained, tmp_path):
@@ -227,6 +329,7 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
 ):
     done = {}
     monkeypatch.setattr(checkpoints, 'find', lambda path: path)
+    monkeypatch.setattr(exporter, 'describe', lambda checkpoint, prefix: prefix)
     monkeypatch.setattr(exporter, 'load_detector', lambda *arguments: done.update(made=arguments))
     monkeypatch.setattr(saved_model, 'export', lambda *_, **options: done.update(options))
     pipeline = tiny.tiny_pipeline(f'train_config {{ {text} }}')
