@@ -1,1 +1,68 @@
-"""Object detection and instance segmentation driven by protobuf text configs."""
+"""Object detection and instance segmentation driven by protobuf text configs.
+
+import object_detection
+
+detector = object_detection.load('model')      # a model_dir, an export, an unpacked archive
+detections = detector(image)                   # uint8 [H, W, 3] -> dict of tensors
+"""
+
+# TensorFlow takes seconds to load: what needs it is imported by the functions.
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from object_detection.export.loading import Detector
+
+__all__ = ['load', 'paste_masks', 'read_image']
+
+
+def load(path: str | os.PathLike, **options: Any) -> Detector:
+    """Loads a detector with its weights: `object_detection.export.loading.load` says all.
+
+    Args:
+      path: an export or another SavedModel, the `model_dir` of a training, or the unpacked archive
+        of a trained model.
+      **options: `checkpoint` ('best', 'ckpt-7' or a path), `config`, `label_map`, `precision`.
+
+    Returns:
+      A detector: `detector(images)` takes uint8 [H, W, 3] or [B, H, W, 3] and returns a dict of
+      tensors under the reference's names; `detector.class_names` maps ids to names;
+      `detector.draw(image)` makes a picture.
+
+    Raises:
+      ValueError: if there is no detector, or its config, checkpoint or label map is wrong.
+    """
+    from object_detection.export import loading
+
+    return loading.load(path, **options)
+
+
+def read_image(path: str | os.PathLike) -> np.ndarray:
+    """Reads an image file, upright, as uint8 [H, W, 3], RGB.
+
+    Raises:
+      ValueError: if the file is not an image that can be read.
+    """
+    from object_detection.export import inference
+
+    return inference.read_image(path)[0]
+
+
+def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:
+    """Pastes the masks of detections, which are relative to their boxes, into their image.
+
+    Args:
+      masks: float [n, h, w], probabilities: `detection_masks` of one image.
+      boxes: float [n, 4], normalized: `detection_boxes` of that image.
+      height, width: of the image, in pixels.
+
+    Returns:
+      uint8 [n, height, width]: 1 where the probability is above 0.5.
+    """
+    from object_detection.evaluation import mask_pasting
+
+    return mask_pasting.paste_masks(masks, boxes, height, width)

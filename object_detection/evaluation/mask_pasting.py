@@ -47,6 +47,40 @@ def paste_mask(
     return pasted
 
 
+def paste_masks(
+    masks: np.ndarray,
+    boxes_normalized: np.ndarray,
+    height: int,
+    width: int,
+    method: PasteMethod = PasteMethod.UNCROP,
+) -> np.ndarray:
+    """Pastes the masks of several boxes into their image.
+
+    Args:
+      masks: float [n, mask height, mask width], probabilities relative to the boxes.
+      boxes_normalized: float [n, 4], [ymin, xmin, ymax, xmax] relative to the image.
+      height, width: of the image, in pixels.
+      method: how they are resampled.
+
+    Returns:
+      uint8 [n, height, width]: 1 where the probability is above 0.5.
+
+    Raises:
+      ValueError: if `masks` or `boxes_normalized` is of another shape.
+    """
+    masks, boxes = np.asarray(masks), np.asarray(boxes_normalized, np.float64)
+    if masks.ndim != 3 or boxes.shape != (len(masks), 4):
+        raise ValueError(
+            'paste_masks: expected masks [n, h, w] and boxes [n, 4], of one image. Received: '
+            f'{list(masks.shape)} and {list(boxes.shape)}.'
+        )
+    absolute = boxes * np.array([height, width, height, width], np.float64)
+    pasted = np.zeros((len(masks), height, width), np.uint8)
+    for canvas, mask, box in zip(pasted, masks, absolute, strict=True):
+        canvas[...] = paste_mask(mask, box, height, width, method)
+    return pasted
+
+
 def mask_window(
     mask_probabilities: np.ndarray,
     box_absolute: np.ndarray,

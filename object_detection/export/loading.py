@@ -1,0 +1,241 @@
+"""Loads a detector with its weights, to be called on images from Python."""
+
+import contextlib
+import logging
+import os
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.config.reader import read_pipeline
+from object_detection.config.resumption import CONFIG_FILE_NAME
+from object_detection.config.validation import validate
+from object_detection.core.fields import DetectionFields
+from object_detection.evaluation.detections import ImageDetections, boxes_to_absolute, unbatch
+from object_detection.export import class_names, exporter, saved_model
+from object_detection.export.inference import SavedDetector, find_saved_model
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training import best, checkpoints, inference_weights
+from object_detection.training import precision as precisions
+from object_detection.training.conversion import CONFIG_FILE
+from object_detection.visualization import drawing
+
+_logger = logging.getLogger(__name__)
+
+# The first of these in a folder is its config: a training writes the one that it ran.
+_CONFIGS = (CONFIG_FILE_NAME, CONFIG_FILE)
+_MIN_PICTURE_SIZE = 512
+
+
+class Detector:
+    """A detector with its weights; call it on images.
+
+    Attributes:
+      source: what it was loaded from: a SavedModel, or the prefix of a checkpoint.
+      class_names: 1-based class id -> name; empty where no label map was found.
+      precision: that it computes in; None for a SavedModel that does not say.
+      model: the `DetectionModel`, which can be trained; None for a SavedModel.
+    """
+
+    def __init__(
+        self,
+        detect: SavedDetector | saved_model.InProcessDetector,
+        *,
+        source: str,
+        names: Mapping[int, str],
+        precision: str | None,
+        model: DetectionModel | None = None,
+    ):
+        self._detect = detect
+        self.source = source
+        self.class_names = dict(names)
+        self.precision = precision
+        self.model = model
+
+    def __repr__(self) -> str:
+        classes = f'{len(self.class_names)} class names' if self.class_names else 'no class names'
+        return f'<object_detection detector of {self.source}, {classes}>'
+
+    def __call__(self, images: np.ndarray | tf.Tensor) -> dict[str, tf.Tensor]:
+        """Detects objects.
+
+        Args:
+          images: uint8, or float in 0..255, RGB: one image [H, W, 3] of any size, or a batch
+            [B, H, W, 3].
+
+        Returns:
+          float32 tensors under the reference's names: detection_boxes [B, T, 4], as [ymin, xmin,
+          ymax, xmax] normalized to the image; detection_scores [B, T], in [0, 1], the best first;
+          detection_classes [B, T], ids from 1, as `class_names` has them; num_detections [B], how
+          many of the T rows are used (the others are 0); with a mask head detection_masks
+          [B, T, h, w], probabilities relative to the box, for `object_detection.paste_masks`; and
+          what else the model gives (docs/conventions.md). Without the axis B for a single image.
+
+        Raises:
+          ValueError: if `images` is of another type or shape.
+        """
+        images = _check_images(images)
+        is_single = images.shape.rank == 3
+        with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
+            outputs = self._detect.run_batch(images[tf.newaxis] if is_single else images)
+        return {key: value[0] for key, value in outputs.items()} if is_single else dict(outputs)
+
+    def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
+        """Detects objects in one image; boxes are in pixels, unused rows are cut off.
+
+        Args:
+          image: uint8 [H, W, 3], RGB.
+          encoded: the bytes of a file of the image; models that take files make it if None.
+        """
+        if isinstance(self._detect, SavedDetector):
+            return self._detect.detect(image, encoded)
+        outputs = {key: value.numpy()[np.newaxis] for key, value in self(image).items()}
+        (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
+        return detections
+
+    def draw(
+        self,
+        image: np.ndarray | tf.Tensor,
+        detections: Mapping[str, np.ndarray | tf.Tensor] | None = None,
+        *,
+        min_score: float = 0.5,
+        max_boxes: int = 100,
+    ) -> np.ndarray:
+        """Draws boxes, masks, class names and scores on a copy of an image.
+
+        Args:
+          image: uint8 [H, W, 3], RGB.
+          detections: what calling the detector on it returned; None calls it.
+          min_score: lowest score that is drawn.
+          max_boxes: most objects that are drawn, those of the best scores.
+
+        Returns:
+          uint8 [H', W', 3]; small images are enlarged by a whole number, so that names are legible.
+        """
+        image = np.asarray(image)
+        found = self(image) if detections is None else detections
+        count = int(found[DetectionFields.NUM_DETECTIONS])
+        rows = {
+            key: np.asarray(found[key])[:count]
+            for key in (
+                DetectionFields.BOXES,
+                DetectionFields.SCORES,
+                DetectionFields.CLASSES,
+                DetectionFields.MASKS,
+            )
+            if key in found
+        }
+        classes = rows.get(DetectionFields.CLASSES)
+        return drawing.draw_instances(
+            image,
+            boxes_to_absolute(rows[DetectionFields.BOXES], *image.shape[:2]),
+            None if classes is None else classes.astype(int),
+            scores=rows[DetectionFields.SCORES],
+            masks=rows.get(DetectionFields.MASKS),
+            names=self.class_names,
+            min_score=min_score,
+            max_boxes=max_boxes,
+            scale=max(1, _MIN_PICTURE_SIZE // max(image.shape[:2])),
+        )
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    checkpoint: str | os.PathLike | None = None,
+    config: str | os.PathLike | None = None,
+    label_map: str | os.PathLike | None = None,
+    precision: str | None = None,
+) -> Detector:
+    """Loads a detector with its weights.
+
+    Args:
+      path: what `tfod export` or `exporter_main_v2` wrote, or a SavedModel's own folder; or the
+        `model_dir` of a training, of which the newest checkpoint is taken; or the unpacked archive
+        of a trained model; or a folder with checkpoints and a config, or the prefix of one
+        checkpoint in it. Where there is a SavedModel, it is taken.
+      checkpoint: takes the config and this checkpoint instead: 'best', for the best model that the
+        training kept (`model_dir/best`); a name below `path`, such as 'ckpt-7'; or another folder
+        or prefix.
+      config: the pipeline config; None takes `resolved_pipeline.config` or `pipeline.config` of
+        `path`, or of the folder above. With it the checkpoint is taken, not a SavedModel.
+      label_map: names of the classes; None takes those of the SavedModel, or the label map that the
+        config names.
+      precision: what a checkpoint computes in, a name such as 'bfloat16'; None takes the config's.
+
+    Raises:
+      ValueError: if `path` holds neither a SavedModel nor a config and a checkpoint, or the config
+        or label map is wrong (ConfigError), or the checkpoint is of another model
+        (CheckpointError).
+    """
+    names = None
+    if label_map is not None:
+        names = class_names.of_text(class_names.read_file(os.fspath(label_map)), str(label_map))
+    folder = os.fspath(path)
+    if checkpoint is None and config is None and find_saved_model(folder) is not None:
+        if precision is not None:
+            raise ValueError(
+                f'load: a SavedModel computes in the precision that it was exported with; name a '
+                f'`checkpoint` to choose one. Received: precision={precision!r}, path={folder}.'
+            )
+        detector = SavedDetector(folder)
+        _logger.info('loaded the SavedModel %s', detector.directory)
+        return Detector(
+            detector,
+            source=detector.directory,
+            names=detector.class_names if names is None else names,
+            precision=detector.precision,
+        )
+    prefix = checkpoints.find(_checkpoint_path(folder, checkpoint))
+    config_path = _find_config(folder) if config is None else os.fspath(config)
+    pipeline = read_pipeline(config_path)
+    validate(pipeline, for_what='export')
+    model = exporter.load_detector(pipeline, prefix, precision)
+    _logger.info(
+        'loaded %s (step %d) by %s', prefix, inference_weights.read_step(prefix), config_path
+    )
+    if names is None:
+        names = class_names.of_text(class_names.read_text(pipeline))
+    return Detector(
+        saved_model.InProcessDetector(model),
+        source=prefix,
+        names=names,
+        precision=precisions.resolve(pipeline.train_config, precision),
+        model=model,
+    )
+
+
+def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
+    if checkpoint is None:
+        return folder
+    name = os.fspath(checkpoint)
+    inside = os.path.join(folder, name)
+    if name == best.FOLDER or os.path.isdir(inside) or checkpoints.exists(inside):
+        return inside
+    return name
+
+
+def _find_config(folder: str) -> str:
+    """The config of a folder or prefix, or of the folder around it (best/ and checkpoint/)."""
+    path = pathlib.Path(folder)
+    for parent in (path, path.parent, path.absolute().parent):
+        for name in _CONFIGS:
+            if (parent / name).is_file():
+                return str(parent / name)
+    raise ValueError(
+        f'{folder}: expected a SavedModel, or a checkpoint with its {CONFIG_FILE} (name another '
+        'with `config`). Received: no config here or in the folder above.'
+    )
+
+
+def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(images)
+    is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == 3
+    if not is_image or not (tensor.dtype == tf.uint8 or tensor.dtype.is_floating):
+        raise ValueError(
+            'Detector: expected images uint8, or float in 0..255, of shape [H, W, 3] or '
+            f'[B, H, W, 3]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
+        )
+    return tensor
