@@ -1,34 +1,51 @@
-"""`tfod predict`: annotated pictures and a COCO results file from an exported model."""
+"""`tfod predict`: annotated pictures and a COCO results file of images, or of records."""
 
+import glob
 import pathlib
+import sys
 
 import click
 
 from object_detection.cli import progress
 from object_detection.config import freed_memory, quiet_import
 
-_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.png', '.bmp', '.gif'}
+_IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
+# Looked for in folders too: that they cannot be read is said, where they would be missed.
+_OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
 
 @click.command(name='predict')
-@click.option('--model', required=True, help='Output directory of `tfod export`, or a SavedModel.')
 @click.option(
-    '--input', 'inputs', required=True, multiple=True, help='Image or folder; repeatable.'
+    '--model',
+    default='',
+    help='Output of `tfod export`, a SavedModel, a model_dir or an unpacked archive of a model.',
+)
+@click.option('--config', default='', help='Pipeline config; in place of --model.')
+@click.option(
+    '--checkpoint_dir',
+    default='',
+    help='Folder of checkpoints (the newest), or a prefix; in place of --model.',
 )
 @click.option(
-    '--output',
-    required=True,
-    metavar='FOLDER',
-    help='Folder for pictures and JSON files; not that of the images.',
+    '--input',
+    'inputs',
+    multiple=True,
+    help='Image, folder or quoted pattern; repeatable. Without it, with --config, the data of each '
+    'eval_input_reader.',
 )
-@click.option('--label_map', default='', help='Label map; names the classes in the pictures.')
+@click.option(
+    '--output', required=True, help='Folder for pictures and JSON files; not that of the images.'
+)
+@click.option('--label_map', default='', help="Label map; the model's own names if not given.")
 @click.option('--min_score', default=0.5, show_default=True, help='Lowest score that is drawn.')
 @click.option(
     '--max_boxes', default=100, show_default=True, help='Most objects drawn in a picture.'
 )
-@click.option('--limit', default=0, help='Stop after so many images; 0 = all.')
+@click.option('--limit', default=0, help='Stop after so many images (of each reader); 0 = all.')
 def command(
     model: str,
+    config: str,
+    checkpoint_dir: str,
     inputs: tuple[str, ...],
     output: str,
     label_map: str,
@@ -42,25 +59,37 @@ def command(
     detection of any score (boxes in pixels of the image as [x, y, width, height], masks as RLE).
     A file's image id is its name if that is a number, else the lowest number that no file has;
     images.json tells for each image its id, file and picture. Pictures are called NAME.png, and
-    NAME_2.png and so on where several images have that name.
+    NAME_2.png and so on where several images have that name. A command that is stopped leaves
+    what it has in detections.json.partial.
+
+    With --config and --checkpoint_dir and without --input, the images are those of each
+    eval_input_reader of the config: detections.json then has their source ids, and no pictures are
+    drawn. Several readers have a folder each, by their names.
     """
-    paths = find_images(inputs)
+    _check_choice(model, config, checkpoint_dir, inputs)
+    paths = find_images(inputs) if inputs else []
     if limit:
         paths = paths[:limit]
-    # Imported here: TensorFlow takes seconds, and wrong paths are told at once.
+    if config:
+        # Mistakes in it are told before TensorFlow takes its seconds.
+        _read_config(config, reads_records=not inputs)
     freed_memory.keep()
     quiet_import.import_tensorflow()
+    if not inputs:
+        _predict_records(config, checkpoint_dir, output, limit)
+        return
     from object_detection.export.predict import predict_files
 
     with progress.show('predicting') as report:
         summary = predict_files(
-            model,
+            model or checkpoint_dir,
             paths,
             output,
             label_map_path=label_map or None,
             min_score=min_score,
             max_boxes=max_boxes,
             progress=report,
+            **({'config': config} if config else {}),
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
     click.echo(
@@ -69,10 +98,45 @@ def command(
     )
     for problem in summary.problems:
         click.echo(f'left out: {problem}', err=True)
+    if not summary.images:
+        click.echo('Error: none of the inputs is an image that can be read.', err=True)
+        sys.exit(1)
+
+
+def _check_choice(model: str, config: str, checkpoint_dir: str, inputs: tuple[str, ...]) -> None:
+    if bool(model) == bool(config or checkpoint_dir):
+        raise click.UsageError(
+            'Expected either --model, or --config with --checkpoint_dir. Received: '
+            f'{"both" if model else "neither"}.'
+        )
+    if not model and not (config and checkpoint_dir):
+        missing = '--checkpoint_dir' if config else '--config'
+        raise click.UsageError(f'Expected --config with --checkpoint_dir; {missing} is missing.')
+    if model and not inputs:
+        raise click.UsageError("Missing option '--input': images for the --model.")
+
+
+def _read_config(config: str, *, reads_records: bool):
+    from object_detection.config.reader import read_pipeline
+    from object_detection.config.validation import validate
+
+    pipeline = read_pipeline(config)
+    validate(pipeline, for_what='eval' if reads_records else 'export')
+    return pipeline
+
+
+def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) -> None:
+    pipeline = _read_config(config, reads_records=True)
+    from object_detection.export.predict_records import predict_records
+
+    with progress.show('predicting') as report:
+        counts = predict_records(pipeline, checkpoint_dir, output, limit=limit, progress=report)
+    for folder, (images, detections) in counts.items():
+        click.echo(f'{images} images, {detections} detections in {folder}')
 
 
 def find_images(inputs: tuple[str, ...]) -> list[pathlib.Path]:
-    """Lists the images named by files and folders, sorted; the order of the inputs is kept.
+    """Lists the images named by files, folders and patterns, sorted; the inputs' order is kept.
 
     Raises:
       ValueError: if an input does not exist or a folder holds no image.
@@ -81,15 +145,23 @@ def find_images(inputs: tuple[str, ...]) -> list[pathlib.Path]:
     for text in inputs:
         path = pathlib.Path(text)
         if path.is_dir():
-            found = sorted(p for p in path.iterdir() if p.suffix.lower() in _IMAGE_SUFFIXES)
-            if not found:
-                raise ValueError(
-                    f'--input {text}: the folder holds no image '
-                    f'({", ".join(sorted(_IMAGE_SUFFIXES))}).'
-                )
-            paths += found
+            paths += _in_folder(path, text)
         elif path.is_file():
             paths.append(path)
+        elif found := sorted(glob.glob(text, recursive=True)):
+            paths += [path for path in map(pathlib.Path, found) if not path.is_dir()]
         else:
             raise ValueError(f'--input {text}: no such file or folder.')
     return paths
+
+
+def _in_folder(folder: pathlib.Path, text: str) -> list[pathlib.Path]:
+    suffixes = _IMAGE_SUFFIXES | _OTHER_SUFFIXES
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+    if not any(path.suffix.lower() in _IMAGE_SUFFIXES for path in found):
+        others = sorted({path.suffix for path in found})
+        raise ValueError(
+            f'--input {text}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
+            + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
+        )
+    return found

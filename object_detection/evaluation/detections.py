@@ -102,7 +102,12 @@ def encode_masks(
 
 
 def coco_results(
-    detections: ImageDetections, image_id: int | str, *, boxes: bool = True, masks: bool = True
+    detections: ImageDetections,
+    image_id: int | str,
+    *,
+    boxes: bool = True,
+    masks: bool = True,
+    method: PasteMethod = PasteMethod.UNCROP,
 ) -> list[dict[str, Any]]:
     """Returns the detections of one image as entries of a COCO results file.
 
@@ -112,10 +117,11 @@ def coco_results(
       boxes: whether entries have `bbox`. Leave it out of a file that is to be scored by its masks:
         pycocotools takes an object's area from `bbox` if there is one.
       masks: whether entries have `segmentation`, if the detections have masks.
+      method: how masks are pasted.
     """
     rows = len(detections.scores)
     classes = np.ones(rows, int) if detections.classes is None else detections.classes
-    counts = encode_masks(detections) if masks and detections.masks is not None else None
+    counts = encode_masks(detections, method) if masks and detections.masks is not None else None
     results = []
     for i in range(rows):
         result = {'image_id': image_id, 'category_id': int(classes[i])}

@@ -1,18 +1,18 @@
-"""Predicts on image files with an exported model; writes pictures and COCO results."""
+"""Predicts on image files; writes pictures and COCO results."""
 
+import contextlib
 import itertools
-import json
 import os
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from object_detection.data import label_map
-from object_detection.evaluation.detections import coco_results
-from object_detection.export.inference import SavedDetector, read_image
+from object_detection.evaluation.detections import ImageDetections, coco_results
+from object_detection.export import loading, results
+from object_detection.export.inference import read_image
 from object_detection.visualization import drawing
 
 _MIN_PICTURE_SIZE = 512
@@ -43,6 +43,7 @@ def predict_files(
     min_score: float = 0.5,
     max_boxes: int = 100,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    **options: Any,
 ) -> PredictionSummary:
     """Writes a picture for each image, `detections.json` (COCO results) and `images.json`.
 
@@ -52,15 +53,19 @@ def predict_files(
     `paths`. Pictures are called NAME.png, and NAME_2.png and so on where names are equal (a.jpg,
     a.png). Pictures of small images are enlarged by a whole number; detections are not.
 
+    Both files grow image by image, under names that end in `.partial` until all is done.
+
     Args:
-      model_directory: an exported model.
+      model_directory: what `loading.load` takes: an exported model, or the folder of a training.
       paths: image files.
-      output_directory: created; pictures of an earlier run are replaced.
-      label_map_path: names of the classes; a class that it lacks, and all without it, are drawn as
-        numbers.
+      output_directory: created; pictures of an earlier run are replaced, and those that an earlier
+        `images.json` lists and this one does not are deleted.
+      label_map_path: names of the classes; None takes the model's. A class without a name is drawn
+        as a number.
       min_score: lowest score that is drawn; the JSON holds every detection.
       max_boxes: most objects drawn in a picture.
       progress: called with the numbers of images done and of all, before each image and at the end.
+      **options: `checkpoint`, `config` and `precision` of `loading.load`.
 
     Returns:
       Counts, and the files that could not be read.
@@ -70,43 +75,68 @@ def predict_files(
     """
     output = pathlib.Path(output_directory)
     _check_apart(output, paths)
-    detector = SavedDetector(model_directory)
-    names = {}
-    if label_map_path is not None:
-        names = {c['id']: c['name'] for c in label_map.load(label_map_path).categories}
+    detector = loading.load(model_directory, label_map=label_map_path, **options)
     output.mkdir(parents=True, exist_ok=True)
     stems = [path.stem for path in paths]
-    results, images, problems, drawn = [], [], [], 0
-    named = zip(paths, _image_ids(stems), _unique_names(stems), strict=True)
-    for index, (path, image_id, name) in enumerate(named):
-        progress(index, len(paths))
-        try:
-            image, encoded = read_image(path)
-        except ValueError as error:
-            problems.append(str(error))
+    problems, drawn, pictures = [], 0, set()
+    earlier = results.read_list(output / results.IMAGES)
+    with (
+        results.ResultsFile(output / results.DETECTIONS) as found,
+        results.ResultsFile(output / results.IMAGES) as images,
+    ):
+        named = zip(paths, _image_ids(stems), _unique_names(stems), strict=True)
+        for index, (path, image_id, name) in enumerate(named):
+            progress(index, len(paths))
+            try:
+                image, encoded = read_image(path)
+            except ValueError as error:
+                problems.append(str(error))
+                continue
+            detections = detector.detect(image, encoded)
+            picture = output / f'{name}.png'
+            annotated = _draw(image, detections, detector.class_names, min_score, max_boxes)
+            _write_picture(picture, annotated)
+            pictures.add(picture.name)
+            drawn += min(int(np.sum(detections.scores >= min_score)), max_boxes)
+            found.add(coco_results(detections, image_id))
+            images.add([{'id': image_id, 'file_name': str(path), 'picture': picture.name}])
+        progress(len(paths), len(paths))
+    _delete_stale(output, earlier, pictures)
+    return PredictionSummary(images.count, found.count, drawn, problems, detector.precision)
+
+
+def _draw(
+    image: np.ndarray,
+    detections: ImageDetections,
+    names: Mapping[int, str],
+    min_score: float,
+    max_boxes: int,
+) -> np.ndarray:
+    return drawing.draw_instances(
+        image,
+        detections.boxes,
+        detections.classes,
+        scores=detections.scores,
+        masks=detections.masks,
+        names=names,
+        min_score=min_score,
+        max_boxes=max_boxes,
+        # Labels on a small image would hide what they name.
+        scale=max(1, _MIN_PICTURE_SIZE // max(image.shape[:2])),
+    )
+
+
+def _delete_stale(output: pathlib.Path, earlier: list[Any], pictures: Collection[str]) -> None:
+    """Deletes pictures of an earlier run, which no `images.json` would tell of any more."""
+    kept = {name.casefold() for name in pictures}
+    for entry in earlier:
+        name = entry.get('picture') if isinstance(entry, dict) else None
+        # Nothing but what this command writes, and nothing outside of the folder.
+        if not isinstance(name, str) or pathlib.Path(name).name != name or name[-4:] != '.png':
             continue
-        detections = detector.detect(image, encoded)
-        picture = output / f'{name}.png'
-        images.append({'id': image_id, 'file_name': str(path), 'picture': picture.name})
-        results += coco_results(detections, image_id)
-        drawn += min(int(np.sum(detections.scores >= min_score)), max_boxes)
-        annotated = drawing.draw_instances(
-            image,
-            detections.boxes,
-            detections.classes,
-            scores=detections.scores,
-            masks=detections.masks,
-            names=names,
-            min_score=min_score,
-            max_boxes=max_boxes,
-            # Labels on a small image would hide what they name.
-            scale=max(1, _MIN_PICTURE_SIZE // max(image.shape[:2])),
-        )
-        _write_picture(picture, annotated)
-    progress(len(paths), len(paths))
-    _write_json(output / 'detections.json', results)
-    _write_json(output / 'images.json', images)
-    return PredictionSummary(len(images), len(results), drawn, problems, detector.precision)
+        if name.casefold() not in kept:
+            with contextlib.suppress(OSError):
+                (output / name).unlink()
 
 
 def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
@@ -156,10 +186,4 @@ def _unique_names(stems: Sequence[str]) -> list[str]:
 def _write_picture(path: pathlib.Path, picture: np.ndarray) -> None:
     draft = path.with_name(f'{path.name}.partial')
     Image.fromarray(picture).save(draft, format='PNG')
-    draft.replace(path)
-
-
-def _write_json(path: pathlib.Path, value: list) -> None:
-    draft = path.with_suffix('.json.partial')
-    draft.write_text(json.dumps(value))
     draft.replace(path)

@@ -23,6 +23,47 @@ def test_missing_input_and_empty_folder_are_named(tmp_path):
         find_images((str(tmp_path),))
 
 
+def test_patterns_are_expanded_and_files_that_cannot_be_read_are_not_passed_over(tmp_path):
+    for name in ('a.webp', 'b.tif', 'c.jpg', 'd.txt'):
+        (tmp_path / name).write_bytes(b'')
+    (tmp_path / 'e.jpg').mkdir()
+    assert [path.name for path in find_images((str(tmp_path / '*.jpg'),))] == ['c.jpg']
+    found = find_images((str(tmp_path),))
+    assert [path.name for path in found] == ['a.webp', 'b.tif', 'c.jpg', 'e.jpg']
+    (tmp_path / 'scans').mkdir()
+    (tmp_path / 'scans' / 'b.tif').write_bytes(b'')
+    with pytest.raises(ValueError, match=r'holds no image .* cannot be read: \.tif'):
+        find_images((str(tmp_path / 'scans'),))
+    with pytest.raises(ValueError, match='no such file or folder'):
+        find_images((str(tmp_path / '*.bmp'),))
+
+
+def test_inputs_without_any_image_are_an_error(tmp_path, monkeypatch):
+    config = tmp_path / 'my.config'
+    config.write_text('model {}')
+    summary = predict.PredictionSummary(0, 0, 0, [f'{config}: cannot be decoded.'], None)
+    monkeypatch.setattr(predict, 'predict_files', lambda *_, **options: summary)
+    arguments = ['--model', 'm', '--input', str(config), '--output', 'out']
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 1
+    assert 'none of the inputs is an image' in result.output
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ([], 'Expected either --model, or --config'),
+        (['--model', 'm', '--config', 'c'], 'Received: both'),
+        (['--config', 'c'], '--checkpoint_dir is missing'),
+        (['--model', 'm'], "Missing option '--input'"),
+    ],
+)
+def test_a_model_and_a_config_exclude_each_other(arguments, message):
+    result = CliRunner().invoke(command, [*arguments, '--output', 'out'])
+    assert result.exit_code == 2
+    assert message in ' '.join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ('precision', 'told'), [('tf32', 'in out, computed in tf32'), (None, 'in out')]
 )

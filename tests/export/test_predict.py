@@ -1,12 +1,13 @@
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from object_detection.evaluation.detections import ImageDetections
-from object_detection.export import exporter, predict
+from object_detection.export import class_names, exporter, predict
 from object_detection.export.inference import read_image
 from object_detection.export.predict import predict_files
 from object_detection.training import checkpoints
@@ -14,12 +15,15 @@ from tests import tiny_models as tiny
 
 
 class OneObject:
-    """In place of an exported model: finds an object of class 7 in every image."""
+    """In place of a detector: finds an object of class 7 in every image."""
 
     precision = 'mixed_bfloat16'
 
-    def __init__(self, directory):
+    def __init__(self, directory, label_map=None):
         self.directory = directory
+        self.class_names = {7: 'cat'}
+        if label_map is not None:
+            self.class_names = class_names.of_text(class_names.read_file(str(label_map)))
 
     def detect(self, image, encoded=None):
         box = np.array([[1.0, 2, 9, 12]])
@@ -28,7 +32,7 @@ class OneObject:
 
 @pytest.fixture
 def one_object(monkeypatch):
-    monkeypatch.setattr(predict, 'SavedDetector', OneObject)
+    monkeypatch.setattr(predict.loading, 'load', OneObject)
 
 
 def write_image(path: pathlib.Path, value: int = 0) -> pathlib.Path:
@@ -104,7 +108,10 @@ def test_a_picture_that_cannot_be_written_leaves_the_earlier_one(one_object, tmp
     assert (tmp_path / 'out' / 'a.png').read_bytes() == before
 
 
-def test_classes_that_the_label_map_lacks_are_drawn_as_numbers(one_object, tmp_path, monkeypatch):
+@pytest.mark.parametrize(('has_label_map', 'expected'), [(True, '7 90%'), (False, 'cat 90%')])
+def test_names_are_those_of_the_label_map_or_else_of_the_model(
+    has_label_map, expected, one_object, tmp_path, monkeypatch
+):
     path = write_image(tmp_path / 'in' / 'a.png')
     (tmp_path / 'labels.pbtxt').write_text("item { id: 1 name: 'cat' }")
     drawn = []
@@ -117,10 +124,10 @@ def test_classes_that_the_label_map_lacks_are_drawn_as_numbers(one_object, tmp_p
             draw(canvas, instance, *rest),
         ),
     )
-    predict_files(
-        'model', [path], tmp_path / 'out', label_map_path=tmp_path / 'labels.pbtxt', min_score=0.5
-    )
-    assert drawn == ['7 90%']
+    label_map = tmp_path / 'labels.pbtxt' if has_label_map else None
+    predict_files('model', [path], tmp_path / 'out', label_map_path=label_map, min_score=0.5)
+    # A class that the label map lacks is drawn as a number.
+    assert drawn == [expected]
 
 
 def test_predict_writes_pictures_and_coco_results(tmp_path):
@@ -163,3 +170,76 @@ def test_progress_counts_images_that_are_left_out_too(one_object, tmp_path):
         progress=lambda done, total: told.append((done, total)),
     )
     assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_what_cannot_be_opened_is_left_out_and_named_without_internals(one_object, tmp_path):
+    good = write_image(tmp_path / 'in' / 'good.png')
+    link, folder, broken = (tmp_path / 'in' / name for name in ('link.jpg', 'x.jpg', 'broken.png'))
+    link.symlink_to(tmp_path / 'gone.jpg')
+    folder.mkdir()
+    broken.write_bytes(good.read_bytes()[:60])
+    summary = predict_files('model', [link, folder, broken, good], tmp_path / 'out')
+    assert summary.images == 1
+    assert [problem.split(':')[0] for problem in summary.problems] == [
+        str(link),
+        str(folder),
+        str(broken),
+    ]
+    for problem in summary.problems:
+        assert not re.search(r'\{\{|\[Op|_io\.|object at', problem), problem
+
+
+def test_an_error_leaves_what_was_found_before_it(one_object, tmp_path, monkeypatch):
+    files = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(3)]
+    detect = OneObject.detect
+
+    def fail_at_the_last(self, image, encoded=None):
+        if list((tmp_path / 'out').glob('1.png')):
+            raise RuntimeError('no memory')
+        return detect(self, image, encoded)
+
+    monkeypatch.setattr(OneObject, 'detect', fail_at_the_last)
+    with pytest.raises(RuntimeError, match='no memory'):
+        predict_files('model', files, tmp_path / 'out')
+    assert not (tmp_path / 'out' / 'detections.json').exists()
+    for name in ('detections.json.partial', 'images.json.partial'):
+        assert len(json.loads((tmp_path / 'out' / name).read_text())) == 2
+
+
+def test_each_image_is_in_the_file_before_the_next_is_read(one_object, tmp_path, monkeypatch):
+    files = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(2)]
+    seen = []
+    read = predict.read_image
+
+    def look(path):
+        text = (tmp_path / 'out' / 'detections.json.partial').read_text()
+        seen.append(len(json.loads(text + ']')))
+        return read(path)
+
+    monkeypatch.setattr(predict, 'read_image', look)
+    predict_files('model', files, tmp_path / 'out')
+    assert seen == [0, 1]
+
+
+def test_pictures_that_images_json_no_longer_lists_are_deleted(one_object, tmp_path):
+    files = [write_image(tmp_path / 'in' / name) for name in ('a.png', 'b.png')]
+    output = tmp_path / 'out'
+    predict_files('model', files, output)
+    (output / 'mine.png').write_bytes(b'')
+    (tmp_path / 'other.png').write_bytes(b'')
+    listed_now = json.loads((output / 'images.json').read_text())
+    (output / 'images.json').write_text(json.dumps([*listed_now, {'picture': '../other.png'}, 3]))
+    predict_files('model', files[1:], output)
+    assert sorted(path.name for path in output.glob('*.png')) == ['b.png', 'mine.png']
+    assert (tmp_path / 'other.png').exists()
+
+
+def test_a_photo_is_predicted_upright(one_object, tmp_path):
+    path = tmp_path / 'in' / 'turned.jpg'
+    path.parent.mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new('RGB', (600, 16)).save(path, exif=exif)
+    assert read_image(path)[0].shape == (600, 16, 3)
+    predict_files('model', [path], tmp_path / 'out')
+    assert read_image(tmp_path / 'out' / 'turned.png')[0].shape == (600, 16, 3)

@@ -1,0 +1,130 @@
+"""Predicts on the data of the eval_input_readers of a config, without metrics."""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from object_detection.builders import dataset_builder, examples_builder
+from object_detection.config import evaluation_rules
+from object_detection.core.fields import InputFields
+from object_detection.evaluation.detections import coco_image_id, coco_results, unbatch
+from object_detection.evaluation.mask_pasting import PasteMethod
+from object_detection.export import exporter, results
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import damaged_files, executions
+from object_detection.training import precision as precisions
+from object_detection.training.inference import make_predict
+
+# Folder -> numbers of images and of detections.
+Counts = dict[str, tuple[int, int]]
+
+
+def predict_records(
+    pipeline: TrainEvalPipelineConfig,
+    checkpoint: str,
+    output_directory: str | os.PathLike,
+    *,
+    precision: str | None = None,
+    limit: int = 0,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
+) -> Counts:
+    """Writes `detections.json`, a COCO results file, and `images.json` for each reader.
+
+    An image's id is its source id, a number where it is one. Both files grow batch by batch, under
+    names that end in `.partial` until all is done.
+
+    Args:
+      pipeline: the whole config, checked.
+      checkpoint: a directory, of which the newest is taken, or a prefix.
+      output_directory: created; with several readers, each has a folder in it by its name.
+      precision: a name that `precision.canonical` knows; None takes the config's.
+      limit: images of each reader; 0 takes all.
+      progress: called with the number of images done, and None for all, which nobody knows.
+
+    Returns:
+      The numbers of images and detections, by folder.
+
+    Raises:
+      CheckpointError: if there is no checkpoint, or it is of another model.
+      ConfigError: if a record is damaged.
+    """
+    detector = exporter.load_detector(pipeline, checkpoint, precision)
+    counts: Counts = {}
+    done = 0
+    with precisions.scope(precisions.resolve(pipeline.train_config, precision)):
+        for index, name in enumerate(evaluation_rules.reader_names(pipeline)):
+            folder = pathlib.Path(output_directory)
+            if len(pipeline.eval_input_reader) > 1:
+                folder /= name
+            folder.mkdir(parents=True, exist_ok=True)
+            before = done
+            counts[str(folder)] = _predict_reader(
+                detector,
+                pipeline,
+                index,
+                folder,
+                limit or pipeline.eval_config.eval_samples,
+                lambda images, before=before: progress(before + images, None),
+            )
+            done += counts[str(folder)][0]
+    return counts
+
+
+def _predict_reader(
+    detector: DetectionModel,
+    pipeline: TrainEvalPipelineConfig,
+    index: int,
+    folder: pathlib.Path,
+    limit: int,
+    progress: Callable[[int], None],
+) -> tuple[int, int]:
+    reader = pipeline.eval_input_reader[index]
+    dataset = dataset_builder.build_eval(pipeline, index)
+    spec = dataset.element_spec
+    predict = make_predict(
+        detector,
+        spec,
+        with_losses=False,
+        jit_compile=executions.compiles_inference(
+            pipeline.train_config, spec, examples_builder.bucket_sizes(reader)
+        ),
+        batch_size=pipeline.eval_config.batch_size,
+    )
+    method = pipeline.eval_config.MaskPasteMethod.Name(pipeline.eval_config.mask_paste_method)
+    with (
+        damaged_files.named(reader, f'eval_input_reader[{index}]'),
+        results.ResultsFile(folder / results.DETECTIONS) as found,
+        results.ResultsFile(folder / results.IMAGES) as images,
+    ):
+        for batch in dataset:
+            detections, _, _ = predict(batch)
+            left = limit - images.count if limit else None
+            for entry, of_image in _entries(batch, detections, PasteMethod[method], left):
+                found.add(of_image)
+                images.add([entry])
+            progress(images.count)
+            if limit and images.count >= limit:
+                break
+    return images.count, found.count
+
+
+def _entries(
+    batch: Mapping[str, Any], detections: Mapping[str, Any], method: PasteMethod, limit: int | None
+) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """For each image what `images.json` says of it, and its entries of a results file."""
+    shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
+    ids = [coco_image_id(source_id) for source_id in batch[InputFields.SOURCE_ID].numpy()]
+    found = unbatch({key: value.numpy() for key, value in detections.items()}, shapes)
+    return [
+        (
+            {'id': image_id, 'height': int(height), 'width': int(width)},
+            coco_results(of_image, image_id, method=method),
+        )
+        for image_id, of_image, (height, width) in list(zip(ids, found, shapes, strict=True))[
+            :limit
+        ]
+    ]

@@ -1,0 +1,55 @@
+"""JSON lists that are written entry by entry, so that a job that is stopped loses nothing."""
+
+import json
+import pathlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+DETECTIONS, IMAGES = 'detections.json', 'images.json'
+
+
+class ResultsFile:
+    """Writes a JSON list, one entry a line, into NAME.partial, which gets its name at the end.
+
+    If the block is left by an error, the list is ended and stays in NAME.partial; after a kill it
+    lacks its last line, `]`.
+
+    Args:
+      path: of the list; replaced if there is one.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self._path = path
+        self.draft = path.with_name(f'{path.name}.partial')
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._file = self.draft.open('w', encoding='utf-8')
+        self._file.write('[')
+        self._file.flush()
+        return self
+
+    def add(self, entries: Iterable[Any]) -> None:
+        """Appends entries, which are in the file when this returns."""
+        for entry in entries:
+            self._file.write(f'{"," if self.count else ""}\n{json.dumps(entry)}')
+            self.count += 1
+        self._file.flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        with self._file:
+            self._file.write('\n]\n')
+        if kind is None:
+            self.draft.replace(self._path)
+
+
+def read_list(path: pathlib.Path) -> list[Any]:
+    """Reads a JSON list; an empty one where there is none, or something else."""
+    try:
+        value = json.loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return []
+    return value if isinstance(value, list) else []
