@@ -61,6 +61,43 @@ def download(
 
 
 @command.command(context_settings={'show_default': True})
+@click.option('--config', required=True, help='Pipeline config.')
+@click.option('--output', required=True, metavar='FOLDER', help='Folder for the pictures.')
+@click.option('--count', default=8, type=click.IntRange(min=1), help='How many pictures.')
+@click.option('--seed', default=0, help='Of the order and the augmentations.')
+@click.option('--eval', 'of_eval', is_flag=True, help='Draw the first eval_input_reader instead.')
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+def show(
+    config: str, output: str, count: int, seed: int, of_eval: bool, settings: tuple[str, ...]
+) -> None:
+    """Draws what a model is trained on: augmented images with boxes, masks and class names.
+
+    Writes OUTPUT/NUMBER_SOURCEID.png; a look at a few of them finds swapped classes, shifted boxes
+    and augmentations that go too far before a training does.
+    """
+    from object_detection.config import quiet_import
+    from object_detection.config.reader import read_pipeline
+    from object_detection.config.validation import validate
+
+    pipeline = read_pipeline(config, settings=settings)
+    validate(pipeline, for_what='eval' if of_eval else 'train')
+    quiet_import.import_tensorflow()
+    from object_detection.cli import progress
+    from object_detection.training import input_pictures
+
+    with progress.show('drawing') as report:
+        written = input_pictures.write(
+            pipeline,
+            output,
+            count=count,
+            seed=seed,
+            eval_reader=0 if of_eval else None,
+            progress=report,
+        )
+    click.echo(f'{len(written)} pictures in {output}')
+
+
+@command.command(context_settings={'show_default': True})
 @click.argument('name', type=click.Choice(_DATA_SETS))
 @click.option('--data', required=True, metavar='FOLDER', help='Folder that it was downloaded to.')
 @click.option(

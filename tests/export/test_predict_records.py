@@ -1,0 +1,138 @@
+"""Detections of the images of an eval_input_reader, and pictures of inputs, from real records."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from PIL import Image
+
+from object_detection.config.errors import ConfigError
+from object_detection.core.fields import InputFields
+from object_detection.evaluation.detections import encode_masks, unbatch
+from object_detection.evaluation.mask_pasting import PasteMethod
+from object_detection.export import exporter, predict_records
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training import input_pictures
+from tests import tiny_models as tiny
+from tests.data import examples
+from tests.training import fakes
+
+MASKS = np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)
+
+
+class MaskDetector(fakes.FakeDetector):
+    """One object with a mask, in the right half of the true image, in every image."""
+
+    def postprocess(self, predictions, true_shapes):
+        found = super().postprocess(predictions, true_shapes)
+        batch = tf.shape(found['detection_scores'])[0]
+        found['detection_boxes'] = tf.tile([[[0.0, 0.5, 1.0, 1.0]]], [batch, 1, 1])
+        found['detection_masks'] = tf.tile(MASKS[np.newaxis, np.newaxis], [batch, 1, 1, 1])
+        return found
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch) -> TrainEvalPipelineConfig:
+    """Two readers; the first has five images of 20 x 30, and one of 40 x 10."""
+    detector = MaskDetector()
+    detector.build_variables()
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_: detector)
+    path = tmp_path / 'val.record'
+    images = [examples.noise(20, 30)] * 5 + [examples.noise(40, 10)]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for i, image in enumerate(images):
+            writer.write(
+                examples.example(
+                    [[0.1, 0.2, 0.9, 0.6]],
+                    [2],
+                    image=examples.png(image),
+                    source_id=('10', '11', '12', '13', 'a/b c', '15')[i],
+                )
+            )
+    reader = f"""
+      label_map_path: '{examples.write_label_map(tmp_path)}'
+      tf_record_input_reader {{ input_path: '{path}' }}
+    """
+    config = tiny.tiny_pipeline('eval_config { batch_size: 4 mask_paste_method: ACCURATE }')
+    del config.eval_input_reader[:]
+    config.ClearField('train_input_reader')
+    text = f'eval_input_reader {{ name: "one" {reader} }} eval_input_reader {{ {reader} }}'
+    return text_format.Merge(f'{text} train_input_reader {{ {reader} }}', config)
+
+
+def read(folder: pathlib.Path, name: str) -> list:
+    return json.loads((folder / name).read_text())
+
+
+def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
+    done = []
+    counts = predict_records.predict_records(
+        pipeline, 'model', tmp_path / 'out', progress=lambda *counts: done.append(counts)
+    )
+    one, other = tmp_path / 'out' / 'one', tmp_path / 'out' / 'reader_1'
+    assert counts == {str(one): (6, 6), str(other): (6, 6)}
+    assert done == [(4, None), (6, None), (10, None), (12, None)]
+    results = read(one, 'detections.json')
+    assert results == read(other, 'detections.json')
+    assert [result['image_id'] for result in results] == [10, 11, 12, 13, 'a/b c', 15]
+    assert [result['bbox'] for result in results] == [[15, 0, 15, 20]] * 5 + [[5, 0, 5, 40]]
+    assert {result['category_id'] for result in results} == {1}
+    assert read(one, 'images.json')[-1] == {'id': 15, 'height': 40, 'width': 10}
+    assert sorted(path.name for path in one.iterdir()) == ['detections.json', 'images.json']
+    # Masks are those of evaluation, pasted as the config says.
+    detections = {
+        'detection_boxes': np.array([[[0.0, 0.5, 1.0, 1.0]]]),
+        'detection_scores': np.ones([1, 1]),
+        'detection_masks': MASKS[np.newaxis, np.newaxis],
+        'num_detections': np.ones([1]),
+    }
+    (expected,) = encode_masks(unbatch(detections, np.array([[20, 30]]))[0], PasteMethod.ACCURATE)
+    assert results[0]['segmentation'] == {'size': [20, 30], 'counts': expected.decode()}
+
+
+def test_a_limit_counts_images_of_each_reader(pipeline, tmp_path):
+    counts = predict_records.predict_records(pipeline, 'model', tmp_path, limit=5)
+    assert list(counts.values()) == [(5, 5)] * 2
+    assert len(read(tmp_path / 'one', 'images.json')) == 5
+
+
+def test_a_damaged_record_is_named_and_what_came_before_stays(pipeline, tmp_path):
+    path = tmp_path / 'val.record'
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ConfigError, match=r'eval_input_reader\[0\].*val\.record'):
+        predict_records.predict_records(pipeline, 'model', tmp_path / 'out')
+    assert len(read(tmp_path / 'out' / 'one', 'detections.json.partial')) == 4
+    assert not (tmp_path / 'out' / 'one' / 'detections.json').exists()
+
+
+@pytest.mark.parametrize('eval_reader', [None, 1])
+def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, eval_reader):
+    drawn = []
+    draw = input_pictures.summaries.input_pictures
+
+    def look(batch, names):
+        drawn.append((batch[InputFields.SOURCE_ID][0].decode(), names))
+        return draw(batch, names)
+
+    monkeypatch.setattr(input_pictures.summaries, 'input_pictures', look)
+    files = input_pictures.write(pipeline, tmp_path / 'out', count=6, eval_reader=eval_reader)
+    ids = [source_id for source_id, _ in drawn]
+    assert sorted(ids) == ['10', '11', '12', '13', '15', 'a/b c']
+    if eval_reader is not None:
+        assert ids == ['10', '11', '12', '13', 'a/b c', '15']
+    assert all(names == {1: 'cat', 2: 'Hund'} for _, names in drawn)
+    names = [
+        f'{i:03d}_{text.replace("/", "_").replace(" ", "_")}.png' for i, text in enumerate(ids)
+    ]
+    assert [path.name for path in files] == names
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == names
+    for path in files:
+        picture = np.asarray(Image.open(path)).astype(int)
+        # The resizer of the model makes all of one size, enlarged to be legible.
+        assert picture.shape == (320, 320, 3)
+        # The outline of the box has the colour of its class, in noise.
+        color = input_pictures.summaries.drawing.class_color(2)
+        assert (np.abs(picture - color).max(axis=-1) <= 1).sum() > 300
