@@ -105,15 +105,19 @@ class _Watch:
         os.close(self._writer)
 
     def _run(self) -> None:
-        sources = [self._reader, *([] if self._launcher_pipe is None else [self._launcher_pipe])]
+        # Not `select`, which takes no descriptor above 1023.
+        sources = select.poll()
+        sources.register(self._reader, select.POLLIN)
+        if self._launcher_pipe is not None:
+            sources.register(self._launcher_pipe, 0)  # for its end alone
         count, deadline, status = 0, None, 0
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = select.select(sources, [], [], left)[0]
+            ready = dict(sources.poll(None if left is None else 1000 * left))
             if not ready:
                 _end(status)
             if self._launcher_pipe in ready:
-                sources.remove(self._launcher_pipe)
+                sources.unregister(self._launcher_pipe)
                 self._note(signal.SIGTERM)
                 deadline, status = time.monotonic() + _SECONDS_WITHOUT_LAUNCHER, 143
             if self._reader in ready:

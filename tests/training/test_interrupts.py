@@ -1,6 +1,7 @@
 """Signals are remembered once and then act as before."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -56,6 +57,23 @@ def test_without_its_launcher_a_process_that_is_stuck_ends():
         assert process.stdout.readline() == 'ready\n'
         os.close(writer)
         assert process.wait(60) == 143
+
+
+def test_a_process_with_many_files_gets_signals():
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 4096), before[1]))
+    try:
+        while opened[-1] < 1100:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert interrupts.received == signal.SIGTERM
+            assert interrupts._watch._thread.is_alive()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_pipe_of_somebody_else_is_not_watched():
