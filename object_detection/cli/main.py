@@ -7,7 +7,11 @@ import traceback
 
 import click
 
-from object_detection.training.errors import LOST_WORKER_STATUS, WorkerError
+from object_detection.training.errors import (
+    LOST_WORKER_STATUS,
+    UnreadableCheckpointError,
+    WorkerError,
+)
 
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
@@ -83,8 +87,9 @@ def main(debug: bool) -> None:
 
 
 def exit_status(error: Exception) -> int:
-    """Of a program that ends by the error of a user: `tfod launch` knows a lost worker by it."""
-    return LOST_WORKER_STATUS if isinstance(error, WorkerError) else 1
+    """Of a program that ends by a user's error: by 75, `tfod launch` knows one that may pass."""
+    passes = isinstance(error, WorkerError | UnreadableCheckpointError)
+    return LOST_WORKER_STATUS if passes else 1
 
 
 def is_users_error(error: ValueError | OSError) -> bool:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import object_detection
 from object_detection.config.errors import ConfigError
 from object_detection.training import evaluation_process
-from object_detection.training.errors import CheckpointError
+from object_detection.training.errors import CheckpointError, DamagedCheckpointError
 from object_detection.training.evaluation_process import DONE, FAILED, Job
 from object_detection.training.snapshots import Snapshot, Snapshots
 
@@ -39,7 +39,7 @@ _MODULE = evaluation_process.__name__
 # Of a cluster, which the evaluation does not belong to.
 _NOT_INHERITED = ('TF_CONFIG',)
 # What another start would not help against.
-_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError)}
+_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, DamagedCheckpointError)}
 
 
 class Arrived(NamedTuple):

@@ -21,6 +21,6 @@ class WorkerError(ValueError):
     """Another worker of a training in several processes has failed, or cannot be reached."""
 
 
-# Exit status of a program that ended by a WorkerError (EX_TEMPFAIL): it can go on when all are
-# started again.
+# Exit status (EX_TEMPFAIL) of a program that ended by a WorkerError or UnreadableCheckpointError,
+# and can go on when all are started again.
 LOST_WORKER_STATUS = 75

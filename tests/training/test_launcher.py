@@ -13,9 +13,15 @@ import time
 
 import pytest
 
+from object_detection.cli.main import exit_status
 from object_detection.config.errors import ConfigError
 from object_detection.training import history, launcher, worker_processes
-from object_detection.training.errors import LOST_WORKER_STATUS
+from object_detection.training.errors import (
+    LOST_WORKER_STATUS,
+    DamagedCheckpointError,
+    UnreadableCheckpointError,
+    WorkerError,
+)
 from object_detection.training.launcher import Launch
 from tests.training.lost_workers import ROOT, TIME_LIMIT, Workers
 
@@ -378,3 +384,16 @@ def test_a_worker_that_never_comes_is_named_by_all(tmp_path):
 def _children(pid):
     with open(f'/proc/{pid}/task/{pid}/children') as file:
         return [int(text) for text in file.read().split()]
+
+
+@pytest.mark.parametrize(
+    ('error', 'status'),
+    [
+        (WorkerError('gone'), 75),
+        (UnreadableCheckpointError('a server is away'), 75),
+        (DamagedCheckpointError('cut off'), 1),
+        (ConfigError('expected more'), 1),
+    ],
+)
+def test_a_launcher_repeats_what_may_pass(error, status):
+    assert exit_status(error) == status
