@@ -89,7 +89,11 @@ def _class_names(pipeline: TrainEvalPipelineConfig, directory: str) -> str | Non
     path = pipeline.train_input_reader.label_map_path
     if not path or not os.path.exists(earlier):
         return None
-    differing = label_map.differing_ids(label_map.load(earlier), label_map.load(path))
+    try:
+        now = label_map.load(path)
+    except ValueError:  # The rules of the config say so, with all else that is wrong.
+        return None
+    differing = label_map.differing_ids(label_map.load(earlier), now)
     if not differing:
         return None
     return (

@@ -259,7 +259,12 @@ def _log_files(options: JobOptions) -> LogFiles:
             '--norecord_summaries.'
         )
     if options.log_file is not None:
-        files.check_is_local(options.log_file, '--log_file')
+        folder = os.path.dirname(files.check_is_local(options.log_file, '--log_file')) or '.'
+        is_folder = os.path.isdir(folder) and os.access(folder, os.W_OK)
+        if os.path.exists(folder) and not is_folder:
+            raise ConfigError(
+                f'--log_file: expected a folder that can be written. Received: {folder}.'
+            )
         if os.path.isdir(options.log_file):
             raise ConfigError(
                 f'--log_file: expected a file. Received: {options.log_file}, a folder.'

@@ -53,6 +53,11 @@ def test_more_classes_and_other_spellings_are_the_same_classes(started, tmp_path
     resumption.check(*started)
 
 
+def test_a_label_map_that_is_gone_is_left_to_the_rules(started, tmp_path):
+    (tmp_path / 'label_map.pbtxt').unlink()
+    resumption.check(*started)
+
+
 def test_changes_are_logged(started, caplog):
     pipeline, directory = started
     apply_setting(pipeline, 'train_config.batch_size=4')

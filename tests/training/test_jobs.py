@@ -172,5 +172,7 @@ def test_flags_of_log_files(path, tmp_path):
         _read(path, 'train', log_tensorboard='events', record_summaries=False)
     with pytest.raises(ConfigError, match='--log_file: expected a file'):
         _read(path, 'train', log_file=str(tmp_path))
+    with pytest.raises(ConfigError, match='--log_file: expected a folder that can be written'):
+        _read(path, 'train', log_file=f'{path}/log.json')
     with pytest.raises(ConfigError, match='--steps_per_epoch: expected 1 to'):
         _read(path, 'train', steps_per_epoch=0)
