@@ -21,7 +21,6 @@ _IMAGE_SIZE = 'image_size'
 
 # What padding rows hold; zeros where nothing is said.
 _PADDING = {F.GROUNDTRUTH_KEYPOINTS: float('nan')}
-_BOX_FIELDS = (F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_KEYPOINTS)
 _PADDED_FIELDS = (
     F.GROUNDTRUTH_BOXES,
     F.GROUNDTRUTH_CLASSES,
@@ -42,7 +41,8 @@ class ExampleTransform:
     Attributes:
       resizer: the model's image resizer; what it draws at random, it draws in training alone.
       num_classes: K, without background.
-      max_number_of_boxes: M, rows of the padded ground truth; further objects are left out.
+      max_number_of_boxes: M, rows of the padded ground truth; of the objects that an image has
+        after its augmentations, further ones are left out.
       mask_crop_size: side S of the mask crops; 0 keeps full-size masks. Without effect on
         examples without masks.
       label_steps: functions (example, seed) -> example, in order, that change labels or drop
@@ -120,12 +120,14 @@ class ExampleTransform:
             example = self._weigh(example)
         if self.use_multiclass_scores:
             example = self._soften(example)
-        num_valid = _count(example)
-        example = objects.select(example, tf.range(tf.minimum(num_valid, self.max_number_of_boxes)))
-        outputs[F.NUM_EXCESS_OBJECTS] = num_valid - _count(example)
         example = self._load_masks(example)
         for i, augmentation in enumerate(self.augmentations):
             example = augmentation(example, tf.random.fold_in(seed, i))
+        # Not before: augmentations drop objects, and those that stay would miss the others' rows.
+        num_augmented = _count(example)
+        kept = tf.range(tf.minimum(num_augmented, self.max_number_of_boxes))
+        example = objects.select(example, kept)
+        outputs[F.NUM_EXCESS_OBJECTS] = num_augmented - _count(example)
         example = self._resize(example, self._resizer(seed))
         outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
         for name in _PADDED_FIELDS:

@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import InputFields as F
-from object_detection.data import pipeline
+from object_detection.data import objects, pipeline
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.objects import OBJECT_FIELDS
 from object_detection.data.pipeline import ExampleTransform
@@ -162,6 +162,35 @@ def test_evaluation_ground_truth_is_exact():
     assert outputs[F.EVALUATION_MASKS][1] == examples.png(masks[2])
     assert outputs[F.NUM_EXCESS_OBJECTS] == 1
     assert outputs[F.GROUNDTRUTH_INSTANCE_MASK_CROPS].shape == (1, 112, 112)
+
+
+def test_objects_are_cut_to_the_number_of_rows_after_augmentation():
+    # Objects 0 and 1 are cropped away: the two rows belong to the objects that are left.
+    boxes = [[0.1 * i, 0.0, 0.1 * i + 0.05, 1.0] for i in range(5)]
+    lower = make(
+        max_number_of_boxes=2,
+        augmentations=(lambda example, seed: objects.select(example, tf.range(2, 5)),),
+    )
+    outputs = run(boxes, [1, 2, 3, 1, 2], transform=lower)
+    np.testing.assert_allclose(outputs[F.GROUNDTRUTH_BOXES], boxes[2:4], rtol=1e-6)
+    assert outputs[F.NUM_GROUNDTRUTH_BOXES] == 2
+    assert outputs[F.NUM_EXCESS_OBJECTS] == 1
+
+
+@pytest.mark.parametrize('mask_crop_size', [0, 8])
+def test_an_augmentation_may_add_objects(mask_crop_size):
+    boxes = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0], [0.0, 0.5, 0.5, 1.0]]
+
+    def twice(example, seed):
+        return objects.select(example, tf.concat([tf.range(3), tf.range(3)], 0))
+
+    transform = make(mask_crop_size=mask_crop_size, augmentations=(twice,))
+    options = {'mask_type': 'png', 'masks': np.ones((3, 20, 30))}
+    outputs = run(boxes, [1, 2, 3], transform=transform, **options)
+    np.testing.assert_allclose(outputs[F.GROUNDTRUTH_BOXES], [*boxes, boxes[0]])
+    assert outputs[F.NUM_EXCESS_OBJECTS] == 2
+    masks = F.GROUNDTRUTH_INSTANCE_MASK_CROPS if mask_crop_size else F.GROUNDTRUTH_INSTANCE_MASKS
+    assert outputs[masks].shape[0] == 4
 
 
 def test_numerical_masks_are_encoded_for_evaluation():
