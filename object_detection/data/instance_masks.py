@@ -6,6 +6,62 @@ import tensorflow as tf
 # rounding; outside, the crop would be zero there. Less than a thousandth of a pixel.
 _INSIDE = 1.0 - 1e-6
 
+# A PNG file begins with its signature and a header: width, height, bits and kind of colours.
+_SIGNATURE = b'\x89PNG\r\n\x1a\n'
+_HEADER_SIZE, _SIZE_START, _BITS, _COLOR_TYPE = 26, 16, 24, 25
+_PALETTE = 3
+
+
+def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Tensor:
+    """Looks at the headers of PNG masks.
+
+    Args:
+      encoded: string [n], PNG files.
+      size: int32 [2], height and width of their image.
+      source_id: string, names the image in errors.
+
+    Returns:
+      string [n], the same files.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when run, if a mask is no PNG file, has another size than the
+        image, or a palette that does not begin with black: its background would be the object.
+    """
+    headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)  # [n, 26]
+    is_png = tf.reduce_all(headers[:, : len(_SIGNATURE)] == tuple(_SIGNATURE))
+    digits = tf.cast(headers[:, _SIZE_START:_BITS], tf.int64)
+    sizes = tf.reduce_sum(tf.reshape(digits, [-1, 2, 4]) * [2**24, 2**16, 2**8, 1], axis=-1)
+    sizes = sizes[:, ::-1]  # height, width
+    has_size = tf.reduce_all(sizes == tf.cast(size, tf.int64))
+    palettes = tf.boolean_mask(encoded, headers[:, _COLOR_TYPE] == _PALETTE)
+    begins_black = tf.cond(
+        tf.size(palettes) > 0, lambda: _begin_with_black(palettes), lambda: tf.constant(True)
+    )
+    checks = [
+        tf.debugging.Assert(is_png, ['An instance mask is no PNG file. Image:', source_id]),
+        tf.debugging.Assert(
+            has_size,
+            [
+                'An instance mask has another size than its image. Image, its height and width, '
+                'those of its masks:',
+                source_id,
+                size,
+                sizes,
+            ],
+            summarize=20,
+        ),
+        tf.debugging.Assert(
+            begins_black,
+            [
+                'The palette of an instance mask does not begin with black, the background; '
+                'expected a grey PNG file. Image:',
+                source_id,
+            ],
+        ),
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(encoded)
+
 
 def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
     """Cuts each object's box out of its PNG mask, without holding more than one full mask.
@@ -14,7 +70,7 @@ def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
     box's edges, where 0 and 1 of a normalized box are the centres of the first and last pixels.
 
     Args:
-      encoded: string [n], PNG files; pixels above 0 belong to the object.
+      encoded: string [n], PNG files; pixels that are not black belong to the object.
       boxes: float32 [n, 4], normalized to the masks, within [0, 1].
       size: side S of the crops.
 
@@ -61,26 +117,16 @@ def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor
     """Decodes PNG masks of one size.
 
     Args:
-      encoded: string [n], PNG files of `height` x `width`; pixels above 0 belong to the object.
+      encoded: string [n], PNG files of `height` x `width`; pixels that are not black belong to the
+        object.
 
     Returns:
       uint8 [n, height, width], 0 or 1.
-
-    Raises:
-      tf.errors.InvalidArgumentError: when run, if a mask has another size.
     """
-    size = tf.stack([height, width])
-
-    def decode_one(mask: tf.Tensor) -> tf.Tensor:
-        mask = _decode(mask)
-        tf.debugging.assert_equal(
-            tf.shape(mask), size, 'An instance mask has another size than its image.'
-        )
-        return mask
 
     def decode_all() -> tf.Tensor:
         spec = tf.TensorSpec([None, None], tf.uint8)
-        return tf.map_fn(decode_one, encoded, fn_output_signature=spec)
+        return tf.map_fn(_decode, encoded, fn_output_signature=spec)
 
     # In a graph, no mask at all has no size that `map_fn` would know.
     none = tf.zeros([0, height, width], tf.uint8)
@@ -94,8 +140,27 @@ def encode(masks: tf.Tensor) -> tf.Tensor:
 
 
 def _decode(encoded: tf.Tensor) -> tf.Tensor:
-    """One PNG file -> uint8 [H, W], 0 or 1."""
-    return tf.minimum(tf.io.decode_png(encoded, channels=1), 1)[..., 0]
+    """One PNG file -> uint8 [H, W], 0 or 1.
+
+    Any number of bits and channels; what is transparent counts by its colour.
+    """
+    bits = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)[_BITS]
+
+    def is_object(dtype: tf.DType) -> tf.Tensor:
+        values = tf.io.decode_png(encoded, dtype=dtype)  # [H, W, 1 to 4]
+        num_colors = (tf.shape(values)[-1] - 1) // 2 * 2 + 1
+        return tf.reduce_any(values[..., :num_colors] > 0, axis=-1)
+
+    # Of 16 bits, decoding to 8 would keep the upper ones alone.
+    mask = tf.cond(bits > 8, lambda: is_object(tf.uint16), lambda: is_object(tf.uint8))
+    return tf.cast(mask, tf.uint8)
+
+
+def _begin_with_black(palettes: tf.Tensor) -> tf.Tensor:
+    """Whether the first colour of each PNG file's palette, string [n], is black: bool scalar."""
+    parts = tf.strings.split(palettes, 'PLTE', maxsplit=1).to_tensor(shape=[None, 2])
+    colors = tf.io.decode_raw(parts[:, 1], tf.uint8, fixed_length=3)
+    return tf.reduce_all(colors == 0)
 
 
 def _sample(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.Tensor:

@@ -186,13 +186,16 @@ class ExampleTransform:
         encoded = example.pop(F.GROUNDTRUTH_ENCODED_MASKS, None)
         masks = example.pop(F.GROUNDTRUTH_INSTANCE_MASKS, None)
         boxes, size = example[F.GROUNDTRUTH_BOXES], self.mask_crop_size
+        image_size = tf.shape(example[F.IMAGE])[:2]
+        if encoded is not None:
+            encoded = instance_masks.checked(encoded, image_size, example[F.SOURCE_ID])
         if encoded is not None and size:
             example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.crop_encoded(
                 encoded, boxes, size
             )
         elif encoded is not None:
-            height, width = tf.unstack(tf.shape(example[F.IMAGE])[:2])
-            example[F.GROUNDTRUTH_INSTANCE_MASKS] = instance_masks.decode(encoded, height, width)
+            masks = instance_masks.decode(encoded, *tf.unstack(image_size))
+            example[F.GROUNDTRUTH_INSTANCE_MASKS] = masks
         elif masks is not None and size:
             example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.crop(masks, boxes, size)
         elif masks is not None:

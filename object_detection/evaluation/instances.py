@@ -35,7 +35,7 @@ class Instances(NamedTuple):
 
 
 def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
-    """Turns a mask stored as PNG, 0 = background, into an encoded mask.
+    """Turns a mask stored as PNG, black = background, into an encoded mask.
 
     Raises:
       ValueError: if there is none, or it has another size than its image.
@@ -61,6 +61,9 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
             f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
             f'({height}, {width}). Received: {image.size[::-1]}.'
         )
+    if image.mode == 'P':
+        # By their colours, as in training.
+        image = image.convert('RGB')
     mask = np.asarray(image) > 0
     if mask.ndim == 3:
         mask = mask[..., [band != 'A' for band in image.getbands()]].any(axis=-1)

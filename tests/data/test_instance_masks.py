@@ -1,8 +1,13 @@
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from pycocotools import mask as mask_api
 
 from object_detection.data import instance_masks
+from object_detection.evaluation import instances
 from tests.data import examples
 
 
@@ -98,9 +103,68 @@ def test_decode_inverts_encode():
     )
 
 
-def test_a_mask_of_another_size_is_an_error():
-    with pytest.raises(tf.errors.InvalidArgumentError, match='another size than its image'):
-        instance_masks.decode(tf.constant([examples.png(np.ones((4, 5)))]), 4, 6)
+def as_png(mask, mode):
+    """A mask, bool [H, W], as a PNG file of one of Pillow's modes."""
+    if mode == 'I;16':
+        image = Image.fromarray(mask.astype(np.uint16))
+    elif mode == 'P':
+        image = Image.fromarray(mask.astype(np.uint8)).convert('L')
+        image.putpalette([0, 0, 0, 0, 0, 1])
+    elif mode == 'RGB':
+        # As grey, so dark a blue would be black.
+        image = Image.fromarray(mask[..., np.newaxis] * np.array([0, 0, 1], np.uint8))
+    elif mode == 'LA':
+        grey = Image.fromarray(mask.astype(np.uint8))
+        image = Image.merge('LA', [grey, Image.new('L', grey.size, 255)])
+    else:
+        image = Image.fromarray(mask).convert(mode)
+    file = io.BytesIO()
+    image.save(file, 'PNG')
+    return file.getvalue()
+
+
+@pytest.mark.parametrize('mode', ['1', 'L', 'LA', 'I;16', 'P', 'RGB'])
+def test_pixels_that_are_not_black_are_the_object_in_any_png_file(mode):
+    mask = np.zeros((12, 10), bool)
+    mask[2:9, 3:6] = True
+    png = as_png(mask, mode)
+    size, box = tf.constant([12, 10]), tf.constant([[0.0, 0.0, 1.0, 1.0]])
+    encoded = instance_masks.checked(tf.constant([png]), size, tf.constant('7'))
+    np.testing.assert_array_equal(instance_masks.decode(encoded, 12, 10)[0], mask)
+    crop = instance_masks.crop_encoded(encoded, box, 20)
+    np.testing.assert_array_equal(
+        crop, instance_masks.crop(tf.constant(mask[np.newaxis], tf.uint8), box, 20)
+    )
+    expected = mask_api.encode(np.asfortranarray(mask, np.uint8))
+    assert instances.encode_png(png, 12, 10, '7') == expected['counts']
+
+
+def _white_first():
+    image = Image.fromarray(np.eye(4, 6, dtype=np.uint8)).convert('L')
+    image.putpalette([255, 255, 255, 0, 0, 0])
+    file = io.BytesIO()
+    image.save(file, 'PNG')
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ('mask', 'expected'),
+    [
+        (examples.png(np.ones((6, 4))), r'another size than its image.*4.* 6.*6.* 4'),
+        (examples.png(np.ones((4, 6)), 'BMP'), 'is no PNG file'),
+        (b'', 'is no PNG file'),
+        (_white_first(), 'palette of an instance mask does not begin with black'),
+    ],
+    ids=['turned', 'bmp', 'empty', 'white first'],
+)
+def test_a_mask_that_cannot_be_the_images_is_refused_by_name(mask, expected):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f'(?s)(?=.*img 42).*{expected}'):
+        instance_masks.checked(tf.constant([mask]), tf.constant([4, 6]), tf.constant('img 42'))
+
+
+def test_no_mask_is_none_to_check():
+    none = tf.zeros([0], tf.string)
+    assert instance_masks.checked(none, tf.constant([4, 6]), tf.constant('7')).shape == (0,)
 
 
 def test_crops_keep_what_full_masks_hold():

@@ -1,7 +1,10 @@
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
+from PIL import Image
 
 from object_detection.builders import image_resizer_builder
 from object_detection.core.fields import InputFields as F
@@ -191,6 +194,24 @@ def test_an_augmentation_may_add_objects(mask_crop_size):
     assert outputs[F.NUM_EXCESS_OBJECTS] == 2
     masks = F.GROUNDTRUTH_INSTANCE_MASK_CROPS if mask_crop_size else F.GROUNDTRUTH_INSTANCE_MASKS
     assert outputs[masks].shape[0] == 4
+
+
+@pytest.mark.parametrize('mask_crop_size', [0, 8])
+def test_a_mask_of_another_size_is_refused_with_its_image(mask_crop_size):
+    transform = make(mask_crop_size=mask_crop_size)
+    masks = {'mask_type': 'png', 'masks': [np.ones((30, 20))], 'source_id': 'img 42'}
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match='(?s)another size than .*42'
+    ):
+        run([[0, 0, 1, 1]], [1], transform=transform, **masks)
+
+
+def test_masks_of_16_bits_are_not_black():
+    file = io.BytesIO()
+    Image.fromarray(np.ones((20, 30), np.uint16)).save(file, 'PNG')
+    masks = {'mask_type': 'png', 'image__object__mask': [file.getvalue()]}
+    outputs = run([[0, 0, 1, 1]], [1], transform=make(mask_crop_size=8), **masks)
+    assert tf.reduce_min(outputs[F.GROUNDTRUTH_INSTANCE_MASK_CROPS][0]) == 255
 
 
 def test_numerical_masks_are_encoded_for_evaluation():
