@@ -32,8 +32,7 @@ def build(
       key: of what is random.
       start: where the records begin, for training; None leaves out `STREAM_STATE`.
     """
-    report = UnknownClassReport(reader.label_map_path)
-    decoder = examples_builder.decoder(reader, report.update)
+    decoder = examples_builder.decoder(reader)
     has_waiting = len(reader.aspect_ratio_buckets) > 1
 
     def load(rows: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -49,7 +48,7 @@ def build(
     if has_waiting and start is not None:
         examples = stream_state.with_waiting(examples, sizes, batch_size * replicas, start)
     batches = batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
-    batches = batches.map(tell_dropped_objects())
+    batches = batches.map(log_dropped_objects(reader))
     if start is not None:
         batches = batches.map(stream_state.of_batch)
         if has_waiting and not drop_remainder:
@@ -81,27 +80,35 @@ def ahead(batches: tf.data.Dataset, reader: input_reader_pb2.InputReader) -> tf.
     return batches.with_options(options)
 
 
-def tell_dropped_objects() -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
-    """Returns a map over batches that logs which images lost objects, and changes nothing."""
-    report = DroppedObjectsReport()
+def log_dropped_objects(
+    reader: input_reader_pb2.InputReader,
+) -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
+    """Returns a map over batches that logs lost objects and unknown classes.
+
+    It takes the texts of unknown classes out of the batch, and changes nothing else.
+    """
+    report, unknown = DroppedObjectsReport(), UnknownClassReport(reader.label_map_path)
     fields = (
         InputFields.NUM_INVALID_OBJECTS,
         InputFields.NUM_EXCESS_OBJECTS,
         InputFields.SOURCE_ID,
     )
 
-    def update(*values: np.ndarray) -> np.int32:
+    def update(texts: np.ndarray, *values: np.ndarray) -> np.int32:
+        unknown.update(texts)
         report.update(dict(zip(fields, values, strict=True)))
         return np.int32(0)
 
-    def tell(entries: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def log(entries: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         invalid, excess, source_ids = (entries[field] for field in fields)
-        # Python is called for the few batches only that have something to tell.
+        # Without a label map there is nothing that it could lack.
+        texts = entries.get(InputFields.UNKNOWN_CLASSES, tf.fill(tf.shape(source_ids), ''))
+        # Python is called for the few batches only that have something to log.
         tf.cond(
-            tf.reduce_any((invalid > 0) | (excess > 0)),
-            lambda: tf.numpy_function(update, [invalid, excess, source_ids], tf.int32),
+            tf.reduce_any((invalid > 0) | (excess > 0) | (texts != '')),
+            lambda: tf.numpy_function(update, [texts, invalid, excess, source_ids], tf.int32),
             lambda: tf.constant(0),
         )
-        return entries
+        return {k: v for k, v in entries.items() if k != InputFields.UNKNOWN_CLASSES}
 
-    return tell
+    return log

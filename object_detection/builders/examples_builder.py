@@ -1,9 +1,5 @@
 """Builds what makes the examples of batches of records, for a reader and a model."""
 
-from collections.abc import Callable
-
-import numpy as np
-
 from object_detection.builders import image_resizer_builder
 from object_detection.config import class_weights
 from object_detection.data import label_map
@@ -29,17 +25,13 @@ def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int],
     return tuple((bucket.height, bucket.width) for bucket in reader.aspect_ratio_buckets)
 
 
-def decoder(
-    reader: input_reader_pb2.InputReader,
-    on_unknown_texts: Callable[[np.ndarray], None] | None = None,
-) -> ExampleDecoder:
-    """Builds the decoder of a reader's records, which tells of classes that it does not know."""
+def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
+    """Builds the decoder of a reader's records."""
     return ExampleDecoder(
         label_map=_label_map(reader),
         mask_type=_mask_type(reader),
         num_keypoints=reader.num_keypoints,
         load_multiclass_scores=reader.load_multiclass_scores,
-        on_unknown_texts=on_unknown_texts,
     )
 
 

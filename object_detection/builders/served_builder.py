@@ -60,7 +60,7 @@ def build(
     batches = data_service.through(batches, reader.data_service, name)
     if together != batch_size:
         batches = batches.rebatch(batch_size, drop_remainder=reader.drop_remainder)
-    batches = batches.map(batches_builder.tell_dropped_objects())
+    batches = batches.map(batches_builder.log_dropped_objects(reader))
     return batches_builder.ahead(batches, reader)
 
 

@@ -32,6 +32,8 @@ class InputFields:
     # How many objects an image lost, for a warning.
     NUM_INVALID_OBJECTS = 'num_invalid_objects'
     NUM_EXCESS_OBJECTS = 'num_excess_objects'
+    # Class texts of an image that the label map lacks, for a warning.
+    UNKNOWN_CLASSES = 'unknown_classes'
     # From where the input pipeline goes on after the batch, in training.
     STREAM_STATE = 'stream_state'
     # Ground truth as annotated, neither clipped nor resized, for evaluators only.

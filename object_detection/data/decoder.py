@@ -1,12 +1,10 @@
 """Decodes tf.Examples to tensors (the keys of the reference system's records)."""
 
-from collections.abc import Callable
-
-import numpy as np
 import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data.image_decoding import decode_image
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import OBJECT_FIELDS, Example
 
@@ -41,8 +39,6 @@ class ExampleDecoder:
       mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
       num_keypoints: keypoints an object; 0 leaves them out.
       load_multiclass_scores: whether to read scores of all classes for each object.
-      on_unknown_texts: called with the texts (bytes [n]) of an example that the label map lacks,
-        where there are any, possibly from several threads.
 
     Raises:
       ValueError: for another `mask_type`.
@@ -55,7 +51,6 @@ class ExampleDecoder:
         mask_type: str | None = None,
         num_keypoints: int = 0,
         load_multiclass_scores: bool = False,
-        on_unknown_texts: Callable[[np.ndarray], None] | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
             raise ValueError(
@@ -63,8 +58,7 @@ class ExampleDecoder:
                 f'Received: {mask_type!r}.'
             )
         self._num_keypoints = num_keypoints
-        self._on_unknown_texts = on_unknown_texts
-        self._ids = _lookup_table(label_map) if label_map is not None else None
+        self._ids = _TextIds(label_map) if label_map is not None else None
         features = {
             'image/encoded': tf.io.FixedLenFeature([], tf.string, ''),
             'image/format': tf.io.FixedLenFeature([], tf.string, 'jpeg'),
@@ -84,6 +78,10 @@ class ExampleDecoder:
         for name, (key, dtype, *_) in _OBJECT_VALUES.items():
             features[_OBJECT + key] = tf.io.VarLenFeature(dtype)
             handlers[name] = slim.Tensor(_OBJECT + key)
+        if self._ids is not None:
+            handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
+                [f'{_OBJECT}class/text'], self._unknown_classes
+            )
         if mask_type is not None:
             self._add_masks(features, handlers, mask_type)
         if num_keypoints:
@@ -106,7 +104,8 @@ class ExampleDecoder:
           groundtruth_encoded_masks string [n] (PNG files) or groundtruth_instance_masks uint8
           [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where
           not labelled, and groundtruth_keypoint_visibilities bool [n, P]; multiclass_scores
-          float32 [n, C], C = 0 for a record without.
+          float32 [n, C], C = 0 for a record without; with a label map, unknown_classes, a scalar
+          string: the texts that it lacks, each once, with line breaks between them.
 
         Raises:
           tf.errors.InvalidArgumentError: when run, if a field has not one value an object.
@@ -143,25 +142,12 @@ class ExampleDecoder:
         labels = keys_to_tensors[f'{_OBJECT}class/label'].values
         if self._ids is None:
             return labels
-        return tf.cond(tf.size(texts) > 0, lambda: self._look_up(texts), lambda: labels)
+        return tf.cond(tf.size(texts) > 0, lambda: self._ids.look_up(texts), lambda: labels)
 
-    def _look_up(self, texts: tf.Tensor) -> tf.Tensor:
-        ids = self._ids.lookup(texts)
-        if self._on_unknown_texts is None:
-            return ids
-        is_unknown = ids < 0
-
-        def tell(unknown: np.ndarray) -> np.int32:
-            self._on_unknown_texts(unknown)
-            return np.int32(0)
-
-        # Python is called for the examples only that have something to tell.
-        tf.cond(
-            tf.reduce_any(is_unknown),
-            lambda: tf.numpy_function(tell, [tf.boolean_mask(texts, is_unknown)], tf.int32),
-            lambda: tf.constant(0),
-        )
-        return ids
+    def _unknown_classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
+        texts = keys_to_tensors[f'{_OBJECT}class/text'].values
+        unknown, _ = tf.unique(tf.boolean_mask(texts, self._ids.look_up(texts) < 0))
+        return tf.strings.reduce_join(unknown, separator='\n')
 
     def _add_masks(self, features: dict, handlers: dict, mask_type: str) -> None:
         key = f'{_OBJECT}mask'
@@ -212,21 +198,32 @@ class ImageHandler(slim.ItemHandler):
         return decode_image(keys_to_tensors['image/encoded'])
 
 
-def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP or GIF file (its first frame) to uint8 [H, W, 3].
+class _TextIds:
+    """The ids of a label map's texts, looked up in constant tensors.
 
-    Grey values are repeated, an alpha channel is dropped, 16 bits are cut to 8.
+    A hash table is state to TensorFlow: where operations are deterministic, it would decode one
+    record after the other because of one.
     """
-    image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, 3])
+
+    def __init__(self, label_map: LabelMap):
+        texts, ids = zip(*label_map.text_to_id.items(), strict=True)
+        with tf.init_scope():
+            hashes = _hashes(tf.constant(texts, tf.string))
+            order = tf.argsort(hashes)
+            self._hashes = tf.gather(hashes, order).numpy()
+            self._texts = tf.gather(texts, order).numpy()
+            self._ids = tf.gather(tf.constant(ids, tf.int64), order).numpy()
+
+    def look_up(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns int64 [n] for texts, string [n]; -1 for those that the label map lacks."""
+        places = tf.searchsorted(self._hashes, _hashes(texts))
+        places = tf.minimum(places, len(self._hashes) - 1)
+        is_known = tf.gather(tf.constant(self._texts, tf.string), places) == texts
+        return tf.where(is_known, tf.gather(self._ids, places), -1)
 
 
-def _lookup_table(label_map: LabelMap) -> tf.lookup.StaticHashTable:
-    texts, ids = zip(*label_map.text_to_id.items(), strict=True)
-    pairs = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(texts, tf.string), tf.constant(ids, tf.int64)
-    )
-    return tf.lookup.StaticHashTable(pairs, default_value=-1)
+def _hashes(texts: tf.Tensor) -> tf.Tensor:
+    return tf.strings.to_hash_bucket_fast(texts, 2**62)
 
 
 def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:

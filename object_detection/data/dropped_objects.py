@@ -70,8 +70,8 @@ class UnknownClassReport:
         self._seen: set[bytes] = set()
 
     def update(self, texts: np.ndarray) -> None:
-        """Takes class texts, bytes [n]."""
-        for text in map(bytes, texts):
+        """Takes the unknown class texts of each image, bytes [n], with line breaks between them."""
+        for text in filter(None, b'\n'.join(map(bytes, texts)).split(b'\n')):
             if text in self._seen or len(self._seen) > self._max_warnings:
                 continue
             self._seen.add(text)

@@ -94,7 +94,8 @@ class ExampleTransform:
           [M]; groundtruth_is_crowd bool [M]; the masks uint8, as groundtruth_instance_mask_crops
           [M, S, S] (255 = 1) or groundtruth_instance_masks [M, H', W']; keypoints [M, P, 2] and
           their visibilities [M, P]; num_invalid_objects and num_excess_objects int32: objects that
-          were left out for their box or class, and for want of rows; for evaluation, for all G
+          were left out for their box or class, and for want of rows; unknown_classes string, where
+          the decoder returns them; for evaluation, for all G
           objects of a known class, evaluation_boxes float32 [G, 4], normalized to the original
           image, not clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
           evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32.
@@ -105,6 +106,8 @@ class ExampleTransform:
             of another number of classes.
         """
         outputs = _identity_of_image(example)
+        if F.UNKNOWN_CLASSES in example:
+            outputs[F.UNKNOWN_CLASSES] = example[F.UNKNOWN_CLASSES]
         num_decoded = _count(example)
         example = objects.keep_known(example)
         if self.for_evaluation:

@@ -1,6 +1,10 @@
+import io
+import struct
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import label_map
@@ -146,10 +150,29 @@ def test_text_wins_over_label_and_label_is_the_backup(labels):
     decoder = ExampleDecoder(label_map=labels)
     both = decoder(examples.example(BOXES, [1, 1], ['Hund', 'bird']))
     np.testing.assert_array_equal(both[F.GROUNDTRUTH_CLASSES], [2, -1])
+    assert both[F.UNKNOWN_CLASSES] == b'bird'
     label_only = decoder(examples.example(BOXES, [1, 2]))
     np.testing.assert_array_equal(label_only[F.GROUNDTRUTH_CLASSES], [1, 2])
+    assert label_only[F.UNKNOWN_CLASSES] == b''
     without_map = ExampleDecoder()(examples.example(BOXES, [1, 9], ['dog', 'dog']))
     np.testing.assert_array_equal(without_map[F.GROUNDTRUTH_CLASSES], [1, 9])
+
+
+def test_unknown_texts_are_told_once(labels):
+    boxes = [[0.0, 0.0, 1.0, 1.0]] * 5
+    record = examples.example(boxes, [1] * 5, ['owl', 'cat', 'bird', 'owl', 'catt'])
+    example = ExampleDecoder(label_map=labels)(record)
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_CLASSES], [-1, 1, -1, -1, -1])
+    assert example[F.UNKNOWN_CLASSES] == b'owl\nbird\ncatt'
+
+
+def test_many_classes_are_looked_up():
+    names = [f'class {i}' for i in range(1300)]
+    labels = label_map.LabelMap([], {}, {name: i + 1 for i, name in enumerate(names)})
+    decoder = ExampleDecoder(label_map=labels)
+    drawn = np.random.default_rng(0).permutation(1300)[:50]
+    record = examples.example([[0, 0, 1, 1]] * 50, [], [names[i] for i in drawn])
+    np.testing.assert_array_equal(decoder(record)[F.GROUNDTRUTH_CLASSES], drawn + 1)
 
 
 def test_defaults_of_absent_fields():
@@ -236,6 +259,54 @@ def test_images_always_have_three_channels(image, format, exact):
     expected = np.dstack([image] * 3) if image.ndim == 2 else image[..., :3]
     assert decoded.shape == (9, 7, 3)
     np.testing.assert_allclose(decoded.astype(int), expected, atol=0 if exact else 1)
+
+
+def _saved(image, format):
+    file = io.BytesIO()
+    image.save(file, format)
+    return file.getvalue()
+
+
+def test_a_bmp_file_with_a_palette_has_its_colors():
+    places = np.random.default_rng(0).integers(0, 4, (9, 7), dtype=np.uint8)
+    image = Image.fromarray(places).convert('L')
+    image.putpalette([255, 255, 255, 200, 0, 0, 0, 150, 0, 0, 0, 90])
+    expected = np.asarray(image.convert('RGB'))
+    encoded = _saved(image, 'BMP')
+    assert encoded[28] == 8  # bits a pixel
+    np.testing.assert_array_equal(decode_image(encoded), expected)
+    # And in a graph, as records are decoded.
+    data = tf.data.Dataset.from_tensors(encoded).map(decode_image)
+    np.testing.assert_array_equal(next(iter(data)), expected)
+
+
+@pytest.mark.parametrize('mode', ['L', 'RGBA'])
+def test_bmp_files_of_other_bits_agree_with_pillow(mode):
+    channels = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
+    image = Image.fromarray(channels).convert(mode)
+    expected = np.asarray(image.convert('RGB'))
+    np.testing.assert_array_equal(decode_image(_saved(image, 'BMP')), expected)
+
+
+@pytest.mark.parametrize(('place', 'value'), [(28, 1), (28, 16), (30, 1), (14, 12)])
+def test_a_bmp_file_that_cannot_be_decoded_is_refused_with_its_kind(place, value):
+    encoded = bytearray(examples.png(examples.noise(9, 7)[..., 0], 'BMP'))
+    encoded[place] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match='8, 24 or 32 bits a pixel'):
+        decode_image(bytes(encoded))
+
+
+def test_bmp_files_with_the_usual_places_of_colors_are_decoded():
+    image = examples.noise(4, 3)
+    encoded = bytearray(examples.png(np.dstack([image, np.full((4, 3), 255, np.uint8)]), 'BMP'))
+    # The same file with compression 3, which tells where each color lies in a pixel.
+    masks = bytes([0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0])
+    encoded[2:6], encoded[10:14] = struct.pack('<I', len(encoded) + 12), struct.pack('<I', 66)
+    encoded[30] = 3
+    fields = bytes(encoded[:54]) + masks + bytes(encoded[54:])
+    np.testing.assert_array_equal(decode_image(fields), image)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='without compression'):
+        decode_image(fields.replace(masks, masks[4:] + masks[:4]))
 
 
 def test_mask_type_is_checked():

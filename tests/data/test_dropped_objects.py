@@ -39,7 +39,7 @@ def test_unknown_classes_are_named_once(caplog):
     report = UnknownClassReport('map.pbtxt', max_warnings=2)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            report.update(np.array([b'zebra', 'Bär'.encode(), b'zebra'], object))
+            report.update(np.array([b'zebra', b'', 'zebra\nBär'.encode()], object))
         report.update(np.array([b'cow', b'owl'], object))
     assert len(caplog.messages) == 3
     assert "Class 'zebra' of the records is not in the label map map.pbtxt" in caplog.messages[0]
