@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import coco_json, coco_masks, coco_points, image_files, tf_examples
+from object_detection.data import (
+    coco_json,
+    coco_masks,
+    coco_points,
+    image_files,
+    source_ids,
+    tf_examples,
+)
 from object_detection.data.coco_json import CocoImage
 from object_detection.data.coco_labels import CategoryLabel
 from object_detection.data.coco_points import KeypointLayout
@@ -313,7 +320,7 @@ def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:
         'image/height': int64_feature([file.height]),
         'image/width': int64_feature([file.width]),
         'image/filename': bytes_feature([entry['file_name'].encode()]),
-        'image/source_id': bytes_feature([str(entry['id']).encode()]),
+        'image/source_id': bytes_feature([source_ids.to_text(entry['id']).encode()]),
         'image/key/sha256': bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
         'image/encoded': bytes_feature([file.encoded]),
         'image/format': bytes_feature([file.format.encode()]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.data import coco_json, coco_labels, coco_masks
+from object_detection.data import coco_json, coco_labels, coco_masks, source_ids
 from object_detection.data.unusable import UnusableError
 from object_detection.evaluation.instances import Instances, box_areas, mask_areas
 
@@ -61,7 +61,9 @@ class CocoAnnotations:
             # Of several entries with one id the first counts.
             self._images.setdefault(image['id'], image)
         self._by_text = {image.get('file_name'): image['id'] for image in document['images']}
+        # As records of earlier versions have them, too.
         self._by_text |= {str(image_id): image_id for image_id in self._images}
+        self._by_text |= {source_ids.to_text(image_id): image_id for image_id in self._images}
         self._annotations = self._group(document['annotations'])
         self._instances: dict[tuple[Any, bool], Instances] = {}
         self._told: set[str] = set()

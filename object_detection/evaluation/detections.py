@@ -7,6 +7,7 @@ import numpy as np
 from pycocotools import mask as mask_api
 
 from object_detection.core.fields import DetectionFields
+from object_detection.data import source_ids
 from object_detection.evaluation.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 
 
@@ -134,10 +135,10 @@ def coco_results(
     return results
 
 
-def coco_image_id(source_id: str | bytes) -> int | str:
-    """Returns the id of the annotation file that a source id was made of: a number if it is one."""
+def coco_image_id(source_id: str | bytes) -> int | float | str:
+    """Returns the id of the annotation file that a source id was made of."""
     text = source_id.decode('utf-8') if isinstance(source_id, bytes) else str(source_id)
-    return int(text) if text.isascii() and text.isdigit() else text
+    return source_ids.from_text(text)
 
 
 def box_to_coco(box: np.ndarray) -> list[float]:

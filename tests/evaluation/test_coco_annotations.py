@@ -102,6 +102,18 @@ def test_images_that_no_record_has_count_as_missed(iou_type, caplog):
     assert caplog.text.count('3 of its 9 images were not evaluated; they are left out') == 1
 
 
+def test_a_number_and_a_text_are_two_images():
+    image = {'height': 20, 'width': 30}
+    document = {
+        'images': [image | {'id': 1, 'file_name': 'a'}, image | {'id': '1', 'file_name': 'b'}],
+        'annotations': [],
+        'categories': coco_files.document(_images(1))['categories'],
+    }
+    annotations = _annotations(document)
+    assert annotations.image_id('1') == 1
+    assert annotations.image_id('"1"') == '1'
+
+
 def test_images_may_go_by_their_file_names():
     images = _images()
     document = coco_files.document(images)

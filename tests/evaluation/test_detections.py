@@ -81,7 +81,8 @@ def test_no_detections(case_name):
 
 
 @pytest.mark.parametrize(
-    ('source_id', 'image_id'), [(b'000042', 42), ('7', 7), (b'img_1', 'img_1'), ('', '')]
+    ('source_id', 'image_id'),
+    [(b'000042', '000042'), ('-7', -7), (b'"7"', '7'), (b'img_1', 'img_1'), ('', '')],
 )
 def test_coco_image_id(source_id, image_id):
     assert tools.coco_image_id(source_id) == image_id
