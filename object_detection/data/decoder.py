@@ -21,7 +21,7 @@ _STRINGS = {
 }
 # Per-object values: (key, stored dtype, dtype of the tensor, value where the record has none).
 _OBJECT_VALUES = {
-    F.GROUNDTRUTH_AREA: ('area', tf.float32, tf.float32, 0.0),
+    F.GROUNDTRUTH_AREA: ('area', tf.float32, tf.float32, -1.0),
     F.GROUNDTRUTH_IS_CROWD: ('is_crowd', tf.int64, tf.bool, False),
     F.GROUNDTRUTH_DIFFICULT: ('difficult', tf.int64, tf.bool, False),
     F.GROUNDTRUTH_GROUP_OF: ('group_of', tf.int64, tf.bool, False),
@@ -98,8 +98,8 @@ class ExampleDecoder:
           image uint8 [H, W, 3]; original_image_spatial_shape int32 [2]; source_id, key and
           filename, scalar strings; and for n objects groundtruth_boxes float32 [n, 4], normalized
           to the image, as they stand in the record; groundtruth_classes int64 [n], 1-based, -1
-          for a text that the label map lacks; groundtruth_area float32 [n], square pixels, 0 if
-          not known; groundtruth_weights float32 [n]; groundtruth_is_crowd,
+          for a text that the label map lacks; groundtruth_area float32 [n], square pixels, -1
+          if not known; groundtruth_weights float32 [n]; groundtruth_is_crowd,
           groundtruth_difficult, groundtruth_group_of bool [n]; if asked for,
           groundtruth_encoded_masks string [n] (PNG files) or groundtruth_instance_masks uint8
           [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where

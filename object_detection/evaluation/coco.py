@@ -122,7 +122,7 @@ class CocoEvaluator:
           batch: numpy arrays under `InputFields`: source_id [B], original_image_spatial_shape
             [B, 2] and the evaluation_* entries of an evaluation data set: boxes [B, G, 4]
             normalized to the original image, classes [B, G] 1-based, is_crowd [B, G], area [B, G]
-            (0 = not recorded), masks [B, G] encoded PNG of the original size ('segm' only),
+            (below 0 = not recorded), masks [B, G] encoded PNG of the original size ('segm' only),
             num_evaluation_boxes [B]. With `annotations`, only the first two are read.
           detections: what the detector's `postprocess` returns, as numpy: classes 0-based, boxes
             normalized to the true image. Without detection_classes (a detector of one stage) all
@@ -259,7 +259,7 @@ class CocoEvaluator:
             own_areas = mask_areas(masks, *shape)
         areas = np.asarray(batch[InputFields.EVALUATION_AREA][row][:count], np.float64)
         is_crowd = np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool)
-        areas = np.where(areas > 0, areas, own_areas)
+        areas = np.where(areas >= 0, areas, own_areas)
         instances = Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
         return self._in_categories(instances, 'annotated')
 

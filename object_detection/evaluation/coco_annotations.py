@@ -26,7 +26,8 @@ _logger = logging.getLogger(__name__)
 class CocoAnnotations:
     """The objects of an annotation file, by image; their classes are those of a label map.
 
-    Boxes, areas, crowds and masks are as annotated. Left out, with one line in the log, are objects
+    Boxes, areas, crowds and masks are as annotated. A box without area stays: it counts as missed,
+    as with pycocotools. Left out, with one line in the log, are objects
     of categories that no class stands for, and those without a box or, where masks are scored,
     without a mask.
 
@@ -157,12 +158,13 @@ class CocoAnnotations:
             [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
         )
         own_areas = mask_areas(masks, height, width) if with_masks else box_areas(boxes)
-        areas = np.array([a.get('area') or 0 for a in annotations], np.float64)
+        # An area of 0 is one: COCO's metrics take the object for a small one.
+        areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
         label_ids = {category: label for label, category in self.category_ids.items()}
         return Instances(
             boxes,
             np.array([label_ids[a['category_id']] for a in annotations], np.int64),
-            np.where(areas > 0, areas, own_areas),
+            np.where(np.isnan(areas), own_areas, areas),
             masks,
             is_crowd=np.array([bool(a.get('iscrowd')) for a in annotations], bool),
         )
@@ -170,7 +172,7 @@ class CocoAnnotations:
     def _is_usable(self, box: Any, what: str, annotation: Mapping[str, Any]) -> bool:
         try:
             _, _, width, height = (float(number) for number in box)
-            is_usable = all(map(math.isfinite, map(float, box))) and min(width, height) > 0
+            is_usable = all(map(math.isfinite, map(float, box))) and min(width, height) >= 0
         except (TypeError, ValueError):
             is_usable = False
         if not is_usable:

@@ -84,7 +84,8 @@ def test_matches_the_reference(case_name):
             if expected is None:
                 continue
             if name in FILLED and not len(expected):
-                expected = np.zeros(len(example[F.GROUNDTRUTH_BOXES]))
+                default = -1 if name == F.GROUNDTRUTH_AREA else 0
+                expected = np.full(len(example[F.GROUNDTRUTH_BOXES]), default)
             np.testing.assert_array_equal(example[name], expected, err_msg=name)
         shape = case.outputs.get(f'ex{i}/image#shape', example[F.IMAGE].shape)
         np.testing.assert_array_equal(example[F.IMAGE].shape, shape)
@@ -178,7 +179,7 @@ def test_many_classes_are_looked_up():
 def test_defaults_of_absent_fields():
     example = ExampleDecoder()(examples.example(BOXES, [1, 2]))
     np.testing.assert_array_equal(example[F.GROUNDTRUTH_WEIGHTS], [1, 1])
-    np.testing.assert_array_equal(example[F.GROUNDTRUTH_AREA], [0, 0])
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_AREA], [-1, -1])
     np.testing.assert_array_equal(example[F.GROUNDTRUTH_IS_CROWD], [False, False])
 
 

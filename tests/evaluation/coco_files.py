@@ -32,7 +32,7 @@ def document(images: list[dict[str, Any]]) -> dict[str, Any]:
                     'segmentation': segmentation,
                 }
             )
-            if image['area'][i]:
+            if image['area'][i] >= 0:
                 annotations[-1]['area'] = float(image['area'][i])
     return {
         'images': [

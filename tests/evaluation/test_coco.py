@@ -112,7 +112,7 @@ def _as_annotations(images, iou_type):
                     'image_id': int(image['source_id']),
                     'category_id': int(image['classes'][i]),
                     'iscrowd': int(image['is_crowd'][i]),
-                    'area': float(image['area'][i] or own),
+                    'area': float(own if image['area'][i] < 0 else image['area'][i]),
                     'bbox': [xmin, ymin, xmax - xmin, ymax - ymin],
                     'segmentation': rle,
                 }
@@ -188,7 +188,7 @@ def _simple_image(source_id, boxes, found, *, found_classes=None):
         'boxes': np.array(boxes, np.float32).reshape(-1, 4) / 100,
         'classes': np.ones(len(boxes), np.int64),
         'is_crowd': np.zeros(len(boxes), bool),
-        'area': np.zeros(len(boxes), np.float32),
+        'area': np.full(len(boxes), -1, np.float32),
         'masks': [fakes.png(fakes.ellipse(np.array(box, float), 100, 100)) for box in boxes],
         'detection_boxes': rows,
         'detection_classes': np.array(found_classes or [0] * len(rows), np.float32),

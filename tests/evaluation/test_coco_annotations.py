@@ -47,6 +47,19 @@ def _without_groundtruth(images):
     return [image | empty for image in images]
 
 
+def _of_pycocotools(document, results, iou_type):
+    with contextlib.redirect_stdout(io.StringIO()):
+        groundtruth = COCO()
+        # pycocotools needs areas and changes what it is given.
+        groundtruth.dataset = copy.deepcopy(document)
+        groundtruth.createIndex()
+        engine = COCOeval(groundtruth, groundtruth.loadRes(results), iou_type)
+        engine.evaluate()
+        engine.accumulate()
+        engine.summarize()
+    return engine
+
+
 @pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
 @pytest.mark.parametrize('with_areas', [False, True])
 def test_numbers_are_those_of_records_made_from_the_file(iou_type, with_areas):
@@ -67,15 +80,7 @@ def test_the_results_file_has_the_ids_of_the_annotation_file(iou_type):
     evaluator = _evaluator(images, iou_type, _annotations(document))
     results = json.loads(json.dumps(evaluator.coco_results()))
     assert {entry['category_id'] for entry in results} <= set(coco_files.CATEGORY_IDS.values())
-    with contextlib.redirect_stdout(io.StringIO()):
-        groundtruth = COCO()
-        # pycocotools needs areas and changes what it is given.
-        groundtruth.dataset = copy.deepcopy(document)
-        groundtruth.createIndex()
-        engine = COCOeval(groundtruth, groundtruth.loadRes(results), iou_type)
-        engine.evaluate()
-        engine.accumulate()
-        engine.summarize()
+    engine = _of_pycocotools(document, results, iou_type)
     ours = list(evaluator.evaluate().values())
     assert ours == pytest.approx(engine.stats.tolist(), abs=1e-9)
 
@@ -148,7 +153,7 @@ def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
     good = document['annotations'][0]
     document['annotations'] += [
         good | {'id': 901, 'category_id': 77},
-        good | {'id': 902, 'bbox': [1, 1, 0, 5]},
+        good | {'id': 902, 'bbox': [1, 1, -1, 5]},
         good | {'id': 903, 'bbox': [1, 1, float('nan'), 5]},
         good | {'id': 904, 'bbox': None},
     ]
@@ -227,6 +232,30 @@ def test_masks_that_would_harm_the_process_are_left_out(segmentation, caplog):
     instances = _annotations(document).instances(1, with_masks=True)
     assert len(instances.masks) == 1
     assert 'the first is annotation 1 of image 1' in caplog.text
+
+
+def test_a_box_without_area_counts_as_missed():
+    images = _images(1)
+    document = coco_files.document(images)
+    box = [10, 10, 30, 20]
+    of_image = {'image_id': 100, 'category_id': 18, 'iscrowd': 0, 'segmentation': []}
+    document['annotations'] = [
+        of_image | {'id': 1, 'bbox': box, 'area': 600},
+        of_image | {'id': 2, 'bbox': [50, 50, 0, 20], 'area': 0},
+    ]
+    height, width = images[0]['shape']
+    found = np.array([[10, 10, 30, 40]]) / [height, width, height, width]
+    image = images[0] | {
+        'detection_boxes': found.astype(np.float32),
+        'detection_classes': np.zeros(1, np.float32),
+        'detection_scores': np.ones(1, np.float32),
+        'detection_masks': images[0]['detection_masks'][:1],
+    }
+    evaluator = _evaluator([image], 'bbox', _annotations(document))
+    # One of two is found: precision 1 at the 51 recalls up to 0.5, of 101.
+    assert evaluator.evaluate()[AP['bbox']] == pytest.approx(51 / 101)
+    engine = _of_pycocotools(document, evaluator.coco_results(), 'bbox')
+    assert list(evaluator.evaluate().values()) == pytest.approx(engine.stats.tolist(), abs=1e-9)
 
 
 def _row(features, rng):
