@@ -1,26 +1,45 @@
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree
 
 import pytest
 
 from object_detection.visualization.line_chart import line_chart
 
+SVG = '{http://www.w3.org/2000/svg}'
 
-def _lines(chart):
-    """The lines' points, read from well-formed SVG."""
-    svg = xml.etree.ElementTree.fromstring(re.match('<svg.*</svg>', chart)[0])
+
+def _svg(chart):
+    return xml.etree.ElementTree.fromstring(re.match('<svg.*</svg>', chart, re.DOTALL)[0])
+
+
+def _group(chart, name):
+    return next(group for group in _svg(chart).iter(f'{SVG}g') if group.get('id') == name)
+
+
+def _parts(chart, line=0):
+    """The unbroken parts of a line, each a list of points, read from well-formed SVG."""
+    path = _group(chart, f'line-{line}').find(f'{SVG}path')
+    parts = (path.get('d') if path is not None else '').split('M')[1:]
     return [
-        [tuple(map(float, point.split(','))) for point in line.get('points').split()]
-        for line in svg.iter('polyline')
+        [tuple(map(float, point.split())) for point in part.replace('\n', ' ').split('L')]
+        for part in parts
     ]
 
 
 def _labels(chart):
-    return re.findall('<text[^>]*>([^<]*)</text>', chart)
+    return [text.text for text in _svg(chart).iter(f'{SVG}text')]
+
+
+def _marks(chart, line=0):
+    """Where values that are not finite are marked."""
+    group = _group(chart, f'lost-{line}')
+    return [float(mark.get('x')) for mark in group.iter(f'{SVG}use')]
 
 
 def test_values_are_drawn_in_proportion():
-    (line,) = _lines(line_chart({'loss': [(0, 0.0), (50, 10.0), (100, 5.0)]}, x_label='step'))
+    (line,) = _parts(line_chart({'loss': [(0, 0.0), (50, 10.0), (100, 5.0)]}, x_label='step'))
     (x0, y0), (x1, y1), (x2, y2) = line
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
     assert (y0 - y2) * 2 == pytest.approx(y0 - y1, abs=0.2)
@@ -29,40 +48,85 @@ def test_values_are_drawn_in_proportion():
 def test_ticks_are_round_numbers():
     labels = _labels(line_chart({'loss': [(0, 0.0), (8000, 1.7)]}, x_label='step'))
     steps = [f'{number},000' if number else '0' for number in range(9)]
-    assert labels == ['0', '0.5', '1', '1.5', *steps, 'step']
+    assert labels == [*steps, 'step', '0', '0.5', '1', '1.5']
 
 
 def test_wide_ranges_are_logarithmic():
     chart = line_chart({'loss': [(1, 0.01), (2, 0.1), (3, 1.0)]}, x_label='step')
-    ((_, y0), (_, y1), (_, y2)) = _lines(chart)[0]
+    ((_, y0), (_, y1), (_, y2)) = _parts(chart)[0]
     assert y0 - y1 == pytest.approx(y1 - y2, abs=0.2)
     assert {'0.01', '0.1', '1'} <= set(_labels(chart))
 
 
-def test_gaps_at_values_that_are_not_finite():
+def test_values_that_are_not_finite_are_gaps_with_marks():
     nan, infinity = float('nan'), float('inf')
-    chart = line_chart(
-        {'loss': [(1, 1.0), (2, nan), (3, infinity), (4, 2.0), (5, 2.0)]}, x_label='step'
-    )
-    assert [len(set(line)) for line in _lines(chart)] == [1, 2]
+    points = [(1, 1.0), (2, 2.0), (3, nan), (4, infinity), (5, 2.0), (6, 2.0), (7, -infinity)]
+    chart = line_chart({'loss': points}, x_label='step')
+    first, second = _parts(chart)
+    assert len(first) == len(second) == 2
+    unit = first[1][0] - first[0][0]
+    places = [(x - first[0][0]) / unit + 1 for x in _marks(chart)]
+    assert places == pytest.approx([3, 4, 7], abs=0.01)
+    assert 'not a finite number' in chart
+    whole = line_chart({'loss': points[:2]}, x_label='step')
+    assert _marks(whole) == []
+    assert 'finite' not in whole
+
+
+@pytest.mark.parametrize('value', [1e308, -1e308, 5e-324, 1.7e38])
+def test_extreme_values_are_drawn_or_marked(value):
+    chart = line_chart({'loss': [(1, 1.0), (2, value), (3, 2.0)]}, x_label='step')
+    num_points = sum(len(part) for part in _parts(chart))
+    assert num_points + len(_marks(chart)) + chart.count('not a finite') >= 3
+    assert len(_marks(chart)) == (abs(value) > 1e100)
 
 
 def test_long_series_are_averaged():
-    (line,) = _lines(line_chart({'loss': [(i, i % 2) for i in range(9000)]}, x_label='step'))
-    assert len(line) == 300
-    assert len({y for _, y in line}) == 1
+    (line,) = _parts(line_chart({'loss': [(i, i % 2) for i in range(9000)]}, x_label='step'))
+    assert {y for _, y in line} == {line[0][1]}
+    # Straight lines are drawn from end to end.
+    assert len(line) <= 300
+
+
+def test_one_lost_value_leaves_its_stretch():
+    points = [(i, float(i)) for i in range(3000)]
+    points[1500] = (1500, float('nan'))
+    chart = line_chart({'loss': points}, x_label='step')
+    assert len(_parts(chart)) == 1
+    assert len(_marks(chart)) == 1
 
 
 @pytest.mark.parametrize('points', [[(5, 0.3)], [(5, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0)]])
 def test_few_or_equal_values(points):
-    (line,) = _lines(line_chart({'loss': points}, x_label='step'))
-    assert all(0 < y < 320 for _, y in line)
+    chart = line_chart({'loss': points}, x_label='step')
+    if len(points) > 1:
+        assert len(_parts(chart)[0]) == 2
+        return
+    # A line of one point would not show: it is a dot.
+    dots = [float(use.get('y')) for use in _svg(chart).iter(f'{SVG}use')]
+    assert dots
 
 
 def test_no_values():
     assert 'No values' in line_chart({}, x_label='step')
-    assert 'No values' in line_chart({'loss': [(1, float('nan'))]}, x_label='step')
+    assert 'No finite values' in line_chart({'loss': [(1, float('nan'))]}, x_label='step')
 
 
 def test_names_are_escaped():
-    assert '<b>' not in line_chart({'<b>': [(1, 1.0)]}, x_label='step')
+    chart = line_chart({'<b>': [(1, 1.0)]}, x_label='$<b>$')
+    assert '<b>' not in chart
+    assert '$&lt;b&gt;$' in chart
+
+
+def test_the_same_values_are_the_same_text():
+    points = {'loss': [(1, 1.0), (2, float('nan')), (3, 2.0)]}
+    assert line_chart(points, x_label='step') == line_chart(points, x_label='step')
+
+
+def test_matplotlib_is_imported_to_draw_only():
+    program = (
+        'import sys, object_detection.visualization.report\n'
+        "print([m for m in ('matplotlib', 'tensorflow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert done.stdout.strip() == '[]', done.stderr
