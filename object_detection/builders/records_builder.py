@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from object_detection.builders import coco_records_builder
 from object_detection.data import record_cache, record_order
 from object_detection.data.empty_images import EmptyImageFilter
 from object_detection.protos import input_reader_pb2
+
+_log = logging.getLogger(__name__)
 
 # Bytes that are read of a TFRecord file at a time; each of the `num_readers` open files holds so
 # many in memory.
@@ -194,6 +197,9 @@ def _read_files(
 def _with_copies(files: Sequence[str], reader: input_reader_pb2.InputReader) -> list[list[str]]:
     """Returns each file and, with a `record_cache`, its copy."""
     if not reader.HasField('record_cache'):
+        return [[name] for name in files]
+    if not record_cache.is_available():
+        _log.warning('record_cache: this system has no locks of files; nothing is copied.')
         return [[name] for name in files]
     cache = record_cache.build(files, reader.record_cache.directory)
     cache.start()

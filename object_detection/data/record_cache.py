@@ -7,13 +7,11 @@ to know is a path, so that they may be in other processes.
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import hashlib
 import logging
 import os
 import pathlib
-import resource
 import shutil
 import tempfile
 import threading
@@ -24,6 +22,12 @@ from typing import BinaryIO, NamedTuple, Protocol
 import tensorflow as tf
 
 from object_detection.data import free_memory
+
+try:
+    import fcntl
+    import resource
+except ImportError:  # Windows
+    fcntl = resource = None
 
 _logger = logging.getLogger(__name__)
 
@@ -280,6 +284,11 @@ def choose(path: tf.Tensor, copy: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def _memory_store() -> MemoryStore:
     return MemoryStore()
+
+
+def is_available() -> bool:
+    """Whether this system has the locks of files that copies need."""
+    return fcntl is not None
 
 
 def build(files: Sequence[str], directory: str) -> RecordCache:

@@ -85,3 +85,11 @@ def test_folders_that_cannot_be_are_told(tmp_path, folder):
         'train_input_reader.record_cache.directory: expected a folder of this machine'
     )
     assert repr(folder) in problem
+
+
+def test_without_locks_of_files_nothing_is_copied(reader, monkeypatch, caplog):
+    expected = _read(reader, 24)
+    reader.record_cache.directory = ''
+    monkeypatch.setattr(record_cache, 'fcntl', None)
+    assert _read(reader, 24) == expected
+    assert 'nothing is copied' in caplog.text

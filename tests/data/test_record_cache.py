@@ -223,3 +223,14 @@ def test_a_killed_process_leaves_no_folder_for_long(tmp_path, monkeypatch):
     third = MemoryStore()
     expected = {living.folder, third.folder, str(being_made)}
     assert {str(path) for path in tmp_path.iterdir()} == expected
+
+
+def test_a_system_without_locks_of_files_can_read_records():
+    program = (
+        'import sys\n'
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        'from object_detection.data import record_cache\n'
+        'print(record_cache.is_available())'
+    )
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
+    assert done.stdout.strip() == 'False', done.stderr
