@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from object_detection.data import coco_points, coco_records, label_map, record_order
 from object_detection.data.coco_records import CocoRecords
+from object_detection.data.python_calls import PythonCalls
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
+_calls = PythonCalls()
 
 
 def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]:
@@ -115,6 +117,7 @@ def read(
         order = record_order.alone(source(np.concatenate(places), 0), start)
 
     def example(place: np.ndarray) -> bytes:
+        _calls.begin()
         return sources[place[0]].example(int(place[1]))
 
     def load(rows: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
