@@ -69,10 +69,10 @@ def check(
     settings: tuple[str, ...],
     purposes: tuple[str, ...],
 ) -> None:
-    """Say what is wrong with FILE: unknown names, missing files, contradictory fields."""
+    """Say what is wrong with FILE: unknown names, missing or damaged files, contradictions."""
     file = _file(file, config)
     pipeline = read_pipeline(file, overrides_text=config_override, settings=settings)
-    validate(pipeline, for_what=purposes or PURPOSES)
+    validate(pipeline, for_what=purposes or PURPOSES, reads_all=True)
     click.echo(f'{file}: ready to {", ".join(purposes or PURPOSES)}.')
 
 

@@ -16,6 +16,7 @@ from object_detection.config import (
     unsupported,
     walk,
 )
+from object_detection.data import label_map
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -69,8 +70,10 @@ def warn(
         if part in parts:
             fields[reason].append(path)
     unsupported.warn_once(fields)
-    for path, reader in _readers(pipeline, parts):
+    for path, reader in readers(pipeline, parts):
         for sentence in bucket_rules.cautions(reader, path, pipeline.model):
+            unsupported.log_once(sentence)
+        for sentence in _unused_classes(pipeline, reader, path):
             unsupported.log_once(sentence)
     if 'eval_input_reader' in parts:
         for sentence in label_map_rules.cautions(pipeline):
@@ -87,10 +90,10 @@ def warn(
             unsupported.log_once(sentence)
 
 
-def _readers(
+def readers(
     pipeline: TrainEvalPipelineConfig, parts: Collection[str]
 ) -> Iterator[tuple[str, InputReader]]:
-    """The readers of the named top-level fields, with their paths."""
+    """Yields the readers of the named top-level fields, with their paths."""
     if 'train_input_reader' in parts:
         yield 'train_input_reader', pipeline.train_input_reader
     if 'eval_input_reader' in parts:
@@ -113,7 +116,7 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
                 yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
         if reader.num_epochs > 1:
             yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
-    for path, reader in _readers(pipeline, ('train_input_reader', 'eval_input_reader')):
+    for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
         for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
             if reader.HasField(name):
                 yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
@@ -145,6 +148,23 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         and pipeline.HasField('train_config')
     ):
         yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+
+
+def _unused_classes(
+    pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str
+) -> Iterator[str]:
+    """A model with more classes than the label map has ids."""
+    model = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    if not num_classes or not reader.label_map_path:
+        return
+    max_id = max(label_map.load(reader.label_map_path).name_to_id.values())
+    if max_id < num_classes:
+        yield (
+            f'model.{model}.num_classes is {num_classes}, but {path}.label_map_path '
+            f'({reader.label_map_path}) has ids up to {max_id}: no object trains the classes above '
+            f'{max_id}.'
+        )
 
 
 def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:

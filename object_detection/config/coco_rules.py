@@ -47,6 +47,23 @@ def check(
     yield from _objects(sources, f'{path}.coco_input_reader.annotation_file', needs_objects)
 
 
+def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
+    """Yields the number of objects that can be used in each of the first images, and its name.
+
+    Args:
+      reader: whose files were checked.
+      path: where it is in the config.
+    """
+    # Loads TensorFlow.
+    from object_detection.builders import coco_records_builder
+
+    sources = coco_records_builder.build(reader, path)
+    places = ((records, i) for records in sources for i in range(len(records)))
+    for records, i in itertools.islice(places, _MOST_IMAGES):
+        image_id = records.index.image(i)['id']
+        yield len(records.objects(i)[0]), f'image {image_id!r} of {records.index.path}'
+
+
 def _images(records, path: str) -> Iterator[str]:
     missing = records.missing_images()
     first = next(missing, None)

@@ -7,13 +7,18 @@ an error of TensorFlow that names no field.
 import dataclasses
 import itertools
 import math
-import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from google.protobuf.message import DecodeError
 
-from object_detection.config import augmentation_rules, coco_rules, synthetic_data
-from object_detection.data import label_map
+from object_detection.config import (
+    augmentation_rules,
+    cautions,
+    coco_rules,
+    synthetic_data,
+    unsupported,
+)
+from object_detection.data import label_map, tf_record_files
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -26,18 +31,47 @@ _MOST_WITHOUT_MASKS = 20
 # are needed where a label map takes a rare class alone.
 _MOST_WITHOUT_CLASS = 5000
 _MOST_NAMES = 5
+# Bytes of a reader's records that are read for damage, which takes seconds from a disk.
+_MOST_BYTES = 1 << 30
 # Annotators draw a little over the border; what is further off was never normalized.
 _LOWEST, _HIGHEST = -0.5, 1.5
 _SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 _TRAINING = 'train_input_reader'
 
-_HEADER = struct.Struct('<QI')  # length of a record and its checksum
-_FOOTER_SIZE = 4
 _HELD = {'PNG_MASKS': 'PNG files', 'NUMERICAL_MASKS': 'numbers'}
 
 
 class UnreadableError(Exception):
     """A file that is no TFRecord file of examples; the message is a sentence without its end."""
+
+
+def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+    """Reads the records of some readers from end to end; yields what is damaged.
+
+    A training reader with a `max_number_of_boxes` below the objects of an image is told in the log.
+
+    Args:
+      pipeline: the config.
+      parts: names of top-level fields; of readers, the first `_MOST_BYTES` are read.
+    """
+    for path, reader in cautions.readers(pipeline, parts):
+        if synthetic_data.is_synthetic(reader):
+            continue
+        if reader.HasField('coco_input_reader'):
+            counts = coco_rules.object_counts(reader, path)
+        else:
+            counts = _object_counts(reader, path)
+        try:
+            most, name = max(counts, default=(0, ''))
+        except UnreadableError as error:
+            yield f'{path}.tf_record_input_reader.input_path: {error}.'
+            continue
+        if path == _TRAINING and most > reader.max_number_of_boxes:
+            unsupported.log_once(
+                f'{path}.max_number_of_boxes is {reader.max_number_of_boxes}, but {name} has '
+                f'{most} objects: what is beyond that number after augmentation is left out, and '
+                'trains as background.'
+            )
 
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -108,8 +142,14 @@ def _reader(
     except UnreadableError as error:
         yield f'{path}.tf_record_input_reader.input_path: {error}.'
         return
+    if not looked_at:
+        yield (
+            f'{path}.tf_record_input_reader.input_path: expected files with records. '
+            f'Received files without any: {_listed(_files(reader))}.'
+        )
+        return
     if not seen.count:
-        if needs_objects and looked_at:
+        if needs_objects:
             yield (
                 f'{path}.tf_record_input_reader.input_path: expected records with objects '
                 f'({_SIDES[0]} and so on). Received: none in the first {looked_at} records.'
@@ -126,6 +166,23 @@ def _reader(
             f'{seen.count} records with objects. They have {_listed(seen.texts)}; the label map '
             f'has {_listed(known)}.'
         )
+
+
+def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
+    """Yields the number of objects of each record of the first files, and its name."""
+    import tensorflow as tf
+
+    num_bytes, names = 0, _files(reader)
+    for number, name in enumerate(names):
+        if num_bytes > _MOST_BYTES:
+            unsupported.log_once(
+                f'{path}.tf_record_input_reader.input_path: the first {number} of {len(names)} '
+                'files were read for damage; training reads all.'
+            )
+            return
+        num_bytes += tf.io.gfile.stat(name).length
+        for features in read_features(name):
+            yield len(features[_SIDES[0]].float_list.value), f'{_name(features)} in {name}'
 
 
 def _box_problem(features) -> str | None:
@@ -228,44 +285,29 @@ def _listed(names) -> str:
 
 def _features(reader: InputReader) -> Iterator:
     """Yields the features of the reader's examples, a map from keys to tf.train.Feature."""
-    import tensorflow as tf
-
-    for pattern in reader.tf_record_input_reader.input_path:
-        for name in sorted(tf.io.gfile.glob(pattern)):
-            yield from read_features(name)
+    for name in _files(reader):
+        yield from read_features(name)
 
 
 def read_features(name: str) -> Iterator:
     """Yields the features of each example of a TFRecord file, a map from keys to tf.train.Feature.
 
     Raises:
-      UnreadableError: if it is no TFRecord file, its end is missing, or it holds no examples.
+      UnreadableError: if it is no TFRecord file, a damaged one, or it holds no examples.
     """
     import tensorflow as tf
 
-    for record in _records(name):
-        try:
+    try:
+        for record in tf_record_files.records(name):
             yield tf.train.Example.FromString(record).features.feature
-        except DecodeError:
-            raise UnreadableError(f'{name} holds records that are no examples') from None
+    except DecodeError:
+        raise UnreadableError(f'{name} holds records that are no examples') from None
+    except tf_record_files.DamagedFileError as error:
+        raise UnreadableError(str(error)) from None
 
 
-def _records(name: str) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file.
-
-    Checksums are left to TensorFlow's reader; that one takes the devices, and this one leaves a GPU
-    to the training that may run on it.
-    """
+def _files(reader: InputReader) -> list[str]:
     import tensorflow as tf
 
-    size = tf.io.gfile.stat(name).length
-    with tf.io.gfile.GFile(name, 'rb') as file:
-        position = 0
-        while position < size:
-            header = file.read(_HEADER.size)
-            length = _HEADER.unpack(header)[0] if len(header) == _HEADER.size else size
-            position += _HEADER.size + length + _FOOTER_SIZE
-            if position > size:
-                raise UnreadableError(f'{name} is no TFRecord file, or its end is missing')
-            yield file.read(length)
-            file.read(_FOOTER_SIZE)
+    patterns = reader.tf_record_input_reader.input_path
+    return [name for pattern in patterns for name in sorted(tf.io.gfile.glob(pattern))]

@@ -46,6 +46,7 @@ def validate(
     for_what: str | Collection[str],
     prepare: Callable[[], None] = lambda: None,
     resumes: bool = False,
+    reads_all: bool = False,
 ) -> None:
     """Checks the parts of a config that a purpose needs; warns of set fields without effect.
 
@@ -54,6 +55,7 @@ def validate(
       for_what: one or several of `PURPOSES`.
       prepare: called after the checks that need no TensorFlow.
       resumes: whether a training goes on from a checkpoint, so that it reads no other one.
+      reads_all: whether records are read from end to end, for damage, and not the first ones alone.
 
     Raises:
       ConfigError: listing every problem of a stage, each with the path of its field.
@@ -72,6 +74,8 @@ def validate(
             if not (resumes and rule is _fine_tuning):
                 problems += rule(pipeline)
         _raise_if_any(problems)
+    if reads_all:
+        _raise_if_any(list(records.check_all(pipeline, parts)))
     # Of a config with mistakes, the mistakes alone are shown.
     unsupported.warn_once(findings.warnings)
     cautions.warn(pipeline, parts, resumes=resumes)

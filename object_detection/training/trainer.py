@@ -135,7 +135,10 @@ class Trainer:
             self._end_of_data()
             return False
         if batch is None:
-            raise ConfigError('train_input_reader: expected at least one batch. Received: none.')
+            raise ConfigError(
+                'train_input_reader: expected at least one batch. Received: none; look at its '
+                'num_epochs, drop_remainder, filter_empty_images and at the number of records.'
+            )
         part = {
             name: self._strategy.experimental_local_results(value)[0].numpy()
             for name, value in batch.items()

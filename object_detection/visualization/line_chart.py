@@ -55,8 +55,8 @@ def line_chart(series: Mapping[str, Points], *, x_label: str, emphasized: str = 
     """Draws lines over a common axis.
 
     Values that are not finite, or beyond 1e100, leave a gap and are marked with a cross at the
-    upper edge. Long series are drawn as the means of successive stretches. The value axis is logarithmic
-    where positive values differ by a factor above 20.
+    upper edge. Long series are drawn as the means of successive stretches. The value axis is
+    logarithmic where positive values differ by a factor above 20.
 
     Args:
       series: name -> (x, y) in the order of x.

@@ -5,6 +5,7 @@ import pathlib
 from google.protobuf import text_format
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from tests.data import examples
 
 TEXT = """
 model {
@@ -58,7 +59,8 @@ eval_input_reader {
 def write_files(folder: pathlib.Path) -> pathlib.Path:
     """Writes the config and what it names; returns the config's path."""
     (folder / 'label_map.pbtxt').write_text('item { id: 1 name: "a" } item { id: 2 name: "b" }')
-    (folder / 'data-00000-of-00001').write_bytes(b'')
+    record = examples.example([[0.1, 0.1, 0.5, 0.5]], [1], image__object__mask=[1.0] * 600)
+    examples.write_records(folder / 'data-00000-of-00001', [record])
     path = folder / 'pipeline.config'
     path.write_text(TEXT.replace('FOLDER', str(folder)))
     return path

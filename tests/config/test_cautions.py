@@ -443,3 +443,9 @@ def test_crops_of_features_that_rfcn_does_not_make(warnings):
     names = ('initial_crop_size', 'maxpool_kernel_size', 'maxpool_stride')
     fields = ', '.join(f'{model}.{name}' for name in names)
     assert message.startswith(f'no effect: {fields} (R-FCN crops score maps')
+
+
+def test_classes_that_the_label_map_lacks_are_told(warnings):
+    (message,) = warnings('model.faster_rcnn.num_classes=5', for_what='train')
+    assert message.startswith('model.faster_rcnn.num_classes is 5, but train_input_reader.label_')
+    assert message.endswith('has ids up to 2: no object trains the classes above 2.')

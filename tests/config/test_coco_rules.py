@@ -147,3 +147,24 @@ def test_files_of_an_evaluation_do_not_share_ids(pipeline, tmp_path):
     assert 'Received: 3 that are in two files' in problem
     pipeline.train_input_reader.CopyFrom(reader)
     assert list(records.check_training(pipeline)) == []
+
+
+def test_an_image_with_more_objects_than_rows_is_told(pipeline, caplog):
+    unsupported._warned.clear()
+    document = {
+        'images': [{'id': 5, 'file_name': '0.png', 'height': 20, 'width': 30}],
+        'annotations': [
+            {'id': i, 'image_id': 5, 'category_id': 1, 'bbox': [2, 4, 3, 5], 'area': 9}
+            for i in range(3)
+        ],
+        'categories': [{'id': 1, 'name': 'a'}],
+    }
+    path = pipeline.train_input_reader.coco_input_reader.annotation_file[0]
+    with open(path, 'w') as file:
+        json.dump(document, file)
+    pipeline.train_input_reader.load_instance_masks = False
+    pipeline.train_input_reader.max_number_of_boxes = 2
+    assert list(records.check_all(pipeline, ('train_input_reader',))) == []
+    (message,) = caplog.messages
+    assert message.startswith('train_input_reader.max_number_of_boxes is 2, but image 5 of ')
+    assert 'has 3 objects' in message

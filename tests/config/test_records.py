@@ -1,7 +1,9 @@
+import logging
+
 import numpy as np
 import pytest
 
-from object_detection.config import records
+from object_detection.config import records, unsupported
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from tests.data import examples
@@ -92,7 +94,11 @@ def test_the_search_for_a_class_is_bounded(found, monkeypatch):
 
 @pytest.mark.parametrize(
     ('content', 'message'),
-    [(b'{"images": []}' * 9, 'is no TFRecord file'), (b'short', 'is no TFRecord file'), (b'', '')],
+    [
+        (b'{"images": []}' * 9, 'is no TFRecord file'),
+        (b'short', 'is no TFRecord file'),
+        (b'', "expected files with records. Received files without any: '"),
+    ],
 )
 def test_other_files_are_told(tmp_path, content, message):
     (tmp_path / 'data').write_bytes(content)
@@ -100,9 +106,9 @@ def test_other_files_are_told(tmp_path, content, message):
     reader = pipeline.train_input_reader
     reader.load_instance_masks = True
     reader.tf_record_input_reader.input_path.append(str(tmp_path / 'data'))
-    problems = list(records.check_training(pipeline))
-    assert len(problems) == bool(message)
-    assert all(message in problem for problem in problems)
+    (problem,) = records.check_training(pipeline)
+    assert message in problem
+    assert str(tmp_path / 'data') in problem
 
 
 def test_records_that_are_no_examples_are_told(found):
@@ -165,3 +171,49 @@ def test_labels_count_as_they_are_trained_on_and_scores_by_their_number(tmp_path
     assert problem.endswith('of 2 boxes. Received: 6.')
     pipeline.model.faster_rcnn.num_classes = 3
     assert list(records.check_training(pipeline)) == []
+
+
+def test_all_records_are_looked_through_for_damage_and_crowded_images(tmp_path, caplog):
+    unsupported._warned.clear()
+    crowded = examples.example([BOX] * 7, [1] * 7, source_id='img 42')
+    path = examples.write_records(tmp_path / 'train', [examples.example([BOX], [1])] * 20)
+    with open(examples.write_records(tmp_path / 'more', [crowded]), 'rb') as more:
+        content = more.read()
+    (tmp_path / 'train').write_bytes((tmp_path / 'train').read_bytes() + content)
+    pipeline = TrainEvalPipelineConfig()
+    pipeline.train_input_reader.tf_record_input_reader.input_path.append(path)
+    pipeline.train_input_reader.max_number_of_boxes = 7
+    parts = ('train_input_reader', 'eval_input_reader')
+    with caplog.at_level(logging.WARNING):
+        assert list(records.check_all(pipeline, parts)) == []
+        assert not caplog.messages
+        pipeline.train_input_reader.max_number_of_boxes = 6
+        pipeline.eval_input_reader.add().CopyFrom(pipeline.train_input_reader)
+        assert list(records.check_all(pipeline, parts)) == []
+    (message,) = caplog.messages
+    assert message.startswith('train_input_reader.max_number_of_boxes is 6, but record with source')
+    assert f"'img 42' in {path} has 7 objects" in message
+
+    size = len((tmp_path / 'train').read_bytes())
+    with open(path, 'r+b') as file:
+        file.seek(size - 20)
+        file.write(b'!')
+    # The first records, which are looked at before each training, are as they were.
+    assert list(records.check_training(pipeline)) == []
+    training, evaluation = records.check_all(pipeline, parts)
+    assert training.startswith('train_input_reader.tf_record_input_reader.input_path: ')
+    assert f'{path} is damaged: the content of record 20' in training
+    assert evaluation == training.replace('train_input_reader', 'eval_input_reader[0]', 1)
+
+
+def test_the_search_for_damage_is_bounded(tmp_path, caplog, monkeypatch):
+    unsupported._warned.clear()
+    monkeypatch.setattr(records, '_MOST_BYTES', 1000)
+    pipeline = TrainEvalPipelineConfig()
+    reader = pipeline.train_input_reader
+    for name in ('a', 'b'):
+        path = examples.write_records(tmp_path / name, [examples.example([BOX], [1])] * 3)
+        reader.tf_record_input_reader.input_path.append(path)
+    with caplog.at_level(logging.WARNING):
+        assert list(records.check_all(pipeline, ('train_input_reader',))) == []
+    assert 'the first 1 of 2 files were read for damage' in caplog.text

@@ -200,9 +200,7 @@ def test_an_augmentation_may_add_objects(mask_crop_size):
 def test_a_mask_of_another_size_is_refused_with_its_image(mask_crop_size):
     transform = make(mask_crop_size=mask_crop_size)
     masks = {'mask_type': 'png', 'masks': [np.ones((30, 20))], 'source_id': 'img 42'}
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match='(?s)another size than .*42'
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)another size than .*42'):
         run([[0, 0, 1, 1]], [1], transform=transform, **masks)
 
 

@@ -21,5 +21,8 @@ def test_a_cut_off_file_is_named(tmp_path, kept):
     path = examples.write_records(tmp_path / 'a', [b'x' * 100])
     content = (tmp_path / 'a').read_bytes()
     (tmp_path / 'a').write_bytes(content[:kept])
-    with pytest.raises(ValueError, match='a is no TFRecord file, or its end is missing'):
+    with pytest.raises(
+        ValueError,
+        match='a is no TFRecord file, or cut off: record 0 begins at byte 0 and has no end',
+    ):
         record_count.count([path])

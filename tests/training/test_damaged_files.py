@@ -16,20 +16,53 @@ def read_all(pattern):
         pass
 
 
-def test_the_damaged_file_is_named(tmp_path):
-    for shard in range(2):
-        with tf.io.TFRecordWriter(str(tmp_path / f'train-{shard}')) as writer:
-            writer.write(b'record' * 100)
-    broken = tmp_path / 'train-1'
-    broken.write_bytes(broken.read_bytes()[:-50])
-    pattern = str(tmp_path / 'train-*')
+def records_reader(pattern):
     reader = InputReader()
     reader.tf_record_input_reader.input_path.append(pattern)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ('damage', 'match'),
+    [
+        (lambda whole: whole[:-50], r'train-1 is cut off: record 2 begins at byte 1232 '),
+        (
+            lambda whole: whole[:700] + b'!' + whole[701:],
+            r'train-1 is damaged: the content of record 1 \(from byte 628 on\)',
+        ),
+    ],
+    ids=['cut off', 'changed'],
+)
+def test_the_damaged_file_is_named_with_the_place(tmp_path, caplog, damage, match):
+    for shard in range(2):
+        examples.write_records(tmp_path / f'train-{shard}', [b'record' * 100] * 3)
+    broken = tmp_path / 'train-1'
+    broken.write_bytes(damage(broken.read_bytes()))
+    pattern = str(tmp_path / 'train-*')
     with (
-        pytest.raises(ConfigError, match=r'^train_input_reader\..*cut-off ones: .*train-1 \('),
-        damaged_files.named(reader, 'train_input_reader'),
+        pytest.raises(ConfigError, match=rf'^train_input_reader\..*cut-off ones: .*{match}'),
+        damaged_files.named(records_reader(pattern), 'train_input_reader'),
     ):
         read_all(pattern)
+    # Before the search, which takes long.
+    assert 'The files are read once more' in caplog.messages[0]
+
+
+@pytest.mark.parametrize('image', [b'text', examples.png(examples.noise(20, 30))[:-300]])
+def test_the_record_that_cannot_be_decoded_is_named(tmp_path, caplog, image):
+    good, bad = examples.example(), examples.example(image=image, source_id='img 42')
+    examples.write_records(tmp_path / 'train-0', [good])
+    path = examples.write_records(tmp_path / 'train-1', [good, good, bad, good])
+    pattern = str(tmp_path / 'train-*')
+    files = tf.data.Dataset.list_files(pattern, shuffle=False)
+    dataset = tf.data.TFRecordDataset(files).map(ExampleDecoder())
+    expected = rf'^r\.tf_record.*record 2 of {path} \(source id .img 42.\): [^{{]*$'
+    with (
+        pytest.raises(ConfigError, match=expected),
+        damaged_files.named(records_reader(pattern), 'r'),
+    ):
+        list(dataset)
+    assert '{{' not in caplog.text
 
 
 @pytest.fixture

@@ -1,0 +1,101 @@
+"""Walks through TFRecord files and tells where one is damaged.
+
+TensorFlow's reader names no place of damage, and takes a GPU that a training may run on.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+import google_crc32c
+
+# A record is its length (8 bytes), a checksum of that (4), the content and its checksum (4).
+_HEADER = struct.Struct('<QI')
+_CHECKSUM = struct.Struct('<I')
+
+
+class DamagedFileError(ValueError):
+    """A damaged file, or none of records; the message is a sentence without its end."""
+
+
+class Place(NamedTuple):
+    """Where a record lies in its file.
+
+    Attributes:
+      number: of the record, from 0 on.
+      offset: of its content, in bytes.
+      length: of its content, in bytes.
+    """
+
+    number: int
+    offset: int
+    length: int
+
+
+def places(name: str) -> Iterator[Place]:
+    """Yields where the records of a file are; reads their headers only.
+
+    Raises:
+      DamagedFileError: naming the file and the place, if it is cut off or no TFRecord file.
+    """
+    size, file = _open(name)
+    with file:
+        yield from _places(name, file, size)
+
+
+def records(name: str) -> Iterator[bytes]:
+    """Yields the records of a file, whose checksums it compares.
+
+    Raises:
+      DamagedFileError: naming the file and the place, where a record is not as it was written.
+    """
+    size, file = _open(name)
+    with file:
+        for place in _places(name, file, size):
+            content = file.read(place.length)
+            if _CHECKSUM.unpack(file.read(_CHECKSUM.size))[0] != _masked_checksum(content):
+                raise DamagedFileError(
+                    f'{name} is damaged: the content of record {place.number} (from byte '
+                    f'{place.offset} on) has another checksum than when it was written'
+                )
+            yield content
+
+
+def _places(name: str, file: BinaryIO, size: int) -> Iterator[Place]:
+    """Yields places with the file at the beginning of each record's content."""
+    end, number = 0, 0
+    while end < size:
+        file.seek(end)
+        header = file.read(_HEADER.size)
+        place = Place(number, end + _HEADER.size, 0)
+        if len(header) == _HEADER.size:
+            length, checksum = _HEADER.unpack(header)
+            if checksum != _masked_checksum(header[:8]):
+                what = 'is no TFRecord file' if number == 0 else 'is damaged'
+                raise DamagedFileError(f'{name} {what}: no record begins at byte {end}')
+            place = place._replace(length=length)
+        if len(header) < _HEADER.size or place.offset + place.length + _CHECKSUM.size > size:
+            what = 'is no TFRecord file, or cut off' if number == 0 else 'is cut off'
+            raise DamagedFileError(
+                f'{name} {what}: record {number} begins at byte {end} and has no end'
+            )
+        yield place
+        end, number = place.offset + place.length + _CHECKSUM.size, number + 1
+
+
+def _masked_checksum(content: bytes) -> int:
+    """CRC32C, turned as TFRecord files hold it."""
+    value = google_crc32c.value(content)
+    return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _open(name: str) -> tuple[int, BinaryIO]:
+    """The size of a file, and the file."""
+    if os.path.exists(name):
+        # A buffer would read what lies between the headers.
+        return os.path.getsize(name), open(name, 'rb', 0)
+    # Takes seconds to import, and most files are local.
+    import tensorflow as tf
+
+    return tf.io.gfile.stat(name).length, tf.io.gfile.GFile(name, 'rb')

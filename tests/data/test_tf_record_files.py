@@ -1,0 +1,59 @@
+"""Walking through TFRecord files."""
+
+import pytest
+
+from object_detection.data import tf_record_files
+from tests.data import examples
+
+RECORDS = [b'x' * 10, b'', b'y' * 1000]
+# Each has 12 bytes before its content and 4 behind it.
+OFFSETS = [12, 12 + 26, 12 + 26 + 16]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return examples.write_records(tmp_path / 'a', RECORDS)
+
+
+def change(path, byte, value=b'!'):
+    with open(path, 'r+b') as file:
+        file.seek(byte)
+        file.write(value)
+
+
+def test_records_are_as_they_were_written(path):
+    assert list(tf_record_files.records(path)) == RECORDS
+    places = list(tf_record_files.places(path))
+    assert [place.offset for place in places] == OFFSETS
+    assert [place.length for place in places] == [10, 0, 1000]
+
+
+def test_an_empty_file_has_no_records(tmp_path):
+    (tmp_path / 'a').write_bytes(b'')
+    assert list(tf_record_files.records(str(tmp_path / 'a'))) == []
+
+
+def test_a_changed_byte_is_found_with_its_record(path):
+    change(path, OFFSETS[2] + 500)
+    found = tf_record_files.records(path)
+    assert [next(found), next(found)] == RECORDS[:2]
+    with pytest.raises(tf_record_files.DamagedFileError, match=r'record 2 \(from byte 54 on\)'):
+        next(found)
+    # Which is not seen without reading the content.
+    assert len(list(tf_record_files.places(path))) == 3
+
+
+@pytest.mark.parametrize(
+    ('byte', 'value', 'match'),
+    [
+        (0, b'!', 'is no TFRecord file: no record begins at byte 0'),
+        (26, b'!', 'is damaged: no record begins at byte 26'),
+        # A length that nobody has memory for.
+        (42, b'\xff' * 8, 'is damaged: no record begins at byte 42'),
+    ],
+)
+def test_a_changed_length_is_found(path, byte, value, match):
+    change(path, byte, value)
+    for walk in (tf_record_files.records, tf_record_files.places):
+        with pytest.raises(tf_record_files.DamagedFileError, match=match):
+            list(walk(path))
