@@ -38,6 +38,8 @@ _LOWEST, _HIGHEST = -0.5, 1.5
 _SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 _TRAINING = 'train_input_reader'
 
+# Bytes of a PNG file up to its number of bits.
+_PNG_BITS = 25
 _HELD = {'PNG_MASKS': 'PNG files', 'NUMERICAL_MASKS': 'numbers'}
 
 
@@ -130,6 +132,7 @@ def _reader(
             if not features[_SIDES[0]].float_list.value:
                 continue
             seen.add(features, known or {})
+            _warn_of_bits(features, path)
             problem = _label_problem(features, known, pipeline, path)
             problem = problem or _score_problem(features, pipeline, path)
             if problem:
@@ -211,6 +214,17 @@ def _lengths(sides) -> str:
         f'{len(values)} {name.rpartition("/")[2]}'
         for name, values in zip(_SIDES, sides, strict=True)
     )
+
+
+def _warn_of_bits(features, path: str) -> None:
+    values = features['image/encoded'].bytes_list.value
+    header = values[0][:_PNG_BITS] if values else b''
+    if header.startswith(b'\x89PNG') and header.endswith(b'\x10'):
+        unsupported.log_once(
+            f'{path}: records hold PNG images of 16 bits, such as {_name(features)}. The upper '
+            '8 bits of each value are read, so that images of 12 bits are nearly black; '
+            '`tfod convert coco` scales such values.'
+        )
 
 
 def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:

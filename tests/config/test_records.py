@@ -1,7 +1,9 @@
+import io
 import logging
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from object_detection.config import records, unsupported
 from object_detection.protos import input_reader_pb2
@@ -204,6 +206,18 @@ def test_all_records_are_looked_through_for_damage_and_crowded_images(tmp_path, 
     assert training.startswith('train_input_reader.tf_record_input_reader.input_path: ')
     assert f'{path} is damaged: the content of record 20' in training
     assert evaluation == training.replace('train_input_reader', 'eval_input_reader[0]', 1)
+
+
+@pytest.mark.parametrize(('dtype', 'count'), [(np.uint8, 0), (np.uint16, 1)])
+def test_images_of_16_bits_are_told(found, caplog, dtype, count):
+    unsupported._warned.clear()
+    file = io.BytesIO()
+    Image.fromarray(np.full((20, 30), 99, dtype)).save(file, 'PNG')
+    record = examples.example([BOX], [1], image=file.getvalue(), source_id='img 42')
+    assert found([record]) == []
+    told = [text for text in caplog.messages if text.startswith('train_input_reader: records')]
+    assert len(told) == count
+    assert all("'img 42'. The upper 8 bits" in text for text in told)
 
 
 def test_the_search_for_damage_is_bounded(tmp_path, caplog, monkeypatch):
