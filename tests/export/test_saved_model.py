@@ -15,6 +15,7 @@ from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
 from object_detection.training import checkpoints
 from tests import tiny_models as tiny
+from tests import tolerances
 
 KEEP_ASPECT = """
 model {
@@ -43,8 +44,30 @@ def images() -> list[np.ndarray]:
     return [rng.integers(0, 255, (48, 80, 3), np.uint8) for _ in range(2)]
 
 
+@pytest.fixture(scope='module')
+def allowed(trained, images) -> float:
+    """How far detections may be off by rounding alone: folded batch norms round each weight."""
+    detector = exporter.load_detector(tiny.tiny_pipeline(), str(trained))
+    detect = tf.function(
+        lambda image: verification._detect(detector, image),
+        input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
+    )
+
+    def rows() -> dict[str, np.ndarray]:
+        found = {}
+        for index, image in enumerate(images):
+            outputs = {key: value.numpy()[0] for key, value in detect(image[np.newaxis]).items()}
+            found[f'{index} classes'], found[f'{index}'] = verification._rows(outputs, 0)
+        return found
+
+    expected = rows()
+    repeated = list(tolerances.runs_off_by_last_digits(detector.named_variables(), rows))
+    found = tolerances.of_rounding(expected, repeated)
+    return max(found[f'{index}'] for index in range(len(images)))
+
+
 @pytest.mark.parametrize('input_type', INPUT_TYPES)
-def test_export_gives_the_detections_of_the_model(input_type, trained, images, tmp_path):
+def test_export_gives_the_detections_of_the_model(input_type, trained, images, allowed, tmp_path):
     pipeline = tiny.tiny_pipeline()
     exporter.export(pipeline, str(trained), tmp_path, input_type=input_type)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -56,7 +79,7 @@ def test_export_gives_the_detections_of_the_model(input_type, trained, images, t
     comparison = verification.compare(SavedDetector(tmp_path), detector, images)
     assert comparison.detections > 0
     assert comparison.unmatched == 0
-    assert comparison.largest_difference < 1e-4
+    assert comparison.largest_difference <= allowed
 
 
 def test_image_tensor_takes_any_batch_and_classes_start_at_1(trained, images, tmp_path):

@@ -1,27 +1,29 @@
 """Trains a tiny Mask R-CNN on replicas, in a process of its own: MODE OUTPUT [MODEL_DIR NUM_STEPS].
 
 `replicas` trains on one replica and on two logical devices with the same global batches, and writes
-the losses of each step and the weights after the last of each of them. `worker` is one of the
+the losses of each step and the weights after the last of each of them; it also writes those of
+trainings that differ from the first in last digits alone, and of wrong ones. `worker` is one of the
 processes that TF_CONFIG names: it goes on from the newest checkpoint of MODEL_DIR to NUM_STEPS, and
 writes its weights and what it was told.
 """
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
+from object_detection.builders import hyperparams_builder
 from object_detection.builders.model_builder import build as build_model  # patched below
 from object_detection.core.fields import InputFields
 from object_detection.data import stream_state
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.training import (
     collectives,
     loop,
-    schedules,
     step,
     strategies,
     strategy_choice,
@@ -29,17 +31,23 @@ from object_detection.training import (
 from object_detection.training.intervals import Intervals
 from object_detection.training.job_options import TrainOptions
 from object_detection.training.optimizers import Momentum
+from object_detection.training.reduction import GradientReduction
 from object_detection.training.statistics_average import StatisticsAverage
-from tests import tiny_models
+from tests import tiny_models, tolerances
 from tests.training import fakes
 
 NUM_STEPS = 4
 BATCH = 4
+# Trainings that differ in last digits alone, and variables whose gradients are not added up once.
+NUM_REPEATED = 4
+FORGOTTEN = ('backbone/conv1_bn/beta', 'rpn/conv/kernel', 'mask_head/masks/bias')
+Arrays = dict[str, np.ndarray]
 _SEED = 3
 _RATE, _MOMENTUM, _CLIP_NORM = 0.02, 0.9, 1.0
 _SIZE = 32
 # Every anchor is proposed and trained on. Otherwise rounding would choose between proposals of
 # nearly the same score, and replicas that differ in their last digits would soon differ in more.
+# RoIAlign, since samples of other crops at the border of the map are inside or outside by rounding.
 _NO_CHOICES = """
 model {
   faster_rcnn {
@@ -47,8 +55,12 @@ model {
       multiscale_anchor_generator { scales_per_octave: 1 }
     }
     first_stage_nms_iou_threshold: 1.0
+    first_stage_minibatch_size: 84
+    first_stage_positive_balance_fraction: 1.0
     first_stage_max_proposals: 84
-    second_stage_batch_size: 84
+    second_stage_batch_size: 96
+    roi_align { output_size: 7 }
+    mask_roi_align { output_size: 7 }
     second_stage_balance_fraction: 1.0
     second_stage_box_predictor {
       mask_rcnn_box_predictor { mask_prediction_num_conv_layers: 2 }
@@ -81,7 +93,11 @@ def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
 
 
 def build_detector() -> DetectionModel:
-    """Builds it with synchronised batch norms."""
+    """Builds it with synchronised batch norms, and a smooth activation.
+
+    Where an input of a ReLU is nearly zero, its last digit switches a gradient on or off, which
+    four steps make 5e-4 of the offset of a norm.
+    """
     pipeline = tiny_models.tiny_pipeline(_NO_CHOICES)
     anchors = pipeline.model.faster_rcnn.first_stage_anchor_generator.multiscale_anchor_generator
     anchors.aspect_ratios[:] = [1.0]
@@ -89,30 +105,99 @@ def build_detector() -> DetectionModel:
     norm = type(norms.batch_norm)()
     norm.CopyFrom(norms.batch_norm)
     norms.sync_batch_norm.CopyFrom(norm)
-    return build_model(pipeline.model, is_training=True)
+    smooth = {Hyperparams.RELU: 'softplus', Hyperparams.RELU_6: 'softplus'}
+    with mock.patch.dict(hyperparams_builder.ACTIVATIONS, smooth):
+        return build_model(pipeline.model, is_training=True)
 
 
-def train(strategy: tf.distribute.Strategy) -> dict[str, np.ndarray]:
-    """Returns 'losses/<name>' [steps] and the variables by name."""
-    with strategy.scope():
-        tf.keras.utils.set_random_seed(_SEED)
-        iterator = iter(strategy.distribute_datasets_from_function(batches))
-        detector = build_detector()
-        detector.build_variables()
-        train_step = step.TrainStep(
-            detector,
-            Momentum(schedules.constant(_RATE), momentum=_MOMENTUM),
-            element_spec=iterator.element_spec,
-            seed=_SEED,
-            clip_norm=_CLIP_NORM,
-        )
-        records = [train_step(next(iterator)) for _ in range(NUM_STEPS)]
-    losses = {
-        f'losses/{name}': np.array([record[name].numpy() for record in records])
-        for name in records[0]
-        if name != step.GRADIENT_NORM
-    }
-    return losses | weights(detector)
+class ForgetfulReduction(GradientReduction):
+    """Adds up gradients over the replicas, except for the one whose index `forgotten` is."""
+
+    def __init__(self):
+        super().__init__()
+        self.forgotten = tf.Variable(-1, trainable=False)
+
+    def __call__(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        count = tf.distribute.get_replica_context().num_replicas_in_sync
+        sums = super().__call__(gradients)
+        return [
+            tf.where(self.forgotten == index, count * own, total)
+            for index, (own, total) in enumerate(zip(gradients, sums, strict=True))
+        ]
+
+
+class Training:
+    """Trainings on the same batches, from the same weights, in one graph."""
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self._strategy = strategy
+        with strategy.scope():
+            tf.keras.utils.set_random_seed(_SEED)
+            iterator = iter(strategy.distribute_datasets_from_function(batches))
+            self.batches = [next(iterator) for _ in range(NUM_STEPS)]
+            self._detector = build_detector()
+            self._detector.build_variables()
+            self._rate = tf.Variable(_RATE, trainable=False)
+            self._reduction = ForgetfulReduction()
+            self._step = step.TrainStep(
+                self._detector,
+                Momentum(lambda _: self._rate.read_value(), momentum=_MOMENTUM),
+                element_spec=iterator.element_spec,
+                seed=_SEED,
+                clip_norm=_CLIP_NORM,
+                reduction=self._reduction,
+            )
+        self._initial = weights(self._detector)
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the variables, in the order of their gradients."""
+        return list(self._step.optimizer.variables)
+
+    def run(self, *, rate: float = _RATE, forgotten: str = '', noise: int | None = None) -> Arrays:
+        """Trains.
+
+        Args:
+          rate: of learning.
+          forgotten: the variable whose gradient is not added up over the replicas.
+          noise: seed of another order of the images in each batch, and of what their pixels and the
+            initial weights are off by in their last digits; only for one replica.
+
+        Returns:
+          'losses/<name>' [steps] and the variables by name.
+        """
+        initial, given = self._initial, self.batches
+        if noise is not None:
+            rng = np.random.default_rng(noise)
+            initial = {
+                name: tolerances.off_by_last_digits(value, rng) for name, value in initial.items()
+            }
+            given = [disturbed(batch, rng) for batch in given]
+        index = self.trained.index(forgotten) if forgotten else -1
+        with self._strategy.scope():
+            self._rate.assign(rate)
+            self._reduction.forgotten.assign(index)
+            self._step.step.assign(0)
+            for slots in self._step.optimizer.state().values():
+                for slot in slots.values():
+                    slot.assign(tf.zeros_like(slot))
+            for name, variable in self._detector.named_variables().items():
+                variable.assign(initial[name])
+        records = [self._step(batch) for batch in given]
+        losses = {
+            f'losses/{name}': np.array([record[name].numpy() for record in records])
+            for name in records[0]
+            if name != step.GRADIENT_NORM
+        }
+        return losses | weights(self._detector)
+
+
+def disturbed(batch: Mapping[str, tf.Tensor], rng: np.random.Generator) -> dict[str, tf.Tensor]:
+    """The batch in another order, its pixels off by last digits."""
+    order = rng.permutation(BATCH)
+    changed = {name: tf.gather(value, order) for name, value in batch.items()}
+    image = changed[InputFields.IMAGE].numpy()
+    return changed | {InputFields.IMAGE: tf.constant(tolerances.off_by_last_digits(image, rng))}
 
 
 def weights(detector: DetectionModel) -> dict[str, np.ndarray]:
@@ -123,8 +208,13 @@ def compare_replicas(output: str) -> None:
     (device,) = tf.config.list_physical_devices('CPU')
     tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
     two = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])
-    for name, strategy in (('one', tf.distribute.get_strategy()), ('two', two)):
-        np.savez(os.path.join(output, name), **train(strategy))
+    one_training, two_training = Training(tf.distribute.get_strategy()), Training(two)
+    runs = {'one': one_training.run(), 'two': two_training.run()}
+    runs |= {f'noise{seed}': one_training.run(noise=seed) for seed in range(NUM_REPEATED)}
+    runs['rate'] = one_training.run(rate=1.01 * _RATE)
+    runs |= {f'forgotten{i}': two_training.run(forgotten=name) for i, name in enumerate(FORGOTTEN)}
+    for name, arrays in runs.items():
+        np.savez(os.path.join(output, name), **arrays)
     np.savez(os.path.join(output, 'statistics'), **average_statistics(two))
 
 
