@@ -4,6 +4,8 @@
 
 VENV := .venv
 DEMO_DIR ?= demo_out
+# What `make test` runs: all tests, or files and folders of them.
+TESTS ?=
 # The first interpreter that TensorFlow 2.21 has wheels for; PYTHON=... overrides the search.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
@@ -15,7 +17,7 @@ demo: install
 	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
 
 test: install
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(strip $(TESTS))
 
 lint: install
 	$(VENV)/bin/ruff check .

@@ -1,16 +1,16 @@
 """Fixtures that every test may use."""
 
+import logging
 import os
 import pathlib
+import random
+import sys
 
 import pytest
 
 from tests import goldens
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-# TensorFlow turns oneDNN on by itself on CPUs with AVX-512 or AMX. It rounds otherwise for other
-# sizes of a batch, and here numbers are compared; test_onednn.py is with it.
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
 
 # These take more than a minute each. They begin first: at the end a file has one process alone.
 _LONG_FILES = (
@@ -36,7 +36,43 @@ def shared() -> pathlib.Path:
     return SHARED
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]):
+@pytest.fixture(autouse=True)
+def _log_as_at_the_start():
+    """Undoes what programs that run within a test do to the log of the process.
+
+    They show messages of this package on stderr and no longer to handlers of tests, and give each
+    warning once a process.
+    """
+    unsupported = sys.modules.get('object_detection.config.unsupported')
+    if unsupported is not None:
+        unsupported._warned.clear()
+    loggers = [logging.getLogger(name) for name in ('object_detection', 'absl', None)]
+    before = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.handlers[:] = handlers
+
+
+def pytest_addoption(parser: pytest.Parser):
+    parser.addoption(
+        '--random-order',
+        type=int,
+        metavar='SEED',
+        help='run files, and the tests of each, in another order; no test may depend on it',
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]):
+    seed = config.getoption('--random-order')
+    if seed is not None:
+        # Files stay together, or fixtures of modules would be made over and over.
+        chance = random.Random(seed)
+        files = {item.nodeid.partition('::')[0]: chance.random() for item in items}
+        chance.shuffle(items)
+        items.sort(key=lambda item: files[item.nodeid.partition('::')[0]])
+        return
     ranks = {name: rank for rank, name in enumerate(_LONG_FILES)}
     items.sort(key=lambda item: ranks.get(item.nodeid.partition('::')[0], len(ranks)))
 
