@@ -176,6 +176,17 @@ def test_many_classes_are_looked_up():
     np.testing.assert_array_equal(decoder(record)[F.GROUNDTRUTH_CLASSES], drawn + 1)
 
 
+def test_decoding_holds_no_state(labels):
+    """Because of a table or a function of Python, TensorFlow would decode one record at a time."""
+    decoder = ExampleDecoder(label_map=labels, mask_type='png')
+    function = tf.function(decoder).get_concrete_function(tf.TensorSpec([], tf.string))
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    operations = {node.op for node in nodes}
+    assert 'DecodeImage' in operations
+    assert not [name for name in operations if 'Table' in name or 'PyFunc' in name]
+
+
 def test_defaults_of_absent_fields():
     example = ExampleDecoder()(examples.example(BOXES, [1, 2]))
     np.testing.assert_array_equal(example[F.GROUNDTRUTH_WEIGHTS], [1, 1])
