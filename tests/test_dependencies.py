@@ -8,9 +8,8 @@ import tomllib
 
 from tests.test_imports import PACKAGE, ROOT, modules
 
-# Required, and not imported yet: for the helpers of the reference's record writers, and the charts
-# of reports.
-NOT_IMPORTED_YET = {'contextlib2', 'matplotlib'}
+# Required, and not imported yet: for the charts of reports.
+NOT_IMPORTED_YET = {'matplotlib'}
 # Used as a program, by the documents: tensorboard --logdir.
 PROGRAMS = {'tensorboard'}
 # Comes with TensorFlow, which requires it.

@@ -1,10 +1,14 @@
 """`tfod convert`: data sets in other formats to TFRecords."""
 
 import logging
+import os
 
 import click
 
 from object_detection.cli import progress
+
+# As shells tell of a program that Ctrl-C ended.
+_INTERRUPTED = 130
 
 
 @click.group(name='convert')
@@ -101,6 +105,10 @@ def coco(
             )
     except (coco_conversion.ConversionError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        # Beam's threads would keep the process until the job is done.
+        click.echo('\nAborted!', err=True)
+        os._exit(_INTERRUPTED)
     click.echo(conversion_report.summary(report))
     if warning := conversion_report.warning(report):
         click.secho(warning, fg='red', err=True)

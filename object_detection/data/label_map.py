@@ -33,12 +33,23 @@ def load(path: str) -> LabelMap:
         (0 only for 'background'), or the id or a name of another item.
     """
     path = os.fspath(path)
+    return classes(parse(_read(path), path), path)
+
+
+def _read(path: str) -> bytes:
+    if '://' in path:
+        # Takes seconds to import, and most label maps are local files.
+        import tensorflow as tf
+
+        try:
+            return tf.io.gfile.GFile(path, 'rb').read()
+        except tf.errors.OpError as error:
+            raise ValueError(f'Label map {path} cannot be read: {error.message}.') from error
     try:
         with open(path, 'rb') as file:
-            content = file.read()
+            return file.read()
     except OSError as error:
         raise ValueError(f'Label map {path} cannot be read: {error.strerror}.') from error
-    return classes(parse(content, path), path)
 
 
 def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> LabelMap:

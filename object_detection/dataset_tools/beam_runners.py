@@ -1,15 +1,25 @@
 """Chooses the Beam runner that a job runs on, and its options."""
 
+import argparse
 import contextlib
 import difflib
 import io
+import shlex
+import sys
+import threading
 from collections.abc import Sequence
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
-from apache_beam.runners.runner import PipelineRunner, create_runner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
+
+from object_detection.dataset_tools import beam_worker
+
+_SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def create(name: str) -> PipelineRunner:
@@ -21,7 +31,7 @@ def create(name: str) -> PipelineRunner:
       ValueError: if there is no such runner, or what it needs is not installed.
     """
     if not name:
-        return _local_runner()
+        return _LocalRunner()
     try:
         return create_runner(name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -56,6 +66,27 @@ def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> Pipeli
     return parsed
 
 
+def run(pipeline: beam.Pipeline) -> None:
+    """Runs a pipeline to its end, in a thread, so that Ctrl-C ends the wait for it at once.
+
+    The local runner's thread goes on; leave the process soon.
+    """
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name='beam', daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_SECONDS_BETWEEN_LOOKS)
+    if errors:
+        raise errors[0]
+
+
 def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
     """Raises ValueError for what Beam would pass over: it only logs options it does not know."""
     errors = io.StringIO()
@@ -67,16 +98,53 @@ def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
         reason = errors.getvalue().strip().splitlines()[-1:]
         raise ValueError(f'Beam options {flags}: {" ".join(reason)}') from error
     unknown = sorted(everything.keys() - known.keys())
+    # An option's value may go by another name than its flag: --dask_npartitions is `npartitions`.
+    names = {flag.split('=')[0].removeprefix('--') for flag in flags if flag.startswith('--')}
+    spelled = _flag_names()
+    unknown += sorted(name for name in names - spelled if name not in unknown)
     if unknown:
-        nearest = difflib.get_close_matches(unknown[0], known, n=1)
+        nearest = difflib.get_close_matches(unknown[0], spelled, n=1)
+        nearest = nearest or [name for name in sorted(spelled) if name.endswith(unknown[0])]
         hint = f' Did you mean --{nearest[0]}?' if nearest else ''
         raise ValueError(f'Beam has no option --{unknown[0]}.{hint} Received: {flags}.')
     if flags and not flags[0].startswith('--'):
         raise ValueError(f'Beam options begin with --. Received: {flags}.')
 
 
-def _local_runner() -> FnApiRunner:
-    """Returns a runner whose worker processes do not log a page about their connections each."""
-    info = beam_provision_api_pb2.ProvisionInfo(retrieval_token='unused')
-    info.pipeline_options['beam:option:default_sdk_harness_log_level:v1'] = 'ERROR'
-    return FnApiRunner(provision_info=ExtendedProvisionInfo(info))
+def _flag_names() -> set[str]:
+    """Returns the flags of all options that are known, without their dashes."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for options_class in set(_subclasses(PipelineOptions)):
+        if '_add_argparse_args' in vars(options_class):
+            with contextlib.suppress(argparse.ArgumentError):
+                options_class._add_argparse_args(parser)
+    return {
+        flag.removeprefix('--')
+        for action in parser._actions
+        for flag in action.option_strings
+        if flag.startswith('--')
+    }
+
+
+def _subclasses(options_class: type) -> list[type]:
+    own = options_class.__subclasses__()
+    return own + [each for child in own for each in _subclasses(child)]
+
+
+class _LocalRunner(FnApiRunner):
+    """Runs in this process, or in worker processes that are quiet and end with this one."""
+
+    def __init__(self):
+        info = beam_provision_api_pb2.ProvisionInfo(retrieval_token='unused')
+        # Otherwise each worker logs a page about its connections.
+        info.pipeline_options['beam:option:default_sdk_harness_log_level:v1'] = 'ERROR'
+        super().__init__(provision_info=ExtendedProvisionInfo(info))
+
+    def run_via_runner_api(
+        self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> PipelineResult:
+        command = f'exec {shlex.quote(sys.executable)} -m {beam_worker.__name__}'
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.SUBPROCESS_SDK:
+                environment.payload = command.encode()
+        return super().run_via_runner_api(pipeline_proto, options)

@@ -8,6 +8,8 @@ behind is removed.
 """
 
 import json
+import os
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -73,54 +75,79 @@ def convert_coco(
     file = _read_inputs(source)
     plan = _plan(source, file)
     target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
+    job = uuid.uuid4().hex
     publish = coco_job.Publish(
         target,
         label_map=plan.label_map,
         facts={
             'annotations_file': source.annotations_file,
             'image_dir': source.image_dir,
+            'job': job,
             'label_map_is_renumbered': plan.is_renumbered,
         },
         tally=_problems_of(file),
         strict=strict,
+        raises=bool(runner),
     )
     num_images = len(file.images)
     # The job reads the file itself; two copies would be the most of its memory.
     del file
+    write = coco_job.WriteShard(source, target, plan.contents, raises=bool(runner))
     try:
         with written_records.watched(target.prefix, num_images, progress):
-            _run(source, target, plan.contents, publish, chosen_runner, options)
+            pipeline = _pipeline(source, target, write, publish, chosen_runner, options)
+            beam_runners.run(pipeline)
     except BaseException:
-        sharded_writer.remove_temporary_files(target.prefix)
+        # Once the old set is being replaced, they are all there is of the new one.
+        if not sharded_writer.is_publishing(target.prefix):
+            sharded_writer.remove_temporary_files(target.prefix)
         raise
-    return _check_report(target)
+    return _check_report(target, job)
 
 
-def _run(
+def _pipeline(
     source: CocoSource,
     target: Target,
-    contents: coco_examples.Contents,
+    write: coco_job.WriteShard,
     publish: coco_job.Publish,
     runner: beam.runners.PipelineRunner,
     options: PipelineOptions,
-) -> None:
+) -> beam.Pipeline:
     pipeline = beam.Pipeline(runner=runner, options=options)
-    _ = (
+    images = (
         pipeline
         | 'AnnotationFile' >> beam.Create([source.annotations_file])
         | 'Read' >> beam.ParDo(coco_job.ReadAnnotations(source, target.num_shards))
+    )
+    # A shard without images is a file too. Some runners (Dask) also make no more parts of the work
+    # than there were elements at its beginning.
+    shards = (
+        pipeline
+        | 'ShardNumbers' >> beam.Create(range(target.num_shards))
+        | 'Shards' >> beam.Map(coco_job.empty_shard)
+    )
+    _ = (
+        (images, shards)
+        | beam.Flatten()
         | 'GroupByShard' >> beam.GroupByKey()
-        | 'WriteShard' >> beam.ParDo(coco_job.WriteShard(source, target, contents))
+        | 'WriteShard' >> beam.ParDo(write)
         | 'GroupShards' >> beam.GroupByKey()
         | 'Publish' >> beam.ParDo(publish)
     )
-    pipeline.run().wait_until_finish()
+    return pipeline
 
 
 def _read_inputs(source: CocoSource) -> CocoFile:
-    if not FileSystems.exists(source.image_dir):
+    if not _holds_anything(source.image_dir):
         raise FileNotFoundError(f'There is no image folder {source.image_dir}.')
     return annotation_file.read(source.annotations_file, segmentations=False)
+
+
+def _holds_anything(folder: str) -> bool:
+    """Whether there is a folder; object stores know no folders, but what is in them."""
+    if '://' not in folder:
+        return os.path.isdir(folder)
+    return bool(FileSystems.match([FileSystems.join(folder, '*')], limits=[1])[0].metadata_list)
 
 
 class _Plan(NamedTuple):
@@ -177,11 +204,19 @@ def _problems_of(file: CocoFile) -> Tally:
     return tally
 
 
-def _check_report(target: Target) -> dict[str, Any]:
+def _check_report(target: Target, job: str) -> dict[str, Any]:
+    if not FileSystems.exists(target.report_path):
+        raise ConversionError(f'{target.report_path} cannot be written; nothing was published.')
     with FileSystems.open(
         target.report_path, compression_type=CompressionTypes.UNCOMPRESSED
     ) as file:
         report = json.loads(file.read())
+    if report.get('job') != job:
+        raise ConversionError(
+            f'{target.report_path} is that of an earlier job, as this one could not be written.'
+        )
+    if report['error']:
+        raise ConversionError(f'Nothing was published: {report["error"]}.')
     if not report['complete']:
         raise ConversionError(
             f'Nothing was published, because of what {target.report_path} lists: '

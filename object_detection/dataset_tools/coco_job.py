@@ -5,6 +5,7 @@ written, one at a time. What happened to them travels as ordinary elements to on
 publishes the shards together with a label map and a report. The report is written last.
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
@@ -67,11 +68,12 @@ class Target:
 
 
 class WrittenShard(NamedTuple):
-    """A shard in its temporary file, and what is in it."""
+    """A shard in its temporary file, what is in it, and why it could not be written, or ''."""
 
     number: int
     path: str
     tally: Tally
+    error: str = ''
 
 
 class ReadAnnotations(beam.DoFn):
@@ -93,9 +95,6 @@ class ReadAnnotations(beam.DoFn):
         ):
             if other not in ('', path):
                 coco_json.take_over(file, annotation_file.read(other, segmentations=False), keys)
-        # A shard without images is a file too.
-        for shard in range(self._num_shards):
-            yield shard, (-1, b'')
         for coco_image in coco_json.group_by_image(
             file,
             only_objects_of=source.only_objects_of,
@@ -105,10 +104,31 @@ class ReadAnnotations(beam.DoFn):
             yield coco_image.index % self._num_shards, (coco_image.index, record)
 
 
-class WriteShard(beam.DoFn):
-    """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard)."""
+def empty_shard(number: int) -> tuple[int, tuple[int, bytes]]:
+    """Returns an element of `ReadAnnotations` that makes a shard of no images."""
+    return number, (-1, b'')
 
-    def __init__(self, source: CocoSource, target: Target, contents: coco_examples.Contents):
+
+class WriteShard(beam.DoFn):
+    """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard).
+
+    Args:
+      source: what is converted.
+      target: where the outputs go.
+      contents: what the examples hold.
+      raises: whether a file that cannot be written is an error for the runner, which may try again,
+        and not one that `Publish` tells.
+    """
+
+    def __init__(
+        self,
+        source: CocoSource,
+        target: Target,
+        contents: coco_examples.Contents,
+        *,
+        raises: bool = True,
+    ):
+        self._raises = raises
         self._source = source
         self._target = target
         self._contents = contents
@@ -119,15 +139,21 @@ class WriteShard(beam.DoFn):
         shard, records = element
         path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
         tally = Tally()
-        with sharded_writer.open_for_writing(path) as file:
-            for index, record in sorted(records):
-                if index < 0:
-                    continue
-                example = self._convert(CocoImage(index, *json.loads(record)), tally)
-                if example:
-                    sharded_writer.write_record(file, example)
+        error = ''
+        try:
+            with sharded_writer.open_for_writing(path) as file:
+                for index, record in sorted(records):
+                    if index < 0:
+                        continue
+                    example = self._convert(CocoImage(index, *json.loads(record)), tally)
+                    if example:
+                        sharded_writer.write_record(file, example)
+        except OSError as problem:
+            if self._raises:
+                raise
+            error = f'shard {shard} of {self._target.prefix} cannot be written: {problem.strerror}'
         # One key for all shards, so that they meet in one step.
-        yield 0, WrittenShard(shard, path, tally)
+        yield 0, WrittenShard(shard, path, tally, error)
 
     def _convert(self, coco_image: CocoImage, tally: Tally) -> bytes:
         """Returns the image's example, or b'' if it has none; counts in `tally`."""
@@ -169,6 +195,7 @@ class Publish(beam.DoFn):
       facts: entries of the report that are known already.
       tally: of what is known already.
       strict: whether any problem is one too many.
+      raises: whether a file that cannot be written is an error for the runner, as for `WriteShard`.
     """
 
     def __init__(
@@ -179,7 +206,9 @@ class Publish(beam.DoFn):
         facts: dict[str, Any],
         tally: Tally,
         strict: bool,
+        raises: bool = True,
     ):
+        self._raises = raises
         self._target = target
         self._label_map = label_map
         self._facts = facts
@@ -188,26 +217,43 @@ class Publish(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
         shards = sorted(element[1], key=lambda shard: shard.number)
-        target = self._target
         report = self._report(shards)
+        try:
+            self._publish(shards, report)
+        except OSError as error:
+            if self._raises:
+                raise
+            where = error.filename2 or error.filename or self._target.prefix
+            report |= {'complete': False, 'error': f'{where} cannot be written: {error.strerror}'}
+            # The disk that has no room for shards may have some for this.
+            with contextlib.suppress(OSError):
+                self._write_report(report)
+        yield self._target.report_path
+
+    def _publish(self, shards: list[WrittenShard], report: dict[str, Any]) -> None:
+        target = self._target
         if report['complete']:
-            # No report vouches for the set while it is not whole.
-            sharded_writer.delete_if_exists(target.report_path)
             paths = {shard.number: shard.path for shard in shards}
             sharded_writer.publish(paths, target.prefix, target.num_shards)
-            _write_text(target.label_map_path, self._label_map)
+            sharded_writer.write_text(target.label_map_path, self._label_map)
         else:
             sharded_writer.remove_temporary_files(target.prefix)
-        _write_text(target.report_path, json.dumps(report, indent=1, ensure_ascii=False))
-        yield target.report_path
+        self._write_report(report)
+
+    def _write_report(self, report: dict[str, Any]) -> None:
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+        sharded_writer.write_text(self._target.report_path, text)
 
     def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
         tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
         counts = tally.counts
         has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
+        error = next((shard.error for shard in shards if shard.error), '')
+        is_wanted = bool(has_something) and not (self._strict and tally.problems)
         return {
             **self._facts,
-            'complete': bool(has_something) and not (self._strict and tally.problems),
+            'complete': is_wanted and not error,
+            'error': error,
             'num_shards': self._target.num_shards,
             **tally.report(),
         }
@@ -220,8 +266,3 @@ def _read_image(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise UnusableError('bad_image', f'cannot be read: {error}') from error
-
-
-def _write_text(path: str, text: str) -> None:
-    with sharded_writer.open_for_writing(path) as file:
-        file.write(text.encode())

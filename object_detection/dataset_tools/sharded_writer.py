@@ -4,6 +4,7 @@ A shard is written under a temporary name beside its final one, and a set appear
 shards are complete. Paths may be of any file system that Beam knows.
 """
 
+import contextlib
 import os
 import re
 import struct
@@ -15,12 +16,16 @@ import google_crc32c
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
+from object_detection.data import shard_names
+
 _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
-_WILDCARDS = frozenset('*?[]')
-_MAX_SHARDS = 99_999
 # Bytes around a record: its length and two checksums.
 _FRAME = 8 + 4 + 4
+# Ending of the marker that readers look for too.
+PUBLISHING = shard_names.PUBLISHING
+_WILDCARDS = frozenset('*?[]')
+_MAX_SHARDS = 99_999
 
 
 def shard_path(prefix: str, shard: int, num_shards: int) -> str:
@@ -81,11 +86,17 @@ def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) ->
 
     Shards of an earlier set, of any number, and all temporary files of the prefix are removed.
 
+    While `PREFIX.publishing` exists the shards belong to two sets, and readers refuse them. It
+    stays if this function fails, as do the temporary files that are not in their place yet.
+
     Args:
       temporary_paths: shard -> path of the file that holds it; one for each of `num_shards`.
       prefix: as of `shard_path`.
       num_shards: as of `shard_path`.
     """
+    marker = marker_path(prefix)
+    with open_for_writing(marker) as file:
+        file.write(b'The shards beside this file belong to two sets.\n')
     final_paths = {shard_path(prefix, shard, num_shards) for shard in temporary_paths}
     _delete(path for path in _matching(prefix, _SHARD) if path not in final_paths)
     for shard, source in sorted(temporary_paths.items()):
@@ -96,6 +107,26 @@ def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) ->
         delete_if_exists(destination)
         FileSystems.rename([source], [destination])
     remove_temporary_files(prefix)
+    delete_if_exists(marker)
+
+
+def marker_path(prefix: str) -> str:
+    """Returns the path of the file that exists while a set is replaced by another."""
+    return prefix + PUBLISHING
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a text file that appears when it is complete."""
+    draft = f'{path}.tmp-{uuid.uuid4().hex}'
+    try:
+        with open_for_writing(draft) as file:
+            file.write(text.encode())
+        delete_if_exists(path)
+        FileSystems.rename([draft], [path])
+    except BaseException:
+        with contextlib.suppress(Exception):
+            delete_if_exists(draft)
+        raise
 
 
 def temporary_files(prefix: str) -> list[str]:
@@ -106,6 +137,11 @@ def temporary_files(prefix: str) -> list[str]:
 def remove_temporary_files(prefix: str) -> None:
     """Removes what a job that did not finish has left behind."""
     _delete(temporary_files(prefix))
+
+
+def is_publishing(prefix: str) -> bool:
+    """Whether a set began to be replaced, and the replacement has not come to its end."""
+    return FileSystems.exists(marker_path(prefix))
 
 
 def count_records(path: str, start: int = 0) -> tuple[int, int]:

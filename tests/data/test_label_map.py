@@ -1,4 +1,5 @@
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.data import label_map
@@ -76,3 +77,10 @@ def test_matches_the_reference(load, case_name):
     assert labels.name_to_id == expected
     categories = params.get('categories5', params.get('categories_max10'))
     assert labels.categories == [{'id': c['id'], 'name': c['name']} for c in categories]
+
+
+def test_label_map_of_another_file_system():
+    tf.io.gfile.GFile('ram://maps.pbtxt', 'w').write('item { id: 1 name: "cat" }')
+    assert label_map.load('ram://maps.pbtxt').name_to_id == {'cat': 1}
+    with pytest.raises(ValueError, match=r'Label map ram://absent.pbtxt cannot be read'):
+        label_map.load('ram://absent.pbtxt')

@@ -1,12 +1,12 @@
 import pytest
-from apache_beam.options.pipeline_options import DirectOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from object_detection.dataset_tools import beam_runners
 
 
 def test_local_runner_is_named():
-    assert type(beam_runners.create('')) is FnApiRunner
+    assert isinstance(beam_runners.create(''), FnApiRunner)
     options = beam_runners.options(workers=1, runner='', beam_options=())
     assert options.view_as(DirectOptions).direct_running_mode == 'in_memory'
 
@@ -44,3 +44,18 @@ def test_options_that_would_be_passed_over(arguments, match):
     arguments = {'workers': 1, 'runner': '', 'beam_options': ()} | arguments
     with pytest.raises(ValueError, match=match):
         beam_runners.options(**arguments)
+
+
+class _OtherOptions(PipelineOptions):
+    """As those of the Dask runner: a flag that is not the name of its value."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser):
+        parser.add_argument('--other_npieces', dest='npieces', type=int, default=None)
+
+
+def test_flag_is_told_from_the_name_of_its_value():
+    options = beam_runners.options(workers=1, runner='x', beam_options=['--other_npieces=8'])
+    assert options.view_as(_OtherOptions).npieces == 8
+    with pytest.raises(ValueError, match=r'no option --npieces. Did you mean --other_npieces\?'):
+        beam_runners.options(workers=1, runner='x', beam_options=['--npieces=8'])

@@ -1,18 +1,31 @@
 import dataclasses
+import errno
 import json
+import os
 import pathlib
 import pickle
+import posixpath
 import signal
 import subprocess
 import sys
 import time
 
+import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.io.filesystem import FileMetadata, MatchResult
+from apache_beam.io.filesystems import FileSystems
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.dataset_tools import coco_conversion, coco_job, conversion_report, shapes
+from object_detection.dataset_tools import (
+    beam_runners,
+    coco_conversion,
+    coco_job,
+    conversion_report,
+    shapes,
+    sharded_writer,
+)
 from object_detection.dataset_tools.coco_conversion import ConversionError, convert_coco
 from object_detection.dataset_tools.coco_job import CocoSource
 from object_detection.protos import string_int_label_map_pb2
@@ -86,12 +99,13 @@ def test_shards_and_their_order_are_the_reference_s(tmp_path):
 def test_faults_are_counted_and_listed(faulty, tmp_path):
     report = convert_coco(faulty, str(tmp_path / 'out'), 2)
     assert json.loads((tmp_path / 'out.report.json').read_text()) == report
-    facts = {key: value for key, value in report.items() if key != 'problems'}
+    facts = {key: value for key, value in report.items() if key not in ('problems', 'job')}
     assert facts == {
         'annotations_file': faulty.annotations_file,
         'image_dir': faulty.image_dir,
         'label_map_is_renumbered': False,
         'complete': True,
+        'error': '',
         'num_shards': 2,
         'images': 4,
         'bad_images': 1,
@@ -296,7 +310,7 @@ def test_turned_photos_are_counted(tmp_path):
     ],
 )
 def test_missing_or_broken_inputs_are_errors_at_once(tmp_path, monkeypatch, changes, error, match):
-    monkeypatch.setattr(coco_conversion, '_run', lambda *args: pytest.fail('the job was started'))
+    monkeypatch.setattr(beam_runners, 'run', lambda job: pytest.fail('the job was started'))
     source = dataclasses.replace(_write(tmp_path, [_image(1)], []), **changes)
     with pytest.raises(error, match=match):
         convert_coco(source, str(tmp_path / 'new' / 'out'), 1)
@@ -348,6 +362,23 @@ def test_workers_write_the_same(tmp_path):
     assert records.read(tmp_path / 'one-00000-of-00003')
 
 
+def _repeat(path: pathlib.Path, times: int) -> dict:
+    """Names the same few files again and again, which keeps a job busy; returns the document."""
+    document = json.loads(path.read_text())
+    document['images'] = [
+        image | {'id': 1000 * repeat + image['id']}
+        for repeat in range(times)
+        for image in document['images']
+    ]
+    document['annotations'] = [
+        item | {'image_id': 1000 * repeat + item['image_id']}
+        for repeat in range(times)
+        for item in document['annotations']
+    ]
+    path.write_text(json.dumps(document))
+    return document
+
+
 _KILLED = """
 import sys
 from object_detection.dataset_tools.coco_conversion import convert_coco
@@ -359,19 +390,7 @@ convert_coco(CocoSource(sys.argv[1], sys.argv[2], masks=True), sys.argv[3], 20)
 def test_killed_job_leaves_no_incomplete_shard(tmp_path):
     shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
     path = tmp_path / 'instances_train.json'
-    document = json.loads(path.read_text())
-    # The same few files again and again keep the job busy for seconds.
-    document['images'] = [
-        image | {'id': 1000 * repeat + image['id']}
-        for repeat in range(800)
-        for image in document['images']
-    ]
-    document['annotations'] = [
-        item | {'image_id': 1000 * repeat + item['image_id']}
-        for repeat in range(800)
-        for item in document['annotations']
-    ]
-    path.write_text(json.dumps(document))
+    document = _repeat(path, 800)
     out = tmp_path / 'out'
     out.mkdir()
     (out / 'set-00000-of-00003').write_text('of an earlier run')
@@ -407,7 +426,7 @@ def test_failing_job_removes_its_temporary_files(tmp_path, monkeypatch):
         (tmp_path / f'out-00000-of-00001.tmp-{"0" * 32}').touch()
         raise RuntimeError('no space left')
 
-    monkeypatch.setattr(coco_conversion, '_run', fail)
+    monkeypatch.setattr(beam_runners, 'run', fail)
     with pytest.raises(RuntimeError, match='no space left'):
         convert_coco(source, str(tmp_path / 'out'), 1)
     assert _names(tmp_path) == ['a.json', 'images']
@@ -432,3 +451,120 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
     convert_coco(source, str(tmp_path / 'out'), 1)
     assert len(sizes) == 3
     assert max(sizes) < 1000 < (tmp_path / 'images' / '1.jpg').stat().st_size
+
+
+def _no_space(*args):
+    raise OSError(errno.ENOSPC, 'No space left on device', 'a shard')
+
+
+@pytest.mark.parametrize('function', ['write_record', 'publish'])
+def test_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd, function):
+    (tmp_path / 'out-00000-of-00001').write_text('earlier')
+    source = _write(tmp_path, [_image(1)], [])
+    monkeypatch.setattr(sharded_writer, function, _no_space)
+    with pytest.raises(ConversionError, match=r'cannot be written: No space left on device\.$'):
+        convert_coco(source, str(tmp_path / 'out'), 1)
+    assert 'Traceback' not in capfd.readouterr().err
+    assert (tmp_path / 'out-00000-of-00001').read_text() == 'earlier'
+    assert not list(tmp_path.glob('*.tmp-*')) or function == 'publish'
+
+
+def test_report_of_an_earlier_job_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
+    source = _write(tmp_path, [_image(1)], [])
+    monkeypatch.setattr(sharded_writer, 'write_text', _no_space)
+    with pytest.raises(ConversionError, match=r'out\.report\.json cannot be written'):
+        convert_coco(source, str(tmp_path / 'out'), 1)
+    (tmp_path / 'out.report.json').write_text('{"complete": true}')
+    with pytest.raises(ConversionError, match='is that of an earlier job'):
+        convert_coco(source, str(tmp_path / 'out'), 1)
+
+
+_LIMITED = """
+import resource, sys
+from object_detection.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
+sys.dont_write_bytecode = True
+main()
+"""
+
+
+@pytest.mark.slow
+def test_full_disk_with_workers_ends_and_prints_a_line(tmp_path):
+    shapes.write_shapes(tmp_path, num_train=7, num_val=0, image_size=128)
+    arguments = ['--images', 'train', '--annotations', 'instances_train.json', '--output', 'out/a']
+    done = subprocess.run(
+        [sys.executable, '-c', _LIMITED, 'convert', 'coco', *arguments, '--workers', '2'],
+        cwd=tmp_path,
+        env=os.environ | {'PYTHONDONTWRITEBYTECODE': '1'},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith('Error: Nothing was published: shard ')
+    assert line.endswith('cannot be written: File too large.')
+
+
+@pytest.mark.parametrize('workers', [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_interrupt_ends_quietly(tmp_path, workers):
+    shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
+    _repeat(tmp_path / 'instances_train.json', 800)
+    arguments = ['--images', 'train', '--annotations', 'instances_train.json', '--output', 'out/a']
+    command = [sys.executable, '-m', 'object_detection.cli.main', 'convert', 'coco', *arguments]
+    job = subprocess.Popen(
+        [*command, '--shards', '20', '--workers', str(workers)],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob('out/*.tmp-*')):
+            assert job.poll() is None, 'the job ended before it could be stopped'
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        # As a terminal does: to all processes of the job.
+        os.killpg(job.pid, signal.SIGINT)
+        _, errors = job.communicate(timeout=30)
+    finally:
+        job.kill()
+    assert job.returncode == 130
+    assert errors.strip() == 'Aborted!'
+    assert not list(tmp_path.glob('out/a-*-of-00020'))
+
+
+def test_work_is_spread_from_the_beginning(tmp_path, monkeypatch):
+    """Dask makes as many parts as there are elements where a pipeline begins."""
+    source = _write(tmp_path, [_image(1)], [])
+    sizes = []
+    create = beam.Create.__init__
+
+    def measure(self, values, *args, **options):
+        sizes.append(len(values))
+        create(self, values, *args, **options)
+
+    monkeypatch.setattr(beam.Create, '__init__', measure)
+    convert_coco(source, str(tmp_path / 'out'), 7)
+    assert max(sizes) == 7
+
+
+def test_folder_of_an_object_store_is_one_that_holds_something(tmp_path, monkeypatch):
+    """There are no folders in a bucket: only objects exist."""
+    source = dataclasses.replace(_write(tmp_path, [_image(1)], []), image_dir='gs://bucket/dir')
+    exists = FileSystems.exists
+    asked = []
+
+    def match(patterns, limits=None):
+        asked.append((patterns, limits))
+        return [MatchResult(patterns[0], [FileMetadata('gs://bucket/dir/1.jpg', 5)])]
+
+    monkeypatch.setattr(
+        FileSystems, 'exists', lambda path: not path.startswith('gs:') and exists(path)
+    )
+    monkeypatch.setattr(FileSystems, 'match', match)
+    monkeypatch.setattr(FileSystems, 'join', posixpath.join)
+    assert len(coco_conversion._read_inputs(source).images) == 1
+    assert asked == [(['gs://bucket/dir/*'], [1])]

@@ -1,5 +1,6 @@
 import pytest
 import tensorflow as tf
+from apache_beam.io.filesystems import FileSystems
 
 from object_detection.dataset_tools import sharded_writer
 
@@ -87,3 +88,44 @@ def test_output_that_cannot_be_used(tmp_path, monkeypatch, prefix, num_shards, m
     with pytest.raises(ValueError, match=match):
         sharded_writer.prepare_output(prefix, num_shards)
     assert not _names(tmp_path)
+
+
+def test_a_failure_while_publishing_loses_nothing_of_the_new_set(tmp_path, monkeypatch):
+    prefix = str(tmp_path / 'data')
+    sharded_writer.publish(_write(prefix, 4, [b'old']), prefix, 4)
+    paths = _write(prefix, 4, [b'new'])
+    rename, calls = FileSystems.rename, []
+
+    def fail_at_the_third(sources, destinations):
+        calls.append(sources)
+        if len(calls) == 3:
+            raise OSError('lost the connection')
+        rename(sources, destinations)
+
+    monkeypatch.setattr(FileSystems, 'rename', fail_at_the_third)
+    with pytest.raises(OSError, match='lost the connection'):
+        sharded_writer.publish(paths, prefix, 4)
+    assert sharded_writer.is_publishing(prefix)
+    assert len(sharded_writer.temporary_files(prefix)) == 2
+    # As a runner that tries again, or a user with `mv`, would.
+    sharded_writer.publish(paths, prefix, 4)
+    assert not sharded_writer.is_publishing(prefix)
+    assert _names(tmp_path) == [f'data-0000{shard}-of-00004' for shard in range(4)]
+    files = [str(tmp_path / name) for name in _names(tmp_path)]
+    assert list(tf.data.TFRecordDataset(files).as_numpy_iterator()) == [b'new'] * 4
+
+
+def test_text_appears_when_it_is_complete(tmp_path, monkeypatch):
+    path = str(tmp_path / 'a.json')
+    sharded_writer.write_text(path, 'first')
+    sharded_writer.write_text(path, 'ü')
+    assert (tmp_path / 'a.json').read_text() == 'ü'
+    monkeypatch.setattr(sharded_writer, 'open_for_writing', _full)
+    with pytest.raises(OSError, match='full'):
+        sharded_writer.write_text(path, 'third')
+    assert _names(tmp_path) == ['a.json']
+    assert (tmp_path / 'a.json').read_text() == 'ü'
+
+
+def _full(path: str):
+    raise OSError('the disk is full')
