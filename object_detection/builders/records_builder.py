@@ -237,8 +237,8 @@ def _check_sets(files: Sequence[str], pattern: str, where: str) -> None:
         if tf.io.gfile.exists(prefix + shard_names.PUBLISHING):
             raise ValueError(
                 f'{path}: expected a set of shards that belong together. Received: {pattern!r}, '
-                f'while {prefix}{shard_names.PUBLISHING} exists: a conversion is replacing them, or '
-                'was stopped while it did; convert again.'
+                f'while {prefix}{shard_names.PUBLISHING} exists: a conversion is replacing them, '
+                'or was stopped while it did; convert again.'
             )
         # A part of a set may be wanted; that a part of it exists is a copy or a download cut off.
         present = tf.io.gfile.glob(f'{prefix}-?????-of-{num_shards:05d}')

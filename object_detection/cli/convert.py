@@ -41,6 +41,7 @@ def command() -> None:
 )
 @click.option('--drop_empty', is_flag=True, help='Leave out images without objects.')
 @click.option('--label_map', default='', help='Label map that numbers the categories by name.')
+@click.option('--max_pixels', default=178_956_970, help='Leave out larger images.')
 @click.option('--strict', is_flag=True, help='Write nothing if there is any problem.')
 @click.option(
     '--workers',
@@ -61,6 +62,7 @@ def coco(
     keypoint_annotations: str,
     drop_empty: bool,
     label_map: str,
+    max_pixels: int,
     strict: bool,
     workers: int,
     runner: str,
@@ -90,6 +92,7 @@ def coco(
         keypoints_file=keypoint_annotations or (annotations if keypoints else ''),
         label_map_file=label_map,
         drop_empty=drop_empty,
+        max_pixels=max_pixels,
     )
     try:
         with progress.show('converting') as report_progress:

@@ -52,6 +52,7 @@ class Contents(NamedTuple):
       densepose: whether DensePose points are written.
       small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
         faster; those that others read too have 0 and 1.
+      max_pixels: most pixels of an image.
       left_out: (category id, name) of the categories that are not in `labels`.
     """
 
@@ -60,6 +61,7 @@ class Contents(NamedTuple):
     keypoints: KeypointLayout | None = None
     densepose: bool = False
     small_masks: bool = False
+    max_pixels: int = image_files.MAX_PIXELS
     left_out: tuple[tuple[Any, str], ...] = ()
 
 
@@ -116,7 +118,8 @@ def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Conver
     Raises:
       UnusableError: if the image cannot be used; annotations that cannot be are in the result.
     """
-    return build(coco_image, check_image(coco_image.image, encoded), contents)
+    file = check_image(coco_image.image, encoded, contents.max_pixels)
+    return build(coco_image, file, contents)
 
 
 def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Converted:
@@ -141,25 +144,29 @@ def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Convert
     return Converted(tf_examples.serialize(features), objects, problems, file.changes)
 
 
-def check_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
+def check_image(
+    entry: dict[str, Any], encoded: bytes, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
     """Decodes an image file and compares its size with the annotation file's.
 
     Raises:
       UnusableError: if the file is damaged, of a format that TensorFlow does not decode, of too
         many pixels, or of another size than `entry` says.
     """
-    image_files.check(encoded)
-    return read_image(entry, encoded)
+    image_files.check(encoded, max_pixels)
+    return read_image(entry, encoded, max_pixels)
 
 
-def read_image(entry: dict[str, Any], encoded: bytes) -> ImageFile:
+def read_image(
+    entry: dict[str, Any], encoded: bytes, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
     """Makes an image file upright and compares its size; decodes it only if it must be changed.
 
     Raises:
       UnusableError: as `check_image`, but that damage may pass.
     """
     stated = coco_json.stated_size(entry)
-    file = image_files.read_upright(encoded, stated_size=stated)
+    file = image_files.read_upright(encoded, stated_size=stated, max_pixels=max_pixels)
     size = file.height, file.width
     if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
         raise UnusableError(

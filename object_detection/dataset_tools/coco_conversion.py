@@ -181,6 +181,7 @@ def _plan(source: CocoSource, file: CocoFile) -> _Plan:
         source.masks,
         keypoints,
         bool(source.densepose_file),
+        max_pixels=source.max_pixels,
         left_out=tuple((key, name) for key, name in names.items() if key not in labels),
     )
     is_renumbered = not source.label_map_file and coco_labels.are_renumbered(labels)

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from object_detection.data import coco_examples, coco_json, coco_points
+from object_detection.data import coco_examples, coco_json, coco_points, image_files
 from object_detection.data.coco_json import CocoImage
 from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import annotation_file, conversion_report, sharded_writer
@@ -38,6 +38,7 @@ class CocoSource:
       drop_empty: leaves out images without a usable object.
       only_objects_of: name of a category; objects of all others are left out. '' keeps all.
       only_images_with: name of a category; images without an object of it are left out.
+      max_pixels: most pixels of an image; larger ones are left out before they are decoded.
     """
 
     image_dir: str
@@ -49,6 +50,7 @@ class CocoSource:
     drop_empty: bool = False
     only_objects_of: str = ''
     only_images_with: str = ''
+    max_pixels: int = image_files.MAX_PIXELS
 
 
 @dataclasses.dataclass(frozen=True)

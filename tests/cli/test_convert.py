@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.convert import command
+from object_detection.data import image_files
 from object_detection.dataset_tools import shapes
 from tests.dataset_tools import records
 
@@ -52,6 +53,7 @@ def test_strict_fails_with_the_reason(data, tmp_path):
         (('--images', 'absent'), 1, 'There is no image folder absent'),
         (('--annotations', 'absent'), 1, 'There is no annotation file absent'),
         (('--shards', '0'), 1, 'number of shards'),
+        (('--max_pixels', '2303'), 1, 'is 48 pixels high and 48 wide; expected at most 2303'),
         (('--mask',), 2, 'No such option or argument: --mask'),
         (('stray',), 2, 'No such option or argument: stray'),
         (('--runner', 'nonsense'), 1, "'nonsense' cannot be used"),
@@ -73,3 +75,24 @@ def test_help_needs_neither_beam_nor_tensorflow():
         'sys.exit(bool({"apache_beam", "tensorflow", "numpy"} & set(sys.modules)))'
     )
     subprocess.run([sys.executable, '-c', program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_conversion_that_loses_much_says_so_in_red(data, tmp_path):
+    document = json.loads((data / 'instances_train.json').read_text())
+    for annotation in document['annotations'][:2]:
+        annotation['bbox'] = [0, 0, 0, 0]
+    path = tmp_path / 'a.json'
+    path.write_text(json.dumps(document))
+    arguments = ['--images', str(data / 'train'), '--annotations', str(path)]
+    result = CliRunner().invoke(
+        command, ['coco', *arguments, '--output', str(tmp_path / 'a')], color=True
+    )
+    assert result.exit_code == 0
+    count = len(document['annotations'])
+    assert f'\x1b[31m2 of {count} annotations could not be used' in result.stderr
+    assert 'could not be used' not in _run(data, tmp_path / 'b').stderr
+
+
+def test_limit_of_pixels_is_that_of_the_reader():
+    (option,) = [item for item in command.commands['coco'].params if item.name == 'max_pixels']
+    assert option.default == image_files.MAX_PIXELS
