@@ -150,7 +150,11 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    """Replaces the content of a file, which is never empty meanwhile: that means nobody's."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        os.pwrite(descriptor, text.encode(), 0)
+        os.ftruncate(descriptor, len(text.encode()))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

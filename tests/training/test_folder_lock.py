@@ -55,6 +55,24 @@ def test_without_locks_a_training_that_lives_keeps_others_out(tmp_path, no_locks
     assert (tmp_path / folder_lock.TRAINING_LOCK).read_text() == ''
 
 
+def test_a_sign_of_life_is_never_missing(tmp_path, monkeypatch):
+    path = tmp_path / 'file'
+    folder_lock._write(str(path), 'a long name 1')
+    seen = []
+    for name in ('pwrite', 'ftruncate', 'fsync'):
+        function = getattr(os, name)
+
+        def look(*arguments, function=function):
+            seen.append(path.read_text())
+            return function(*arguments)
+
+        monkeypatch.setattr(os, name, look)
+    folder_lock._write(str(path), 'name 2')
+    assert seen == ['a long name 1', 'name 2 name 1', 'name 2']
+    folder_lock._write(str(path), '')
+    assert path.read_text() == ''
+
+
 def test_without_locks_one_that_was_killed_does_not_keep_others_out(
     tmp_path, no_locks, monkeypatch, caplog
 ):
