@@ -20,9 +20,7 @@ from object_detection.training.job_options import PRECISIONS
 
 def define_flags() -> None:
     """Defines the flags; in a function, because other programs have flags of the same names."""
-    flags.DEFINE_enum(
-        'input_type', INPUT_TYPES[0], [*INPUT_TYPES, 'image_and_boxes_tensor'], 'What it takes.'
-    )
+    flags.DEFINE_enum('input_type', INPUT_TYPES[0], INPUT_TYPES, 'What it takes.')
     flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
     flags.DEFINE_alias('config', 'pipeline_config_path')
     flags.DEFINE_string(
@@ -53,11 +51,6 @@ def main(argv: list[str]) -> None:
     side_inputs = (values.side_input_shapes, values.side_input_types, values.side_input_names)
     if values.use_side_inputs or any(side_inputs):
         raise app.UsageError('--use_side_inputs, --side_input_*: no model takes side inputs yet.')
-    if values.input_type not in INPUT_TYPES:
-        raise app.UsageError(
-            f'--input_type={values.input_type}: no model takes boxes yet; expected one of '
-            f'{", ".join(INPUT_TYPES)}.'
-        )
     from object_detection.config.reader import read_pipeline
     from object_detection.config.validation import validate
 

@@ -38,7 +38,6 @@ def test_runs_as_a_module_and_as_a_file(script):
     [
         ('--use_side_inputs', 'no model takes side inputs'),
         ('--side_input_names=context', 'no model takes side inputs'),
-        ('--input_type=image_and_boxes_tensor', 'no model takes boxes'),
         ('--input_type=video', 'input_type'),
     ],
 )

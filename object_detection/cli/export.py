@@ -7,7 +7,7 @@ import click
 from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config import quiet_import
-from object_detection.export.input_types import INPUT_TYPES
+from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.training.job_options import PRECISIONS
 
 
@@ -60,6 +60,8 @@ def command(
     --verify the export is loaded back and its detections are compared with those of the model in
     process.
     """
+    if verify and input_type == IMAGE_AND_BOXES_TENSOR:
+        raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
     images = find_images((verify,))[:verify_limit] if verify else []
     from object_detection.config.reader import read_pipeline
     from object_detection.config.validation import validate

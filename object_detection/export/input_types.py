@@ -4,9 +4,17 @@ IMAGE_TENSOR = 'image_tensor'
 FLOAT_IMAGE_TENSOR = 'float_image_tensor'
 ENCODED_IMAGE_STRING_TENSOR = 'encoded_image_string_tensor'
 TF_EXAMPLE = 'tf_example'
+# Images with boxes, whose classes and masks are predicted.
+IMAGE_AND_BOXES_TENSOR = 'image_and_boxes_tensor'
 
 # The first is what commands take if none is named.
-INPUT_TYPES = (IMAGE_TENSOR, FLOAT_IMAGE_TENSOR, ENCODED_IMAGE_STRING_TENSOR, TF_EXAMPLE)
+INPUT_TYPES = (
+    IMAGE_TENSOR,
+    FLOAT_IMAGE_TENSOR,
+    ENCODED_IMAGE_STRING_TENSOR,
+    TF_EXAMPLE,
+    IMAGE_AND_BOXES_TENSOR,
+)
 
 
 def check(input_type: str) -> None:

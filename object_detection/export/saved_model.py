@@ -25,6 +25,8 @@ _PROBE_SIZE = 128
 class ServedDetector(tf.Module):
     """A detector as `serving_default`: one tensor in, float32 detections out, 1-based classes.
 
+    With boxes, two: images, and the boxes whose classes and masks are wanted.
+
     As in the reference, the object that `tf.saved_model.load` returns can be called with that
     tensor too.
 
@@ -51,9 +53,13 @@ class ServedDetector(tf.Module):
         self._detector = detector
         # A module that merely holds a Keras model loses its variables in some converters.
         self._variables = list(detector.named_variables().values())
-        spec, self._read = _READERS[input_type]
+        if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
+            specs, function = _IMAGES_AND_BOXES, self._serve_boxes
+        else:
+            spec, self._read = _READERS[input_type]
+            specs, function = [spec], self._serve
         # No detector needs AutoGraph, and tracing takes several times as long with it.
-        self.serve = tf.function(self._serve, input_signature=[spec], autograph=False)
+        self.serve = tf.function(function, input_signature=specs, autograph=False)
         self.__call__ = self.serve
         # Encoded images and tf.Examples are both strings, and all precisions have the same
         # signature: a client can ask.
@@ -66,6 +72,21 @@ class ServedDetector(tf.Module):
     def _serve(self, input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
         with execution.portable():
             return _detect(self._detector, input_tensor, self._read)
+
+    def _serve_boxes(self, input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
+        with execution.portable():
+            images, true_shapes = _from_images(self._detector, input_tensor)
+            predictions = self._detector.predict(images, true_shapes, training=False)
+            batch, count = tf.unstack(tf.shape(boxes)[:2])
+            # A box in place of none, as an image is.
+            missing = tf.maximum(1 - tf.shape(boxes)[:2], 0)
+            padded = tf.pad(boxes, [[0, missing[0]], [0, missing[1]], [0, 0]])
+            found = self._detector.predict_masks_from_boxes(predictions, true_shapes, padded)
+        numbers = found.pop(DetectionFields.NUM_DETECTIONS)
+        outputs = {key: tf.cast(value[:batch, :count], tf.float32) for key, value in found.items()}
+        outputs[DetectionFields.CLASSES] += 1.0
+        count = tf.cast(count, tf.float32)
+        return outputs | {DetectionFields.NUM_DETECTIONS: tf.minimum(numbers[:batch], count)}
 
 
 class InProcessDetector:
@@ -242,6 +263,11 @@ def _from_examples(detector: DetectionModel, examples: tf.Tensor) -> tuple[tf.Te
     features = {'image/encoded': tf.io.FixedLenFeature([], tf.string)}
     return _from_encoded(detector, tf.io.parse_example(examples, features)['image/encoded'])
 
+
+_IMAGES_AND_BOXES = [
+    tf.TensorSpec([None, None, None, 3], tf.uint8, 'input_tensor'),
+    tf.TensorSpec([None, None, 4], tf.float32, 'boxes'),
+]
 
 # input_type -> (spec of `input_tensor`, its reader)
 _READERS: dict[str, tuple[tf.TensorSpec, Callable]] = {

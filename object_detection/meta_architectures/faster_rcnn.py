@@ -204,6 +204,57 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return proposals_as_detections(self.rpn, predictions, proposals, true_shapes)
         detections = self.box_stage.detect(predictions, proposals, true_shapes)
+        return self._add_to_detections(detections, predictions, true_shapes)
+
+    def predict_masks_from_boxes(
+        self, predictions: dict[str, Any], true_shapes: tf.Tensor, boxes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Classifies given boxes, and predicts a mask in each, in place of its own detections.
+
+        The boxes stay as they are: they are neither refined nor suppressed.
+
+        Args:
+          predictions: of `predict`.
+          true_shapes: int32 [B, 3], shapes before padding.
+          boxes: float32 [B, N, 4], normalized to the true image.
+
+        Returns:
+          As `postprocess`: the boxes, their best class (0-based) with its score, the scores of all
+          classes, N as the number of detections, and masks where there is a mask stage.
+
+        Raises:
+          ValueError: if there is no second stage.
+        """
+        if self.box_stage is None:
+            raise ValueError(
+                f'{self.name}: classes and masks of given boxes need number_of_stages of 2 or 3. '
+                'Received: 1.'
+            )
+        batch, count = dimensions(boxes, 0, 1)
+        regions = self._classify_regions(
+            predictions['rpn_features_to_crop'],
+            _absolute_detections({DetectionFields.BOXES: boxes}, true_shapes),
+            self._features_frame(predictions),
+            training=False,
+        )
+        scores = self.box_stage.scores(tf.cast(regions.class_logits, tf.float32), batch, count)
+        classes = tf.argmax(scores[..., 1:], axis=-1)
+        detections = {
+            DetectionFields.BOXES: boxes,
+            DetectionFields.SCORES: tf.reduce_max(scores[..., 1:], axis=-1),
+            DetectionFields.CLASSES: tf.cast(classes, tf.float32),
+            DetectionFields.MULTICLASS_SCORES: scores,
+            DetectionFields.NUM_DETECTIONS: tf.fill([batch], tf.cast(count, tf.float32)),
+        }
+        return self._add_to_detections(detections, predictions, true_shapes)
+
+    def _add_to_detections(
+        self,
+        detections: dict[str, tf.Tensor],
+        predictions: dict[str, Any],
+        true_shapes: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """Adds masks, and what `outputs` asks for."""
         boxes = _absolute_detections(detections, true_shapes)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:

@@ -272,6 +272,10 @@ class BoxStage(keras.layers.Layer):
         is_hard = tf.cast(is_hard, tf.float32)
         return localization * is_hard, classification * is_hard
 
+    def scores(self, logits: tf.Tensor, batch: Any, rows: Any) -> tf.Tensor:
+        """Logits [B * P, K + 1] -> the scores of all classes, [B, P, K + 1]; background first."""
+        return self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
+
     def detect(
         self,
         predictions: dict[str, Any],
@@ -282,7 +286,7 @@ class BoxStage(keras.layers.Layer):
         batch, rows = tf.unstack(tf.shape(proposals.scores))
         boxes = self.decode(predictions, proposals)
         logits = predictions['class_predictions_with_background']
-        scores = self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
+        scores = self.scores(logits, batch, rows)
         windows = true_image_windows(true_shapes)
         anchor_indices = tf.tile(tf.range(rows, dtype=tf.int32)[tf.newaxis], [batch, 1])
         detections = self._nms(

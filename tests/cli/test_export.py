@@ -14,7 +14,10 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
     used, newest = [], iter(range(1, 9))
     monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-{next(newest)}')
 
-    def export(pipeline, checkpoint, output, input_type, precision):
+    monkeypatch.setattr(exporter, 'describe', lambda asked, found: f'{found} of {asked}')
+
+    def export(pipeline, checkpoint, output, input_type, precision, label_map_path):
+        assert label_map_path is None
         used.append((checkpoint, precision))
         return 'mixed_bfloat16'
 
@@ -32,6 +35,7 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
     arguments += ['--verify', image, '--precision', 'bfloat16']
     result = CliRunner().invoke(command, [*map(str, arguments)])
     assert result.exit_code == 0, result.output
+    assert result.output.startswith('exporting run/ckpt-1 of run\n')
     assert used == [('run/ckpt-1', 'bfloat16')] * 2
     assert '(image_tensor, computes in mixed_bfloat16)' in result.output
 
@@ -39,3 +43,10 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
 def test_the_command_is_known_without_loading_tensorflow():
     code = "import sys, object_detection.cli.export; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0
+
+
+def test_boxes_cannot_be_verified():
+    arguments = ['--config', 'c', '--checkpoint_dir', 'd', '--output', 'o', '--verify', 'a.png']
+    result = CliRunner().invoke(command, [*arguments, '--input_type', 'image_and_boxes_tensor'])
+    assert result.exit_code == 2
+    assert 'which needs boxes' in result.output

@@ -66,7 +66,10 @@ def allowed(trained, images) -> float:
     return max(found[f'{index}'] for index in range(len(images)))
 
 
-@pytest.mark.parametrize('input_type', INPUT_TYPES)
+IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BOXES_TENSOR]
+
+
+@pytest.mark.parametrize('input_type', IMAGES_ALONE)
 def test_export_gives_the_detections_of_the_model(input_type, trained, images, allowed, tmp_path):
     pipeline = tiny.tiny_pipeline()
     exporter.export(pipeline, str(trained), tmp_path, input_type=input_type)
@@ -123,6 +126,36 @@ def test_a_batch_of_images_without_pixels_gives_no_detections():
     served = saved_model.build_served(tiny.tiny_detector(), 'image_tensor', 'float32')
     outputs = served.serve(tf.zeros([0, 0, 0, 3], tf.uint8))
     assert outputs[DetectionFields.SCORES].shape == (0, 6)
+
+
+def test_given_boxes_get_the_classes_and_masks_that_detections_have(images):
+    detector = tiny.tiny_detector(is_training=False)
+    tiny.shrink_last_layers(detector)
+    batch = tf.constant(np.stack(images))
+    found = saved_model.ServedDetector(detector, 'image_tensor', 'float32').serve(batch)
+    served = saved_model.ServedDetector(detector, 'image_and_boxes_tensor', 'float32').serve
+    signature = served.get_concrete_function().structured_input_signature[0]
+    assert [(spec.name, spec.dtype, spec.shape.as_list()) for spec in signature] == [
+        ('input_tensor', tf.uint8, [None, None, None, 3]),
+        ('boxes', tf.float32, [None, None, 4]),
+    ]
+    boxes = found[DetectionFields.BOXES]
+    given = served(batch, boxes)
+    np.testing.assert_array_equal(given[DetectionFields.BOXES], boxes)
+    assert given[DetectionFields.NUM_DETECTIONS].numpy().tolist() == [6.0, 6.0]
+    scores = given[DetectionFields.MULTICLASS_SCORES].numpy()[..., 1:]
+    np.testing.assert_array_equal(given[DetectionFields.CLASSES], scores.argmax(-1) + 1)
+    np.testing.assert_allclose(given[DetectionFields.SCORES], scores.max(-1))
+    # A mask depends on the box and its class alone.
+    same = given[DetectionFields.CLASSES] == found[DetectionFields.CLASSES]
+    assert same.numpy().any()
+    np.testing.assert_allclose(
+        given[DetectionFields.MASKS][same], found[DetectionFields.MASKS][same], atol=1e-5
+    )
+    none = served(batch, boxes[:, :0])
+    assert none[DetectionFields.MASKS].shape == (2, 0, 14, 14)
+    assert none[DetectionFields.NUM_DETECTIONS].numpy().tolist() == [0.0, 0.0]
+    assert served(batch[:0], boxes[:0])[DetectionFields.CLASSES].shape == (0, 6)
 
 
 ROI_ALIGN = """
