@@ -41,6 +41,7 @@ class Groundtruth(NamedTuple):
         weights: Sequence | None = None,
         masks: Sequence | None = None,
         keypoints: Sequence | None = None,
+        is_crowd: Sequence | None = None,
     ) -> 'Groundtruth':
         """Builds the padded batch from one entry an image.
 
@@ -50,6 +51,7 @@ class Groundtruth(NamedTuple):
           weights: arrays float32 [n]; ones if None.
           masks: arrays [n, H, W] over the preprocessed image.
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
+          is_crowd: arrays bool [n].
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes
@@ -69,6 +71,7 @@ class Groundtruth(NamedTuple):
             'weights': weights,
             'masks': masks,
             'keypoints': keypoints,
+            'is_crowd': is_crowd,
         }
         counts = [len(rows) for rows in boxes]
         padded = {}
@@ -81,7 +84,8 @@ class Groundtruth(NamedTuple):
                     f'the images of the batch; `boxes` has {counts}.'
                 )
             fill = np.nan if name == 'keypoints' else 0.0
-            padded[name] = _pad_rows(rows, max(counts, default=0), fill)
+            dtype = np.bool_ if name == 'is_crowd' else np.float32
+            padded[name] = _pad_rows(rows, max(counts, default=0), fill, dtype)
         return cls(**padded)
 
     @classmethod
@@ -105,10 +109,10 @@ class Groundtruth(NamedTuple):
         )
 
 
-def _pad_rows(rows: Sequence, size: int, fill: float) -> tf.Tensor:
-    """Stacks arrays [n_i, ...] to float32 [B, size, ...], missing rows set to `fill`."""
-    arrays = [np.asarray(row, np.float32) for row in rows]
-    batch = np.full((len(arrays), size, *arrays[0].shape[1:]), fill, np.float32)
+def _pad_rows(rows: Sequence, size: int, fill: float, dtype: type[np.generic]) -> tf.Tensor:
+    """Stacks arrays [n_i, ...] to [B, size, ...] of `dtype`, missing rows set to `fill`."""
+    arrays = [np.asarray(row, dtype) for row in rows]
+    batch = np.full((len(arrays), size, *arrays[0].shape[1:]), fill, dtype)
     for i, array in enumerate(arrays):
         batch[i, : len(array)] = array
     return tf.constant(batch)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
@@ -11,7 +12,10 @@ def test_lists_are_padded_to_the_longest():
         classes=[[[0, 1]], np.zeros((0, 2))],
         masks=[np.ones((1, 3, 5)), np.zeros((0, 3, 5))],
         keypoints=[np.ones((1, 2, 2)), np.zeros((0, 2, 2))],
+        is_crowd=[[True], []],
     )
+    assert groundtruth.is_crowd.dtype == tf.bool
+    np.testing.assert_array_equal(groundtruth.is_crowd, [[True], [False]])
     assert groundtruth.boxes.shape == (2, 1, 4)
     np.testing.assert_array_equal(groundtruth.weights, [[1], [0]])
     np.testing.assert_array_equal(groundtruth.classes, [[[0, 1]], [[0, 0]]])
