@@ -63,6 +63,7 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
         params=BoxStageParams(
             batch_size=batch_size,
             positive_fraction=positive_fraction,
+            crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
             use_matmul_gather=config.use_matmul_gather_in_matcher,
             fill_samples=static and config.use_static_balanced_label_sampler,
             add_objects=_adds_objects(config),

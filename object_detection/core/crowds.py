@@ -1,10 +1,57 @@
 """Boxes that lie on crowds: regions of many objects that are not told apart."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import at_least_one_row, used_first
 from object_detection.core.shapes import dimensions
+
+
+class WithoutCrowds(NamedTuple):
+    """Ground truth whose crowds are padding.
+
+    Attributes:
+      boxes: float32 [B, M, 4], zero for crowds.
+      weights: float32 [B, M], zero for crowds.
+      is_on_crowd: bool [B, N], which of the regions that are to be matched lie on a crowd.
+    """
+
+    boxes: tf.Tensor
+    weights: tf.Tensor
+    is_on_crowd: tf.Tensor
+
+
+def without_crowds(
+    regions: tf.Tensor,
+    groundtruth_boxes: tf.Tensor,
+    groundtruth: Groundtruth,
+    ioa_threshold: float,
+) -> WithoutCrowds:
+    """Makes padding of crowds, and finds the regions that lie on them.
+
+    Args:
+      regions: float32 [N, 4], or [B, N, 4] where each image has its own.
+      groundtruth_boxes: float32 [B, M, 4], in the same frame.
+      groundtruth: gives the weights, and which objects are crowds.
+      ioa_threshold: a region with this share of its area on one crowd lies on it; above 0.
+
+    Raises:
+      ValueError: if the ground truth does not say which objects are crowds.
+    """
+    is_crowd = groundtruth.is_crowd
+    if is_crowd is None:
+        raise ValueError(
+            f'Regions on crowds are to be ignored (crowd_ioa_threshold {ioa_threshold:g}): '
+            'expected groundtruth.is_crowd, bool [B, M]. Received: None.'
+        )
+    return WithoutCrowds(
+        boxes=tf.where(is_crowd[..., tf.newaxis], 0.0, groundtruth_boxes),
+        weights=tf.where(is_crowd, 0.0, groundtruth.weights),
+        is_on_crowd=is_on_crowd(regions, groundtruth_boxes, is_crowd, ioa_threshold),
+    )
 
 
 def is_on_crowd(
@@ -15,7 +62,7 @@ def is_on_crowd(
     It compares crowd by crowd: images have few, and all pairs would be as large as the matching.
 
     Args:
-      boxes: float32 [N, 4].
+      boxes: float32 [N, 4], or [B, N, 4].
       groundtruth_boxes: float32 [B, M, 4], in the same frame.
       is_crowd: bool [B, M]; False for padding.
       ioa_threshold: the share, above 0.
@@ -25,7 +72,7 @@ def is_on_crowd(
     """
     is_crowd = at_least_one_row(is_crowd, False)
     batch, rows = dimensions(is_crowd, 0, 1)
-    (count,) = dimensions(boxes, 0)
+    (count,) = dimensions(boxes, -2)
     is_used, order = used_first(is_crowd, rows)
     crowds = tf.gather(at_least_one_row(groundtruth_boxes), order, batch_dims=1)
     crowds = tf.where(is_used[..., tf.newaxis], crowds, 0.0)

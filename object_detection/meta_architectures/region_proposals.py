@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import sampling
-from object_detection.core.crowds import is_on_crowd
+from object_detection.core.crowds import without_crowds
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import NEVER
@@ -298,15 +298,10 @@ class RegionProposalNetwork(keras.layers.Layer):
         may_train = _in_use(predictions)[tf.newaxis]
         threshold = self.loss_params.crowd_ioa_threshold
         if threshold > 0:
-            is_crowd = groundtruth.is_crowd
-            if is_crowd is None:
-                raise ValueError(
-                    'The first stage is to ignore anchors on crowds (crowd_ioa_threshold '
-                    f'{threshold:g}): expected groundtruth.is_crowd, bool [B, M]. Received: None.'
-                )
-            may_train &= ~is_on_crowd(anchors, groundtruth_boxes, is_crowd, threshold)
-            groundtruth_boxes = tf.where(is_crowd[..., tf.newaxis], 0.0, groundtruth_boxes)
-            weights = tf.where(is_crowd, 0.0, weights)
+            groundtruth_boxes, weights, is_on_crowd = without_crowds(
+                anchors, groundtruth_boxes, groundtruth, threshold
+            )
+            may_train &= ~is_on_crowd
         targets = self.target_assigner.assign(
             anchors,
             groundtruth_boxes,

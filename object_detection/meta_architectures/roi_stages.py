@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import execution, replicas, roi_align, sampling
+from object_detection.core.crowds import without_crowds
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
+from object_detection.matchers.matcher import IGNORED
 from object_detection.meta_architectures.region_candidates import Candidates, with_objects
 from object_detection.meta_architectures.region_proposals import (
     Proposals,
@@ -82,6 +84,8 @@ class BoxStageParams:
       add_objects: training draws its samples of the objects' own boxes too.
       mean_over_coordinates: the localization loss is the mean over the coordinates of all positive
         proposals of the batch; else it is divided by the number of an image's proposals.
+      crowd_ioa_threshold: proposals with this share of their area on a crowd do not train, and
+        crowds are no objects; 0 = crowds are objects.
     """
 
     batch_size: int
@@ -92,6 +96,7 @@ class BoxStageParams:
     fill_samples: bool = False
     add_objects: bool = False
     mean_over_coordinates: bool = False
+    crowd_ioa_threshold: float = 0.0
 
     @property
     def max_positives(self) -> int:
@@ -144,16 +149,28 @@ class BoxStage(keras.layers.Layer):
     def assign(
         self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
     ) -> Targets:
-        """Matches proposals float32 [B, P, 4] to ground truth [B, M, 4], both absolute."""
+        """Matches proposals float32 [B, P, 4] to ground truth [B, M, 4], both absolute.
+
+        Proposals on crowds that are told apart are ignored: background of weight 0.
+
+        Raises:
+          ValueError: if crowds are to be told apart and the ground truth does not say what is one.
+        """
         background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
         unmatched = tf.one_hot(0, self._num_classes + 1)
-        return self.target_assigner.assign(
+        weights, is_on_crowd = groundtruth.weights, None
+        if self.params.crowd_ioa_threshold > 0:
+            groundtruth_boxes, weights, is_on_crowd = without_crowds(
+                boxes, groundtruth_boxes, groundtruth, self.params.crowd_ioa_threshold
+            )
+        targets = self.target_assigner.assign(
             boxes,
             groundtruth_boxes,
             tf.concat([background, groundtruth.classes], axis=-1),
-            groundtruth.weights,
+            weights,
             unmatched,
         )
+        return targets if is_on_crowd is None else _ignore(targets, is_on_crowd, unmatched)
 
     def sample(
         self,
@@ -309,6 +326,16 @@ class BoxStage(keras.layers.Layer):
             'raw_detection_boxes': _best_class_boxes(boxes, scores, windows),
             'raw_detection_scores': scores,
         }
+
+
+def _ignore(targets: Targets, is_ignored: tf.Tensor, unmatched: tf.Tensor) -> Targets:
+    """Makes rows [B, P] of the targets ones that do not train, of the class `unmatched` [K + 1]."""
+    return targets._replace(
+        class_targets=tf.where(is_ignored[..., tf.newaxis], unmatched, targets.class_targets),
+        class_weights=tf.where(is_ignored, 0.0, targets.class_weights),
+        box_weights=tf.where(is_ignored, 0.0, targets.box_weights),
+        matches=tf.where(is_ignored, IGNORED, targets.matches),
+    )
 
 
 def is_positive(targets: Targets) -> tf.Tensor:

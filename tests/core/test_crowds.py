@@ -20,6 +20,13 @@ def test_by_hand():
     np.testing.assert_array_equal(found, [[True] + [False] * 3, [False, False, True, False]])
 
 
+def test_each_image_may_have_boxes_of_its_own():
+    groundtruth = tf.constant([[[0.0, 0, 4, 4]], [[8, 8, 9, 9]]])
+    boxes = tf.stack([BOXES, BOXES[::-1]])
+    found = is_on_crowd(boxes, groundtruth, tf.constant([[True], [True]]), 0.25)
+    np.testing.assert_array_equal(found, [[True, True, False, False], [False, True, False, False]])
+
+
 @pytest.mark.parametrize('jit_compile', [False, True])
 @pytest.mark.parametrize('rows', [0, 6])
 def test_oracle(jit_compile, rows):

@@ -8,6 +8,7 @@ from object_detection.builders import second_stage_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.region_candidates import Candidates, with_objects
 from object_detection.meta_architectures.region_proposals import Proposals
+from object_detection.meta_architectures.roi_stages import is_positive
 from tests import tiny_models as tiny
 
 OBJECT, CROWD, WEIGHTLESS = [0, 0, 32, 32], [32, 32, 64, 64], [0, 32, 32, 64]
@@ -65,6 +66,34 @@ def test_objects_join_the_sample(adds):
     np.testing.assert_allclose(
         sample.scores[0], np.pad([0.2, 0.1] + [1.0] * adds, (0, 8 - len(rows))), rtol=1e-6
     )
+
+
+def test_proposals_on_crowds_do_not_train():
+    """The crowd is no object, and what lies on it neither object nor background."""
+    on_crowd, half = [34, 34, 60, 62], [32, 16, 64, 48]
+    proposals = proposals_of(part(0.7), on_crowd, half, CROWD)
+    for fields, weights, positives in (
+        ('', [1, 1, 1, 1, 1], [1, 1, 0, 1, 0]),
+        ('first_stage_crowd_ioa_threshold: 0.6', [1, 0, 1, 0, 1], [1, 0, 0, 0, 0]),
+        ('first_stage_crowd_ioa_threshold: 0.5', [1, 0, 0, 0, 1], [1, 0, 0, 0, 0]),
+    ):
+        stage = box_stage(f'second_stage_balance_fraction: 1.0 {fields}')
+        targets = stage.assign(proposals.boxes, OBJECT_BOXES, GROUNDTRUTH)
+        np.testing.assert_array_equal(targets.class_weights, [weights])
+        np.testing.assert_array_equal(targets.box_weights, [positives])
+        np.testing.assert_array_equal(is_positive(targets), [np.array(positives, bool)])
+        np.testing.assert_array_equal(targets.matches[0] == -2, np.equal(weights, 0))
+        sample = stage.sample(proposals, OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]]))
+        assert sample.count == sum(weights[:4])
+    with pytest.raises(ValueError, match=r'expected groundtruth.is_crowd, bool \[B, M\]'):
+        stage.assign(proposals.boxes, OBJECT_BOXES, GROUNDTRUTH._replace(is_crowd=None))
+
+
+def test_a_sample_without_room_for_a_positive_is_rejected():
+    with pytest.raises(ValueError, match=r'of at least 1, .* Received: 8 \* 0.12 = 0.96'):
+        box_stage('second_stage_balance_fraction: 0.12')
+    box_stage('second_stage_balance_fraction: 0.125')
+    box_stage('second_stage_balance_fraction: 0.12 hard_example_miner {}')
 
 
 RATIOS = (0.05, 0.2, 0.35, 0.45, 0.55, 0.7)
