@@ -14,7 +14,11 @@ from object_detection.protos import box_predictor_pb2
 
 
 def build(
-    config: box_predictor_pb2.BoxPredictor, num_classes: int, is_training: bool = True
+    config: box_predictor_pb2.BoxPredictor,
+    num_classes: int,
+    is_training: bool = True,
+    *,
+    with_masks: bool = True,
 ) -> tuple[BoxHead | RfcnHead, MaskHead | None]:
     """Builds the heads of the second and third stage of Faster R-CNN or R-FCN.
 
@@ -22,16 +26,19 @@ def build(
       config: of which `mask_rcnn_box_predictor` or `rfcn_box_predictor` is set.
       num_classes: K, without background.
       is_training: False freezes the heads' batch norms.
+      with_masks: whether the detector has a stage that predicts masks.
 
     Returns:
-      The box head, and the mask head if `predict_instance_masks`.
+      The box head, and the mask head if `predict_instance_masks` and `with_masks`.
 
     Raises:
       ValueError: if another predictor is set, for `predict_keypoints`, for masks without
         `conv_hyperparams`, and for a crop of R-FCN that its bins do not divide.
     """
     builders: dict[str, Callable[[Any], tuple[BoxHead | RfcnHead, MaskHead | None]]] = {
-        'mask_rcnn_box_predictor': lambda option: _mask_rcnn(option, num_classes, is_training),
+        'mask_rcnn_box_predictor': lambda option: _mask_rcnn(
+            option, num_classes, is_training, with_masks
+        ),
         'rfcn_box_predictor': lambda option: (_rfcn(option, num_classes, is_training), None),
     }
     return build_oneof(config, 'box_predictor_oneof', builders)
@@ -67,7 +74,10 @@ def build_box_classifier(
 
 
 def _mask_rcnn(
-    config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
+    config: box_predictor_pb2.MaskRCNNBoxPredictor,
+    num_classes: int,
+    is_training: bool,
+    with_masks: bool,
 ) -> tuple[BoxHead, MaskHead | None]:
     if config.predict_keypoints:
         raise ValueError(
@@ -87,7 +97,7 @@ def _mask_rcnn(
         batch_norm_trainable=is_training,
         box_initializer=hyperparams_builder.build_initializer(config.box_initializer),
     )
-    if not config.predict_instance_masks:
+    if not (config.predict_instance_masks and with_masks):
         return box_head, None
     return box_head, _mask_head(config, num_classes, is_training)
 

@@ -66,14 +66,15 @@ def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Faste
         )
     if config.number_of_stages > 1:
         box_head, mask_head = box_predictor_builder.build(
-            config.second_stage_box_predictor, config.num_classes, is_training
+            config.second_stage_box_predictor,
+            config.num_classes,
+            is_training,
+            with_masks=config.number_of_stages == 3,
         )
         box_stage = second_stage_builder.build(config, box_head, static)
         parts = {'box_stage': box_stage, 'outputs': outputs}
         if config.number_of_stages == 3:
-            parts['mask_stage'] = second_stage_builder.build_masks(
-                config, mask_head, extractor.strides
-            )
+            parts['mask_stage'] = second_stage_builder.build_masks(config, mask_head, extractor)
         if isinstance(box_head, RfcnHead):
             detector = Rfcn
         else:

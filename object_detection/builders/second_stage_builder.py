@@ -1,7 +1,7 @@
 """Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
@@ -43,16 +43,11 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
         'classification_weight': config.second_stage_classification_loss_weight,
     }
     miner = None
-    batch_size, positive_fraction = (
-        config.second_stage_batch_size,
-        config.second_stage_balance_fraction,
-    )
     if config.HasField('hard_example_miner'):
         miner = losses_builder.build_hard_example_miner(
             config.hard_example_miner, classification, **weights
         )
-        # It chooses among all proposals, any number of which may be positive.
-        batch_size, positive_fraction = config.first_stage_max_proposals, 1.0
+    batch_size, positive_fraction = _sample(config)
     return BoxStage(
         head=head,
         target_assigner=TargetAssigner(IouSimilarity(), _matcher(config), _box_coder(config)),
@@ -63,13 +58,13 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
         params=BoxStageParams(
             batch_size=batch_size,
             positive_fraction=positive_fraction,
-            crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
             use_matmul_gather=config.use_matmul_gather_in_matcher,
             fill_samples=static and config.use_static_balanced_label_sampler,
             add_objects=_adds_objects(config),
             mean_over_coordinates=(
                 config.second_stage_localization_normalizer == FasterRcnn.NUM_FG_COORDS
             ),
+            crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
             **weights,
         ),
         num_classes=config.num_classes,
@@ -77,13 +72,13 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     )
 
 
-def build_masks(config: FasterRcnn, head: Any, strides: Sequence[int]) -> MaskStage:
+def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> MaskStage:
     """Builds the third stage.
 
     Args:
       config: the model's message.
       head: predicts masks; None if the box predictor has no such head.
-      strides: of the feature maps, fine to coarse.
+      extractor: gives the feature maps.
 
     Raises:
       ValueError: if there is no head, or an option does not fit.
@@ -93,10 +88,21 @@ def build_masks(config: FasterRcnn, head: Any, strides: Sequence[int]) -> MaskSt
             f'{config.DESCRIPTOR.full_name}: number_of_stages: 3 predicts masks, which needs '
             'second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks: true.'
         )
-    has_crops = config.HasField('mask_roi_align')
+    has_pyramid, has_crops = extractor.pyramid is not None, config.HasField('mask_roi_align')
+    if config.masks_from_crops and not has_pyramid:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.masks_from_crops: expected a feature extractor with a '
+            'pyramid, as one without predicts masks from the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
+    cropper = None
+    if has_crops:
+        cropper = roi_align_builder.build(config, 'mask_roi_align', extractor.strides)
     return MaskStage(
         head=head,
-        cropper=roi_align_builder.build(config, 'mask_roi_align', strides) if has_crops else None,
+        # The layers over a pyramid's crops fit the box stage's crops alone.
+        from_crops=has_pyramid and (config.masks_from_crops or has_crops),
+        cropper=cropper,
         loss_weight=config.second_stage_mask_prediction_loss_weight,
         use_matmul=config.use_matmul_crop_and_resize,
         max_regions=config.max_num_mask_rois or None,
@@ -125,11 +131,28 @@ def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: b
 
 
 def check(config: FasterRcnn) -> None:
-    """Raises a ValueError for how `build` matches, codes and compares boxes."""
+    """Raises a ValueError for how `build` samples, matches, codes and compares boxes."""
+    _sample(config)
     _matcher(config)
     _box_coder(config)
     _localization_loss(config)
     _adds_objects(config)
+
+
+def _sample(config: FasterRcnn) -> tuple[int, float]:
+    """Returns how many proposals of an image train, and the largest share of positive ones."""
+    if config.HasField('hard_example_miner'):
+        # It chooses among all proposals, any number of which may be positive.
+        return config.first_stage_max_proposals, 1.0
+    size, fraction = config.second_stage_batch_size, config.second_stage_balance_fraction
+    if int(size * fraction) < 1:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: expected second_stage_batch_size * '
+            'second_stage_balance_fraction of at least 1, the most positive proposals that an '
+            'image trains boxes and masks with; with fewer, none would train. '
+            f'Received: {size} * {fraction:g} = {size * fraction:g}.'
+        )
+    return size, fraction
 
 
 def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], ScoreConverter]:

@@ -82,6 +82,9 @@ def warn(
         if not resumes and _starts_at_random(pipeline):
             for sentence in model_cautions.find_untrained(pipeline.model.faster_rcnn):
                 unsupported.log_once(sentence)
+        if not (resumes or pipeline.train_config.fine_tune_checkpoint):
+            for sentence in model_cautions.find_advice(pipeline.model.faster_rcnn):
+                unsupported.log_once(sentence)
         for sentence in schedule_cautions.find(pipeline.train_config):
             unsupported.log_once(sentence)
         if _decays_twice(pipeline.train_config):

@@ -43,6 +43,8 @@ _MASKS = (
     'pad_mask_rois',
     'mask_target_binarize_threshold',
     'mask_roi_align',
+    'masks_from_crops',
+    f'{_HEAD}.predict_instance_masks',
     f'{_HEAD}.conv_hyperparams',
     f'{_HEAD}.mask_height',
     f'{_HEAD}.mask_width',
@@ -98,6 +100,21 @@ def find_untrained(config: FasterRcnn) -> Iterator[str]:
             f'{path}.batch_norm_trainable is false, but there is no '
             'train_config.fine_tune_checkpoint: the batch norms of the backbone keep a mean of 0 '
             'and a variance of 1.'
+        )
+
+
+def find_advice(config: FasterRcnn) -> Iterator[str]:
+    """Yields a sentence on each default of the reference that trains a worse model than need be."""
+    if (
+        config.number_of_stages == 3
+        and model_rules.has_pyramid(config.feature_extractor)
+        and not model_rules.predicts_masks_from_crops(config)
+    ):
+        yield (
+            f'{model_rules.ROOT}.masks_from_crops is false: masks are predicted from the vector '
+            'that classifies a box, as in the TensorFlow Object Detection API, whose checkpoints '
+            'need it. For a new model set it to true: the crops of the feature pyramid tell where '
+            'in the box something is.'
         )
 
 

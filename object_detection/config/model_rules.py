@@ -83,6 +83,12 @@ def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
     return '_fpn' in extractor.type
 
 
+def predicts_masks_from_crops(config: FasterRcnn) -> bool:
+    """Whether masks are predicted from crops of a pyramid, not from what is classified."""
+    asks = config.masks_from_crops or config.HasField('mask_roi_align')
+    return has_pyramid(config.feature_extractor) and asks
+
+
 def is_rfcn(config: FasterRcnn) -> bool:
     """Whether the second stage is R-FCN's."""
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
@@ -118,6 +124,13 @@ def _feature_maps(config: FasterRcnn) -> Iterator[str]:
             yield from roi_align_rules.check_levels(config, ROOT, levels)
     if config.number_of_stages == 3:
         yield from _upsampling(config)
+        has_one_map = not (has_pyramid(config.feature_extractor) or is_rfcn(config))
+        if config.masks_from_crops and has_one_map:
+            yield (
+                f'{ROOT}.masks_from_crops: expected a feature extractor with a pyramid, as one '
+                'without predicts masks from the last stage of its backbone. '
+                f'Received: {config.feature_extractor.type}.'
+            )
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     if predictor.HasField('box_head') and not has_pyramid(config.feature_extractor):
         yield (
@@ -258,11 +271,10 @@ def _mask_rcnn_head(
     config: FasterRcnn, predictor: MaskRCNNBoxPredictor, path: str
 ) -> Iterator[str]:
     is_mask_stage = config.number_of_stages == 3
-    if is_mask_stage != predictor.predict_instance_masks:
-        said = str(predictor.predict_instance_masks).lower()
+    if is_mask_stage and not predictor.predict_instance_masks:
         yield (
-            f'{path}.predict_instance_masks is {said}, but {ROOT}.number_of_stages is '
-            f'{config.number_of_stages}; masks are predicted by stage 3, and by it alone.'
+            f'{path}.predict_instance_masks is false, but {ROOT}.number_of_stages is 3, whose '
+            'third stage predicts masks; set it to true, or number_of_stages to 2.'
         )
     keep = predictor.dropout_keep_probability
     if not 0 < keep <= 1:
@@ -294,21 +306,22 @@ def _upsampling(config: FasterRcnn) -> Iterator[str]:
 def _mask_features_size(config: FasterRcnn) -> int | None:
     """Side of the features that masks are predicted from; None where crops are not sound."""
     aligned = roi_align_rules.mask_crop_size(config)
-    if aligned is not None:
-        return _classified_size(config, aligned)
     crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
-    if min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop:
+    if aligned is None and (min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop):
         return None
-    if has_pyramid(config.feature_extractor):
-        return crop
-    return _classified_size(config, (crop - kernel) // config.maxpool_stride + 1)
+    if predicts_masks_from_crops(config):
+        return aligned or crop
+    return _classified_size(config, aligned or (crop - kernel) // config.maxpool_stride + 1)
 
 
 def _classified_size(config: FasterRcnn, crop_size: int) -> int:
-    """Side of what the box classifier makes of crops; masks of a pyramid read the crops."""
-    extractor = config.feature_extractor
-    keeps = has_pyramid(extractor) or not feature_extractor_types.halves_crops(extractor.type)
-    return crop_size if keeps else math.ceil(crop_size / 2)
+    """Side of what the box classifier makes of crops."""
+    if has_pyramid(config.feature_extractor):
+        predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+        has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
+        return crop_size if has_convs_alone else 1
+    halves = feature_extractor_types.halves_crops(config.feature_extractor.type)
+    return math.ceil(crop_size / 2) if halves else crop_size
 
 
 def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:

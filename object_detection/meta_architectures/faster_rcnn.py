@@ -117,7 +117,7 @@ class FasterRcnn(DetectionModel):
             image_shape = tf.constant([1, _PROBE_SIZE, _PROBE_SIZE, 3])
             inputs = {'rpn_features_to_crop': maps, 'image_shape': image_shape}
             features = self._crop_for_masks(inputs, boxes, training=False)
-        elif self.feature_extractor.masks_use_roi_features:
+        elif self.mask_stage.from_crops:
             features = regions.crops
         else:
             features = regions.features
@@ -193,7 +193,7 @@ class FasterRcnn(DetectionModel):
             targets = self.box_stage.assign(
                 proposals.boxes, _absolute(groundtruth.boxes, images), groundtruth
             )
-            shared = crops if self.feature_extractor.masks_use_roi_features else box_features
+            shared = crops if self.mask_stage.from_crops else box_features
             predictions |= self._predict_masks_of_proposals(predictions, targets, shared, training)
         return predictions
 
@@ -266,7 +266,7 @@ class FasterRcnn(DetectionModel):
             predictions['rpn_features_to_crop'], boxes, *self._features_frame(predictions)
         )
         pooled = self._pool_crops(crops)
-        uses_crops = self.feature_extractor.masks_use_roi_features
+        uses_crops = shares_crops and self.mask_stage.from_crops
         if self._outputs.box_features or (shares_crops and not uses_crops):
             features = self.feature_extractor.box_classifier_features(pooled, training=False)
         if shares_crops:
@@ -376,7 +376,7 @@ class FasterRcnn(DetectionModel):
         frame = self._features_frame(predictions)
         maps = predictions['rpn_features_to_crop']
         crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
-        if self.feature_extractor.masks_use_roi_features:
+        if self.mask_stage.from_crops:
             return crops
         return self.feature_extractor.box_classifier_features(crops, training)
 

@@ -16,6 +16,8 @@ class MaskStage(keras.layers.Layer):
 
     Args:
       head: `(features [R, h, w, C], training) -> logits [R, K or 1, mask height, mask width]`.
+      from_crops: whether `features` are the crops of the feature maps, before any pooling; else
+        they are what the box classifier makes of the crops.
       loss_weight: factor of the loss.
       use_matmul: crop targets by matrix products where XLA compiles.
       max_regions: most positive regions an image whose masks train; None sets no limit.
@@ -29,6 +31,7 @@ class MaskStage(keras.layers.Layer):
         self,
         *,
         head: keras.layers.Layer,
+        from_crops: bool,
         loss_weight: float,
         use_matmul: bool,
         max_regions: int | None = None,
@@ -40,6 +43,7 @@ class MaskStage(keras.layers.Layer):
         super().__init__(name=name)
         self.head = head
         self.cropper = cropper
+        self.from_crops = from_crops
         self.max_regions = max_regions
         self.pad_regions = pad_regions
         self._binarize_threshold = binarize_threshold

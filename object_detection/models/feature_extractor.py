@@ -52,8 +52,6 @@ class FeatureExtractor(keras.layers.Layer):
       levels: of the maps that `proposal_features` returns; level l has stride 2**l.
       pyramid: model from the backbone's maps to those maps; None returns the backbone's.
       pad_to_multiple: `proposal_features` pads images with zeros, bottom and right, to it.
-      masks_use_roi_features: whether masks are predicted from the crops, not from what
-        `box_classifier_features` makes of them.
       normalize: brings float32 images [B, H, W, 3], RGB in 0..255, to what `backbone` expects.
     """
 
@@ -65,7 +63,6 @@ class FeatureExtractor(keras.layers.Layer):
         levels: Sequence[int],
         pyramid: keras.Model | None = None,
         pad_to_multiple: int = 1,
-        masks_use_roi_features: bool = False,
         normalize: Callable[[tf.Tensor], tf.Tensor] = subtract_means,
         name: str = 'feature_extractor',
     ):
@@ -75,7 +72,6 @@ class FeatureExtractor(keras.layers.Layer):
         self.box_classifier = box_classifier
         self.strides = [2**level for level in levels]
         self.pad_to_multiple = pad_to_multiple
-        self.masks_use_roi_features = masks_use_roi_features
         self._normalize = normalize
 
     @property

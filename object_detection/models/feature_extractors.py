@@ -198,7 +198,7 @@ def _pyramid_padding(options: ExtractorOptions) -> int:
 
 
 def _resnet_v1_fpn(depth: int) -> _Row:
-    """ResNet with a feature pyramid; masks and boxes read the crops of its levels."""
+    """ResNet with a feature pyramid, and fully connected layers over the crops of its levels."""
 
     def build(options: ExtractorOptions) -> FeatureExtractor:
         min_level, max_level = options.levels or _LEVELS
@@ -229,7 +229,6 @@ def _resnet_v1_fpn(depth: int) -> _Row:
             ),
             levels=range(min_level, max_level + 1),
             pad_to_multiple=_pyramid_padding(options),
-            masks_use_roi_features=True,
             normalize=options.preprocess or subtract_means,
         )
 

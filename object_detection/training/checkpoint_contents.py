@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.training import mask_features
 from object_detection.training.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 from object_detection.training.errors import CheckpointError
 
@@ -162,9 +163,12 @@ def check_fits(
             'train_config that it was trained with; or another model_dir, with this checkpoint as '
             'train_config.fine_tune_checkpoint, to take over the weights alone.'
         )
+    here = {name: variable.shape.as_list() for name, variable in variables.items()}
+    advice = mask_features.advice(found, here)
+    advice = advice or 'Use the config that it was trained with, or another model_dir.'
     raise CheckpointError(
         f'{prefix} is a checkpoint of another model than the config describes; variables '
-        f'{differences}. Use the config that it was trained with, or another model_dir.'
+        f'{differences}. {advice}'
     )
 
 

@@ -9,6 +9,7 @@ from object_detection.training import (
     checkpoint_files,
     checkpoints,
     fine_tune,
+    mask_features,
     reference_checkpoints,
     weight_comparison,
 )
@@ -88,9 +89,14 @@ def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) ->
         found = weight_comparison.compare(variables, entries, detector.num_classes)
         unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
         if unfit:
+            advice = mask_features.advice(
+                {name: entry.shape for name, entry in entries.items()},
+                {name: variable.shape.as_list() for name, variable in variables.items()},
+            )
             raise CheckpointError(
                 f'{prefix} is a checkpoint of another model than the config describes; variables '
-                f'that do not fit: {listing(unfit)}. Use the pipeline.config that came with it.'
+                f'that do not fit: {listing(unfit)}. '
+                f'{advice or "Use the pipeline.config that came with it."}'
             )
         fine_tune.assign(variables, entries, prefix)
     _logger.info('restored from %s', source.description)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.training import resnet_names
+from object_detection.training import mask_features, resnet_names
 from object_detection.training.checkpoint_contents import listing
 from object_detection.training.errors import CheckpointError
 from object_detection.training.weight_entry import Entry
@@ -32,6 +32,7 @@ _CLASS_LAYERS = {
 }
 # An automatic depth of its convolutions depends on K, too.
 _MASK_HEAD = 'mask_head/'
+_MASK_FEATURES = 'mask_head/conv_1/kernel'
 _CLASS_KERNEL = 'box_head/classes/kernel'
 
 
@@ -89,10 +90,13 @@ def _depends_on_classes(
     name: str, theirs: tuple[tuple[int, ...], int], ours: tuple[tuple[int, ...], int]
 ) -> bool:
     """Whether two pairs of a variable's shape and the number of classes go together."""
+    (shape, classes), (other_shape, other_classes) = theirs, ours
+    if name == _MASK_FEATURES:
+        # The depth of the features does not.
+        return shape[2] == other_shape[2]
     if name.startswith(_MASK_HEAD):
         return True
     background = _CLASS_LAYERS.get(name.rpartition('/')[0])
-    (shape, classes), (other_shape, other_classes) = theirs, ours
     return (
         background is not None
         and shape[:-1] == other_shape[:-1]
@@ -161,9 +165,13 @@ def check(
         if names
     ]
     if problems:
+        advice = mask_features.advice(
+            {name: entry.shape for name, entry in entries.items()},
+            {name: _shape(variable) for name, variable in variables.items()},
+        )
         raise CheckpointError(
             f'{path} does not fit the model; variables {"; ".join(problems)}. '
-            f'{_ADVICE[checkpoint_type]}'
+            f'{advice or _ADVICE[checkpoint_type]}'
         )
 
 

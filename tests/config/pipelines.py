@@ -24,6 +24,7 @@ model {
       }
     }
     first_stage_max_proposals: 20
+    masks_from_crops: true
     initial_crop_size: 14
     maxpool_kernel_size: 2
     maxpool_stride: 2

@@ -200,7 +200,11 @@ MODEL = 'model.faster_rcnn'
 HEAD = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
 NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
 RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
-TWO_STAGES = (f'{MODEL}.number_of_stages=2', f'{HEAD}.predict_instance_masks=false')
+TWO_STAGES = (
+    f'{MODEL}.number_of_stages=2',
+    f'{MODEL}.masks_from_crops=false',
+    f'{HEAD}.predict_instance_masks=false',
+)
 
 
 @pytest.mark.parametrize(
@@ -301,6 +305,7 @@ TWO_STAGES = (f'{MODEL}.number_of_stages=2', f'{HEAD}.predict_instance_masks=fal
                     'second_stage_post_processing',
                     'hard_example_miner',
                     'max_num_mask_rois',
+                    'masks_from_crops',
                 )
             ],
             'number_of_stages: 1 ends with the proposals',
@@ -340,6 +345,23 @@ def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, rea
 def test_fields_of_a_model_that_act_or_ask_for_what_happens(warnings, settings):
     settings = [*settings, f'{MODEL}.first_stage_max_proposals=64']
     assert warnings(*settings, for_what='export') == []
+
+
+def test_masks_of_a_second_stage_are_a_caution(warnings):
+    """The reference runs such configs, and leaves the mask head out."""
+    (message,) = warnings(f'{MODEL}.number_of_stages=2', for_what='export')
+    assert message.startswith(f'no effect: {MODEL}.masks_from_crops, {HEAD}.predict_instance_masks')
+    assert 'masks are predicted by stage 3, and number_of_stages is 2' in message
+
+
+def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
+    without = f'{MODEL}.masks_from_crops=false'
+    (message,) = warnings(without, for_what='train')
+    assert message.startswith(f'{MODEL}.masks_from_crops is false: masks are predicted from')
+    unsupported._warned.clear()
+    assert warnings(without, for_what='export') == []
+    assert warnings(without, for_what='train', resumes=True) == []
+    assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
 
 
 def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
@@ -401,7 +423,8 @@ def test_the_stride_of_a_pyramid(warnings):
     assert message.startswith(f'no effect: {EXTRACTOR}.first_stage_features_stride (a feature pyr')
     anchors = f'model.faster_rcnn.first_stage_anchor_generator={GRID}'
     unsupported._warned.clear()
-    assert warnings(f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}', anchors) == []
+    one_map = (f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}', f'{MODEL}.masks_from_crops=false')
+    assert warnings(*one_map, anchors) == []
 
 
 def test_steps_that_change_training_images_alone(warnings):
@@ -435,6 +458,7 @@ def test_crops_of_features_that_rfcn_does_not_make(warnings):
     model = 'model.faster_rcnn'
     (message,) = warnings(
         f'{model}.number_of_stages=2',
+        f'{model}.masks_from_crops=false',
         f'{EXTRACTOR}={{{WITHOUT_PYRAMID}}}',
         f'{model}.first_stage_anchor_generator={GRID}',
         f'{model}.second_stage_box_predictor={{rfcn_box_predictor {{}}}}',

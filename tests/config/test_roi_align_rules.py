@@ -80,6 +80,7 @@ def test_sound_ones_pass(tmp_path):
             [
                 f'{MODEL}.mask_roi_align={{}}',
                 f'{MODEL}.number_of_stages=2',
+                f'{MODEL}.masks_from_crops=false',
                 f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
                 '.predict_instance_masks=false',
             ],

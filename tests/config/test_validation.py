@@ -67,16 +67,16 @@ def test_a_sound_config_passes(tmp_path):
         (f'{MODEL}.number_of_stages=4', 'export', f'{MODEL}.number_of_stages', '1 to 3'),
         (f'{MODEL}.num_classes=0', 'export', f'{MODEL}.num_classes', 'at least 1'),
         (
-            f'{MODEL}.number_of_stages=2',
-            'export',
-            f'{PREDICTOR}.predict_instance_masks',
-            'is true, but model.faster_rcnn.number_of_stages is 2',
-        ),
-        (
             f'{PREDICTOR}.predict_instance_masks=false',
             'export',
             f'{PREDICTOR}.predict_instance_masks',
             'is false, but model.faster_rcnn.number_of_stages is 3',
+        ),
+        (
+            f'{MODEL}.second_stage_balance_fraction=0.12',
+            'train',
+            MODEL,
+            'second_stage_balance_fraction of at least 1, the most positive proposals',
         ),
         (f'{MODEL}.second_stage_batch_size=21', 'export', f'{MODEL}.second_stage_batch_size', '20'),
         (f'{MINER}={{num_hard_examples: -1}}', 'export', f'{MINER}.num_hard_', 'at least 0'),
@@ -654,6 +654,7 @@ PLATT = f'{CALIBRATION}.class_id_sigmoid_calibrations.class_id_sigmoid_parameter
 UPSAMPLES = [f'{PREDICTOR}.convolve_then_upsample_masks=true']
 MASKS_OF_28 = [f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=28']
 ONE_MAP = [
+    f'{MODEL}.masks_from_crops=false',
     f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
     f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
 ]
@@ -741,6 +742,28 @@ def flexible(*sizes: str) -> str:
             'and 15.',
         ),
         ([*UPSAMPLES, f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=14'], None),
+        ([*UPSAMPLES, f'{MODEL}.masks_from_crops=false'], None),
+        (
+            [
+                *UPSAMPLES,
+                f'{MODEL}.masks_from_crops=false',
+                f'{PREDICTOR}.box_head={{num_convs: 1 num_fcs: 0}}',
+            ],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 7, the',
+        ),
+        (
+            [
+                f'{PREDICTOR}.mask_head_deconv=true',
+                *MASKS_OF_28,
+                f'{MODEL}.masks_from_crops=false',
+            ],
+            f'{PREDICTOR}.mask_head_deconv: expected a mask_height and mask_width of 2, twice',
+        ),
+        (
+            [*ONE_MAP, f'{MODEL}.masks_from_crops=true'],
+            f'{MODEL}.masks_from_crops: expected a feature extractor with a pyramid, as one',
+        ),
         (
             [*ONE_MAP, *UPSAMPLES],
             f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '

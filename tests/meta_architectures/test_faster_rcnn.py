@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
+from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.protos import faster_rcnn_pb2
 from tests import tiny_models as tiny
 from tests import tolerances
 from tests.tiny_models import SEEDS, shapes, train_losses
@@ -188,9 +191,48 @@ def test_padding_does_not_move_masks_or_boxes(detector):
     )
 
 
-def test_what_the_extractor_pads_does_not_move_crops(images, groundtruth):
+def test_masks_of_a_pyramid_are_by_default_of_what_classifies_a_box(images, groundtruth):
+    """As in the reference: the second stage's features of a box, a vector, make its mask."""
+    detector = tiny.tiny_detector('model { faster_rcnn { masks_from_crops: false } }')
+    assert detector.named_variables()['mask_head/conv_1/kernel'].shape == (3, 3, 16, 8)
+    images = detector.normalize(images)
+    training = detector.predict(images, shapes(images), True, groundtruth, SEEDS)
+    vectors = tf.reshape(training['box_classifier_features'], [2, 8, 1, 1, 16])
+    vectors = tf.gather(vectors, training['mask_rows'], batch_dims=1)
+    logits = detector.mask_stage.head(tf.reshape(vectors, [-1, 1, 1, 16]))
+    np.testing.assert_allclose(training['mask_predictions'], logits, rtol=1e-4, atol=1e-5)
+    assert set(detector.loss(training, groundtruth, SEEDS)) == LOSSES
+
+    predictions = detector.predict(images, shapes(images))
+    detections = detector.postprocess(predictions, shapes(images))
+    boxes = detections['detection_boxes'] * tiny.IMAGE_SIZE
+    maps = predictions['rpn_features_to_crop']
+    crops = tf.nn.max_pool2d(detector._cropper(maps, boxes, 64, 64), 2, 2, 'VALID')
+    vectors = detector.feature_extractor.box_classifier_features(crops)
+    classes = tf.cast(detections['detection_classes'], tf.int32)
+    logits = detector.mask_stage.select_class(detector.mask_stage.head(vectors), classes)
+    assert tf.reduce_all(detections['num_detections'] == 6)
+    wanted = tf.reshape(tf.sigmoid(logits), [2, 6, 14, 14])
+    np.testing.assert_allclose(detections['detection_masks'], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_masks_from_crops_need_a_pyramid():
+    config = tiny.tiny_pipeline().model
+    config.faster_rcnn.feature_extractor.CopyFrom(
+        faster_rcnn_pb2.FasterRcnnFeatureExtractor(type='faster_rcnn_resnet50_keras')
+    )
+    anchors = config.faster_rcnn.first_stage_anchor_generator
+    anchors.Clear()
+    text_format.Parse('grid_anchor_generator { scales: 1 aspect_ratios: 1 }', anchors)
+    with pytest.raises(ValueError, match=r'masks_from_crops: expected .* with a'):
+        model_builder.build(config)
+
+
+@pytest.mark.parametrize('crops', [True, False])
+def test_what_the_extractor_pads_does_not_move_crops(crops, images, groundtruth):
     """Frames that a pyramid pads to the same size give the same predictions, masks and losses."""
     detector = tiny.tiny_detector(
+        f'model {{ faster_rcnn {{ masks_from_crops: {str(crops).lower()} }} }}',
         'model { faster_rcnn { first_stage_outside_anchors: KEEP } }',
         # Frozen, so that the first training does not change what follows.
         'model { faster_rcnn { feature_extractor { batch_norm_trainable: false } } }',

@@ -24,7 +24,7 @@ def targets_of(labels: list[list[int]]) -> Targets:
 
 def stage(**options) -> MaskStage:
     head = tf.keras.layers.Identity()
-    return MaskStage(head=head, loss_weight=2.0, use_matmul=False, **options)
+    return MaskStage(head=head, from_crops=False, loss_weight=2.0, use_matmul=False, **options)
 
 
 @pytest.mark.parametrize('threshold', [0.0, 0.3, 0.5])

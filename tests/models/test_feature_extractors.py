@@ -58,7 +58,6 @@ def test_contract_of_inception_resnet_v2():
     check_feature_extractor(extractor)
     assert extractor.strides == [8]
     assert extractor.pad_to_multiple == 1
-    assert not extractor.masks_use_roi_features
     assert not extractor.losses
     normalized = extractor.normalize(tf.constant([[[[0.0, 127.5, 255.0]]]]))
     np.testing.assert_allclose(normalized, [[[[-1, 0, 1]]]], atol=1e-6)
@@ -81,7 +80,6 @@ def test_contract_in_mixed_precision(type_name):
 def test_pyramid():
     extractor = build(levels=(3, 7), hyperparams=LayerHyperparams(batch_norm=BatchNormParams()))
     assert extractor.strides == [8, 16, 32, 64, 128]
-    assert extractor.masks_use_roi_features
     maps = extractor.proposal_features(tf.zeros([1, 33, 64, 3]))
     assert [tuple(level.shape) for level in maps] == [
         (1, 8, 8, 16), (1, 4, 4, 16), (1, 2, 2, 16), (1, 1, 1, 16), (1, 1, 1, 16),
@@ -107,7 +105,6 @@ def test_single_level():
     extractor = build('faster_rcnn_resnet50_keras')
     assert extractor.strides == [16]
     assert extractor.pad_to_multiple == 1
-    assert not extractor.masks_use_roi_features
     assert extractor.box_classifier_features(tf.zeros([2, 7, 7, 1024])).shape == (2, 4, 4, 2048)
     assert not extractor.losses
 

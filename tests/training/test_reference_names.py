@@ -27,13 +27,40 @@ SLOW = (
 )
 
 
-def build(shared, config: str) -> DetectionModel:
+# No config of the zoo has masks and a pyramid, but users' have.
+MASKS = """
+number_of_stages: 3
+second_stage_box_predictor {
+  mask_rcnn_box_predictor {
+    predict_instance_masks: true
+    conv_hyperparams {}
+    mask_prediction_num_conv_layers: 3
+    mask_prediction_conv_depth: 0
+  }
+}
+"""
+MASK_LAYERS = (
+    'model/_mask_rcnn_box_predictor/_third_stage_heads/mask_predictions/_mask_predictor_layers'
+)
+# The automatic depth lies between 1024 and 90.
+MASK_SHAPES = {
+    '0/kernel': [3, 3, 1024, 256],
+    '0/bias': [256],
+    '3/kernel': [3, 3, 256, 256],
+    '3/bias': [256],
+    '6/kernel': [3, 3, 256, 90],
+    '6/bias': [90],
+}
+
+
+def build(shared, config: str, settings: str = '') -> DetectionModel:
     """Builds a zoo config; the number of proposals, which takes the time, does not matter here."""
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
     text_format.Parse((shared / f'reference/configs/tf2/{config}.config').read_text(), pipeline)
     model = pipeline.model.faster_rcnn
-    model.first_stage_max_proposals = 2
-    model.second_stage_batch_size = 2
+    text_format.Merge(settings, model)
+    model.first_stage_max_proposals = 4
+    model.second_stage_batch_size = 4
     nms = model.second_stage_post_processing.batch_non_max_suppression
     nms.max_detections_per_class = nms.max_total_detections = 2
     detector = model_builder.build(pipeline.model)
@@ -99,3 +126,17 @@ def test_pyramids_of_other_levels(levels, num_coarse):
         expected[f'fpn/coarse_{top + 1 + i}_bn/beta'] = f'{coarse}/1/beta'
     expected = {name: key + VALUE_SUFFIX for name, key in expected.items()}
     assert reference_names.match(expected, expected.values()) == expected
+
+
+def test_masks_over_a_pyramid_have_the_keys_of_the_reference(shared):
+    """They are predicted from the vector of 1024 numbers that classifies a box."""
+    zoo = json.loads((shared / f'goldens/zoo_keys/{QUICK}.json').read_text())
+    shapes = {key: shape for key, shape, _ in zoo['keys']}
+    shapes |= {f'{MASK_LAYERS}/{k}{VALUE_SUFFIX}': shape for k, shape in MASK_SHAPES.items()}
+    variables = build(shared, QUICK, MASKS).named_variables()
+
+    keys = reference_names.match(variables, shapes)
+
+    assert keys.keys() == variables.keys()
+    assert set(keys.values()) == shapes.keys()
+    assert {keys[name]: v.shape.as_list() for name, v in variables.items()} == shapes
