@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.backbones import inception_resnet_v2
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.training import slim_names
 
 
 def options(*, batch_norm_trainable: bool = False, hyperparams: LayerHyperparams | None = None):
@@ -121,3 +122,43 @@ def test_hyperparams():
 def test_bad_stride(stride):
     with pytest.raises(ValueError, match=f'expected a stride of 8 or 16. Received: {stride}'):
         trunk(stride=stride)
+
+
+# The convolutions of TF-Slim's network, each followed by a norm, in branches from the first on.
+SLIM_STEM = ('1a_3x3', '2a_3x3', '2b_3x3', '3b_1x1', '4a_3x3')
+SLIM_BRANCHES = {
+    'Mixed_5b': (('1x1',), ('0a_1x1', '0b_5x5'), ('0a_1x1', '0b_3x3', '0c_3x3'), ('0b_1x1',)),
+    'Repeat/block35_1': (('1x1',), ('0a_1x1', '0b_3x3'), ('0a_1x1', '0b_3x3', '0c_3x3')),
+    'Mixed_6a': (('1a_3x3',), ('0a_1x1', '0b_3x3', '1a_3x3')),
+    'Repeat_1/block17_1': (('1x1',), ('0a_1x1', '0b_1x7', '0c_7x1')),
+    'Mixed_7a': (('0a_1x1', '1a_3x3'), ('0a_1x1', '1a_3x3'), ('0a_1x1', '0b_3x3', '1a_3x3')),
+    'Repeat_2/block8_1': (('1x1',), ('0a_1x1', '0b_1x3', '0c_3x1')),
+    'Block8': (('1x1',), ('0a_1x1', '0b_1x3', '0c_3x1')),
+}
+
+
+@pytest.mark.usefixtures('short_inception_resnet_v2')
+def test_all_layers_have_names_in_checkpoints_of_tf_slim():
+    variables = {
+        f'{model.name}/{variable.path.removeprefix(model.name + "/")}'
+        for model in (trunk(), stage())
+        for variable in model.variables
+    }
+    layers = [f'Conv2d_{conv}' for conv in (*SLIM_STEM, '7b_1x1')]
+    for block, branches in SLIM_BRANCHES.items():
+        layers += [f'{block}/Branch_{i}/Conv2d_{c}' for i, b in enumerate(branches) for c in b]
+    keys = [f'InceptionResnetV2/{layer}/weights' for layer in layers]
+    keys += [
+        f'InceptionResnetV2/{layer}/BatchNorm/{name}'
+        for layer in layers
+        for name in ('beta', 'moving_mean', 'moving_variance')
+    ]
+    keys += [
+        f'InceptionResnetV2/{block}/Conv2d_1x1/{name}'
+        for block in SLIM_BRANCHES
+        if 'lock' in block
+        for name in ('weights', 'biases')
+    ]
+    found = slim_names.match(variables, keys)
+    assert found.keys() == variables
+    assert sorted(found.values()) == sorted(keys)
