@@ -193,6 +193,7 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
 def test_a_box_head_needs_a_pyramid():
     text = """
     model { faster_rcnn {
+      masks_from_crops: false
       feature_extractor { type: 'faster_rcnn_resnet50_keras' box_head_depth: 16 }
     } }
     """
