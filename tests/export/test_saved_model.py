@@ -1,8 +1,10 @@
+import functools
 import logging
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -45,9 +47,27 @@ def images() -> list[np.ndarray]:
 
 
 @pytest.fixture(scope='module')
-def allowed(trained, images) -> float:
+def detector(trained):
+    """What is exported."""
+    return exporter.load_detector(tiny.tiny_pipeline(), str(trained))
+
+
+@pytest.fixture(scope='module')
+def exports(trained, tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    """Exports `trained` for a type of input, once."""
+
+    @functools.cache
+    def export(input_type: str) -> pathlib.Path:
+        folder = tmp_path_factory.mktemp(input_type)
+        exporter.export(tiny.tiny_pipeline(), str(trained), folder, input_type=input_type)
+        return folder
+
+    return export
+
+
+@pytest.fixture(scope='module')
+def allowed(detector, images) -> float:
     """How far detections may be off by rounding alone: folded batch norms round each weight."""
-    detector = exporter.load_detector(tiny.tiny_pipeline(), str(trained))
     detect = tf.function(
         lambda image: verification._detect(detector, image),
         input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
@@ -70,24 +90,21 @@ IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BO
 
 
 @pytest.mark.parametrize('input_type', IMAGES_ALONE)
-def test_export_gives_the_detections_of_the_model(input_type, trained, images, allowed, tmp_path):
-    pipeline = tiny.tiny_pipeline()
-    exporter.export(pipeline, str(trained), tmp_path, input_type=input_type)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+def test_export_gives_the_detections_of_the_model(input_type, exports, detector, images, allowed):
+    folder = exports(input_type)
+    assert sorted(path.name for path in folder.iterdir()) == [
         'checkpoint',
         'pipeline.config',
         'saved_model',
     ]
-    detector = exporter.load_detector(pipeline, str(trained))
-    comparison = verification.compare(SavedDetector(tmp_path), detector, images)
+    comparison = verification.compare(SavedDetector(folder), detector, images)
     assert comparison.detections > 0
     assert comparison.unmatched == 0
     assert comparison.largest_difference <= allowed
 
 
-def test_image_tensor_takes_any_batch_and_classes_start_at_1(trained, images, tmp_path):
-    exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path)
-    model = tf.saved_model.load(str(tmp_path / 'saved_model'))
+def test_image_tensor_takes_any_batch_and_classes_start_at_1(exports, images):
+    model = tf.saved_model.load(str(exports('image_tensor') / 'saved_model'))
     serve = model.signatures['serving_default']
     assert list(serve.structured_input_signature[1]) == ['input_tensor']
     both = serve(input_tensor=tf.constant(np.stack(images)))
@@ -245,13 +262,13 @@ def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(train
     assert both[DetectionFields.BOXES].numpy().max() <= 1
 
 
-def test_the_exported_checkpoint_is_unfolded(trained, tmp_path):
-    exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path)
-    original = exporter.load_detector(tiny.tiny_pipeline(), str(trained)).named_variables()
-    exported = exporter.load_detector(tiny.tiny_pipeline(), str(tmp_path / 'checkpoint'))
+def test_the_exported_checkpoint_is_unfolded(exports, detector):
+    folder = exports('image_tensor')
+    original = detector.named_variables()
+    exported = exporter.load_detector(tiny.tiny_pipeline(), str(folder / 'checkpoint'))
     for name, variable in exported.named_variables().items():
         np.testing.assert_array_equal(variable, original[name], err_msg=name)
-    assert checkpoints.read_step(str(tmp_path / 'checkpoint' / 'ckpt-0')) == 7
+    assert checkpoints.read_step(str(folder / 'checkpoint' / 'ckpt-0')) == 7
 
 
 def test_averages_are_exported_where_the_training_kept_them(tmp_path):

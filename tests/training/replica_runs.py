@@ -51,13 +51,14 @@ _SIZE = 32
 _NO_CHOICES = """
 model {
   faster_rcnn {
+    feature_extractor { fpn { max_level: 3 } }
     first_stage_anchor_generator {
-      multiscale_anchor_generator { scales_per_octave: 1 }
+      multiscale_anchor_generator { min_level: 2 max_level: 3 scales_per_octave: 1 }
     }
     first_stage_nms_iou_threshold: 1.0
-    first_stage_minibatch_size: 84
+    first_stage_minibatch_size: 80
     first_stage_positive_balance_fraction: 1.0
-    first_stage_max_proposals: 84
+    first_stage_max_proposals: 80
     second_stage_batch_size: 96
     roi_align { output_size: 7 }
     mask_roi_align { output_size: 7 }
