@@ -198,6 +198,7 @@ def test_crops_of_a_model_without_a_pyramid_compile():
     pipeline = tiny_models.tiny_pipeline()
     model = pipeline.model.faster_rcnn
     model.feature_extractor.type = 'faster_rcnn_resnet50_keras'
+    model.masks_from_crops = False
     model.feature_extractor.ClearField('fpn')
     model.feature_extractor.ClearField('box_head_depth')
     model.first_stage_anchor_generator.grid_anchor_generator.scales.append(0.25)
