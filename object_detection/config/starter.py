@@ -19,6 +19,7 @@ from object_detection.config.errors import ConfigError
 from object_detection.config.reader import parse_pipeline
 from object_detection.config.starter_weights import Weights
 from object_detection.protos import input_reader_pb2
+from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
@@ -98,6 +99,7 @@ def make(
     wants_masks = _wants_masks(train, validation, task)
     limits = DEVICES[device]
     if weights and weights.pipeline:
+        wants_masks &= task == 'masks' or _predictor(weights.pipeline).predict_instance_masks
         starter = Starter(_from_detector(weights, wants_masks))
         starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
     else:
@@ -138,8 +140,7 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
             f'--weights {weights.path}: expected a Faster or Mask R-CNN. Received: {kind}, which '
             'is not available yet.'
         )
-    predictor = pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
-    if wants_masks and not predictor.predict_instance_masks:
+    if wants_masks and not _predictor(pipeline).predict_instance_masks:
         raise ConfigError(
             f'--weights {weights.path}: that detector predicts no masks; use --task boxes.'
         )
@@ -150,6 +151,10 @@ def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConf
     pipeline.train_config.optimizer.CopyFrom(_template().train_config.optimizer)
     pipeline.train_config.gradient_clipping_by_norm = 10.0
     return pipeline
+
+
+def _predictor(pipeline: TrainEvalPipelineConfig) -> MaskRCNNBoxPredictor:
+    return pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
 
 
 def _remove_masks(model: FasterRcnn) -> None:
@@ -327,8 +332,8 @@ def _fit_training(
     images = images_to_see(train.num_images)
     config.num_steps = 50 * math.ceil(images / config.batch_size / 50)
     schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
-    schedule.learning_rate_base = (0.01 if weights else 0.03) * config.batch_size / 4
-    schedule.warmup_learning_rate = schedule.learning_rate_base / 10
+    rate = (0.01 if weights else 0.03) * config.batch_size / 4
+    schedule.learning_rate_base, schedule.warmup_learning_rate = rate, round(rate / 10, 6)
     schedule.total_steps = config.num_steps
     schedule.warmup_steps = min(500, config.num_steps // 10)
     starter.explain(
