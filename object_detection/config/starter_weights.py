@@ -10,10 +10,12 @@ from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 DEFAULT_FOLDER = 'weights'
+# The first is what a training writes, the second what archives of models hold.
+_CONFIG_NAMES = ('resolved_pipeline.config', 'pipeline.config')
 _KERAS_RESNET = re.compile(r'^resnet(50|101|152)_weights_\w*notop\.h5$')
 _EXPECTED = (
     'a file that `tfod weights download` wrote for resnet50, resnet101 or resnet152, a folder of '
-    'them, or the folder of a trained detector with its pipeline.config (a zoo model, a model_dir)'
+    'them, or the folder of a trained detector with its config (a zoo model, a model_dir)'
 )
 
 
@@ -42,9 +44,10 @@ def find(path: str) -> Weights | None:
     """
     if not path:
         return _backbone(DEFAULT_FOLDER)
-    config = os.path.join(path, 'pipeline.config')
-    if os.path.isfile(config):
-        return Weights(_checkpoint(path), 'detection', pipeline=read_pipeline(config))
+    for name in _CONFIG_NAMES:
+        config = os.path.join(path, name)
+        if os.path.isfile(config):
+            return Weights(_checkpoint(path), 'detection', pipeline=read_pipeline(config))
     found = _backbone(path)
     if found is None:
         state = 'other files' if os.path.exists(path) else 'there is no such file or folder'

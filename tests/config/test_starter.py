@@ -177,6 +177,10 @@ def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
     found = starter_weights.find(str(zoo))
     assert (found.path, found.kind) == (str(zoo / 'checkpoint'), 'detection')
     assert found.pipeline.model.faster_rcnn.num_classes == 90
+    trained = tmp_path / 'model'
+    trained.mkdir()
+    (trained / 'resolved_pipeline.config').write_text('model { faster_rcnn { num_classes: 7 } }')
+    assert starter_weights.find(str(trained)).path == str(trained)
 
 
 def test_validation_records_are_found_beside_the_training_records(tmp_path):
