@@ -20,8 +20,6 @@ _log = logging.getLogger(__name__)
 # many in memory.
 _READ_BUFFER = 1 << 20
 
-_WILDCARDS = frozenset('*?[')
-
 # What the order of the records depends on, beside the files.
 _ORDERING_FIELDS = (
     'shuffle',
@@ -225,27 +223,7 @@ def matching_files(pattern: str, where: str) -> list[str]:
         raise ValueError(
             f'{where}.tf_record_input_reader.input_path matches no file. Received: {pattern!r}.'
         )
-    if _WILDCARDS & set(pattern):
-        _check_sets(files, pattern, where)
+    problem = shard_names.problem(files, pattern, glob=tf.io.gfile.glob, exists=tf.io.gfile.exists)
+    if problem:
+        raise ValueError(f'{where}.tf_record_input_reader.input_path: {problem}')
     return files
-
-
-def _check_sets(files: Sequence[str], pattern: str, where: str) -> None:
-    path = f'{where}.tf_record_input_reader.input_path'
-    names = [name for name in map(shard_names.parse, files) if name]
-    for prefix, num_shards in sorted({(name.prefix, name.num_shards) for name in names}):
-        if tf.io.gfile.exists(prefix + shard_names.PUBLISHING):
-            raise ValueError(
-                f'{path}: expected a set of shards that belong together. Received: {pattern!r}, '
-                f'while {prefix}{shard_names.PUBLISHING} exists: a conversion is replacing them, '
-                'or was stopped while it did; convert again.'
-            )
-        # A part of a set may be wanted; that a part of it exists is a copy or a download cut off.
-        present = tf.io.gfile.glob(f'{prefix}-?????-of-{num_shards:05d}')
-        missing = [] if _WILDCARDS & set(prefix) else shard_names.missing_shards(present)
-        if missing:
-            raise ValueError(
-                f'{path}: expected all {num_shards} files of a set. Received: {pattern!r}, of '
-                f'which {len(missing)} do not exist, such as {missing[0]}; to read a part of a '
-                'set, name its files one by one.'
-            )

@@ -26,9 +26,9 @@ def exists(path: str) -> bool:
     return _gfile().exists(path) if _is_url(path) else os.path.exists(path)
 
 
-def has_match(pattern: str) -> bool:
-    """Whether a glob pattern, or a plain path, names at least one file."""
-    return bool(_gfile().glob(pattern) if _is_url(pattern) else glob.glob(pattern))
+def matches(pattern: str) -> list[str]:
+    """Returns the files that a glob pattern, or a plain path, names."""
+    return sorted(_gfile().glob(pattern) if _is_url(pattern) else glob.glob(pattern))
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

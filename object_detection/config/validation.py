@@ -25,7 +25,7 @@ from object_detection.config import (
 )
 from object_detection.config.errors import ConfigError
 from object_detection.config.evaluation_rules import MASK_METRICS
-from object_detection.data import label_map
+from object_detection.data import label_map, shard_names
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
@@ -215,8 +215,14 @@ def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
     if not reader.input_path:
         yield f'{path}.input_path is not set.'
     for index, pattern in enumerate(reader.input_path):
-        if PLACEHOLDER not in pattern and not files.has_match(pattern):
-            yield f'{path}.input_path[{index}]: no file matches {pattern!r}.'
+        if PLACEHOLDER in pattern:
+            continue
+        found = files.matches(pattern)
+        problem = shard_names.problem(found, pattern, glob=files.matches, exists=files.exists)
+        if not found:
+            problem = f'no file matches {pattern!r}.'
+        if problem:
+            yield f'{path}.input_path[{index}]: {problem}'
 
 
 def _coco_files(reader: CocoInputReader, path: str) -> Iterator[str]:

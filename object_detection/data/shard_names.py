@@ -1,9 +1,10 @@
 """The names of sets of TFRecord files, `PREFIX-00000-of-00010` to `PREFIX-00009-of-00010`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+_WILDCARDS = frozenset('*?[')
 _SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})')
 
 # `PREFIX.publishing` exists while the shards of a prefix belong to two sets.
@@ -34,3 +35,43 @@ def missing_shards(paths: Iterable[str]) -> list[str]:
         for path in (f'{prefix}-{shard:05d}-of-{num_shards:05d}' for shard in range(num_shards))
         if path not in present
     )
+
+
+def problem(
+    files: Sequence[str],
+    pattern: str,
+    *,
+    glob: Callable[[str], list[str]],
+    exists: Callable[[str], bool],
+) -> str | None:
+    """Tells why files cannot be a data set: one set is incomplete, or being replaced.
+
+    Args:
+      files: what the pattern matches.
+      pattern: of a config; one without wildcards names a file, of which nothing is to be told.
+      glob: returns the files that match a pattern.
+      exists: whether there is a file.
+
+    Returns:
+      Sentences that say what was expected and what is there; None if there is nothing to tell.
+    """
+    if not _WILDCARDS & set(pattern):
+        return None
+    names = [name for name in map(parse, files) if name]
+    for prefix, num_shards in sorted({(name.prefix, name.num_shards) for name in names}):
+        if exists(prefix + PUBLISHING):
+            return (
+                f'expected a set of shards that belong together. Received: {pattern!r}, '
+                f'while {prefix}{PUBLISHING} exists: a conversion is replacing them, or was '
+                'stopped while it did; convert again.'
+            )
+        # A part of a set may be wanted; that a part of it exists is a copy or a download cut off.
+        present = glob(f'{prefix}-?????-of-{num_shards:05d}')
+        missing = [] if _WILDCARDS & set(prefix) else missing_shards(present)
+        if missing:
+            return (
+                f'expected all {num_shards} files of a set. Received: {pattern!r}, of which '
+                f'{len(missing)} do not exist, such as {missing[0]}; to read a part of a set, '
+                'name its files one by one.'
+            )
+    return None

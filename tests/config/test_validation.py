@@ -406,6 +406,27 @@ def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     assert message in found[0]
 
 
+def test_a_set_of_records_with_a_gap_is_told(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    for shard in (0, 2):
+        (tmp_path / f'a-{shard:05d}-of-00003').touch()
+    pattern = f'{tmp_path}/a-?????-of-?????'
+    pipeline.train_input_reader.tf_record_input_reader.input_path[:] = [pattern]
+    (found,) = problems(pipeline, 'train')
+    assert found.startswith('train_input_reader.tf_record_input_reader.input_path[0]: expected all')
+    assert 'a-00001-of-00003' in found
+
+
+def test_a_set_of_records_that_is_being_replaced_is_told(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    (tmp_path / 'a-00000-of-00001').touch()
+    (tmp_path / 'a.publishing').touch()
+    pipeline.eval_input_reader[0].tf_record_input_reader.input_path[:] = [f'{tmp_path}/a-*']
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('eval_input_reader[0].tf_record_input_reader.input_path[0]: expected')
+    assert 'a.publishing exists' in found
+
+
 def test_missing_files_and_types_are_told_at_once_and_without_tensorflow(tmp_path):
     path = write_files(tmp_path)
     path.write_text(path.read_text().replace('resnet18_fpn', 'resnet17_fpn'))
