@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,6 +40,7 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]
                     by_text=bool(reader.label_map_path),
                     masks=reader.load_instance_masks,
                     keypoints=reader.num_keypoints > 0,
+                    max_pixels=reader.max_image_pixels or sys.maxsize,
                 )
             )
         except ValueError as error:

@@ -32,6 +32,7 @@ def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
         mask_type=_mask_type(reader),
         num_keypoints=reader.num_keypoints,
         load_multiclass_scores=reader.load_multiclass_scores,
+        max_image_pixels=reader.max_image_pixels,
     )
 
 

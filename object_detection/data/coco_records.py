@@ -16,7 +16,7 @@ import numpy as np
 from object_detection.data import coco_examples, coco_json, coco_labels, coco_points
 from object_detection.data.coco_examples import CocoObject, Contents
 from object_detection.data.coco_json import CocoImage
-from object_detection.data.image_files import ImageFile
+from object_detection.data.image_files import MAX_PIXELS, ImageFile
 from object_detection.data.unusable import UnusableError
 
 _log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class CocoRecords:
         for i in range(len(self)):
             image = self.index.image(i)
             try:
-                coco_examples.check_image(image, self._read(image))
+                coco_examples.check_image(image, self._read(image), self.contents.max_pixels)
             except UnusableError as error:
                 return str(self._error(image, str(error)))
             except ImageFileError as error:
@@ -255,7 +255,7 @@ class CocoRecords:
 
     def _image_file(self, image: dict[str, Any], encoded: bytes) -> ImageFile:
         try:
-            return coco_examples.read_image(image, encoded)
+            return coco_examples.read_image(image, encoded, self.contents.max_pixels)
         except UnusableError as error:
             raise self._error(image, str(error)) from error
 
@@ -286,6 +286,7 @@ def load(
     by_text: bool = False,
     masks: bool = False,
     keypoints: bool = False,
+    max_pixels: int = MAX_PIXELS,
 ) -> CocoRecords:
     """Reads an annotation file; again only if it has changed since.
 
@@ -296,6 +297,7 @@ def load(
         so that category ids need not be integers >= 1.
       masks: whether examples hold instance masks, as PNG.
       keypoints: whether they hold keypoints: those of all categories.
+      max_pixels: most pixels of an image.
 
     Raises:
       ValueError: naming the file, if it cannot be read or is no COCO JSON file.
@@ -311,7 +313,8 @@ def load(
     except ValueError as error:
         raise ValueError(f'{annotation_file}: {error}') from error
     layout = coco_points.keypoint_layout(index.file) if keypoints else None
-    return CocoRecords(image_dir, index, Contents(labels, masks, layout, small_masks=True))
+    contents = Contents(labels, masks, layout, small_masks=True, max_pixels=max_pixels)
+    return CocoRecords(image_dir, index, contents)
 
 
 # Those of a config; validation, counting and reading share them.

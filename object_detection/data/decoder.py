@@ -4,12 +4,15 @@ import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.image_decoding import decode_image
+from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import OBJECT_FIELDS, Example
 
 PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
+
+# How the error over an image beyond the limit begins.
+TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
 
 _OBJECT = 'image/object/'
 _SCORES_KEY = f'{_OBJECT}class/multiclass_scores'
@@ -39,6 +42,7 @@ class ExampleDecoder:
       mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
       num_keypoints: keypoints an object; 0 leaves them out.
       load_multiclass_scores: whether to read scores of all classes for each object.
+      max_image_pixels: most pixels of an image; 0 sets no limit.
 
     Raises:
       ValueError: for another `mask_type`.
@@ -51,6 +55,7 @@ class ExampleDecoder:
         mask_type: str | None = None,
         num_keypoints: int = 0,
         load_multiclass_scores: bool = False,
+        max_image_pixels: int = 0,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
             raise ValueError(
@@ -68,7 +73,7 @@ class ExampleDecoder:
             f'{_OBJECT}class/label': tf.io.VarLenFeature(tf.int64),
         }
         handlers = {
-            F.IMAGE: ImageHandler(),
+            F.IMAGE: ImageHandler(max_image_pixels),
             F.GROUNDTRUTH_BOXES: slim.BoundingBox(_BOX_KEYS, f'{_OBJECT}bbox/'),
             F.GROUNDTRUTH_CLASSES: slim.ItemHandlerCallback(
                 [f'{_OBJECT}class/text', f'{_OBJECT}class/label'], self._classes
@@ -108,7 +113,8 @@ class ExampleDecoder:
           string: the texts that it lacks, each once, with line breaks between them.
 
         Raises:
-          tf.errors.InvalidArgumentError: when run, if a field has not one value an object.
+          tf.errors.InvalidArgumentError: when run, if a field has not one value an object, or the
+            image is damaged or has too many pixels.
         """
         example = self._items(serialized, self._decoder.list_items())
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
@@ -189,13 +195,33 @@ class ExampleDecoder:
 
 
 class ImageHandler(slim.ItemHandler):
-    """Decodes image/encoded (JPEG, PNG, BMP, first frame of a GIF) to uint8 [H, W, 3]."""
+    """Decodes image/encoded (see `decode_image`) to uint8 [H, W, 3].
 
-    def __init__(self):
-        super().__init__(['image/encoded'])
+    Args:
+      max_pixels: most pixels of an image, which its header tells; 0 sets no limit.
+    """
+
+    def __init__(self, max_pixels: int = 0):
+        super().__init__(['image/encoded', 'image/source_id', 'image/filename'])
+        self._max_pixels = max_pixels
 
     def tensors_to_item(self, keys_to_tensors: dict[str, tf.Tensor]) -> tf.Tensor:
-        return decode_image(keys_to_tensors['image/encoded'])
+        encoded = keys_to_tensors['image/encoded']
+        if not self._max_pixels:
+            return decode_image(encoded)
+        num_pixels = count_pixels(encoded)
+        check = tf.debugging.Assert(
+            num_pixels <= self._max_pixels,
+            [
+                f'{TOO_MANY_PIXELS} ({self._max_pixels}). Image, file name, pixels:',
+                keys_to_tensors['image/source_id'],
+                keys_to_tensors['image/filename'],
+                num_pixels,
+            ],
+        )
+        # What is decoded comes out of the check, which therefore comes first.
+        with tf.control_dependencies([check] if check is not None else []):
+            return decode_image(tf.identity(encoded))
 
 
 class _TextIds:

@@ -5,13 +5,18 @@ import tensorflow as tf
 # Bytes of a BMP file's header: of the file, of the image (40 bytes at least), and of the colours'
 # places in a pixel.
 _BMP_HEADER_SIZE, _BMP_COLOR_MASKS_END = 14, 66
+# Bytes of a file that tell its size, but of JPEG and GIF files.
+_HEADER_SIZE = 32
+_PNG = b'\x89PNG'
+# What follows the parts of a GIF file: an extension, and a frame.
+_GIF_EXTENSION, _GIF_FRAME = 0x21, 0x2C
 # Compression of a BMP file: none, and pixels whose colours the header tells the places of.
 _BMP_PLAIN, _BMP_BIT_FIELDS = 0, 3
 _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 
 
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP or GIF file (its first frame) to uint8 [H, W, 3].
+    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to uint8 [H, W, 3].
 
     Grey values are repeated, an alpha channel is dropped, of 16 bits the upper 8 are kept. The
     orientation that a camera writes into a file (EXIF) is ignored, as annotations of records are
@@ -24,12 +29,104 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
       tf.errors.InvalidArgumentError: when run, if it is another file, or a BMP file with less than
         8 bits a pixel, 16 bits a pixel, compression or a header of OS/2.
     """
-    image = tf.cond(
-        tf.strings.substr(encoded, 0, 2) == 'BM',
-        lambda: _decode_bmp(encoded),
-        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
+
+    def decode(channels: int) -> tf.Tensor:
+        return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+
+    image = tf.case(
+        [
+            (tf.strings.substr(encoded, 0, 2) == 'BM', lambda: _decode_bmp(encoded)),
+            # As many channels as there are: three are refused of a WebP file with transparency.
+            (tf.strings.substr(encoded, 0, 4) == 'RIFF', lambda: decode(0)[..., :3]),
+        ],
+        default=lambda: decode(3),
     )
     return tf.ensure_shape(image, [None, None, 3])
+
+
+def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
+    """Reads how many pixels `decode_image` would give, without decoding any.
+
+    Args:
+      encoded: string scalar, an image file; bytes of other formats have 0 pixels.
+
+    Returns:
+      int64 scalar, height x width; of a GIF file those of the first frame.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when run, for a JPEG file without a header.
+    """
+    header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
+
+    def begins(magic: bytes, start: int = 0) -> tf.Tensor:
+        # Not of the text itself: a part of a file that is shorter would be an error.
+        return tf.reduce_all(header[start : start + len(magic)] == [*magic])
+
+    def of_jpeg() -> tf.Tensor:
+        return tf.reduce_prod(tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64))
+
+    def of_png() -> tf.Tensor:
+        return _number(header[16:20][::-1]) * _number(header[20:24][::-1])
+
+    def of_bmp() -> tf.Tensor:
+        # Negative heights are of images that begin at the top.
+        width, height = (_little_endian(header, start, 4) for start in (18, 22))
+        return tf.abs(tf.cast(width, tf.int64) * tf.cast(height, tf.int64))
+
+    return tf.case(
+        [
+            (begins(b'\xff\xd8\xff'), of_jpeg),
+            (begins(_PNG), of_png),
+            (begins(b'BM'), of_bmp),
+            (begins(b'GIF8'), lambda: _gif_pixels(encoded)),
+            (begins(b'RIFF') & begins(b'WEBP', 8), lambda: _webp_pixels(header)),
+        ],
+        default=lambda: tf.constant(0, tf.int64),
+    )
+
+
+def _gif_pixels(encoded: tf.Tensor) -> tf.Tensor:
+    """Pixels of the first frame: TensorFlow makes an image of its size, not of the canvas's."""
+    contents = tf.concat([tf.io.decode_raw(encoded, tf.uint8), tf.zeros([16], tf.uint8)], 0)
+    length = tf.strings.length(encoded)
+
+    def byte(place: tf.Tensor) -> tf.Tensor:
+        return tf.cast(contents[tf.minimum(place, length)], tf.int32)
+
+    def after_blocks(place: tf.Tensor) -> tf.Tensor:
+        """Behind blocks that begin with their number of bytes; one without bytes is the last."""
+        return (
+            1
+            + tf.while_loop(
+                lambda place: byte(place) > 0, lambda place: (place + 1 + byte(place),), (place,)
+            )[0]
+        )
+
+    flags = byte(tf.constant(10))
+    colors = tf.where(flags >= 128, 3 * tf.bitwise.left_shift(2, flags & 7), 0)
+    place = tf.while_loop(
+        lambda place: byte(place) == _GIF_EXTENSION,
+        lambda place: (after_blocks(place + 2),),
+        (13 + colors,),
+    )[0]
+    frame = contents[tf.minimum(place, length) :][:9]
+    pixels = _number(frame[5:7]) * _number(frame[7:9])
+    return tf.where(byte(place) == _GIF_FRAME, pixels, 0)
+
+
+def _webp_pixels(header: tf.Tensor) -> tf.Tensor:
+    kind = header[15]  # Of 'VP8 ', 'VP8L' and 'VP8X'.
+    sides = tf.case(
+        [
+            (kind == ord('X'), lambda: [_number(header[i : i + 3]) + 1 for i in (24, 27)]),
+            (
+                kind == ord('L'),
+                lambda: [_number(header[21:25]) // 2**bit % 2**14 + 1 for bit in (0, 14)],
+            ),
+        ],
+        default=lambda: [_number(header[i : i + 2]) % 2**14 for i in (26, 28)],
+    )
+    return tf.reduce_prod(sides)
 
 
 def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
@@ -64,5 +161,10 @@ def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
 
 def _little_endian(values: tf.Tensor, start: int, size: int) -> tf.Tensor:
     """The number int32 that starts at a byte."""
-    digits = tf.cast(values[start : start + size], tf.int64)
-    return tf.cast(tf.reduce_sum(digits * [256**i for i in range(size)]), tf.int32)
+    return tf.cast(_number(values[start : start + size]), tf.int32)
+
+
+def _number(digits: tf.Tensor) -> tf.Tensor:
+    """The number int64 of bytes, the lowest first."""
+    places = 256 ** tf.range(tf.size(digits, tf.int64))
+    return tf.reduce_sum(tf.cast(digits, tf.int64) * places)

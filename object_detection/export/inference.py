@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.data import image_files
+from object_detection.data.image_decoding import decode_image
 from object_detection.data.unusable import UnusableError
 from object_detection.evaluation.detections import ImageDetections, unbatch
 from object_detection.export import class_names
@@ -151,7 +152,7 @@ def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:
     except UnusableError as error:
         raise ValueError(f'{path}: {error}.') from error
     try:
-        image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+        image = decode_image(encoded)
     except tf.errors.InvalidArgumentError as error:
         reason = _INTERNALS.sub('', error.message).strip()
         raise ValueError(f'{path}: cannot be decoded: {reason}') from error

@@ -12,12 +12,16 @@ from object_detection.builders import coco_records_builder, examples_builder
 from object_detection.config.errors import ConfigError
 from object_detection.data import record_cache, tf_record_files
 from object_detection.data.coco_records import ImageFileError
+from object_detection.data.decoder import TOO_MANY_PIXELS
 from object_detection.protos.input_reader_pb2 import InputReader
 
 # How TensorFlow's error begins where Python code of the input pipeline raised this one.
 _IMAGE_FILE_ERROR = re.compile(rf'{ImageFileError.__name__}: (.*)')
-# Operations whose error is about an image of a record.
-_DECODES_IMAGES = re.compile('Decode(Image|Png|Jpeg|Bmp|Gif|AndCropJpeg)')
+# Operations whose error is about an image of a record, and how those of own checks begin.
+_DECODES_IMAGES = re.compile(
+    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a BMP file|'
+    + re.escape(TOO_MANY_PIXELS)
+)
 # Where an error of TensorFlow says in which functions and operations it arose.
 _INTERNAL = re.compile(r'\{\{.*?\}\}|\[\[.*?\]\]|\[Op:\w*\].*', re.DOTALL)
 

@@ -8,7 +8,8 @@ from PIL import Image
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import label_map
-from object_detection.data.decoder import ExampleDecoder, decode_image
+from object_detection.data.decoder import ExampleDecoder
+from object_detection.data.image_decoding import count_pixels, decode_image
 from tests import goldens
 from tests.data import examples
 
@@ -273,9 +274,9 @@ def test_images_always_have_three_channels(image, format, exact):
     np.testing.assert_allclose(decoded.astype(int), expected, atol=0 if exact else 1)
 
 
-def _saved(image, format):
+def _saved(image, format, **options):
     file = io.BytesIO()
-    image.save(file, format)
+    image.save(file, format, **options)
     return file.getvalue()
 
 
@@ -319,6 +320,80 @@ def test_bmp_files_with_the_usual_places_of_colors_are_decoded():
     np.testing.assert_array_equal(decode_image(fields), image)
     with pytest.raises(tf.errors.InvalidArgumentError, match='without compression'):
         decode_image(fields.replace(masks, masks[4:] + masks[:4]))
+
+
+@pytest.mark.parametrize('lossless', [False, True])
+@pytest.mark.parametrize('mode', ['RGB', 'RGBA'])
+def test_webp_files_agree_with_pillow(mode, lossless):
+    channels = np.random.default_rng(0).integers(0, 256, (9, 7, 4), dtype=np.uint8)
+    encoded = _saved(Image.fromarray(channels).convert(mode), 'WEBP', lossless=lossless)
+    expected = np.asarray(Image.open(io.BytesIO(encoded)).convert('RGB'))
+    np.testing.assert_array_equal(decode_image(encoded), expected)
+    (in_graph,) = tf.data.Dataset.from_tensors(encoded).map(decode_image)
+    np.testing.assert_array_equal(in_graph, expected)
+
+
+def _files_of_300_by_200():
+    image = Image.fromarray(examples.noise(200, 300))
+    yield 'png', _saved(image, 'PNG')
+    yield 'grey png', _saved(image.convert('L'), 'PNG')
+    yield 'jpeg', _saved(image, 'JPEG')
+    yield 'progressive jpeg', _saved(image, 'JPEG', progressive=True)
+    yield 'cmyk jpeg', _saved(image.convert('CMYK'), 'JPEG')
+    bmp = _saved(image, 'BMP')
+    yield 'bmp', bmp
+    yield 'bmp from the top', bmp[:22] + struct.pack('<i', -200) + bmp[26:]
+    yield 'gif', _saved(image, 'GIF')
+    yield 'gif with extensions', _saved(image, 'GIF', comment=b'!,' * 300, duration=9, loop=0)
+    yield 'gif with frames', _saved(image, 'GIF', save_all=True, append_images=[image.rotate(9)])
+    yield 'webp', _saved(image, 'WEBP')
+    yield 'lossless webp', _saved(image, 'WEBP', lossless=True)
+    yield 'extended webp', _saved(image, 'WEBP', exif=b'Exif\0\0')
+
+
+@pytest.mark.parametrize(
+    ('name', 'encoded'), [*_files_of_300_by_200()], ids=lambda value: value[:20]
+)
+def test_the_header_tells_how_many_pixels_an_image_has(name, encoded):
+    del name
+    assert decode_image(encoded).shape == (200, 300, 3)
+    assert count_pixels(encoded) == 200 * 300
+    (in_graph,) = tf.data.Dataset.from_tensors(encoded).map(count_pixels)
+    assert in_graph == 200 * 300
+
+
+def test_the_pixels_of_a_gif_file_are_those_of_its_frame():
+    encoded = _saved(Image.fromarray(examples.noise(20, 30)), 'GIF', comment=b'!,' * 300)
+    # The canvas is as large as can be said, and as small: TensorFlow looks at the frame alone.
+    for canvas in (b'\xff\xff\xff\xff', b'\1\0\1\0'):
+        changed = encoded[:6] + canvas + encoded[10:]
+        assert decode_image(changed).shape == (20, 30, 3)
+        assert count_pixels(changed) == 20 * 30
+
+
+@pytest.mark.parametrize('size', [0, 3, 6, 10, 13, 20])
+@pytest.mark.parametrize('format', ['GIF', 'PNG', 'BMP', 'WEBP'])
+def test_pixels_of_files_that_break_off(format, size):
+    encoded = _saved(Image.fromarray(examples.noise(20, 30)), format)[:size]
+    assert count_pixels(encoded) <= 20 * 30
+
+
+def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded():
+    whole = examples.png(examples.noise(20, 30))
+    # It claims 20000 x 20000 pixels: 1.2 GB.
+    huge = whole[:16] + struct.pack('>II', 20000, 20000) + whole[24:]
+    record = examples.example(BOXES, [1, 2], image=huge, source_id='img 42')
+    expected = r'more pixels than max_image_pixels .*\(178956970\)(.|\n)*img 42(.|\n)*400000000'
+    with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+        ExampleDecoder(max_image_pixels=178_956_970)(record)
+    dataset = tf.data.Dataset.from_tensors(record)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+        list(dataset.map(ExampleDecoder(max_image_pixels=178_956_970)))
+    small = examples.example(BOXES, [1, 2], image=whole)
+    for limit in (600, 0):
+        assert ExampleDecoder(max_image_pixels=limit)(small)[F.IMAGE].shape == (20, 30, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match='max_image_pixels'):
+        ExampleDecoder(max_image_pixels=599)(small)
 
 
 def test_mask_type_is_checked():

@@ -3,7 +3,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import records_builder
+from object_detection.builders import examples_builder, records_builder
 from object_detection.config.errors import ConfigError
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.protos.input_reader_pb2 import InputReader
@@ -65,6 +65,28 @@ def test_the_record_that_cannot_be_decoded_is_named(tmp_path, caplog, image):
     assert '{{' not in caplog.text
 
 
+_BMP_OF_16_BITS = examples.png(examples.noise(4, 4), 'BMP').replace(b'\x18\0', b'\x10\0', 1)
+
+
+@pytest.mark.parametrize(
+    ('image', 'what'),
+    [
+        (examples.png(examples.noise(20, 31)), r'max_image_pixels .*\(600\)'),
+        (_BMP_OF_16_BITS, 'Expected a BMP file'),
+    ],
+    ids=['too large', 'bmp'],
+)
+def test_the_record_of_an_image_that_is_refused_is_named(tmp_path, image, what):
+    records = [examples.example(), examples.example(image=image, source_id='img 42')]
+    path = examples.write_records(tmp_path / 'train-0', records)
+    reader = records_reader(path)
+    reader.max_image_pixels = 600
+    dataset = tf.data.TFRecordDataset(path).map(examples_builder.decoder(reader))
+    expected = rf'record 1 of {path} \(source id .img 42.\): (.|\n)*{what}'
+    with pytest.raises(ConfigError, match=expected), damaged_files.named(reader, 'r'):
+        list(dataset)
+
+
 @pytest.fixture
 def coco_reader(tmp_path):
     """Returns a reader of two images, of which the second is as given."""
@@ -102,6 +124,19 @@ def test_the_damaged_image_is_named(coco_reader, content, match):
         damaged_files.named(reader, 'r'),
     ):
         list(dataset)
+
+
+def test_an_image_with_too_many_pixels_is_named(coco_reader):
+    reader = coco_reader(examples.png(examples.noise(20, 30, seed=0)))
+    for limit in (600, 0):
+        reader.max_image_pixels = limit
+        records = records_builder.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
+        assert len(list(records)) == 2
+    reader.max_image_pixels = 599
+    expected = r'1\.png \(image 11 of .* 20 pixels high and 30 wide; expected at most 599 pixels'
+    records = records_builder.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
+    with pytest.raises(ConfigError, match=expected), damaged_files.named(reader, 'r'):
+        list(records)
 
 
 def test_a_lost_image_is_named(coco_reader, tmp_path):
