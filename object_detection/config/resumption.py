@@ -12,9 +12,10 @@ from object_detection.config.errors import ConfigError
 from object_detection.data import label_map
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-# In model_dir: the config and the classes of the last start.
+# In model_dir: the config and the classes of the last start. People keep label maps of their own
+# there, as label_map.pbtxt.
 CONFIG_FILE_NAME = 'resolved_pipeline.config'
-LABEL_MAP_FILE_NAME = 'label_map.pbtxt'
+LABEL_MAP_FILE_NAME = 'resolved_label_map.pbtxt'
 
 # How many changes the log shows.
 _LISTED = 12

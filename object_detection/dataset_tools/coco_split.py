@@ -1,11 +1,15 @@
 """Holds out images of a COCO annotation file for validation."""
 
 import json
+import logging
+import os
 import random
 from collections import Counter
 from typing import Any, NamedTuple
 
 from object_detection.config import files
+
+_logger = logging.getLogger(__name__)
 
 
 class Part(NamedTuple):
@@ -13,10 +17,12 @@ class Part(NamedTuple):
 
     Attributes:
       num_images: its images.
+      num_annotations: its annotations.
       objects: name of each category that has any -> its objects.
     """
 
     num_images: int
+    num_annotations: int
     objects: Counter[str]
 
 
@@ -24,6 +30,7 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
     """Writes `OUTPUT/train.json` and `OUTPUT/val.json`, with the images drawn at random.
 
     Images and annotations are as in the file; everything else (categories, licences) is in both.
+    An annotation of an image that the file does not list is in neither, and is logged.
 
     Args:
       path: annotation file in COCO format.
@@ -35,8 +42,16 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
       'train' and 'val' -> what the file holds.
 
     Raises:
-      ValueError: if the file is no COCO annotation file or has fewer than two images.
+      ValueError: if the file is no COCO annotation file, has fewer than two images, or would be
+        replaced by one of its parts.
     """
+    targets = {name: os.path.join(output, f'{name}.json') for name in ('train', 'val')}
+    for target in targets.values():
+        if os.path.exists(target) and os.path.samefile(target, path):
+            raise ValueError(
+                f'--output {output}: expected another folder than that of {path}, which '
+                'would be replaced by a part of it.'
+            )
     document = _read(path)
     order = list(range(len(document['images'])))
     random.Random(seed).shuffle(order)
@@ -47,8 +62,15 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
         ids = {image['id'] for image in images}
         annotations = [row for row in document['annotations'] if row['image_id'] in ids]
         content = {**document, 'images': images, 'annotations': annotations}
-        files.write_text(f'{output}/{part}.json', json.dumps(content, ensure_ascii=False))
+        files.write_text(targets[part], json.dumps(content, ensure_ascii=False))
         parts[part] = _count(content)
+    lost = len(document['annotations']) - sum(part.num_annotations for part in parts.values())
+    if lost > 0:
+        _logger.warning(
+            '%s: %d annotations are in neither part, for their image_id is that of no image',
+            path,
+            lost,
+        )
     return parts
 
 
@@ -88,4 +110,4 @@ def _count(document: dict[str, Any]) -> Part:
         for row in document['annotations']
         if isinstance(row.get('category_id'), int | str) and row['category_id'] in names
     )
-    return Part(len(document['images']), objects)
+    return Part(len(document['images']), len(document['annotations']), objects)

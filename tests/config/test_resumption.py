@@ -48,6 +48,19 @@ def test_other_classes_by_the_same_ids(started, tmp_path, names):
         resumption.check(*started)
 
 
+def test_a_label_map_of_the_user_in_the_same_folder_is_left_alone(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_input_reader.label_map_path = str(tmp_path / 'label_map.pbtxt')
+    own = '# mine\nitem { id: 1 name: "a" } item { id: 2 name: "b" }'
+    (tmp_path / 'label_map.pbtxt').write_text(own)
+    writer.write_pipeline(pipeline, tmp_path / resumption.CONFIG_FILE_NAME)
+    resumption.write_classes(pipeline, str(tmp_path))
+    assert (tmp_path / 'label_map.pbtxt').read_text() == own
+    _write_label_map(tmp_path, 'b', 'a')
+    with pytest.raises(ConfigError, match="id 1 is 'a' there and 'b' here"):
+        resumption.check(pipeline, str(tmp_path))
+
+
 def test_more_classes_and_other_spellings_are_the_same_classes(started, tmp_path):
     _write_label_map(tmp_path, 'A ', 'b', 'c')
     resumption.check(*started)

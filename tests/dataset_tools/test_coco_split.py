@@ -68,3 +68,21 @@ def test_errors_name_the_file_and_the_entry(tmp_path, change, message):
     with pytest.raises(ValueError, match=f'all.json.*{message}'):
         coco_split.split(path, str(tmp_path / 'parts'), val_share=0.2, seed=0)
     assert not (tmp_path / 'parts').exists()
+
+
+@pytest.mark.parametrize('name', ['train', 'val'])
+def test_the_file_is_not_replaced_by_a_part_of_it(tmp_path, name):
+    source = tmp_path / f'{name}.json'
+    source.write_text(json.dumps(DOCUMENT))
+    with pytest.raises(ValueError, match=rf'another folder than that of .*{name}\.json'):
+        coco_split.split(str(source), str(tmp_path), val_share=0.2, seed=0)
+    assert json.loads(source.read_text()) == DOCUMENT
+    assert [path.name for path in tmp_path.iterdir()] == [source.name]
+
+
+def test_annotations_without_an_image_are_told(tmp_path, caplog):
+    texts = [{**row, 'image_id': str(row['image_id'])} for row in DOCUMENT['annotations'][:4]]
+    path = write(tmp_path, {**DOCUMENT, 'annotations': texts + DOCUMENT['annotations'][4:]})
+    parts = coco_split.split(path, str(tmp_path / 'parts'), val_share=0.2, seed=0)
+    assert sum(part.num_annotations for part in parts.values()) == 6
+    assert '4 annotations are in neither part' in caplog.text
