@@ -5,8 +5,8 @@
       --checkpoint_dir=DIR
 
 Exit status: 0 if all is done; 1 after an error or for a wrong command line; 75 if another worker
-was lost, 130 after ctrl-C and 143 after SIGTERM, each with a checkpoint from which the same command
-resumes.
+was lost or a checkpoint cannot be read now, 130 after ctrl-C and 143 after SIGTERM: the same
+command resumes from the newest checkpoint.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from object_detection.cli import downloading
+from object_detection.cli import downloading, option_flags
 
 _DATA_SETS = ['coco2017']
 _SPLITS = ['train2017', 'val2017', 'test2017', 'unlabeled2017']
@@ -61,7 +61,7 @@ def download(
 
 
 @command.command(context_settings={'show_default': True})
-@click.option('--config', required=True, help='Pipeline config.')
+@option_flags.config_option()
 @click.option('--output', required=True, metavar='FOLDER', help='Folder for the pictures.')
 @click.option('--count', default=8, type=click.IntRange(min=1), help='How many pictures.')
 @click.option('--seed', default=0, help='Of the order and the augmentations.')

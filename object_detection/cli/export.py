@@ -62,7 +62,7 @@ def command(
     """
     if verify and input_type == IMAGE_AND_BOXES_TENSOR:
         raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
-    images = find_images((verify,))[:verify_limit] if verify else []
+    images = find_images((verify,), readable=True)[:verify_limit] if verify else []
     from object_detection.config.reader import read_pipeline
     from object_detection.config.validation import validate
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from object_detection.cli import progress
+from object_detection.cli import option_flags, progress
 from object_detection.config import freed_memory, quiet_import
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
@@ -20,7 +20,7 @@ _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
     default='',
     help='Output of `tfod export`, a SavedModel, a model_dir or an unpacked archive of a model.',
 )
-@click.option('--config', default='', help='Pipeline config; in place of --model.')
+@option_flags.config_option('Pipeline config; in place of --model.', required=False)
 @click.option(
     '--checkpoint_dir',
     default='',
@@ -34,17 +34,25 @@ _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
     'eval_input_reader.',
 )
 @click.option(
-    '--output', required=True, help='Folder for pictures and JSON files; not that of the images.'
+    '--output',
+    required=True,
+    metavar='FOLDER',
+    help='Folder for pictures and JSON files; not that of the images.',
 )
 @click.option('--label_map', default='', help="Label map; the model's own names if not given.")
 @click.option('--min_score', default=0.5, show_default=True, help='Lowest score that is drawn.')
 @click.option(
     '--max_boxes', default=100, show_default=True, help='Most objects drawn in a picture.'
 )
-@click.option('--limit', default=0, help='Stop after so many images (of each reader); 0 = all.')
+@click.option(
+    '--limit',
+    type=click.IntRange(min=0),
+    default=0,
+    help='Stop after so many images (of each reader); 0 = all.',
+)
 def command(
     model: str,
-    config: str,
+    config: str | None,
     checkpoint_dir: str,
     inputs: tuple[str, ...],
     output: str,
@@ -103,7 +111,9 @@ def command(
         sys.exit(1)
 
 
-def _check_choice(model: str, config: str, checkpoint_dir: str, inputs: tuple[str, ...]) -> None:
+def _check_choice(
+    model: str, config: str | None, checkpoint_dir: str, inputs: tuple[str, ...]
+) -> None:
     if bool(model) == bool(config or checkpoint_dir):
         raise click.UsageError(
             'Expected either --model, or --config with --checkpoint_dir. Received: '
@@ -135,8 +145,12 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
         click.echo(f'{images} images, {detections} detections in {folder}')
 
 
-def find_images(inputs: tuple[str, ...]) -> list[pathlib.Path]:
+def find_images(inputs: tuple[str, ...], *, readable: bool = False) -> list[pathlib.Path]:
     """Lists the images named by files, folders and patterns, sorted; the inputs' order is kept.
+
+    Args:
+      inputs: paths and patterns.
+      readable: whether images of a folder are left out whose format cannot be read.
 
     Raises:
       ValueError: if an input does not exist or a folder holds no image.
@@ -145,7 +159,7 @@ def find_images(inputs: tuple[str, ...]) -> list[pathlib.Path]:
     for text in inputs:
         path = pathlib.Path(text)
         if path.is_dir():
-            paths += _in_folder(path, text)
+            paths += _in_folder(path, text, readable)
         elif path.is_file():
             paths.append(path)
         elif found := sorted(glob.glob(text, recursive=True)):
@@ -155,13 +169,14 @@ def find_images(inputs: tuple[str, ...]) -> list[pathlib.Path]:
     return paths
 
 
-def _in_folder(folder: pathlib.Path, text: str) -> list[pathlib.Path]:
+def _in_folder(folder: pathlib.Path, text: str, readable: bool) -> list[pathlib.Path]:
     suffixes = _IMAGE_SUFFIXES | _OTHER_SUFFIXES
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
-    if not any(path.suffix.lower() in _IMAGE_SUFFIXES for path in found):
+    known = [path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES]
+    if not known:
         others = sorted({path.suffix for path in found})
         raise ValueError(
             f'--input {text}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
             + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
         )
-    return found
+    return known if readable else found

@@ -20,12 +20,12 @@ SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS)
 
 TRAINING_EXIT_STATUSES = (
     'Exit status: 0 if all steps are done; 1 after an error; 2 for a wrong command line; 75 if '
-    'another worker was lost, 130 after ctrl-C and 143 after SIGTERM, each with a checkpoint from '
-    'which the same command resumes.'
+    'another worker was lost or a checkpoint cannot be read now, 130 after ctrl-C and 143 after '
+    'SIGTERM: the same command resumes from the newest checkpoint.'
 )
 EVALUATION_EXIT_STATUSES = (
-    'Exit status: 0 if all was evaluated; 1 after an error; 2 for a wrong command line; 130 after '
-    'ctrl-C and 143 after SIGTERM.'
+    'Exit status: 0 if all was evaluated; 1 after an error; 2 for a wrong command line; 75 if a '
+    'checkpoint cannot be read now; 130 after ctrl-C and 143 after SIGTERM.'
 )
 
 

@@ -54,6 +54,8 @@ def _help(command: str) -> str:
         'checkpoint convert',
         'config check',
         'config show',
+        'data show',
+        'predict',
     ],
 )
 def test_the_config_has_two_names_in_every_command(command):
@@ -73,6 +75,7 @@ def test_the_number_of_processes_has_one_name_in_every_command(command):
         ('data split', 'FOLDER'),
         ('config new', 'FILE'),
         ('export', 'FOLDER'),
+        ('predict', 'FOLDER'),
     ],
 )
 def test_help_says_whether_the_output_is_a_folder(command, kind):

@@ -30,6 +30,8 @@ def test_patterns_are_expanded_and_files_that_cannot_be_read_are_not_passed_over
     assert [path.name for path in find_images((str(tmp_path / '*.jpg'),))] == ['c.jpg']
     found = find_images((str(tmp_path),))
     assert [path.name for path in found] == ['a.webp', 'b.tif', 'c.jpg', 'e.jpg']
+    found = find_images((str(tmp_path),), readable=True)
+    assert [path.name for path in found] == ['a.webp', 'c.jpg', 'e.jpg']
     (tmp_path / 'scans').mkdir()
     (tmp_path / 'scans' / 'b.tif').write_bytes(b'')
     with pytest.raises(ValueError, match=r'holds no image .* cannot be read: \.tif'):
@@ -55,6 +57,7 @@ def test_inputs_without_any_image_are_an_error(tmp_path, monkeypatch):
         ([], 'Expected either --model, or --config'),
         (['--model', 'm', '--config', 'c'], 'Received: both'),
         (['--config', 'c'], '--checkpoint_dir is missing'),
+        (['--model', 'm', '--input', 'a.png', '--limit', '-1'], "Invalid value for '--limit'"),
         (['--model', 'm'], "Missing option '--input'"),
     ],
 )
