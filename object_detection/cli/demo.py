@@ -192,11 +192,14 @@ def _run(words: list) -> None:
 
 
 class _InterruptedError(click.ClickException):
-    """A signal has ended the command; its exit status becomes that of the demo."""
+    """A signal has ended the command; its exit status becomes that of the demo.
+
+    A command that was done all the same leaves the rest of the demo undone: 130.
+    """
 
     def __init__(self, status: int):
-        super().__init__('interrupted; the same command goes on from here.')
-        self.exit_code = 128 - status if status < 0 else status
+        super().__init__('interrupted; the same command resumes from here.')
+        self.exit_code = 128 - status if status < 0 else status or 130
 
 
 def _write_config(path: pathlib.Path, folder: pathlib.Path) -> None:

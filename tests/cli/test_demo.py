@@ -122,21 +122,22 @@ def test_weights_are_counted_without_the_step(tmp_path):
     assert demo._count_weights(tmp_path) == 13
 
 
-def test_ctrl_c_lets_the_command_save_and_ends_the_demo(tmp_path):
+@pytest.mark.parametrize('status', [130, 0])
+def test_ctrl_c_lets_the_command_save_and_ends_the_demo(tmp_path, status):
     saved = tmp_path / 'saved'
     program = f"""
 import os, signal, sys, time
 def save(*_):
     time.sleep(0.5)
     open({str(saved)!r}, 'w').write('saved')
-    sys.exit(130)
+    sys.exit({status})
 signal.signal(signal.SIGINT, save)
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(60)
 """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(click.ClickException, match='the same command goes on') as raised:
+        with pytest.raises(click.ClickException, match='the same command resumes') as raised:
             demo._run([sys.executable, '-S', '-c', program])
     except KeyboardInterrupt:
         pytest.fail('the command was killed')
