@@ -230,7 +230,7 @@ def _read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents
         label=label,
         box=box,
         is_clipped=_overhang(bbox, file) > 0,
-        is_crowd=_is_crowd(annotation),
+        is_crowd=coco_json.is_crowd(annotation),
         area=_area(annotation, bbox),
         mask=mask,
         keypoints=keypoints,
@@ -247,15 +247,6 @@ def _label(category_id: Any, contents: Contents) -> CategoryLabel:
         if left_out == category_id:
             raise UnusableError(NOT_IN_LABEL_MAP, name)
     raise UnusableError('unknown_category', f'category_id is {category_id}')
-
-
-def _is_crowd(annotation: dict[str, Any]) -> int:
-    value = annotation.get('iscrowd')
-    if value in (None, '', 0, '0'):
-        return 0
-    if value in (1, '1'):
-        return 1
-    raise UnusableError('bad_crowd', f'iscrowd must be 0 or 1, is {value}')
 
 
 def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:

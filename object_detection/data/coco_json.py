@@ -246,6 +246,20 @@ def stated_size(entry: dict[str, Any]) -> tuple[int | None, int | None]:
     return _stated_side(entry, 'height'), _stated_side(entry, 'width')
 
 
+def is_crowd(annotation: dict[str, Any]) -> int:
+    """Returns 1 for a group of objects, 0 for one, and where `iscrowd` is absent.
+
+    Raises:
+      UnusableError: if it is neither 0 nor 1, as a number or as text.
+    """
+    value = annotation.get('iscrowd')
+    if value in (None, '', 0, '0'):
+        return 0
+    if value in (1, '1'):
+        return 1
+    raise UnusableError('bad_crowd', f'iscrowd must be 0 or 1, is {value}')
+
+
 def _stated_side(entry: dict[str, Any], key: str) -> int | None:
     value = entry.get(key)
     try:

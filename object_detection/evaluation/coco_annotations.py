@@ -27,9 +27,9 @@ class CocoAnnotations:
     """The objects of an annotation file, by image; their classes are those of a label map.
 
     Boxes, areas, crowds and masks are as annotated. A box without area stays: it counts as missed,
-    as with pycocotools. Left out, with one line in the log, are objects
-    of categories that no class stands for, and those without a box or, where masks are scored,
-    without a mask.
+    as with pycocotools. Left out, with one line in the log, are objects of categories that no class
+    stands for, those without a box or, where masks are scored, without a mask, and those whose area
+    or crowd flag cannot be read.
 
     Args:
       document: the parsed file.
@@ -86,9 +86,21 @@ class CocoAnnotations:
         return self._by_text[source_id]
 
     def size(self, image_id: Any) -> tuple[int, int]:
-        """Returns (height, width) of an image in pixels."""
-        image = self._images[image_id]
-        return int(image['height']), int(image['width'])
+        """Returns (height, width) of an image in pixels.
+
+        Raises:
+          ValueError: if the file does not say them as whole numbers above 0.
+        """
+        try:
+            height, width = coco_json.stated_size(self._images[image_id])
+        except UnusableError as error:
+            raise ValueError(f'{self._path}: image {image_id!r}: {error}.') from error
+        if not (height and width):
+            raise ValueError(
+                f'{self._path}: expected the height and width of image {image_id!r}. '
+                f'Received: {height} and {width}.'
+            )
+        return height, width
 
     def check_size(self, image_id: Any, height: int, width: int) -> None:
         """Compares the size of an image in the records with that in the file.
@@ -146,7 +158,7 @@ class CocoAnnotations:
         annotations = [
             annotation
             for annotation in self._annotations.get(image_id, ())
-            if self._is_usable(annotation['bbox'], 'box', annotation)
+            if self._is_usable(annotation)
         ]
         masks = None
         if with_masks:
@@ -166,18 +178,18 @@ class CocoAnnotations:
             np.array([label_ids[a['category_id']] for a in annotations], np.int64),
             np.where(np.isnan(areas), own_areas, areas),
             masks,
-            is_crowd=np.array([bool(a.get('iscrowd')) for a in annotations], bool),
+            is_crowd=np.array([coco_json.is_crowd(a) for a in annotations], bool),
         )
 
-    def _is_usable(self, box: Any, what: str, annotation: Mapping[str, Any]) -> bool:
-        try:
-            _, _, width, height = (float(number) for number in box)
-            is_usable = all(map(math.isfinite, map(float, box))) and min(width, height) >= 0
-        except (TypeError, ValueError):
-            is_usable = False
-        if not is_usable:
-            self._tell_unusable(what, annotation)
-        return is_usable
+    def _is_usable(self, annotation: Mapping[str, Any]) -> bool:
+        checks = {'box': _check_box, 'area': _check_area, 'iscrowd': coco_json.is_crowd}
+        for what, check in checks.items():
+            try:
+                check(annotation)
+            except (TypeError, ValueError, OverflowError):
+                self._tell_unusable(what, annotation)
+                return False
+        return True
 
     def _mask(self, annotation: Mapping[str, Any], height: int, width: int) -> bytes:
         """Returns the encoded mask of an object; b'' if it has none that fits the image."""
@@ -199,6 +211,18 @@ class CocoAnnotations:
         if key not in self._told:
             self._told.add(key)
             _logger.warning(text)
+
+
+def _check_box(annotation: Mapping[str, Any]) -> None:
+    _, _, width, height = box = [float(number) for number in annotation['bbox']]
+    if not all(map(math.isfinite, box)) or min(width, height) < 0:
+        raise ValueError
+
+
+def _check_area(annotation: Mapping[str, Any]) -> None:
+    area = annotation.get('area')
+    if area is not None and not math.isfinite(float(area)):
+        raise ValueError
 
 
 def match_categories(

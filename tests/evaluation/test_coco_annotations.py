@@ -144,6 +144,29 @@ def test_an_image_of_another_size():
         _evaluator(images, 'bbox', _annotations(document))
 
 
+@pytest.mark.parametrize(
+    ('height', 'message'),
+    [(None, 'expected the height and width of image 102'), ('tall', 'height must be a whole')],
+)
+def test_an_image_of_no_size(height, message):
+    images = _images()
+    document = coco_files.document(images)
+    document['images'][2]['height'] = height
+    with pytest.raises(ValueError, match=rf'file\.json.*{message}'):
+        _evaluator(images, 'bbox', _annotations(document))
+
+
+def test_crowds_and_sizes_may_be_text():
+    images = _images()
+    document = coco_files.document(images)
+    expected = _evaluator(images, 'bbox', _annotations(document)).evaluate()
+    for annotation in document['annotations']:
+        annotation['iscrowd'] = str(annotation['iscrowd'])
+    for image in document['images']:
+        image['height'] = str(image['height'])
+    assert _evaluator(images, 'bbox', _annotations(document)).evaluate() == expected
+
+
 def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
     caplog.set_level('INFO', logger='object_detection')
     images = _images()
@@ -156,11 +179,16 @@ def test_objects_of_other_categories_and_broken_ones_are_left_out(caplog):
         good | {'id': 902, 'bbox': [1, 1, -1, 5]},
         good | {'id': 903, 'bbox': [1, 1, float('nan'), 5]},
         good | {'id': 904, 'bbox': None},
+        good | {'id': 906, 'bbox': [1, 1, 10**400, 5]},
+        good | {'id': 907, 'area': 'large'},
+        good | {'id': 908, 'iscrowd': 'perhaps'},
     ]
     ours = {t: _evaluator(images, t, _annotations(document)).evaluate() for t in AP}
     assert ours == expected
     assert '1 of its ' in caplog.text
-    assert 'without a box that can be used are left out; the first is annotation 902' in caplog.text
+    for what, first in (('box', 902), ('area', 907), ('iscrowd', 908)):
+        expected_text = f'without a {what} that can be used are left out; the first is annotation'
+        assert f'{expected_text} {first}' in caplog.text
     document['annotations'].append(good | {'id': 905, 'segmentation': []})
     assert _evaluator(images, 'segm', _annotations(document)).evaluate() == expected['segm']
     assert 'without a mask that can be used are left out; the first is annotation 905' in (
