@@ -35,7 +35,10 @@ from object_detection.dataset_tools.conversion_report import Tally
 
 
 class ConversionError(Exception):
-    """The data set was not converted; outputs of earlier runs are as they were."""
+    """The data set was not converted.
+
+    Outputs of earlier runs are as they were, unless `PREFIX.publishing` says otherwise.
+    """
 
 
 def convert_coco(
@@ -207,7 +210,13 @@ def _problems_of(file: CocoFile) -> Tally:
 
 def _check_report(target: Target, job: str) -> dict[str, Any]:
     if not FileSystems.exists(target.report_path):
-        raise ConversionError(f'{target.report_path} cannot be written; nothing was published.')
+        raise ConversionError(f'{target.report_path} cannot be written.')
+    outcome = 'Nothing was published'
+    if sharded_writer.is_publishing(target.prefix):
+        marker = sharded_writer.marker_path(target.prefix)
+        outcome = (
+            f'The earlier set is replaced in part, which {marker} tells readers; convert again'
+        )
     with FileSystems.open(
         target.report_path, compression_type=CompressionTypes.UNCOMPRESSED
     ) as file:
@@ -217,7 +226,7 @@ def _check_report(target: Target, job: str) -> dict[str, Any]:
             f'{target.report_path} is that of an earlier job, as this one could not be written.'
         )
     if report['error']:
-        raise ConversionError(f'Nothing was published: {report["error"]}.')
+        raise ConversionError(f'{outcome}: {report["error"]}.')
     if not report['complete']:
         raise ConversionError(
             f'Nothing was published, because of what {target.report_path} lists: '

@@ -153,7 +153,8 @@ class WriteShard(beam.DoFn):
         except OSError as problem:
             if self._raises:
                 raise
-            error = f'shard {shard} of {self._target.prefix} cannot be written: {problem.strerror}'
+            reason = problem.strerror or problem
+            error = f'shard {shard} of {self._target.prefix} cannot be written: {reason}'
         # One key for all shards, so that they meet in one step.
         yield 0, WrittenShard(shard, path, tally, error)
 
@@ -226,7 +227,8 @@ class Publish(beam.DoFn):
             if self._raises:
                 raise
             where = error.filename2 or error.filename or self._target.prefix
-            report |= {'complete': False, 'error': f'{where} cannot be written: {error.strerror}'}
+            reason = error.strerror or error
+            report |= {'complete': False, 'error': f'{where} cannot be written: {reason}'}
             # The disk that has no room for shards may have some for this.
             with contextlib.suppress(OSError):
                 self._write_report(report)
@@ -236,8 +238,8 @@ class Publish(beam.DoFn):
         target = self._target
         if report['complete']:
             paths = {shard.number: shard.path for shard in shards}
-            sharded_writer.publish(paths, target.prefix, target.num_shards)
-            sharded_writer.write_text(target.label_map_path, self._label_map)
+            texts = {target.label_map_path: self._label_map}
+            sharded_writer.publish(paths, target.prefix, target.num_shards, texts)
         else:
             sharded_writer.remove_temporary_files(target.prefix)
         self._write_report(report)

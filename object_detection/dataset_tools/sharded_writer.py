@@ -81,7 +81,12 @@ def write_record(file: BinaryIO, record: bytes) -> None:
     file.write(_masked_checksum(record))
 
 
-def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) -> None:
+def publish(
+    temporary_paths: Mapping[int, str],
+    prefix: str,
+    num_shards: int,
+    texts: Mapping[str, str] | None = None,
+) -> None:
     """Replaces the set of this prefix by complete shards; a second call changes nothing.
 
     Shards of an earlier set, of any number, and all temporary files of the prefix are removed.
@@ -93,6 +98,7 @@ def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) ->
       temporary_paths: shard -> path of the file that holds it; one for each of `num_shards`.
       prefix: as of `shard_path`.
       num_shards: as of `shard_path`.
+      texts: path -> content of the files that belong to the set, such as its label map.
     """
     marker = marker_path(prefix)
     with open_for_writing(marker) as file:
@@ -106,6 +112,8 @@ def publish(temporary_paths: Mapping[int, str], prefix: str, num_shards: int) ->
             continue
         delete_if_exists(destination)
         FileSystems.rename([source], [destination])
+    for path, text in (texts or {}).items():
+        write_text(path, text)
     remove_temporary_files(prefix)
     delete_if_exists(marker)
 

@@ -469,6 +469,28 @@ def test_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd, function):
     assert not list(tmp_path.glob('*.tmp-*')) or function == 'publish'
 
 
+@pytest.mark.parametrize('end', ['set-00001-of-00002', 'set_label_map.pbtxt'])
+def test_a_set_that_is_replaced_in_part_is_told(tmp_path, monkeypatch, end):
+    source = _write(tmp_path, [_image(1)], [_annotation(1, 1)])
+    prefix = str(tmp_path / 'out' / 'set')
+    convert_coco(source, prefix, 2)
+    rename = FileSystems.rename
+
+    def fail(sources, destinations):
+        if destinations[0].endswith(end):
+            raise OSError('lost the connection')
+        rename(sources, destinations)
+
+    monkeypatch.setattr(FileSystems, 'rename', fail)
+    expected = r'^The earlier set is replaced in part, .*set\.publishing .*: lost the connection\.$'
+    with pytest.raises(ConversionError, match=expected):
+        convert_coco(source, prefix, 2)
+    assert 'set.publishing' in _names(tmp_path / 'out')
+    monkeypatch.undo()
+    convert_coco(source, prefix, 2)
+    assert 'set.publishing' not in _names(tmp_path / 'out')
+
+
 def test_report_of_an_earlier_job_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
     source = _write(tmp_path, [_image(1)], [])
     monkeypatch.setattr(sharded_writer, 'write_text', _no_space)
