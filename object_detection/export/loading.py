@@ -209,11 +209,18 @@ def load(
 
 def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
     if checkpoint is None:
+        if not tf.io.gfile.exists(folder) and not checkpoints.exists(folder):
+            raise ValueError(f'load: there is no file or folder {folder}.')
         return folder
     name = os.fspath(checkpoint)
     inside = os.path.join(folder, name)
     if name == best.FOLDER or os.path.isdir(inside) or checkpoints.exists(inside):
         return inside
+    if not tf.io.gfile.exists(name) and not checkpoints.exists(name):
+        raise ValueError(
+            f'load: expected `checkpoint` to be one of {folder}, or a path of its own. '
+            f'Received: {name}, and there is neither {inside} nor {name}.'
+        )
     return name
 
 

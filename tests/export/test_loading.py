@@ -167,6 +167,13 @@ def test_a_folder_without_a_detector_is_told(model_dir, exported, tmp_path):
         object_detection.load(exported, label_map='none.pbtxt')
 
 
+def test_a_path_that_is_not_there_is_told_as_such(model_dir):
+    with pytest.raises(ValueError, match=r'^load: there is no file or folder absent\.$'):
+        object_detection.load('absent')
+    with pytest.raises(ValueError, match=rf'there is neither {model_dir}/ckpt-9 nor ckpt-9'):
+        object_detection.load(model_dir, checkpoint='ckpt-9')
+
+
 def test_importing_the_package_does_not_import_tensorflow():
     code = 'import sys, object_detection; object_detection.load; print("tensorflow" in sys.modules)'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
