@@ -75,6 +75,8 @@ def command(
     drawn. Several readers have a folder each, by their names.
     """
     _check_choice(model, config, checkpoint_dir, inputs)
+    if not inputs:
+        _check_draws_nothing()
     paths = find_images(inputs) if inputs else []
     if limit:
         paths = paths[:limit]
@@ -124,6 +126,17 @@ def _check_choice(
         raise click.UsageError(f'Expected --config with --checkpoint_dir; {missing} is missing.')
     if model and not inputs:
         raise click.UsageError("Missing option '--input': images for the --model.")
+
+
+def _check_draws_nothing() -> None:
+    """Refuses options of pictures, which are not drawn of records."""
+    context = click.get_current_context()
+    for name in ('label_map', 'min_score', 'max_boxes'):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f'--{name} is about pictures, which are drawn of --input alone. Received: no '
+                '--input, whose place the records of --config take.'
+            )
 
 
 def _read_config(config: str, *, reads_records: bool):

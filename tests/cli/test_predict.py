@@ -58,6 +58,8 @@ def test_inputs_without_any_image_are_an_error(tmp_path, monkeypatch):
         (['--model', 'm', '--config', 'c'], 'Received: both'),
         (['--config', 'c'], '--checkpoint_dir is missing'),
         (['--model', 'm', '--input', 'a.png', '--limit', '-1'], "Invalid value for '--limit'"),
+        (['--config', 'c', '--checkpoint_dir', 'd', '--label_map', 'l'], '--label_map is about'),
+        (['--config', 'c', '--checkpoint_dir', 'd', '--min_score', '0.5'], '--min_score is about'),
         (['--model', 'm'], "Missing option '--input'"),
     ],
 )
