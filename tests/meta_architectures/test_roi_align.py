@@ -10,6 +10,7 @@ from object_detection.builders import model_builder
 from object_detection.core.aligned_crops import SampleGrid
 from object_detection.meta_architectures.roi_align_cropper import LevelRule, RoiAlignCropper
 from tests import tiny_models as tiny
+from tests.meta_architectures.graphs import check_graph_equals_eager
 from tests.tiny_models import shapes, train_losses
 
 # The pyramid has the levels 2 to 4.
@@ -126,14 +127,8 @@ def test_all_of_static_execution_compiles(detector, static, images, groundtruth)
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
 
-def test_graph_of_images_of_one_size_equals_eager(detector, images):
-    @tf.function(input_signature=[tf.TensorSpec([None, *images.shape[1:]], tf.float32)])
-    def run(batch):
-        return detect(detector, batch)[1]
-
-    eager = detect(detector, images)[1]
-    for key, value in run(images).items():
-        np.testing.assert_allclose(value, eager[key], rtol=1e-4, atol=1e-4, err_msg=key)
+def test_graph_of_images_of_one_size_equals_eager(images):
+    check_graph_equals_eager([BOXES, MASKS], images, [None, *images.shape[1:]])
 
 
 def test_masks_of_detections_are_those_of_proposals_there(detector, images, groundtruth):
