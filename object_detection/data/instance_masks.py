@@ -63,6 +63,27 @@ def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Ten
         return tf.identity(encoded)
 
 
+def checked_size(masks: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Tensor:
+    """Compares the size of masks, uint8 [n, H, W], with their image's; see `checked`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when run, if they differ.
+    """
+    of_masks = tf.shape(masks)
+    check = tf.debugging.Assert(
+        (of_masks[0] == 0) | tf.reduce_all(of_masks[1:] == size),
+        [
+            'Instance masks have another size (image/height, image/width) than their image. Image, '
+            'its height and width, those of its masks:',
+            source_id,
+            size,
+            of_masks[1:],
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(masks)
+
+
 def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
     """Cuts each object's box out of its PNG mask, without holding more than one full mask.
 

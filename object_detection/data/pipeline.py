@@ -192,6 +192,8 @@ class ExampleTransform:
         image_size = tf.shape(example[F.IMAGE])[:2]
         if encoded is not None:
             encoded = instance_masks.checked(encoded, image_size, example[F.SOURCE_ID])
+        if masks is not None:
+            masks = instance_masks.checked_size(masks, image_size, example[F.SOURCE_ID])
         if encoded is not None and size:
             example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.crop_encoded(
                 encoded, boxes, size

@@ -228,6 +228,24 @@ def test_numerical_masks_are_encoded_for_evaluation():
     assert outputs[F.GROUNDTRUTH_INSTANCE_MASK_CROPS].shape == (4, 112, 112)
 
 
+@pytest.mark.parametrize('mask_crop_size', [0, 8])
+def test_numerical_masks_of_another_size_are_refused_with_their_image(mask_crop_size):
+    masks, boxes = blobs()
+    record = examples.example(
+        boxes,
+        [1] * 4,
+        source_id='img 42',
+        image=examples.png(examples.noise(37, 53)),
+        image__height=[53],
+        image__width=[37],
+        image__object__mask=masks.ravel().astype(float).tolist(),
+    )
+    decoder, transform = ExampleDecoder(mask_type='numerical'), make(mask_crop_size=mask_crop_size)
+    dataset = tf.data.Dataset.from_tensors(record)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)have another size .*42'):
+        list(dataset.map(lambda serialized: transform(decoder(serialized), SEED)))
+
+
 def test_both_kinds_of_masks_give_the_same_crops():
     masks, boxes = blobs()
     image = examples.png(examples.noise(37, 53))
