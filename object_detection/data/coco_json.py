@@ -2,7 +2,6 @@
 
 import collections
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -226,7 +225,7 @@ def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
             return (
                 f'{where}.{key} must be a number or text. Received: {json.dumps(entry[key])[:200]}'
             )
-        if key == 'file_name' and not (isinstance(entry[key], str) and entry[key]):
+        if key == 'file_name' and not (_is_text(entry[key]) and entry[key]):
             return f'{where}.file_name must be text. Received: {json.dumps(entry[key])[:200]}'
     return ''
 
@@ -234,7 +233,16 @@ def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
 def is_id(value: Any) -> bool:
     """Whether a JSON value can be an id: a number or text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, str) or (is_number and math.isfinite(value))
+    # Not larger than what a record can hold, and neither infinite nor NaN.
+    return _is_text(value) or (is_number and abs(value) < 2**63)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is text that can be written; JSON can hold halves of letters."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def stated_size(entry: dict[str, Any]) -> tuple[int | None, int | None]:

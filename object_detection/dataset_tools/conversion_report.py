@@ -51,10 +51,10 @@ class Tally:
             self.problems.append(
                 {
                     'reason': error.reason,
-                    'file_name': image and image['file_name'],
-                    'image_id': image and image['id'],
-                    'annotation_id': annotation_id,
-                    'detail': str(error),
+                    'file_name': _writable(image and image['file_name']),
+                    'image_id': _writable(image and image['id']),
+                    'annotation_id': _writable(annotation_id),
+                    'detail': _writable(str(error)),
                 }
             )
 
@@ -83,6 +83,11 @@ class Tally:
             'num_problems': dict(self.num_problems),
             'problems': self.problems,
         }
+
+
+def _writable(value: Any) -> Any:
+    """Returns text with halves of letters, which JSON can hold, written as their numbers."""
+    return value.encode(errors='backslashreplace').decode() if isinstance(value, str) else value
 
 
 def total(tallies: Iterable[Tally]) -> Tally:

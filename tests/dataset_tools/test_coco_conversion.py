@@ -219,6 +219,18 @@ def test_problems_of_a_kind_are_listed_up_to_a_number(tmp_path):
     assert conversion_report.warning(report | {'num_problems': {}}) == ''
 
 
+def test_text_and_numbers_that_nothing_can_hold_cost_their_entry_alone(tmp_path):
+    images = [_image(1), {'id': 2, 'file_name': 'a\ud800.jpg'}, {'id': 'a\ud800', 'file_name': 'b'}]
+    images += [{'id': 10**400, 'file_name': 'c'}]
+    annotations = [_annotation(1, 1), _annotation(2, 1, category_id='\ud800')]
+    source = _write(tmp_path, images, annotations)
+    report = convert_coco(source, str(tmp_path / 'out'), 1)
+    assert (report['examples'], report['objects']) == (1, 1)
+    assert report['num_problems'] == {'bad_entry': 3, 'unknown_category': 1}
+    assert report['problems'][0]['file_name'] == r'a\ud800.jpg'
+    assert conversion_report.summary(report).encode()
+
+
 def test_one_bad_entry_costs_itself_alone(tmp_path):
     images = [_image(1), {'id': [2], 'file_name': 'x'}, {'id': 3, 'file_name': None}, 'text']
     images += [
