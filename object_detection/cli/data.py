@@ -83,9 +83,9 @@ def show(
     validate(pipeline, for_what='eval' if of_eval else 'train')
     quiet_import.import_tensorflow()
     from object_detection.cli import progress
-    from object_detection.training import input_pictures
+    from object_detection.training import disk, input_pictures
 
-    with progress.show('drawing') as report:
+    with progress.show('drawing') as report, disk.full_disk_named(output):
         written = input_pictures.write(
             pipeline,
             output,

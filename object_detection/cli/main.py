@@ -1,5 +1,6 @@
 """The `tfod` command. Sub-commands are imported when they run: TensorFlow takes seconds to load."""
 
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +13,9 @@ from object_detection.training.errors import (
     UnreadableCheckpointError,
     WorkerError,
 )
+
+# Of writing: the disk, its quota, or the file system is at its end.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
@@ -95,11 +99,12 @@ def exit_status(error: Exception) -> int:
 def is_users_error(error: ValueError | OSError) -> bool:
     """Whether the message alone tells a user what to change.
 
-    So it is for files that cannot be opened, and for the ValueErrors that this package raises
-    itself; one from a library points to a fault of ours, which takes a traceback to find.
+    So it is for files that cannot be opened, for disks that are full or read-only, and for the
+    ValueErrors that this package raises itself; one from a library points to a fault of ours, which
+    takes a traceback to find.
     """
     if isinstance(error, OSError):
-        return error.filename is not None
+        return error.filename is not None or error.errno in _DISK_ERRORS
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_PACKAGE + os.sep)
 

@@ -89,8 +89,9 @@ def command(
         _predict_records(config, checkpoint_dir, output, limit)
         return
     from object_detection.export.predict import predict_files
+    from object_detection.training import disk
 
-    with progress.show('predicting') as report:
+    with progress.show('predicting') as report, disk.full_disk_named(output):
         summary = predict_files(
             model or checkpoint_dir,
             paths,
@@ -151,8 +152,9 @@ def _read_config(config: str, *, reads_records: bool):
 def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) -> None:
     pipeline = _read_config(config, reads_records=True)
     from object_detection.export.predict_records import predict_records
+    from object_detection.training import disk
 
-    with progress.show('predicting') as report:
+    with progress.show('predicting') as report, disk.full_disk_named(output):
         counts = predict_records(pipeline, checkpoint_dir, output, limit=limit, progress=report)
     for folder, (images, detections) in counts.items():
         click.echo(f'{images} images, {detections} detections in {folder}')

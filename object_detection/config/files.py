@@ -47,7 +47,10 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         with open(draft, 'w', encoding='utf-8') as file:
             file.write(text)
         os.replace(draft, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            # Of a full disk, which the system does not say of which file.
+            error.filename = path
         if os.path.exists(draft):
             os.remove(draft)
         raise

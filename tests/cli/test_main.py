@@ -1,3 +1,4 @@
+import errno
 import importlib
 import os
 import resource
@@ -151,6 +152,12 @@ def test_missing_files_are_told_in_a_line():
         result = CliRunner().invoke(group_of(error), ['x'])
     assert result.exit_code == 1
     assert 'no/such/file' in result.output
+
+
+def test_a_full_disk_is_told_in_a_line():
+    result = CliRunner().invoke(group_of(OSError(errno.ENOSPC, 'No space left')), ['x'])
+    assert result.exit_code == 1
+    assert result.output == 'Error: [Errno 28] No space left\n'
 
 
 def test_whose_error_it_is_depends_on_where_it_was_raised():

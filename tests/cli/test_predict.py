@@ -1,3 +1,6 @@
+import errno
+import os
+
 import pytest
 from click.testing import CliRunner
 
@@ -49,6 +52,19 @@ def test_inputs_without_any_image_are_an_error(tmp_path, monkeypatch):
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 1
     assert 'none of the inputs is an image' in result.output
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def fails(*_, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(predict, 'predict_files', fails)
+    image = tmp_path / 'a.png'
+    image.touch()
+    arguments = ['--model', 'm', '--input', str(image), '--output', str(tmp_path)]
+    error = CliRunner().invoke(command, arguments).exception
+    assert isinstance(error, ValueError)
+    assert f'could not be written to {tmp_path}: No space left on device' in str(error)
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     files.write_text(path, 'old')
 
     def fail(*_):
-        raise OSError('disk full')
+        raise OSError(28, 'disk full')
 
     monkeypatch.setattr('os.replace', fail)
-    with pytest.raises(OSError, match='disk full'):
+    with pytest.raises(OSError, match=r'disk full: .*text\.txt'):
         files.write_text(path, 'new')
     assert path.read_text() == 'old'
     assert [entry.name for entry in tmp_path.iterdir()] == ['text.txt']
