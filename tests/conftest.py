@@ -36,6 +36,16 @@ def shared() -> pathlib.Path:
     return SHARED
 
 
+@pytest.fixture
+def graphs_as_they_are():
+    """Leaves graphs unoptimized, where nothing runs often enough to be worth it."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
+    yield
+    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+
+
 @pytest.fixture(autouse=True)
 def _log_as_at_the_start():
     """Undoes what programs that run within a test do to the log of the process.

@@ -17,7 +17,7 @@ from object_detection.training.step import TrainStep, trainable_variables
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 # ResNet-101 is ResNet-50 with more of the same; these others have the parts of the ones that stay.
-_SIMILAR = ('resnet101', 'nuclei', 'mask_rcnn_resnet50_fpn_1024x1024')
+_SIMILAR = ('resnet101', 'nuclei', 'mask_rcnn_resnet50_fpn_1024x1024', 'faster_rcnn_resnet50_fpn')
 # The recipe with other trainings: batch size, passes over the data.
 _RECIPE = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2), '2x': (16, 24.3)}
@@ -44,14 +44,6 @@ def test_opens_with_what_a_reader_needs(name):
     head = (SAMPLES / name).read_text().split('\nmodel')[0]
     for word in ('Paper', 'https://arxiv.org', 'Command:', 'To expect:'):
         assert word in head
-
-
-@pytest.fixture
-def _graphs_as_they_are():
-    """Nothing runs often enough here to be worth optimizing; it is a sixth of the time."""
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
-    yield
-    tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
 
 
 def one_batch(num_classes: int) -> tf.data.Dataset:
@@ -100,7 +92,7 @@ def test_recipes_differ_in_their_training_alone(training, expected):
     assert other == base
 
 
-@pytest.mark.usefixtures('_graphs_as_they_are')
+@pytest.mark.usefixtures('graphs_as_they_are')
 @pytest.mark.parametrize('name', _built())
 def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))

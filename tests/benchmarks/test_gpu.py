@@ -51,6 +51,7 @@ def exported(load, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_weights_are_arguments(load, exported):
     function = load('gpu_files').read(exported, 'training_float32_2')
     assert b'StableHLO_v1.0.0' in function.module[:32]

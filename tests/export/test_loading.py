@@ -22,6 +22,8 @@ from object_detection.training import checkpoints
 from object_detection.training.errors import CheckpointError
 from tests import tiny_models as tiny
 
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
 IMAGE = np.random.default_rng(0).integers(0, 255, (48, 80, 3), np.uint8)
 OTHER_CLASSES = 'model { faster_rcnn { num_classes: 7 } }'
 

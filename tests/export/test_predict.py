@@ -13,6 +13,8 @@ from object_detection.export.predict import predict_files
 from object_detection.training import checkpoints
 from tests import tiny_models as tiny
 
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
 
 class OneObject:
     """In place of a detector: finds an object of class 7 in every image."""

@@ -20,6 +20,8 @@ from tests import tiny_models as tiny
 from tests.data import examples
 from tests.training import fakes
 
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
 MASKS = np.array([[0.0, 1.0], [1.0, 1.0]], np.float32)
 
 
