@@ -32,11 +32,6 @@ def advice(there: Shapes, here: Shapes) -> str:
     return ''
 
 
-def reads_features(name: str) -> bool:
-    """Whether a variable is the kernel of a mask head's layer that may be the first one."""
-    return any(name.endswith(f'mask_head/{layer}/kernel') for layer in _FIRST_LAYERS)
-
-
 def _input_depth(shapes: Shapes) -> int | None:
     """Channels of the features that masks are predicted from; None without a mask head."""
     for layer in _FIRST_LAYERS:
