@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 
 import click
 
@@ -41,7 +42,12 @@ def command() -> None:
 )
 @click.option('--drop_empty', is_flag=True, help='Leave out images without objects.')
 @click.option('--label_map', default='', help='Label map that numbers the categories by name.')
-@click.option('--max_pixels', default=178_956_970, help='Leave out larger images.')
+@click.option(
+    '--max_pixels',
+    type=click.IntRange(min=0),
+    default=178_956_970,
+    help='Leave out larger images; 0 sets no limit.',
+)
 @click.option('--strict', is_flag=True, help='Write nothing if there is any problem.')
 @click.option(
     '--workers',
@@ -92,7 +98,7 @@ def coco(
         keypoints_file=keypoint_annotations or (annotations if keypoints else ''),
         label_map_file=label_map,
         drop_empty=drop_empty,
-        max_pixels=max_pixels,
+        max_pixels=max_pixels or sys.maxsize,
     )
     try:
         with progress.show('converting') as report_progress:

@@ -93,6 +93,12 @@ def test_a_conversion_that_loses_much_says_so_in_red(data, tmp_path):
     assert 'could not be used' not in _run(data, tmp_path / 'b').stderr
 
 
+def test_a_limit_of_no_pixels_is_none(data, tmp_path):
+    result = _run(data, tmp_path / 'a', '--max_pixels', '0')
+    assert result.exit_code == 0, result.output
+    assert ' 0 examples' not in result.output
+
+
 def test_limit_of_pixels_is_that_of_the_reader():
     (option,) = [item for item in command.commands['coco'].params if item.name == 'max_pixels']
     assert option.default == image_files.MAX_PIXELS
