@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from object_detection.config import (
     augmentation_rules,
     bucket_rules,
+    fine_tune_rules,
     label_map_rules,
     model_cautions,
     schedule_cautions,
@@ -82,7 +83,7 @@ def warn(
         if not resumes and _starts_at_random(pipeline):
             for sentence in model_cautions.find_untrained(pipeline.model.faster_rcnn):
                 unsupported.log_once(sentence)
-        if not (resumes or pipeline.train_config.fine_tune_checkpoint):
+        if not (resumes or _continues_detector(pipeline.train_config)):
             for sentence in model_cautions.find_advice(pipeline.model.faster_rcnn):
                 unsupported.log_once(sentence)
         for sentence in schedule_cautions.find(pipeline.train_config):
@@ -168,6 +169,14 @@ def _unused_classes(
             f'({reader.label_map_path}) has ids up to {max_id}: no object trains the classes above '
             f'{max_id}.'
         )
+
+
+def _continues_detector(config: TrainConfig) -> bool:
+    """Whether a training begins with a detector's weights, and not with a classifier's at most."""
+    kind = fine_tune_rules.resolve_type(
+        config.fine_tune_checkpoint_type, config.from_detection_checkpoint
+    )
+    return bool(config.fine_tune_checkpoint) and kind != 'classification'
 
 
 def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:

@@ -364,6 +364,17 @@ def test_masks_of_the_box_classifiers_vector_get_advice(warnings):
     assert warnings(without, f'{MODEL}.mask_roi_align={{}}', for_what='train') == []
 
 
+@pytest.mark.parametrize(('kind', 'count'), [('classification', 1), ('detection', 0), ('full', 0)])
+def test_weights_of_a_classifier_keep_no_mask_head(warnings, tmp_path, kind, count):
+    (tmp_path / 'ckpt.index').touch()
+    started = (
+        f'train_config.fine_tune_checkpoint={tmp_path / "ckpt"}',
+        f'train_config.fine_tune_checkpoint_type={kind}',
+    )
+    messages = warnings(f'{MODEL}.masks_from_crops=false', *started, for_what='train')
+    assert sum('masks_from_crops is false' in message for message in messages) == count
+
+
 def test_averages_that_are_kept_but_shall_not_be_evaluated(warnings):
     keeps = 'train_config.optimizer.use_moving_average=true'
     (message,) = warnings(keeps, 'eval_config.use_moving_averages=false')
