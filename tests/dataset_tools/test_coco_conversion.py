@@ -544,11 +544,14 @@ def test_full_disk_with_workers_ends_and_prints_a_line(tmp_path):
 @pytest.mark.parametrize('workers', [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_interrupt_ends_quietly(tmp_path, workers):
     shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
-    _repeat(tmp_path / 'instances_train.json', 800)
+    # Nobody writes to this one, so that the job waits for it as long as it takes.
+    image = sorted((tmp_path / 'train').iterdir())[-1]
+    image.unlink()
+    os.mkfifo(image)
     arguments = ['--images', 'train', '--annotations', 'instances_train.json', '--output', 'out/a']
     command = [sys.executable, '-m', 'object_detection.cli.main', 'convert', 'coco', *arguments]
     job = subprocess.Popen(
-        [*command, '--shards', '20', '--workers', str(workers)],
+        [*command, '--shards', '2', '--workers', str(workers)],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,
