@@ -48,7 +48,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
             file.write(text)
         os.replace(draft, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             # Of a full disk, which the system does not say of which file.
             error.filename = path
         if os.path.exists(draft):

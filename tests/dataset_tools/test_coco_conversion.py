@@ -541,6 +541,15 @@ def test_full_disk_with_workers_ends_and_prints_a_line(tmp_path):
     assert line.endswith('cannot be written: File too large.')
 
 
+# A shell that starts the tests in the background has its programs ignore the signal.
+_INTERRUPTIBLE = """
+import signal
+from object_detection.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
 @pytest.mark.parametrize('workers', [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_interrupt_ends_quietly(tmp_path, workers):
     shapes.write_shapes(tmp_path, num_train=5, num_val=0, image_size=128)
@@ -549,7 +558,7 @@ def test_interrupt_ends_quietly(tmp_path, workers):
     image.unlink()
     os.mkfifo(image)
     arguments = ['--images', 'train', '--annotations', 'instances_train.json', '--output', 'out/a']
-    command = [sys.executable, '-m', 'object_detection.cli.main', 'convert', 'coco', *arguments]
+    command = [sys.executable, '-c', _INTERRUPTIBLE, 'convert', 'coco', *arguments]
     job = subprocess.Popen(
         [*command, '--shards', '2', '--workers', str(workers)],
         cwd=tmp_path,
@@ -568,9 +577,11 @@ def test_interrupt_ends_quietly(tmp_path, workers):
         _, errors = job.communicate(timeout=30)
     finally:
         job.kill()
+        job.wait()
+        job.stderr.close()
     assert job.returncode == 130
     assert errors.strip() == 'Aborted!'
-    assert not list(tmp_path.glob('out/a-*-of-00020'))
+    assert not list(tmp_path.glob('out/a-*-of-00002'))
 
 
 def test_work_is_spread_from_the_beginning(tmp_path, monkeypatch):
