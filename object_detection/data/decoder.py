@@ -298,18 +298,19 @@ def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:
 def _check_counts(example: Example, count: tf.Tensor) -> Example:
     """Raises, when run, if a field has not one row a box."""
     names = [name for name in OBJECT_FIELDS if name in example]
-    checks = [
-        tf.debugging.Assert(
-            tf.equal(tf.shape(example[name])[0], count),
-            [
-                f'A record holds another number of {name} than of boxes. Image, boxes, rows:',
-                example[F.SOURCE_ID],
-                count,
-                tf.shape(example[name])[0],
-            ],
-        )
-        for name in names
-    ]
-    with tf.control_dependencies([check for check in checks if check is not None]):
+    rows = tf.stack([tf.shape(example[name])[0] for name in names])
+    wrong = tf.where(rows != count)[:, 0]
+    check = tf.debugging.Assert(
+        tf.equal(tf.size(wrong), 0),
+        [
+            'A record needs one value a box in each field. Fields, values, image, boxes:',
+            tf.gather(tf.constant(names), wrong),
+            tf.gather(rows, wrong),
+            example[F.SOURCE_ID],
+            count,
+        ],
+        summarize=len(names),
+    )
+    with tf.control_dependencies([check] if check is not None else []):
         boxes = tf.identity(example[F.GROUNDTRUTH_BOXES])
     return {**example, F.GROUNDTRUTH_BOXES: boxes}

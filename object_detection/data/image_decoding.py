@@ -1,5 +1,8 @@
 """Decodes image files to tensors: the formats of records, of exported models and of masks."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import tensorflow as tf
 
 # Bytes of a BMP file's header: of the file, of the image (40 bytes at least), and of the colours'
@@ -33,13 +36,16 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
     def decode(channels: int) -> tf.Tensor:
         return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
-    image = tf.case(
+    is_bmp = tf.strings.substr(encoded, 0, 2) == 'BM'
+    is_webp = tf.strings.substr(encoded, 0, 4) == 'RIFF'
+    image = tf.switch_case(
+        tf.where(is_bmp, 0, tf.where(is_webp, 1, 2)),
         [
-            (tf.strings.substr(encoded, 0, 2) == 'BM', lambda: _decode_bmp(encoded)),
+            lambda: _decode_bmp(encoded),
             # As many channels as there are: three are refused of a WebP file with transparency.
-            (tf.strings.substr(encoded, 0, 4) == 'RIFF', lambda: decode(0)[..., :3]),
+            lambda: decode(0)[..., :3],
+            lambda: decode(3),
         ],
-        default=lambda: decode(3),
     )
     return tf.ensure_shape(image, [None, None, 3])
 
@@ -62,26 +68,22 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
         # Not of the text itself: a part of a file that is shorter would be an error.
         return tf.reduce_all(header[start : start + len(magic)] == [*magic])
 
-    def of_jpeg() -> tf.Tensor:
-        return tf.reduce_prod(tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64))
-
-    def of_png() -> tf.Tensor:
-        return _number(header[16:20][::-1]) * _number(header[20:24][::-1])
-
-    def of_bmp() -> tf.Tensor:
-        # Negative heights are of images that begin at the top.
-        width, height = (_little_endian(header, start, 4) for start in (18, 22))
-        return tf.abs(tf.cast(width, tf.int64) * tf.cast(height, tf.int64))
-
-    return tf.case(
+    # Negative heights of BMP files are of images that begin at the top.
+    bmp_sides = [tf.abs(tf.cast(_little_endian(header, at, 4), tf.int64)) for at in (18, 22)]
+    num_pixels = {
+        _PNG: _number(header[16:20][::-1]) * _number(header[20:24][::-1]),
+        b'BM': bmp_sides[0] * bmp_sides[1],
+        b'RIFF': tf.where(begins(b'WEBP', 8), _webp_pixels(header), 0),
+    }
+    of_header = tf.add_n([tf.where(begins(magic), n, 0) for magic, n in num_pixels.items()])
+    # These two alone need more than the header.
+    return tf.switch_case(
+        tf.where(begins(b'\xff\xd8\xff'), 0, tf.where(begins(b'GIF8'), 1, 2)),
         [
-            (begins(b'\xff\xd8\xff'), of_jpeg),
-            (begins(_PNG), of_png),
-            (begins(b'BM'), of_bmp),
-            (begins(b'GIF8'), lambda: _gif_pixels(encoded)),
-            (begins(b'RIFF') & begins(b'WEBP', 8), lambda: _webp_pixels(header)),
+            lambda: tf.reduce_prod(tf.cast(tf.io.extract_jpeg_shape(encoded)[:2], tf.int64)),
+            lambda: _gif_pixels(encoded),
+            lambda: of_header,
         ],
-        default=lambda: tf.constant(0, tf.int64),
     )
 
 
@@ -109,24 +111,20 @@ def _gif_pixels(encoded: tf.Tensor) -> tf.Tensor:
         lambda place: (after_blocks(place + 2),),
         (13 + colors,),
     )[0]
-    frame = contents[tf.minimum(place, length) :][:9]
+    frame = tf.slice(contents, [tf.minimum(place, length)], [9])
     pixels = _number(frame[5:7]) * _number(frame[7:9])
     return tf.where(byte(place) == _GIF_FRAME, pixels, 0)
 
 
 def _webp_pixels(header: tf.Tensor) -> tf.Tensor:
+    def product(sides: Sequence[tf.Tensor]) -> tf.Tensor:
+        return sides[0] * sides[1]
+
+    simple = product([_number(header[at : at + 2]) % 2**14 for at in (26, 28)])
+    lossless = product([_number(header[21:25]) // 2**bit % 2**14 + 1 for bit in (0, 14)])
+    extended = product([_number(header[at : at + 3]) + 1 for at in (24, 27)])
     kind = header[15]  # Of 'VP8 ', 'VP8L' and 'VP8X'.
-    sides = tf.case(
-        [
-            (kind == ord('X'), lambda: [_number(header[i : i + 3]) + 1 for i in (24, 27)]),
-            (
-                kind == ord('L'),
-                lambda: [_number(header[21:25]) // 2**bit % 2**14 + 1 for bit in (0, 14)],
-            ),
-        ],
-        default=lambda: [_number(header[i : i + 2]) % 2**14 for i in (26, 28)],
-    )
-    return tf.reduce_prod(sides)
+    return tf.where(kind == ord('X'), extended, tf.where(kind == ord('L'), lossless, simple))
 
 
 def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
@@ -165,6 +163,6 @@ def _little_endian(values: tf.Tensor, start: int, size: int) -> tf.Tensor:
 
 
 def _number(digits: tf.Tensor) -> tf.Tensor:
-    """The number int64 of bytes, the lowest first."""
-    places = 256 ** tf.range(tf.size(digits, tf.int64))
+    """The number int64 of bytes, the lowest first; how many they are is static."""
+    places = np.array([256**place for place in range(digits.shape[0])])
     return tf.reduce_sum(tf.cast(digits, tf.int64) * places)
