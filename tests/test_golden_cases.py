@@ -16,11 +16,15 @@ from tests import golden_lists, goldens
 TESTS = pathlib.Path(__file__).parent
 
 
+@pytest.fixture(scope='module', autouse=True)
+def _cases():
+    if not goldens.COMPONENTS.is_dir():
+        pytest.skip('needs ../shared/goldens')
+
+
 @pytest.fixture(scope='module')
 def claimed() -> set[tuple[str, str]]:
     """File and name of the cases that some test claims, as `tests/goldens.py` says."""
-    if not goldens.COMPONENTS.is_dir():
-        pytest.skip('needs ../shared/goldens')
     found = set()
     for path in sorted(TESTS.rglob('test_*.py')):
         source = path.read_text()
