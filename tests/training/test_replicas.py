@@ -1,11 +1,8 @@
 """Several replicas and several processes do what one does with the whole batch."""
 
 import json
-import os
-import pathlib
+import multiprocessing
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,44 +11,40 @@ from object_detection.training import history
 from tests import tolerances
 from tests.training import replica_runs
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Seconds, on a busy machine; alone a program takes 20.
+# Seconds, on a busy machine; alone a process takes 20.
 TIME_LIMIT = 300
 
 
-class Programs:
-    """Programs in the background, of which none outlives the block."""
+class Processes:
+    """Processes in the background, of which none outlives the block."""
 
-    def __init__(self):
+    def __init__(self, folder):
+        self._folder = folder
         self._running = []
+        self._context = multiprocessing.get_context('forkserver')
+        self._context.set_forkserver_preload(['tests.training.replica_runs'])
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        for program in self._running:
-            program.kill()
-            program.communicate()
+        for process, _ in self._running:
+            process.kill()
+            process.join()
 
-    def start(self, *arguments, **environment):
-        command = [sys.executable, '-m', 'tests.training.replica_runs', *map(str, arguments)]
-        program = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+    def start(self, function, *arguments, cluster=''):
+        log = self._folder / f'log{len(self._running)}'
+        process = self._context.Process(
+            target=replica_runs.run, args=(function, arguments, cluster, str(log))
         )
-        self._running.append(program)
-        return program
+        process.start()
+        self._running.append((process, log))
 
-
-def _wait(program):
-    """Returns the last line that it printed."""
-    printed, errors = program.communicate(timeout=TIME_LIMIT)
-    assert program.returncode == 0, errors
-    return (printed.splitlines() or [''])[-1]
+    def wait(self):
+        """Waits for all that were started; an error names what one of them wrote."""
+        for process, log in self._running:
+            process.join(TIME_LIMIT)
+            assert process.exitcode == 0, log.read_text()[-3000:]
 
 
 def _free_ports(count):
@@ -62,25 +55,13 @@ def _free_ports(count):
     return ports
 
 
-def _run_workers(programs, output, model_dir, num_steps):
-    """Returns what each worker prints at the end."""
+def _run_workers(processes, output, model_dir, num_steps):
     addresses = [f'127.0.0.1:{port}' for port in _free_ports(2)]
-    workers = [
-        programs.start(
-            'worker',
-            output,
-            model_dir,
-            num_steps,
-            TF_CONFIG=json.dumps(
-                {
-                    'cluster': {'worker': addresses},
-                    'task': {'type': 'worker', 'index': index},
-                }
-            ),
-        )
-        for index in range(2)
-    ]
-    return [_wait(worker) for worker in workers]
+    for index in range(2):
+        task = {'type': 'worker', 'index': index}
+        cluster = json.dumps({'cluster': {'worker': addresses}, 'task': task})
+        processes.start(replica_runs.work, output, model_dir, num_steps, cluster=cluster)
+    processes.wait()
 
 
 @pytest.fixture(scope='module')
@@ -89,16 +70,19 @@ def runs(tmp_path_factory):
     output = tmp_path_factory.mktemp('replicas')
     for name in ('first', 'second', 'model'):
         (output / name).mkdir()
-    with Programs() as programs:
-        replicas = programs.start('replicas', output)
-        printed = _run_workers(programs, output / 'first', output / 'model', 2)
-        _run_workers(programs, output / 'second', output / 'model', replica_runs.NUM_STEPS)
-        _wait(replicas)
+    model_dir = str(output / 'model')
+    # One after the other: each keeps the cores of a small machine busy.
+    with Processes(output) as processes:
+        processes.start(replica_runs.compare_replicas, str(output))
+        processes.wait()
+        _run_workers(processes, str(output / 'first'), model_dir, 2)
+        _run_workers(processes, str(output / 'second'), model_dir, replica_runs.NUM_STEPS)
+    told = (output / 'first' / 'end0').read_text()
     written = {
         str(path.relative_to(output).with_suffix('')): dict(np.load(path))
         for path in output.glob('**/*.npz')
     }
-    return written | {'model_dir': output / 'model', 'told to the one that is left': printed[0]}
+    return written | {'model_dir': output / 'model', 'told to the one that is left': told}
 
 
 @pytest.fixture(scope='module')
