@@ -50,16 +50,12 @@ class ServedDetector(tf.Module):
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
-        self._detector = detector
-        # A module that merely holds a Keras model loses its variables in some converters.
+        # The variables and no model: saving and loading each Keras layer takes as long as the rest,
+        # and some converters lose variables that a Keras model holds.
         self._variables = list(detector.named_variables().values())
-        if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
-            specs, function = _IMAGES_AND_BOXES, self._serve_boxes
-        else:
-            spec, self._read = _READERS[input_type]
-            specs, function = [spec], self._serve
+        specs, serve = _serving(detector, input_type)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
-        self.serve = tf.function(function, input_signature=specs, autograph=False)
+        self.serve = tf.function(serve, input_signature=specs, autograph=False)
         self.__call__ = self.serve
         # Encoded images and tf.Examples are both strings, and all precisions have the same
         # signature: a client can ask.
@@ -68,25 +64,6 @@ class ServedDetector(tf.Module):
         if label_map_path is not None:
             self.label_map = tf.saved_model.Asset(os.fspath(label_map_path))
             self.class_names = _constant(_names_by_id(label_map_path))
-
-    def _serve(self, input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
-        with execution.portable():
-            return _detect(self._detector, input_tensor, self._read)
-
-    def _serve_boxes(self, input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
-        with execution.portable():
-            images, true_shapes = _from_images(self._detector, input_tensor)
-            predictions = self._detector.predict(images, true_shapes, training=False)
-            batch, count = tf.unstack(tf.shape(boxes)[:2])
-            # A box in place of none, as an image is.
-            missing = tf.maximum(1 - tf.shape(boxes)[:2], 0)
-            padded = tf.pad(boxes, [[0, missing[0]], [0, missing[1]], [0, 0]])
-            found = self._detector.predict_masks_from_boxes(predictions, true_shapes, padded)
-        numbers = found.pop(DetectionFields.NUM_DETECTIONS)
-        outputs = {key: tf.cast(value[:batch, :count], tf.float32) for key, value in found.items()}
-        outputs[DetectionFields.CLASSES] += 1.0
-        count = tf.cast(count, tf.float32)
-        return outputs | {DetectionFields.NUM_DETECTIONS: tf.minimum(numbers[:batch], count)}
 
 
 class InProcessDetector:
@@ -108,6 +85,24 @@ class InProcessDetector:
         return self._run(tf.cast(images, tf.float32))
 
 
+def _serving(detector: DetectionModel, input_type: str) -> tuple[list[tf.TensorSpec], Callable]:
+    """What an input type takes, and the function of it that is served."""
+    if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
+
+        def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
+            with execution.portable():
+                return _detect_in_boxes(detector, input_tensor, boxes)
+
+        return _IMAGES_AND_BOXES, serve_boxes
+    spec, read = _READERS[input_type]
+
+    def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
+        with execution.portable():
+            return _detect(detector, input_tensor, read)
+
+    return [spec], serve
+
+
 def _detect(
     detector: DetectionModel, input_tensor: tf.Tensor, read: Callable
 ) -> dict[str, tf.Tensor]:
@@ -121,6 +116,24 @@ def _detect(
     if DetectionFields.CLASSES in outputs:
         outputs[DetectionFields.CLASSES] += 1.0
     return outputs
+
+
+def _detect_in_boxes(
+    detector: DetectionModel, input_tensor: tf.Tensor, boxes: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Classifies given boxes, float32 [B, N, 4] and normalized, and finds their masks."""
+    images, true_shapes = _from_images(detector, input_tensor)
+    predictions = detector.predict(images, true_shapes, training=False)
+    batch, count = tf.unstack(tf.shape(boxes)[:2])
+    # A box in place of none, as an image is.
+    missing = tf.maximum(1 - tf.shape(boxes)[:2], 0)
+    padded = tf.pad(boxes, [[0, missing[0]], [0, missing[1]], [0, 0]])
+    found = detector.predict_masks_from_boxes(predictions, true_shapes, padded)
+    numbers = found.pop(DetectionFields.NUM_DETECTIONS)
+    outputs = {key: tf.cast(value[:batch, :count], tf.float32) for key, value in found.items()}
+    outputs[DetectionFields.CLASSES] += 1.0
+    count = tf.cast(count, tf.float32)
+    return outputs | {DetectionFields.NUM_DETECTIONS: tf.minimum(numbers[:batch], count)}
 
 
 def export(

@@ -4,11 +4,13 @@ import os
 import pathlib
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
@@ -218,6 +220,15 @@ def test_an_export_is_called_as_it_is_loaded_and_knows_its_classes(trained, imag
         {'id': 3, 'name': 'caé'},
     ]
     assert SavedDetector(tmp_path / 'moved').class_names == {1: 'cat', 3: 'caé'}
+
+
+def test_an_export_holds_variables_and_no_layers(exports, detector):
+    file = exports('image_tensor') / 'saved_model' / 'saved_model.pb'
+    (graph,) = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
+    kinds = Counter(node.WhichOneof('kind') for node in graph.object_graph_def.nodes)
+    assert kinds['variable'] == len(detector.named_variables())
+    # The module, its list of variables and its signatures.
+    assert kinds['user_object'] == 3
 
 
 def test_the_checkpoint_that_is_exported_is_named_with_the_best_one(tmp_path):
