@@ -143,4 +143,5 @@ def verify(
     if chosen != precisions.FLOAT32:
         saved_model.fold_batch_norms(detector)
     with precisions.scope(chosen):
-        return verification.compare(SavedDetector(output_directory), detector, images())
+        exported = SavedDetector(output_directory)
+        return verification.compare(exported, verification.in_process(detector), images())

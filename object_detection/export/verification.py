@@ -1,6 +1,6 @@
 """Checks that an exported model gives the detections of the model in process."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,18 +34,26 @@ class Comparison(NamedTuple):
         return self.unmatched <= 0.01 * self.detections
 
 
+def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """The detector as a function of uint8 [1, H, W, 3], with 0-based classes; traced once."""
+
+    def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        images, true_shapes = detector.preprocess(batch)
+        return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
+
+    spec = tf.TensorSpec([1, None, None, 3], tf.uint8)
+    return tf.function(detect, input_signature=[spec], autograph=False)
+
+
 def compare(
-    exported: SavedDetector, detector: DetectionModel, images: Iterable[np.ndarray]
+    exported: SavedDetector,
+    detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    images: Iterable[np.ndarray],
 ) -> Comparison:
-    """Runs both models on images, uint8 [H, W, 3], one by one."""
+    """Runs an export, and what `in_process` gives, on images, uint8 [H, W, 3], one by one."""
     total = Comparison(0, 0, 0.0)
-    run = tf.function(
-        lambda batch: _detect(detector, batch),
-        input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
-        autograph=False,
-    )
     for image in images:
-        outputs = run(tf.constant(image[np.newaxis]))
+        outputs = detect(tf.constant(image[np.newaxis]))
         ours = _rows({key: value.numpy()[0] for key, value in outputs.items()}, id_offset=1)
         theirs = _rows(exported.run(image), id_offset=0)
         one = _compare_rows(ours, theirs)
@@ -55,11 +63,6 @@ def compare(
             max(total.largest_difference, one.largest_difference),
         )
     return total
-
-
-def _detect(detector: DetectionModel, batch: tf.Tensor) -> dict[str, tf.Tensor]:
-    images, true_shapes = detector.preprocess(batch)
-    return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
 
 
 def _rows(detections: dict[str, np.ndarray], id_offset: int) -> tuple[np.ndarray, np.ndarray]:

@@ -56,25 +56,52 @@ def detector(trained):
 
 
 @pytest.fixture(scope='module')
+def detect(detector) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
+    """What exports are compared with."""
+    return verification.in_process(detector)
+
+
+LABELS = "item { id: 1 name: 'cat' } item { id: 3 name: '/m/01' display_name: 'ca\\303\\251' }"
+
+
+@pytest.fixture(scope='module')
 def exports(trained, tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """Exports `trained` for a type of input, once."""
+    """Exports `trained` for a type of input, once; the label map is gone, the folder moved."""
 
     @functools.cache
     def export(input_type: str) -> pathlib.Path:
         folder = tmp_path_factory.mktemp(input_type)
-        exporter.export(tiny.tiny_pipeline(), str(trained), folder, input_type=input_type)
-        return folder
+        labels = folder / 'labels.pbtxt'
+        labels.write_text(LABELS)
+        pipeline = tiny.tiny_pipeline(f"train_input_reader {{ label_map_path: '{labels}' }}")
+        exporter.export(pipeline, str(trained), folder / 'out', input_type=input_type)
+        labels.unlink()
+        return shutil.move(folder / 'out', folder / 'moved')
 
     return export
 
 
 @pytest.fixture(scope='module')
-def allowed(detector, images) -> float:
+def loaded(exports) -> Callable[[str], SavedDetector]:
+    """Loads what `exports` gives, once."""
+    return functools.cache(lambda input_type: SavedDetector(exports(input_type)))
+
+
+@pytest.fixture(scope='module')
+def served() -> Callable[[str], tf.types.experimental.PolymorphicFunction]:
+    """What an export for a type of input, of a detector of images of any size, would serve."""
+
+    @functools.cache
+    def build(input_type: str) -> saved_model.ServedDetector:
+        detector = tiny.tiny_detector(KEEP_ASPECT, is_training=False)
+        return saved_model.build_served(detector, input_type, 'float32')
+
+    return lambda input_type: build(input_type).serve
+
+
+@pytest.fixture(scope='module')
+def allowed(detector, detect, images) -> float:
     """How far detections may be off by rounding alone: folded batch norms round each weight."""
-    detect = tf.function(
-        lambda image: verification._detect(detector, image),
-        input_signature=[tf.TensorSpec([1, None, None, 3], tf.uint8)],
-    )
 
     def rows() -> dict[str, np.ndarray]:
         found = {}
@@ -93,22 +120,26 @@ IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BO
 
 
 @pytest.mark.parametrize('input_type', IMAGES_ALONE)
-def test_export_gives_the_detections_of_the_model(input_type, exports, detector, images, allowed):
+def test_export_gives_the_detections_of_the_model(
+    input_type, exports, loaded, detect, images, allowed, request
+):
+    # As users run it, once; the others run too little for it to be worth it.
+    if input_type != input_types.IMAGE_TENSOR:
+        request.getfixturevalue('graphs_as_they_are')
     folder = exports(input_type)
     assert sorted(path.name for path in folder.iterdir()) == [
         'checkpoint',
         'pipeline.config',
         'saved_model',
     ]
-    comparison = verification.compare(SavedDetector(folder), detector, images)
+    comparison = verification.compare(loaded(input_type), detect, images)
     assert comparison.detections > 0
     assert comparison.unmatched == 0
     assert comparison.largest_difference <= allowed
 
 
-def test_image_tensor_takes_any_batch_and_classes_start_at_1(exports, images):
-    model = tf.saved_model.load(str(exports('image_tensor') / 'saved_model'))
-    serve = model.signatures['serving_default']
+def test_image_tensor_takes_any_batch_and_classes_start_at_1(loaded, images):
+    serve = loaded('image_tensor')._model.signatures['serving_default']
     assert list(serve.structured_input_signature[1]) == ['input_tensor']
     both = serve(input_tensor=tf.constant(np.stack(images)))
     for i, image in enumerate(images):
@@ -129,26 +160,36 @@ def empty_batch(input_type: str) -> tf.Tensor:
     return tf.zeros([0, 48, 80, 3], dtype)
 
 
-@pytest.mark.parametrize('resizer', ['', KEEP_ASPECT], ids=['fixed size', 'any size'])
-@pytest.mark.parametrize(
+IMAGES_OR_FILES = pytest.mark.parametrize(
     'input_type', [input_types.IMAGE_TENSOR, input_types.TF_EXAMPLE], ids=['images', 'files']
 )
-def test_a_batch_without_images_gives_no_detections(input_type, resizer):
-    detector = tiny.tiny_detector(resizer, is_training=False)
-    served = saved_model.build_served(detector, input_type, 'float32')
-    outputs = served.serve(empty_batch(input_type))
+
+
+def check_that_nothing_is_found(outputs: dict[str, tf.Tensor]) -> None:
     assert outputs[DetectionFields.BOXES].shape == (0, 6, 4)
     assert outputs[DetectionFields.MASKS].shape == (0, 6, 14, 14)
     assert all(value.shape[0] == 0 for value in outputs.values())
 
 
-def test_a_batch_of_images_without_pixels_gives_no_detections():
-    served = saved_model.build_served(tiny.tiny_detector(), 'image_tensor', 'float32')
-    outputs = served.serve(tf.zeros([0, 0, 0, 3], tf.uint8))
-    assert outputs[DetectionFields.SCORES].shape == (0, 6)
+@IMAGES_OR_FILES
+def test_a_batch_without_images_gives_no_detections(input_type, loaded):
+    serve = loaded(input_type)._model.signatures['serving_default']
+    check_that_nothing_is_found(serve(input_tensor=empty_batch(input_type)))
 
 
-def test_given_boxes_get_the_classes_and_masks_that_detections_have(images):
+@IMAGES_OR_FILES
+def test_a_batch_without_images_of_any_size_gives_no_detections(
+    input_type, served, graphs_as_they_are
+):
+    check_that_nothing_is_found(served(input_type)(empty_batch(input_type)))
+
+
+def test_a_batch_of_images_without_pixels_gives_no_detections(loaded):
+    serve = loaded('image_tensor')._model.signatures['serving_default']
+    check_that_nothing_is_found(serve(input_tensor=tf.zeros([0, 0, 0, 3], tf.uint8)))
+
+
+def test_given_boxes_get_the_classes_and_masks_that_detections_have(images, graphs_as_they_are):
     detector = tiny.tiny_detector(is_training=False)
     tiny.shrink_last_layers(detector)
     batch = tf.constant(np.stack(images))
@@ -189,7 +230,9 @@ def test_an_export_with_roi_align_needs_no_xla():
     compiled = {}
     for name, function in {
         'served': saved_model.ServedDetector(detector, 'float_image_tensor', 'float32').serve,
-        'in process': tf.function(lambda x: detector.predict(x, tiny.shapes(images))),
+        'in process': tf.function(
+            lambda x: detector.predict(x, tiny.shapes(images)), autograph=False
+        ),
     }.items():
         spec = tf.TensorSpec([None, *images.shape[1:]], tf.float32)
         graph = function.get_concrete_function(spec).graph.as_graph_def()
@@ -198,28 +241,20 @@ def test_an_export_with_roi_align_needs_no_xla():
     assert compiled == {'served': False, 'in process': True}
 
 
-def test_an_export_is_called_as_it_is_loaded_and_knows_its_classes(trained, images, tmp_path):
-    (tmp_path / 'labels.pbtxt').write_text(
-        "item { id: 1 name: 'cat' } item { id: 3 name: '/m/01' display_name: 'ca\\303\\251' }"
-    )
-    pipeline = tiny.tiny_pipeline(
-        f"train_input_reader {{ label_map_path: '{tmp_path / 'labels.pbtxt'}' }}"
-    )
-    exporter.export(pipeline, str(trained), tmp_path / 'out')
-    (tmp_path / 'labels.pbtxt').unlink()
-    shutil.move(tmp_path / 'out', tmp_path / 'moved')
-    model = tf.saved_model.load(str(tmp_path / 'moved' / 'saved_model'))
+def test_an_export_is_called_as_it_is_loaded_and_knows_its_classes(exports, loaded, images):
+    exported = loaded('image_tensor')
+    model = exported._model
     batch = np.stack(images)
     called, served = model(batch), model.signatures['serving_default'](tf.constant(batch))
     for key, value in served.items():
         np.testing.assert_array_equal(called[key], value, err_msg=key)
     assert [name.decode() for name in model.class_names().numpy()] == ['', 'cat', '', 'caé']
-    asset = tmp_path / 'moved' / 'saved_model' / 'assets' / 'label_map.pbtxt'
+    asset = exports('image_tensor') / 'saved_model' / 'assets' / 'label_map.pbtxt'
     assert label_map.load(asset).categories == [
         {'id': 1, 'name': 'cat'},
         {'id': 3, 'name': 'caé'},
     ]
-    assert SavedDetector(tmp_path / 'moved').class_names == {1: 'cat', 3: 'caé'}
+    assert exported.class_names == {1: 'cat', 3: 'caé'}
 
 
 def test_an_export_holds_variables_and_no_layers(exports, detector):
@@ -260,16 +295,21 @@ def test_a_label_map_that_is_not_there_is_told_and_one_that_was_named_is_an_erro
     assert not list(tmp_path.iterdir())
 
 
-def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(trained, tmp_path):
-    pipeline = tiny.tiny_pipeline(KEEP_ASPECT)
-    exporter.export(pipeline, str(trained), tmp_path, input_type='encoded_image_string_tensor')
-    serve = tf.saved_model.load(str(tmp_path / 'saved_model')).signatures['serving_default']
+def as_example(encoded: bytes) -> bytes:
+    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
+    features = tf.train.Features(feature={'image/encoded': value})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+def test_encoded_images_of_many_sizes_with_a_resizer_that_keeps_the_aspect(
+    served, graphs_as_they_are
+):
     rng = np.random.default_rng(0)
     files = [
-        tf.io.encode_png(rng.integers(0, 255, (height, width, 3), np.uint8))
+        tf.io.encode_png(rng.integers(0, 255, (height, width, 3), np.uint8)).numpy()
         for height, width in ((64, 80), (90, 70))
     ]
-    both = serve(input_tensor=tf.stack(files))
+    both = served('tf_example')(tf.constant([as_example(file) for file in files]))
     assert both[DetectionFields.BOXES].shape == (2, 6, 4)
     assert both[DetectionFields.BOXES].numpy().max() <= 1
 
@@ -315,8 +355,11 @@ def test_encoded_images_are_decoded_once_and_padded_to_the_largest():
     read = tf.function(
         lambda encoded: saved_model._from_encoded(detector, encoded),
         input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
     )
-    once = tf.function(decode_image, input_signature=[tf.TensorSpec([], tf.string)])
+    once = tf.function(
+        decode_image, input_signature=[tf.TensorSpec([], tf.string)], autograph=False
+    )
     assert count_decoders(read) == count_decoders(once) > 0
     batch, true_shapes = read(tf.stack([tf.io.encode_png(image) for image in images]))
     np.testing.assert_array_equal(true_shapes, [[64, 80, 3], [96, 64, 3]])
@@ -442,7 +485,9 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
         pytest.param('mixed_float16', tf.float16, marks=pytest.mark.slow),
     ],
 )
-def test_an_export_keeps_its_precision_and_says_so(name, dtype, trained, images, tmp_path):
+def test_an_export_keeps_its_precision_and_says_so(
+    name, dtype, trained, images, tmp_path, graphs_as_they_are
+):
     pipeline = tiny.tiny_pipeline()
     exporter.export(pipeline, str(trained), tmp_path, precision=name)
     exported = SavedDetector(tmp_path)
