@@ -177,11 +177,12 @@ def test_unknown_dimensions_in_a_function(use_matmul):
     spec = tf.TensorSpec([None, None, None, 3])
 
     @tf.function(
+        autograph=False,
         input_signature=[
             [spec, spec, spec],
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None], tf.int32),
-        ]
+        ],
     )
     def crop_and_differentiate(maps, boxes, levels):
         crops = roi_align.multilevel_crop_and_resize(
@@ -214,7 +215,7 @@ def test_both_executions_compile(use_matmul):
         )
         return [crops, one_level, *tape.gradient(crops, [boxes, *maps], upstream)]
 
-    compiled = tf.function(crop, jit_compile=True)(boxes, *maps)
+    compiled = tf.function(crop, jit_compile=True, autograph=False)(boxes, *maps)
     for ours, expected in zip(compiled, crop(boxes, *maps), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=2e-5)
 
@@ -239,7 +240,7 @@ def test_no_sample_of_a_box_that_ends_at_the_border_rounds_past_it(use_matmul, l
     high = random.choice(np.float32([1, 1 - 2**-24, 1 - 2**-23, 1 - 2**-22]), [1, 2000, 2])
     boxes = np.concatenate([low, high], axis=-1)
 
-    @tf.function(input_signature=[tf.TensorSpec([1, None, 4])])
+    @tf.function(input_signature=[tf.TensorSpec([1, None, 4])], autograph=False)
     def crop(boxes):
         features = tf.ones([1, length, length, 1])
         return roi_align.crop_and_resize(features, boxes, (14, 14), use_matmul=use_matmul)

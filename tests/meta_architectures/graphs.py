@@ -39,7 +39,8 @@ def check_graph_equals_eager(
         detections = detector.postprocess(predictions, shapes(batch))
         return detections | {'proposal_scores': predictions['proposal_scores']}
 
-    graph = tf.function(detect, input_signature=[tf.TensorSpec(shape, tf.float32)])
+    spec = tf.TensorSpec(shape, tf.float32)
+    graph = tf.function(detect, input_signature=[spec], autograph=False)
     eager = _arrays(detect(images))
     assert np.all(eager['num_detections'] == eager['detection_scores'].shape[1])
     allowed = tolerances.of_rounding(

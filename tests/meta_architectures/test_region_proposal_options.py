@@ -327,7 +327,9 @@ def test_all_options_compile():
     wanted = step(native, features, boxes, groundtruth)
     assert (wanted['count'].numpy() > 3).all()
     assert wanted['Loss/RPNLoss/localization_loss'] > 0
-    compiled = tf.function(step, jit_compile=True)(static, features, boxes, groundtruth)
+    compiled = tf.function(step, jit_compile=True, autograph=False)(
+        static, features, boxes, groundtruth
+    )
     for name, value in step(static, features, boxes, groundtruth).items():
         np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
         np.testing.assert_allclose(compiled[name], wanted[name], rtol=1e-3, atol=1e-4)
@@ -362,7 +364,9 @@ def test_a_detector_with_all_options_compiles():
     for detector in (native, static):
         tiny.shrink_last_layers(detector)
     wanted = tiny.train_losses(native, images, groundtruth)
-    compiled = tf.function(tiny.train_losses, jit_compile=True)(static, images, groundtruth)
+    compiled = tf.function(tiny.train_losses, jit_compile=True, autograph=False)(
+        static, images, groundtruth
+    )
     for name, loss in tiny.train_losses(static, images, groundtruth).items():
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-4, err_msg=name)
         np.testing.assert_allclose(compiled[name], wanted[name], rtol=1e-3, err_msg=name)

@@ -114,7 +114,9 @@ def test_croppers_of_static_execution_compile(detector, static):
         arguments = (list(maps), tf.constant(boxes, tf.float32), 64, 64)
         return detector._cropper(*arguments), detector.mask_stage.cropper(*arguments)
 
-    compiled = tf.function(functools.partial(crop, static), jit_compile=True)(*maps)
+    compiled = tf.function(functools.partial(crop, static), jit_compile=True, autograph=False)(
+        *maps
+    )
     for crops, wanted in zip(compiled, crop(detector, *maps), strict=True):
         np.testing.assert_allclose(crops, wanted, atol=1e-4)
 
@@ -122,7 +124,9 @@ def test_croppers_of_static_execution_compile(detector, static):
 @pytest.mark.slow
 def test_all_of_static_execution_compiles(detector, static, images, groundtruth):
     wanted = train_losses(detector, images, groundtruth)
-    compiled = tf.function(train_losses, jit_compile=True)(static, images, groundtruth)
+    compiled = tf.function(train_losses, jit_compile=True, autograph=False)(
+        static, images, groundtruth
+    )
     for name, loss in compiled.items():
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 

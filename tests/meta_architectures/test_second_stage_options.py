@@ -154,7 +154,9 @@ def test_static_execution_gives_the_same_numbers(detector, static, images, groun
 @pytest.mark.slow  # A whole detector takes XLA half a minute.
 def test_compiled_training_gives_the_same_numbers(detector, static, images, groundtruth):
     wanted = train_losses(detector, images, groundtruth)
-    compiled = tf.function(train_losses, jit_compile=True)(static, images, groundtruth)
+    compiled = tf.function(train_losses, jit_compile=True, autograph=False)(
+        static, images, groundtruth
+    )
     for name, loss in compiled.items():
         np.testing.assert_allclose(loss, wanted[name], rtol=1e-3, err_msg=name)
 
@@ -183,7 +185,9 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
         )
 
     wanted = losses_of(detector, predictions['num_proposals'])
-    compiled = tf.function(losses_of, jit_compile=True)(static, predictions['num_proposals'])
+    compiled = tf.function(losses_of, jit_compile=True, autograph=False)(
+        static, predictions['num_proposals']
+    )
     assert len(wanted) == 3
     for name, loss in wanted.items():
         assert loss > 0
