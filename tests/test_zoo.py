@@ -5,10 +5,8 @@ TFRecords, evaluated, exported and run. `pytest -m zoo tests/test_zoo.py` runs t
 default run leaves out.
 """
 
-import concurrent.futures
 import json
 import logging
-import multiprocessing
 import pathlib
 import re
 from typing import Any
@@ -25,6 +23,7 @@ from object_detection.export.inference import SavedDetector
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import jobs
 from object_detection.training.job_options import TrainOptions
+from tests import forks
 from tests.conftest import SHARED
 from tests.data import examples
 
@@ -170,9 +169,7 @@ def run(config: str, settings: tuple[str, ...], folder: pathlib.Path) -> dict[st
 
 def run_apart(*arguments: Any) -> dict[str, Any]:
     """`run` in a process of its own, with which the memory of a model goes."""
-    context = multiprocessing.get_context('spawn')
-    with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(run, *arguments).result()
+    return forks.call(run, *arguments)
 
 
 def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:

@@ -1,9 +1,9 @@
-"""Evaluations on replicas, in a process of its own: MODE OUTPUT.
+"""Evaluations on replicas, in processes of their own.
 
-`replicas` evaluates the same images on one replica and on two logical devices, and prints the
-results. `worker` is one of the processes that TF_CONFIG names: it trains twice with evaluations
-that all workers share, and beside an evaluation in another process, whose second result ends the
-training; it prints how these ended.
+`compare_replicas` evaluates the same images on one replica and on two logical devices. As a program
+with the argument OUTPUT, this is one of the processes that TF_CONFIG names: it trains twice with
+evaluations that all workers share, and beside an evaluation in another process, whose second result
+ends the training; it prints how these ended.
 """
 
 import json
@@ -101,6 +101,4 @@ def _build_train(config, input_context, seed, start):
 
 
 if __name__ == '__main__':
-    mode, folder = sys.argv[1:]
-    done = compare_replicas() if mode == 'replicas' else work(pathlib.Path(folder))
-    print(json.dumps(done))
+    print(json.dumps(work(pathlib.Path(sys.argv[1]))))

@@ -1,6 +1,5 @@
-"""Trains the fake detector slowly in a process of its own: MODEL_DIR NUM_STEPS."""
+"""Trains the fake detector slowly in a process of its own."""
 
-import sys
 import time
 from unittest import mock
 
@@ -21,13 +20,12 @@ def _patch(target: str, value: object) -> None:
     mock.patch(target, value).start()
 
 
-if __name__ == '__main__':
+def run(model_dir: str, num_steps: int) -> None:
     fakes.patch_builders(_patch, detector=_SlowDetector)
-    result = train(
+    train(
         fakes.pipeline_config(),
-        sys.argv[1],
-        num_steps=int(sys.argv[2]),
+        model_dir,
+        num_steps=num_steps,
         intervals=Intervals(checkpoint=5, log=5),
         seed=1,
     )
-    sys.exit(result.exit_status)

@@ -1,11 +1,10 @@
 """Reductions of gradients, and trainings on other numbers of replicas, in a process of its own.
 
-Arguments: OUTPUT. Two logical CPU devices stand for the devices of a machine.
+Two logical CPU devices stand for the devices of a machine.
 """
 
 import os
 import pathlib
-import sys
 from unittest import mock
 
 import numpy as np
@@ -90,6 +89,7 @@ def train(directory: pathlib.Path, replicas: list[tf.distribute.Strategy]) -> No
 
 
 def main(output: str) -> None:
+    """Writes results and records of all of them as .npz files into a folder."""
     (device,) = tf.config.list_physical_devices('CPU')
     tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
     fakes.patch_builders(lambda target, value: mock.patch(target, value).start())
@@ -100,7 +100,3 @@ def main(output: str) -> None:
     folder = pathlib.Path(output)
     train(folder / 'unchanged', [one])
     train(folder / 'changed', [one, two, one])
-
-
-if __name__ == '__main__':
-    main(sys.argv[1])

@@ -3,8 +3,6 @@
 With TensorFlow's own determinism alone, each of the cases was seen to differ.
 """
 
-import concurrent.futures
-import multiprocessing
 import time
 
 import numpy as np
@@ -13,6 +11,7 @@ import tensorflow as tf
 
 from object_detection.core import sums
 from object_detection.training import determinism
+from tests import forks
 
 _SHAPE = (9, 64)
 
@@ -96,9 +95,7 @@ def _compute() -> dict[str, tuple[np.ndarray, ...]]:
 
 @pytest.fixture(scope='module')
 def computed():
-    context = multiprocessing.get_context('spawn')
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(_compute).result()
+    return forks.call(_compute)
 
 
 @pytest.mark.parametrize('case', _CASES)

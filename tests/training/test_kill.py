@@ -11,6 +11,7 @@ import pytest
 
 from object_detection.training import checkpoint_files, checkpoints, history
 from object_detection.training.errors import CheckpointError
+from tests import forks
 from tests.training import killed_training
 from tests.training.tiny_checkpoints import names_in
 
@@ -23,9 +24,7 @@ _LEFT_BY_A_SAVE = re.compile(r'ckpt-\d+_temp|.*\.tempstate\d+|checkpoint\.tmp.*'
 
 @pytest.fixture(scope='module')
 def fork_server():
-    context = multiprocessing.get_context('forkserver')
-    context.set_forkserver_preload(['tests.training.killed_training'])
-    yield context
+    yield forks.context()
     for process in multiprocessing.active_children():
         process.kill()
 

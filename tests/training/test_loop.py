@@ -3,10 +3,7 @@
 import dataclasses
 import logging
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -23,10 +20,10 @@ from object_detection.training.errors import CheckpointError, DivergenceError
 from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
 from object_detection.training.step import TrainStep
-from tests.training import fakes
+from tests import forks
+from tests.training import fake_training, fakes
 
 _config = fakes.pipeline_config
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOSSES = {
     'Loss/BoxClassifierLoss/localization_loss',
     'Loss/RPNLoss/objectness_loss',
@@ -364,16 +361,16 @@ def test_intervals_must_make_sense(values):
 
 
 def test_killed_and_started_again_goes_on_from_the_last_checkpoint(tmp_path):
-    command = [sys.executable, '-m', 'tests.training.fake_training', str(tmp_path), '100000']
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    process = forks.context().Process(target=fake_training.run, args=(str(tmp_path), 100_000))
+    process.start()
     try:
         deadline = time.monotonic() + 60
         while not (tmp_path / 'ckpt-2.index').exists() and time.monotonic() < deadline:
-            assert process.poll() is None, process.stderr.read().decode()
+            assert process.is_alive()
             time.sleep(0.05)
     finally:
         process.kill()
-        process.communicate()
+        process.join()
     saved = checkpoints.read_step(checkpoints.find(str(tmp_path)))
     # Its index gets its name before the state file says that it counts.
     assert saved >= 5

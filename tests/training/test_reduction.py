@@ -1,8 +1,5 @@
 """The sum of gradients over replicas, and runs whose number of replicas changes."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,19 +8,15 @@ from google.protobuf import text_format
 from object_detection.builders import reduction_builder
 from object_detection.protos import train_pb2
 from object_detection.training.reduction import GradientReduction
+from tests import forks
 from tests.training import reduction_runs
-from tests.training.lost_workers import ROOT
 
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory):
     """What a process with two logical devices has written, by file and name."""
     output = tmp_path_factory.mktemp('reduction')
-    command = [sys.executable, '-m', 'tests.training.reduction_runs', str(output)]
-    ran = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    forks.call(reduction_runs.main, str(output))
     return {path.stem: dict(np.load(path)) for path in output.glob('*.npz')}
 
 

@@ -1,14 +1,13 @@
 """Several replicas and several processes do what one does with the whole batch."""
 
 import json
-import multiprocessing
 import socket
 
 import numpy as np
 import pytest
 
 from object_detection.training import history
-from tests import tolerances
+from tests import forks, tolerances
 from tests.training import replica_runs
 
 # Seconds, on a busy machine; alone a process takes 20.
@@ -21,8 +20,6 @@ class Processes:
     def __init__(self, folder):
         self._folder = folder
         self._running = []
-        self._context = multiprocessing.get_context('forkserver')
-        self._context.set_forkserver_preload(['tests.training.replica_runs'])
 
     def __enter__(self):
         return self
@@ -34,7 +31,7 @@ class Processes:
 
     def start(self, function, *arguments, cluster=''):
         log = self._folder / f'log{len(self._running)}'
-        process = self._context.Process(
+        process = forks.context().Process(
             target=replica_runs.run, args=(function, arguments, cluster, str(log))
         )
         process.start()

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.data.record_order import EPOCH
+from tests import forks
 from tests.training import lost_workers, resumed_training
 
 _PATIENCE = 600.0
@@ -27,14 +28,12 @@ class Jobs:
     def __init__(self, folder):
         self._folder = folder
         self._records = resumed_training.write_images(folder)
-        self._context = multiprocessing.get_context('forkserver')
-        self._context.set_forkserver_preload(['tests.training.resumed_training'])
 
     def log(self, name):
         return self._folder / f'{name}.log'
 
     def start(self, name, variant, num_steps, call=0):
-        process = self._context.Process(
+        process = forks.context().Process(
             target=resumed_training.run, args=self._arguments(name, variant, num_steps, call)
         )
         process.start()

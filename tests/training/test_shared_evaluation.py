@@ -10,15 +10,16 @@ import sys
 import pytest
 
 from object_detection.training import history
+from tests import forks
 from tests.training import evaluation_runs, fakes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIME_LIMIT = 240  # seconds, on a busy machine
 
 
-def _start(mode, output, **environment):
+def _start(output, **environment):
     return subprocess.Popen(
-        [sys.executable, '-m', 'tests.training.evaluation_runs', mode, str(output)],
+        [sys.executable, '-m', 'tests.training.evaluation_runs', str(output)],
         cwd=ROOT,
         env=os.environ | environment,
         stdout=subprocess.PIPE,
@@ -40,8 +41,8 @@ def _results(*programs):
     return [json.loads(text.splitlines()[-1]) for text, _ in printed]
 
 
-def test_two_replicas_find_what_one_does(tmp_path):
-    (results,) = _results(_start('replicas', tmp_path))
+def test_two_replicas_find_what_one_does():
+    results = forks.call(evaluation_runs.compare_replicas)
     assert results['images of two'] == results['images of one']
     assert results['one']['images'] == evaluation_runs.NUM_IMAGES
     assert results['two'] == pytest.approx(results['one'], rel=1e-6)
@@ -57,7 +58,6 @@ def test_two_workers_share_the_images_and_end_together(tmp_path):
     chief, worker = _results(
         *(
             _start(
-                'worker',
                 tmp_path,
                 TF_CONFIG=json.dumps(
                     {

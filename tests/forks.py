@@ -1,0 +1,38 @@
+"""Processes of their own for tests that are not about how a program starts.
+
+They are forks of one process that has imported what a training needs, which takes seconds, and has
+run no operation. Each process of pytest has one such server, for all of its tests.
+"""
+
+import concurrent.futures
+import multiprocessing
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+from typing import Any
+
+# Between them they import all that the tests' processes need; none of them runs an operation.
+_IMPORTED = tuple(
+    f'tests.training.{name}' for name in ('killed_training', 'replica_runs', 'resumed_training')
+)
+# Seconds, on a busy machine; alone none takes more than a minute.
+_TIME_LIMIT = 300
+
+
+def context() -> ForkServerContext:
+    """What starts processes; the same server for all who ask."""
+    server = multiprocessing.get_context('forkserver')
+    server.set_forkserver_preload(list(_IMPORTED))
+    return server
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a process of its own, and returns or raises what it does."""
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context()) as pool:
+        called = pool.submit(function, *arguments)
+        try:
+            return called.result(_TIME_LIMIT)
+        except TimeoutError:
+            # It would be waited for.
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
