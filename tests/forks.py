@@ -11,8 +11,11 @@ from multiprocessing.context import ForkServerContext
 from typing import Any
 
 # Between them they import all that the tests' processes need; none of them runs an operation.
-_IMPORTED = tuple(
-    f'tests.training.{name}' for name in ('killed_training', 'replica_runs', 'resumed_training')
+_IMPORTED = (
+    'tests.training.killed_training',
+    'tests.training.replica_runs',
+    'tests.training.resumed_training',
+    'tests.frozen_objects',
 )
 # Seconds, on a busy machine; alone none takes more than a minute.
 _TIME_LIMIT = 300
