@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> dict:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     from object_detection.config import synthetic_data
     from object_detection.config.reader import read_pipeline
-    from object_detection.training.intervals import Intervals
     from object_detection.training.loop import train
+    from object_detection.training.run_types import Intervals
 
     pipeline = read_pipeline(measure.find_config(arguments.config), settings=arguments.set)
     pipeline = synthetic_data.without_files(pipeline)

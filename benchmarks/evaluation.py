@@ -74,8 +74,8 @@ def compare(folder: pathlib.Path, kind: str, num_images: int) -> list[dict]:
 
 def measure_toolkit(folder: pathlib.Path, kind: str) -> dict:
     """Runs our evaluator and writes the results file."""
-    from object_detection.evaluation.coco import CocoEvaluator
-    from object_detection.evaluation.coco_annotations import CocoAnnotations
+    from object_detection.metrics.coco.annotations import CocoAnnotations
+    from object_detection.metrics.coco.evaluator import CocoEvaluator
 
     path = folder / 'annotations.json'
     start = own_process.cpu_seconds()

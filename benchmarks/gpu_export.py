@@ -52,8 +52,8 @@ def _function(
     import keras
 
     from object_detection.models import convolutions
-    from object_detection.training import model_summary
-    from object_detection.training import precision as precisions
+    from object_detection.models import precision as precisions
+    from object_detection.training.monitoring import model_summary
 
     # Graphs of earlier detectors would stay in memory.
     keras.backend.clear_session()
@@ -122,7 +122,7 @@ def _training(pipeline: Any, detector: Any, batch: dict) -> tuple[Callable, dict
     import tensorflow as tf
 
     from object_detection.builders import optimizer_builder
-    from object_detection.training import parts
+    from object_detection.training import setup
     from object_detection.training.step import TOTAL_LOSS, sampling_seeds
 
     config = pipeline.train_config
@@ -131,7 +131,7 @@ def _training(pipeline: Any, detector: Any, batch: dict) -> tuple[Callable, dict
         config.optimizer.CopyFrom(in_steps)
     specs = {name: tf.TensorSpec(array.shape, array.dtype) for name, array in batch.items()}
     specs['source_id'] = tf.TensorSpec(len(batch['image']), tf.string)
-    step = parts.build_step(config, detector, specs, _SEED)
+    step = setup.build_step(config, detector, specs, _SEED)
 
     def train(batch):
         seeds = sampling_seeds(_SEED, step.step, tf.constant(batch['image'].shape[0]))
@@ -158,7 +158,7 @@ def _lowered(
     """Compiles `compute` to StableHLO; also its arguments, results and GFLOP."""
     import tensorflow as tf
 
-    from object_detection.training import flops
+    from object_detection.training.monitoring import flops
 
     function = tf.function(compute, jit_compile=True, autograph=False)
     tensors = {name: tf.constant(array) for name, array in batch.items()}

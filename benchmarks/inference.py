@@ -43,9 +43,9 @@ def measure_inference(job: work.Job) -> dict:
     import tensorflow as tf
 
     from object_detection.config.reader import read_pipeline
-    from object_detection.meta_architectures.proposal_selection import Proposals
-    from object_detection.training import flops, model_summary
-    from object_detection.training import precision as precisions
+    from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
+    from object_detection.models import precision as precisions
+    from object_detection.training.monitoring import flops, model_summary
 
     imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
     precision = precisions.canonical(job.precision)

@@ -23,7 +23,7 @@ import input_parts
 import measure
 import own_process
 
-from object_detection.config import freed_memory
+from object_detection.system import freed_memory
 
 _CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _QUICK = {'images': 8, 'warm_up': 4, 'generated': 8}

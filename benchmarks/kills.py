@@ -104,7 +104,7 @@ def train(model_dir: str, records: tuple[str, str], num_steps: int, overrides: s
 
     from object_detection.protos import pipeline_pb2
     from object_detection.training import loop
-    from object_detection.training.intervals import Intervals
+    from object_detection.training.run_types import Intervals
 
     config = pipeline_pb2.TrainEvalPipelineConfig()
     sample = pathlib.Path(measure.find_config(_CONFIG)).read_text()
@@ -201,8 +201,9 @@ def _steps_done(directory: pathlib.Path) -> int:
 
 def _newest_step(directory: pathlib.Path) -> int | None:
     """The step of the newest checkpoint that counts, 0 without one; None if one is damaged."""
-    from object_detection.training import checkpoint_files, checkpoints
-    from object_detection.training.errors import CheckpointError
+    from object_detection.errors import CheckpointError
+    from object_detection.training.checkpoints import manager as checkpoints
+    from object_detection.weights import checkpoint_files
 
     try:
         state = checkpoint_files.read_state(str(directory))

@@ -17,7 +17,7 @@ import click
 import numpy as np
 from work import SETTINGS, Job
 
-from object_detection.config import freed_memory
+from object_detection.system import freed_memory
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The toolkit's samples; beside a checkout there may be the reference's.

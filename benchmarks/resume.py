@@ -69,7 +69,7 @@ def measure_start(arguments: argparse.Namespace) -> dict[str, float]:
     from google.protobuf import text_format
 
     from object_detection.builders import dataset_builder
-    from object_detection.data.record_order import EPOCH
+    from object_detection.data.pipeline.record_order import EPOCH
     from object_detection.protos import pipeline_pb2
 
     text = pathlib.Path(measure.find_config(_CONFIG)).read_text()

@@ -92,21 +92,21 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
 
 def annotations_json(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Reads a COCO annotation file, as conversion does, and groups its objects by image."""
-    from object_detection.data import coco_json
+    from object_detection.data.coco import annotations as coco_annotations
 
     path = folder / f'{size}.json'
     _write_annotations(size, path)
 
     def run() -> int:
-        file = coco_json.parse(path.read_bytes(), str(path))
-        return sum(len(image.annotations) for image in coco_json.group_by_image(file))
+        file = coco_annotations.parse(path.read_bytes(), str(path))
+        return sum(len(image.annotations) for image in coco_annotations.group_by_image(file))
 
     return run
 
 
 def annotations_evaluated(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Computes COCO's metrics of boxes, as many detections as annotations."""
-    from object_detection.evaluation.coco import CocoEvaluator
+    from object_detection.metrics.coco.evaluator import CocoEvaluator
 
     del folder
     rng = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def records_counted(size: int, folder: pathlib.Path) -> Callable[[], object]:
     """Counts the records of a file."""
     import tensorflow as tf
 
-    from object_detection.data import record_count
+    from object_detection.data.pipeline import record_count
 
     path = folder / f'{size}.record'
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -169,7 +169,7 @@ def training_by_batch(size: int, folder: pathlib.Path) -> Callable[[], object]:
     import tensorflow as tf
 
     from object_detection.config.reader import read_pipeline
-    from object_detection.training import parts
+    from object_detection.training import setup
 
     del folder
     pipeline = read_pipeline(measure.find_config(_SMALL_MODEL))
@@ -179,7 +179,7 @@ def training_by_batch(size: int, folder: pathlib.Path) -> Callable[[], object]:
     arrays = work.batch(size, (256, 256), detector.num_classes, crop_size)
     batch = {name: tf.constant(array) for name, array in arrays.items()}
     specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
-    step = parts.build_step(pipeline.train_config, detector, specs, 0)
+    step = setup.build_step(pipeline.train_config, detector, specs, 0)
     step(batch)
     return lambda: {name: value.numpy() for name, value in step(batch).items()}
 

@@ -164,14 +164,14 @@ def _timed(run: Callable[[], None], count: int, prefix: str) -> dict[str, float]
 
 
 def _strategy(point: Point):
-    from object_detection.config import freed_memory, quiet_import
+    from object_detection.system import freed_memory, quiet_import
 
     freed_memory.keep()
     quiet_import.import_tensorflow()
     import tensorflow as tf
 
-    from object_detection.training import strategies, strategy_choice
-    from object_detection.training.job_options import TrainOptions
+    from object_detection.config.job_options import TrainOptions
+    from object_detection.training.distribution import strategies, strategy_choice
 
     if point.count == 1:
         return strategies.build()
@@ -189,7 +189,7 @@ def _build(strategy, point: Point):
     import work
 
     from object_detection.config.reader import read_pipeline
-    from object_detection.training import parts
+    from object_detection.training import setup
 
     pipeline = read_pipeline(measure.find_config(MODEL))
     pipeline.train_config.batch_size = point.batch_size
@@ -203,7 +203,7 @@ def _build(strategy, point: Point):
         return tf.data.Dataset.from_tensors(arrays).cache().repeat().prefetch(2)
 
     iterator = iter(strategy.distribute_datasets_from_function(batches))
-    return parts.build_step(pipeline.train_config, detector, iterator.element_spec, 0), iterator
+    return setup.build_step(pipeline.train_config, detector, iterator.element_spec, 0), iterator
 
 
 def _measure(point: Point) -> dict:
@@ -211,7 +211,7 @@ def _measure(point: Point) -> dict:
     command = [sys.executable, __file__, '--here', json.dumps(dataclasses.asdict(point))]
     environments = [{}]
     if point.kind == 'processes':
-        from object_detection.training.launcher import Launch
+        from object_detection.training.distribution.launcher import Launch
 
         environments = Launch(command, point.count).environments()
     variables = {'TF_CPP_MIN_LOG_LEVEL': '3', **os.environ}

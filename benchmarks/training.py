@@ -29,8 +29,8 @@ def measure_training(job: work.Job) -> dict:
     import tensorflow  # noqa: F401
 
     from object_detection.config.reader import read_pipeline
+    from object_detection.models import precision as precisions
     from object_detection.protos import train_pb2
-    from object_detection.training import precision as precisions
 
     imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
     precision = precisions.canonical(job.precision)
@@ -89,7 +89,7 @@ def measure_training(job: work.Job) -> dict:
 def _model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
     import tensorflow as tf
 
-    from object_detection.training import model_summary
+    from object_detection.training.monitoring import model_summary
 
     detector = work.build(pipeline, precision, is_training=True)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
@@ -104,7 +104,7 @@ def _step(pipeline, detector, batch, jit_compile: bool = False):
     """Builds the step as training does, but for a rate at which the weights hardly change."""
     import tensorflow as tf
 
-    from object_detection.training import parts
+    from object_detection.training import setup
 
     pipeline.train_config.jit_compile = jit_compile
     optimizer = pipeline.train_config.optimizer
@@ -112,7 +112,7 @@ def _step(pipeline, detector, batch, jit_compile: bool = False):
     rate.constant_learning_rate.learning_rate = 1e-6
     optimizer.ClearField('learning_rate_unit')
     specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
-    return parts.build_step(pipeline.train_config, detector, specs, SEED)
+    return setup.build_step(pipeline.train_config, detector, specs, SEED)
 
 
 def _count_mask_rows(detector):
@@ -136,7 +136,7 @@ def _count_flops(pipeline, step, batch, mask_rois: int):
     """Counts the step; without padding, as if that many mask RoIs were always there."""
     import tensorflow as tf
 
-    from object_detection.training import flops
+    from object_detection.training.monitoring import flops
 
     masks = step.detector.mask_stage
     if masks is not None and not masks.pad_regions:

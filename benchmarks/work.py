@@ -88,9 +88,8 @@ def build(pipeline: Any, precision: str, *, is_training: bool) -> Any:
     """
     import keras
 
-    from object_detection.builders import model_builder
-    from object_detection.training import precision as precisions
-    from object_detection.training import weight_decay
+    from object_detection.builders import model_builder, weight_decay
+    from object_detection.models import precision as precisions
 
     keras.utils.set_random_seed(0)
     with precisions.scope(precision):

@@ -63,6 +63,6 @@ def paste_masks(masks: Any, boxes: Any, height: int, width: int) -> np.ndarray:
     Returns:
       uint8 [n, height, width]: 1 where the probability is above 0.5.
     """
-    from object_detection.evaluation import mask_pasting
+    from object_detection.metrics import mask_pasting
 
     return mask_pasting.paste_masks(masks, boxes, height, width)

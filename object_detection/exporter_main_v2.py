@@ -13,9 +13,9 @@ import sys
 from absl import app, flags
 
 from object_detection.cli.main import is_users_error
-from object_detection.config import quiet_import
+from object_detection.config.job_options import PRECISIONS
 from object_detection.export.input_types import INPUT_TYPES
-from object_detection.training.job_options import PRECISIONS
+from object_detection.system import quiet_import
 
 
 def define_flags() -> None:
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
     if values.use_side_inputs or any(side_inputs):
         raise app.UsageError('--use_side_inputs, --side_input_*: no model takes side inputs yet.')
     from object_detection.config.reader import read_pipeline
-    from object_detection.config.validation import validate
+    from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(
         values.pipeline_config_path,

@@ -17,8 +17,8 @@ from absl import app, flags, logging
 
 from object_detection.cli import option_flags
 from object_detection.cli.main import exit_status, is_users_error
+from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.training import jobs
-from object_detection.training.job_options import EvalOptions, TrainOptions
 
 
 def define_flags() -> None:

@@ -16,12 +16,12 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 _LONG_FILES = (
     'tests/test_samples.py',
     'tests/export/test_saved_model.py',
-    'tests/training/test_replicas.py',
+    'tests/training/distribution/test_replicas.py',
     'tests/builders/test_dataset_builder.py',
     'tests/test_zoo.py',
-    'tests/builders/test_buckets.py',
-    'tests/meta_architectures/test_faster_rcnn.py',
-    'tests/builders/test_coco_records_builder.py',
+    'tests/builders/input_readers/test_buckets.py',
+    'tests/meta_architectures/faster_rcnn/test_faster_rcnn.py',
+    'tests/builders/input_readers/test_coco.py',
     'tests/test_check_models.py',
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 # Between them they import all that the tests' processes need; none of them runs an operation.
 _IMPORTED = (
     'tests.training.killed_training',
-    'tests.training.replica_runs',
+    'tests.training.distribution.replica_runs',
     'tests.training.resumed_training',
     'tests.frozen_objects',
 )

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 import object_detection.protos
-from object_detection.training.job_options import EvalOptions, TrainOptions
+from object_detection.config.job_options import EvalOptions, TrainOptions
 
 TESTS = pathlib.Path(__file__).resolve().parent
 PAGE = TESTS.parent / 'docs' / 'mask_rcnn_union.md'

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 from object_detection.config import unsupported
-from object_detection.models.feature_extractors import FASTER_RCNN
+from object_detection.models.feature_extractors.two_stage_types import FASTER_RCNN
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / 'docs' / 'migrating.md'
 

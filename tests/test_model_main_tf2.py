@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ from absl import flags
 from object_detection import model_main_tf2
 from object_detection.cli import eval as eval_command
 from object_detection.cli import train as train_command
-from object_detection.training.job_options import EvalOptions, TrainOptions
+from object_detection.config.job_options import EvalOptions, TrainOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -203,8 +204,7 @@ def test_help_imports_no_tensorflow():
     result = subprocess.run([*command, '--help'], capture_output=True, text=True, check=False)
     assert '--checkpoint_every_n' in result.stdout
     assert 'absl.flags' in result.stderr
-    assert 'tensorflow' not in result.stderr
-    assert 'keras' not in result.stderr
+    assert not re.search(r'\|\s+(tensorflow|keras)\b', result.stderr)
 
 
 def test_the_log_goes_to_what_stderr_is(capsys):

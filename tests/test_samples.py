@@ -12,7 +12,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
-from object_detection.training import checkpoints
+from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.step import TrainStep, trainable_variables
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'

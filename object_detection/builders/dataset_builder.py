@@ -6,16 +6,15 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import (
-    batches_builder,
-    examples_builder,
-    preprocessor_builder,
-    records_builder,
-    served_builder,
-    synthetic_builder,
-)
+from object_detection.builders import preprocessor_builder
+from object_detection.builders.input_readers import batches as batches_builder
+from object_detection.builders.input_readers import data_service as data_service_reader
+from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.builders.input_readers import synthetic as synthetic_reader
+from object_detection.builders.input_readers import tf_records
 from object_detection.config import unsupported
-from object_detection.data import objects, record_order, stream_state, synthetic
+from object_detection.data import objects
+from object_detection.data.pipeline import iterator_state, record_order, synthetic
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ def build_train(
       pipeline_config: of which `train_input_reader`, `train_config` and `model` are read.
       input_context: which part of the data this input pipeline reads, and for how many replicas.
       seed: of the order and every random choice; None draws one.
-      start: int64 [1 + W, R], `stream_state.rows` of the batch before the first; None begins.
+      start: int64 [1 + W, R], `iterator_state.rows` of the batch before the first; None begins.
       batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
       job: of a data service: the workers of a run share one, which no other start of a run has.
@@ -69,17 +68,17 @@ def build_train(
     if seed is None:
         seed = secrets.randbits(31)
     if start is None:
-        start = np.zeros([1, records_builder.row_size(reader)], np.int64)
-    key = record_order.key_of(seed, records_builder.pipeline_of(input_context)[0])
+        start = np.zeros([1, tf_records.row_size(reader)], np.int64)
+    key = record_order.key_of(seed, tf_records.pipeline_of(input_context)[0])
     if reader.HasField('synthetic_input_reader'):
-        batches = synthetic_builder.build(
+        batches = synthetic_reader.build(
             pipeline_config.model,
             reader,
             batch_size=batch_size,
             replicas=_replicas(input_context),
             seed=key,
         )
-        return stream_state.counted(batches.repeat(), int(start[0, 0]))
+        return iterator_state.counted(batches.repeat(), int(start[0, 0]))
     steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
     transform = examples_builder.transform(
         pipeline_config.model,
@@ -91,7 +90,7 @@ def build_train(
         class_weight=train_config.class_weight,
     )
     if reader.data_service:
-        return served_builder.build(
+        return data_service_reader.build(
             reader,
             transform,
             batch_size=batch_size,
@@ -99,7 +98,7 @@ def build_train(
             seed=seed,
             job=job,
         )
-    records = records_builder.read(
+    records = tf_records.read(
         reader,
         'train_input_reader',
         shuffle=reader.shuffle,
@@ -159,7 +158,7 @@ def build_eval(
         _log.warning('%s.drop_remainder: the last partial batch is evaluated all the same.', where)
     batch_size = batch_size or pipeline_config.eval_config.batch_size
     if reader.HasField('synthetic_input_reader'):
-        batches = synthetic_builder.build(
+        batches = synthetic_reader.build(
             pipeline_config.model, reader, batch_size=batch_size, seed=0, for_evaluation=True
         )
         every = max(1, reader.sample_1_of_n_examples)
@@ -168,7 +167,7 @@ def build_eval(
             return synthetic.numbered(batches, batch_size, count)
         count = min(count, pipeline_config.eval_config.eval_samples or count)
         return synthetic.numbered(batches, batch_size, count).shard(shard[1], shard[0])
-    records = records_builder.read(
+    records = tf_records.read(
         reader, where, shuffle=reader.HasField('shuffle') and reader.shuffle, num_epochs=1, seed=0
     )
     if shard is not None:

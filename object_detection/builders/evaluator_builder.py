@@ -5,13 +5,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from object_detection.config import files, model_rules
 from object_detection.data import label_map
-from object_detection.evaluation.coco import CocoEvaluator
-from object_detection.evaluation.coco_annotations import CocoAnnotations
-from object_detection.evaluation.mask_pasting import PasteMethod
+from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.metrics.coco.evaluator import CocoEvaluator
+from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, input_reader_pb2, model_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.validation.models import faster_rcnn as model_rules
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
 

@@ -4,14 +4,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
-from object_detection.models import fpn
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractor import FeatureExtractor, Preprocess
-from object_detection.models.feature_extractors import (
+from object_detection.models.feature_extractors.two_stage import FeatureExtractor, Preprocess
+from object_detection.models.feature_extractors.two_stage_types import (
     ExtractorOptions,
     build_faster_rcnn,
     check_faster_rcnn,
 )
+from object_detection.models.necks import fpn
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
 _PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor

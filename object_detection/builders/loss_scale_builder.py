@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.training.loss_scale import DynamicLossScale, LossScale
 
 BUILDERS: dict[str, Callable[[Any], LossScale]] = {
     'dynamic': lambda config: DynamicLossScale(config.initial, config.growth_steps),

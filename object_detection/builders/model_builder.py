@@ -7,19 +7,21 @@ from object_detection.builders import (
     box_predictor_builder,
     feature_extractor_builder,
     image_resizer_builder,
+)
+from object_detection.builders.faster_rcnn import (
     roi_align_builder,
     rpn_builder,
     second_stage_builder,
 )
 from object_detection.builders.oneof import build_oneof
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.extra_outputs import ExtraOutputs
-from object_detection.meta_architectures.faster_rcnn import FasterRcnn
-from object_detection.meta_architectures.rfcn import Rfcn
-from object_detection.meta_architectures.roi_stages import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.predictors.rfcn_head import RfcnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2
-from object_detection.training import inference_weights
+from object_detection.weights import inference_weights
 
 
 def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> DetectionModel:

@@ -3,8 +3,8 @@
 from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.optimizers import optimizers, schedules
 from object_detection.protos import optimizer_pb2
-from object_detection.training import optimizers, schedules
 
 
 def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Schedule:

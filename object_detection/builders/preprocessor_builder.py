@@ -33,7 +33,7 @@ from object_detection.data.augmentation.rotation import RandomRotation90
 from object_detection.data.objects import Example
 from object_detection.protos import preprocessor_pb2
 from object_detection.resizers import resizer
-from object_detection.resizers.fixed_shape import FixedShapeResizer
+from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
 Augmentation = Callable[[Example, tf.Tensor], Example]
 

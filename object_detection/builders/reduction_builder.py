@@ -1,7 +1,7 @@
 """Builds the reduction of gradients that a config describes."""
 
+from object_detection.optimizers.gradient_reduction import GradientReduction
 from object_detection.protos import train_pb2
-from object_detection.training.reduction import GradientReduction
 
 
 def build(config: train_pb2.TrainConfig) -> GradientReduction:

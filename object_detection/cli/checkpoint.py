@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from object_detection.cli import option_flags
-from object_detection.config import quiet_import
-from object_detection.config.fine_tune_rules import CHECKPOINT_TYPES
+from object_detection.system import quiet_import
+from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 
 if TYPE_CHECKING:
-    from object_detection.training.fine_tune import Report
-    from object_detection.training.weight_listing import ListedVariable, Listing
+    from object_detection.weights.listing import ListedVariable, Listing
+    from object_detection.weights.restore import Report
 
 # How many names of a kind `convert` lists.
 _LISTED = 20
@@ -48,7 +48,7 @@ def inspect(path: str, match: str, as_json: bool) -> None:
             f'--match: expected a regular expression. Received: {match!r} ({error}).'
         ) from error
     quiet_import.import_tensorflow()
-    from object_detection.training import weight_listing
+    from object_detection.weights import listing as weight_listing
 
     listing = weight_listing.of_file(path)
     chosen = [v for v in listing.variables if pattern.search(v.name)]
@@ -95,12 +95,12 @@ def convert(
     from google.protobuf import text_format
 
     from object_detection.config.reader import read_pipeline
-    from object_detection.config.validation import validate
+    from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     quiet_import.import_tensorflow()
     from object_detection.builders import model_builder
-    from object_detection.training import conversion
+    from object_detection.weights import conversion
 
     conversion.check_output(output)
     validate(pipeline, for_what='export')

@@ -5,10 +5,10 @@ import os
 import click
 
 from object_detection.cli import option_flags
-from object_detection.config import files, quiet_import
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
-from object_detection.config.validation import PURPOSES, validate
+from object_detection.system import files, quiet_import
+from object_detection.validation.validate import PURPOSES, validate
 
 
 def _reading_options(function):
@@ -140,7 +140,7 @@ def new(
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
     quiet_import.import_tensorflow()
-    from object_detection.config import data_statistics, starter, starter_weights
+    from object_detection.dataset_tools import data_statistics, starter, starter_weights
 
     if os.path.exists(output) and not force:
         raise click.ClickException(f'{output} exists; give another --output, or --force.')

@@ -44,7 +44,7 @@ def download(
     40 GB while it is unpacked, and 21 GB afterwards.
     """
     # Imported here: they take a moment, and `--help` needs none of it.
-    from object_detection.dataset_tools import coco_download, known_files
+    from object_detection.dataset_tools.downloads import coco_download, known_files
 
     with downloading.resumable():
         coco_download.download(
@@ -75,15 +75,16 @@ def show(
     Writes OUTPUT/NUMBER_SOURCEID.png; a look at a few of them finds swapped classes, shifted boxes
     and augmentations that go too far before a training does.
     """
-    from object_detection.config import quiet_import
     from object_detection.config.reader import read_pipeline
-    from object_detection.config.validation import validate
+    from object_detection.system import quiet_import
+    from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config, settings=settings)
     validate(pipeline, for_what='eval' if of_eval else 'train')
     quiet_import.import_tensorflow()
     from object_detection.cli import progress
-    from object_detection.training import disk, input_pictures
+    from object_detection.system import disk
+    from object_detection.training.monitoring import input_pictures
 
     with progress.show('drawing') as report, disk.full_disk_named(output):
         written = input_pictures.write(

@@ -18,10 +18,10 @@ def command(port: int, dispatcher: str | None, host: str | None) -> None:
     them. Files have the same names on all machines. Anyone who reaches the port can use it.
     """
     jobs.show_log()
-    from object_detection.config import quiet_import
+    from object_detection.system import quiet_import
 
     quiet_import.import_tensorflow()
-    from object_detection.training import data_server
+    from object_detection.data.pipeline import data_server
 
     servers = data_server.serve(port, dispatcher=dispatcher, host=host)
     click.echo(f'serving; train with --data_service {servers.address}')

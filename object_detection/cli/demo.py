@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import click
 
-from object_detection.config import quiet_import
-from object_detection.training.worker_processes import run_and_wait
+from object_detection.system import quiet_import
+from object_detection.training.distribution.worker_processes import run_and_wait
 
 BOX_AP_TO_REACH = 0.80
 MASK_AP_TO_REACH = 0.75

@@ -6,8 +6,8 @@ import sys
 import click
 
 from object_detection.cli import option_flags, progress
+from object_detection.config.job_options import EVALUATION_EXIT_STATUSES, EvalOptions
 from object_detection.training import jobs
-from object_detection.training.job_options import EVALUATION_EXIT_STATUSES, EvalOptions
 
 
 @click.command(name='eval', cls=option_flags.SectionedCommand, epilog=EVALUATION_EXIT_STATUSES)

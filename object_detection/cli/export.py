@@ -6,9 +6,9 @@ import click
 
 from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
-from object_detection.config import quiet_import
+from object_detection.config.job_options import PRECISIONS
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
-from object_detection.training.job_options import PRECISIONS
+from object_detection.system import quiet_import
 
 
 @click.command(name='export')
@@ -64,13 +64,13 @@ def command(
         raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
     images = find_images((verify,), readable=True)[:verify_limit] if verify else []
     from object_detection.config.reader import read_pipeline
-    from object_detection.config.validation import validate
+    from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     validate(pipeline, for_what='export')
     quiet_import.import_tensorflow()
     from object_detection.export import exporter
-    from object_detection.training import checkpoints
+    from object_detection.training.checkpoints import manager as checkpoints
 
     # Once: a training that still runs may save another before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)

@@ -5,7 +5,8 @@ import sys
 import click
 
 from object_detection.cli.main import COMMANDS
-from object_detection.training import jobs, launcher
+from object_detection.training import jobs
+from object_detection.training.distribution import launcher
 
 
 # Options behind COMMAND are its own, whatever their names.

@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from object_detection.training.errors import (
+from object_detection.errors import (
     LOST_WORKER_STATUS,
     UnreadableCheckpointError,
     WorkerError,

@@ -1,4 +1,4 @@
-"""Turns dataclasses of options (`training/job_options.py`) into flags of absl and of click."""
+"""Turns dataclasses of options (`config/job_options.py`) into flags of absl and of click."""
 
 import dataclasses
 import typing
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from absl import flags
 
-from object_detection.training.job_options import SECTIONS
+from object_detection.config.job_options import SECTIONS
 
 Options = TypeVar('Options')
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from object_detection.cli import option_flags, progress
-from object_detection.config import freed_memory, quiet_import
+from object_detection.system import freed_memory, quiet_import
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
 # Looked for in folders too: that they cannot be read is said, where they would be missed.
@@ -89,7 +89,7 @@ def command(
         _predict_records(config, checkpoint_dir, output, limit)
         return
     from object_detection.export.predict import predict_files
-    from object_detection.training import disk
+    from object_detection.system import disk
 
     with progress.show('predicting') as report, disk.full_disk_named(output):
         summary = predict_files(
@@ -142,7 +142,7 @@ def _check_draws_nothing() -> None:
 
 def _read_config(config: str, *, reads_records: bool):
     from object_detection.config.reader import read_pipeline
-    from object_detection.config.validation import validate
+    from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config)
     validate(pipeline, for_what='eval' if reads_records else 'export')
@@ -152,7 +152,7 @@ def _read_config(config: str, *, reads_records: bool):
 def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) -> None:
     pipeline = _read_config(config, reads_records=True)
     from object_detection.export.predict_records import predict_records
-    from object_detection.training import disk
+    from object_detection.system import disk
 
     with progress.show('predicting') as report, disk.full_disk_named(output):
         counts = predict_records(pipeline, checkpoint_dir, output, limit=limit, progress=report)

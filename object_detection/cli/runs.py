@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from object_detection.training import run_clock, run_record
+from object_detection.training.monitoring import run_clock, run_record
 
 
 @click.command(name='runs')

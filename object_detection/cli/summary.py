@@ -3,8 +3,8 @@
 import click
 
 from object_detection.cli import option_flags
-from object_detection.config import quiet_import
 from object_detection.config.reader import read_pipeline
+from object_detection.system import quiet_import
 
 
 @click.command(name='summary')
@@ -33,7 +33,7 @@ def command(
     pipeline = read_pipeline(config, settings=settings)
     quiet_import.import_tensorflow()
     from object_detection.builders import model_builder
-    from object_detection.training import model_summary
+    from object_detection.training.monitoring import model_summary
 
     detector = model_builder.build(pipeline.model)
     detector.build_variables()

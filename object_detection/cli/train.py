@@ -5,8 +5,8 @@ import sys
 import click
 
 from object_detection.cli import option_flags
+from object_detection.config.job_options import TRAINING_EXIT_STATUSES, TrainOptions
 from object_detection.training import jobs
-from object_detection.training.job_options import TRAINING_EXIT_STATUSES, TrainOptions
 
 
 @click.command(name='train', cls=option_flags.SectionedCommand, epilog=TRAINING_EXIT_STATUSES)

@@ -13,7 +13,7 @@ def command() -> None:
 @command.command(name='list')
 def list_all() -> None:
     """Lists the backbones, and the feature extractors of this toolkit that have them."""
-    from object_detection.dataset_tools.known_files import WEIGHTS
+    from object_detection.dataset_tools.downloads.known_files import WEIGHTS
 
     width = max(map(len, WEIGHTS))
     for name, weights in WEIGHTS.items():
@@ -32,8 +32,8 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
     A download that was stopped or cut off goes on where it was. A file that is there is verified
     and not downloaded again.
     """
-    from object_detection.dataset_tools import known_files
-    from object_detection.dataset_tools.download import Downloader
+    from object_detection.dataset_tools.downloads import known_files
+    from object_detection.dataset_tools.downloads.download import Downloader
 
     for name in names:
         if name not in known_files.WEIGHTS:

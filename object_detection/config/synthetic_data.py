@@ -2,10 +2,11 @@
 
 import os
 
-from object_detection.config import files, reader
+from object_detection.config import reader
 from object_detection.config.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
 
 # Images of COCO's train2017 and val2017: what an epoch and an evaluation are.
 TRAINING_IMAGES = 118287

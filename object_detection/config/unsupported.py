@@ -184,7 +184,7 @@ _EVALUATION = {
     'EvalConfig.keep_image_id_for_visualization_export': _NO_PICTURE_FOLDER,
     'EvalConfig.eval_master': _warning('evaluation runs in this process'),
     'EvalConfig.ignore_groundtruth': _error('metrics need ground truth; use `tfod predict`'),
-    # What its values say against what happens is looked at by `training_rules` and `cautions`.
+    # What its values say against what happens is looked at by `validation`.
     'EvalConfig.use_moving_averages': _warning(
         'averages are evaluated wherever train_config.optimizer.use_moving_average keeps them',
         True,

@@ -2,8 +2,8 @@
 
 from google.protobuf import text_format
 
-from object_detection.config import files
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
 
 
 def write_pipeline(pipeline: TrainEvalPipelineConfig, path: str) -> None:

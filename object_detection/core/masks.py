@@ -1,13 +1,13 @@
 """Mask targets of regions, cropped out of the masks of the objects they are matched to.
 
-Targets sample as `tf.image.crop_and_resize` does (see `roi_align`). Each region reads its object's
-mask by index; no mask is copied for a region.
+Targets sample as `tf.image.crop_and_resize` does (see `crop_and_resize`). Each region reads its
+object's mask by index; no mask is copied for a region.
 """
 
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.roi_align import sample_coordinates, tent_weights
+from object_detection.core.crop_and_resize import sample_coordinates, tent_weights
 
 # Samples this far (in samples of a crop) outside of the object's box count as on its edge: changes
 # of frame round, and the edges of a region equal to the object's box must not fall off.

@@ -2,15 +2,15 @@
 
 A box is cut into a grid of bins, and each bin reads score maps of its own: the channels of the maps
 are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled as a
-box is in `core/roi_align.py`, its first and last samples lie on its edges; but outside of the maps
-samples fade to zero over one pixel. All is made of matrix products, which XLA compiles.
+box is in `core/crop_and_resize.py`, its first and last samples lie on its edges; but outside of
+the maps samples fade to zero over one pixel. All is made of matrix products, which XLA compiles.
 """
 
 from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import roi_align
+from object_detection.core import crop_and_resize
 from object_detection.core.shapes import dimensions
 
 
@@ -105,7 +105,9 @@ def _sampling_weights(
         number, length = num_bins[axis], map_size[axis]
         side = ((high - low) / number)[..., tf.newaxis]
         low = low[..., tf.newaxis] + tf.range(number, dtype=side.dtype) * side
-        samples = roi_align.sample_coordinates(low, low + side, crop_size[axis] // number, length)
+        samples = crop_and_resize.sample_coordinates(
+            low, low + side, crop_size[axis] // number, length
+        )
         pixels = tf.range(length, dtype=samples.dtype)
         return tf.nn.relu(1.0 - tf.abs(samples[..., tf.newaxis] - pixels))
 

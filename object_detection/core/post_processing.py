@@ -7,7 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import execution
+from object_detection.core import tracing
 from object_detection.core.nms import (
     MulticlassSelection,
     multiclass_non_max_suppression,
@@ -324,7 +324,7 @@ def _choose_of_one_class(
         iou_threshold=params.iou_threshold,
         score_threshold=params.score_threshold,
         num_valid=num_valid,
-        native=on_cpu and not static and not execution.is_compiled(),
+        native=on_cpu and not static and not tracing.is_compiled(),
     )
     flags = at_least_one_row(is_counted[:, :, 0], False)
     is_valid &= tf.gather(flags, indices, batch_dims=1)

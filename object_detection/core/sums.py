@@ -9,7 +9,7 @@ def in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Adds up one or more tensors of one shape, from the first to the last.
 
     `tf.add_n` may add three or more in another order each time; see
-    `object_detection.training.determinism`.
+    `object_detection.core.determinism`.
     """
     total = tensors[0]
     for tensor in tensors[1:]:

@@ -3,10 +3,10 @@
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from object_detection.data import coco_json
+from object_detection.data.coco import annotations as coco_annotations
 
 
-def read(path: str, *, segmentations: bool = True) -> coco_json.CocoFile:
+def read(path: str, *, segmentations: bool = True) -> coco_annotations.CocoFile:
     """Reads an annotation file.
 
     Args:
@@ -15,9 +15,9 @@ def read(path: str, *, segmentations: bool = True) -> coco_json.CocoFile:
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: as `coco_json.parse`.
+      ValueError: as `coco.annotations.parse`.
     """
     if not FileSystems.exists(path):
         raise FileNotFoundError(f'There is no annotation file {path}.')
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        return coco_json.parse(file.read(), path, segmentations=segmentations)
+        return coco_annotations.parse(file.read(), path, segmentations=segmentations)

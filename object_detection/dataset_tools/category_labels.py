@@ -5,10 +5,10 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 from google.protobuf import text_format
 
-from object_detection.data import coco_labels
 from object_detection.data import label_map as label_map_reader
-from object_detection.data.coco_labels import CategoryLabel
-from object_detection.data.coco_points import KeypointLayout
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco.categories import CategoryLabel
+from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.protos import string_int_label_map_pb2
 
 
@@ -24,7 +24,7 @@ def from_label_map(
     by_name = {item.display_name: item for item in items if item.display_name}
     by_name |= {item.name: item for item in items if item.name}
     matched = {
-        category['id']: by_name.get(coco_labels.clean(str(category['name'])))
+        category['id']: by_name.get(coco_categories.clean(str(category['name'])))
         for category in categories
     }
     return {

@@ -18,8 +18,11 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from object_detection.data import coco_examples, coco_json, coco_labels, coco_points
-from object_detection.data.coco_json import CocoFile
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.annotations import CocoFile
 from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import (
     annotation_file,
@@ -163,22 +166,22 @@ class _Plan(NamedTuple):
 
 def _plan(source: CocoSource, file: CocoFile) -> _Plan:
     # Says now what would be an error in the job.
-    coco_json.check_categories(file, source.only_objects_of, source.only_images_with)
+    coco_annotations.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
     for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
         files[path] = annotation_file.read(path, segmentations=False)
     keypoints = None
     if source.keypoints_file:
-        keypoints = coco_points.keypoint_layout(files[source.keypoints_file])
+        keypoints = coco_keypoints.keypoint_layout(files[source.keypoints_file])
     if source.label_map_file:
         label_map = category_labels.read_label_map(source.label_map_file)
         labels = category_labels.from_label_map(file.categories, label_map)
     else:
-        labels = coco_labels.from_categories(file.categories)
+        labels = coco_categories.from_categories(file.categories)
         label_map = category_labels.label_map_of(labels)
         if keypoints:
             category_labels.add_keypoints(label_map, labels, keypoints)
-    names = coco_labels.texts(file.categories)
+    names = coco_categories.texts(file.categories)
     contents = coco_examples.Contents(
         labels,
         source.masks,
@@ -187,7 +190,7 @@ def _plan(source: CocoSource, file: CocoFile) -> _Plan:
         max_pixels=source.max_pixels,
         left_out=tuple((key, name) for key, name in names.items() if key not in labels),
     )
-    is_renumbered = not source.label_map_file and coco_labels.are_renumbered(labels)
+    is_renumbered = not source.label_map_file and coco_categories.are_renumbered(labels)
     return _Plan(contents, category_labels.to_text(label_map), is_renumbered)
 
 

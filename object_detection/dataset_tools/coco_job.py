@@ -15,8 +15,11 @@ import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from object_detection.data import coco_examples, coco_json, coco_points, image_files
-from object_detection.data.coco_json import CocoImage
+from object_detection.data import image_files
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.annotations import CocoImage
 from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import annotation_file, conversion_report, sharded_writer
 from object_detection.dataset_tools.conversion_report import Tally
@@ -92,12 +95,14 @@ class ReadAnnotations(beam.DoFn):
         source = self._source
         file = annotation_file.read(path, segmentations=source.masks)
         for other, keys in (
-            (source.keypoints_file, coco_points.KEYPOINT_KEYS),
-            (source.densepose_file, coco_points.DENSEPOSE_KEYS),
+            (source.keypoints_file, coco_keypoints.KEYPOINT_KEYS),
+            (source.densepose_file, coco_keypoints.DENSEPOSE_KEYS),
         ):
             if other not in ('', path):
-                coco_json.take_over(file, annotation_file.read(other, segmentations=False), keys)
-        for coco_image in coco_json.group_by_image(
+                coco_annotations.take_over(
+                    file, annotation_file.read(other, segmentations=False), keys
+                )
+        for coco_image in coco_annotations.group_by_image(
             file,
             only_objects_of=source.only_objects_of,
             only_images_with=source.only_images_with,

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from typing import Any, NamedTuple
 
-from object_detection.config import files
+from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
 

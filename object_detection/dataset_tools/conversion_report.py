@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from object_detection.data.coco_json import EntryProblem
+from object_detection.data.coco.annotations import EntryProblem
 from object_detection.data.unusable import UnusableError
 
 COUNTS = (

@@ -5,9 +5,9 @@ import logging
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config import files
 from object_detection.data import label_map
 from object_detection.protos import pipeline_pb2
+from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
 

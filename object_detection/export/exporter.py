@@ -11,9 +11,12 @@ from object_detection.builders import model_builder
 from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import precision as precisions
+from object_detection.models import precision_exemptions
 from object_detection.protos import pipeline_pb2
-from object_detection.training import best, checkpoints, inference_weights, precision_exemptions
-from object_detection.training import precision as precisions
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.evaluation import best_checkpoint
+from object_detection.weights import inference_weights
 
 _logger = logging.getLogger(__name__)
 
@@ -105,8 +108,8 @@ def describe(checkpoint: str, prefix: str) -> str:
       prefix: what `checkpoints.find` made of it.
     """
     text = f'{prefix} (step {inference_weights.read_step(prefix)})'
-    folder = os.path.join(checkpoint, best.FOLDER)
-    kept = best.read(folder) if os.path.isdir(folder) else None
+    folder = os.path.join(checkpoint, best_checkpoint.FOLDER)
+    kept = best_checkpoint.read(folder) if os.path.isdir(folder) else None
     if kept is None:
         return text
     return (

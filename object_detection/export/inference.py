@@ -11,11 +11,11 @@ import tensorflow as tf
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image
 from object_detection.data.unusable import UnusableError
-from object_detection.evaluation.detections import ImageDetections, unbatch
 from object_detection.export import class_names
 from object_detection.export.input_types import TF_EXAMPLE
 from object_detection.export.saved_model import LABEL_MAP
-from object_detection.training import precision as precisions
+from object_detection.metrics.detections import ImageDetections, unbatch
+from object_detection.models import precision as precisions
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
 # What TensorFlow's messages say of the operation that failed.

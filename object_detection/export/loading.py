@@ -10,17 +10,19 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config.reader import read_pipeline
-from object_detection.config.resumption import CONFIG_FILE_NAME
-from object_detection.config.validation import validate
 from object_detection.core.fields import DetectionFields
-from object_detection.evaluation.detections import ImageDetections, boxes_to_absolute, unbatch
 from object_detection.export import class_names, exporter, saved_model
 from object_detection.export.inference import SavedDetector, find_saved_model
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import best, checkpoints, inference_weights
-from object_detection.training import precision as precisions
-from object_detection.training.conversion import CONFIG_FILE
+from object_detection.metrics.detections import ImageDetections, boxes_to_absolute, unbatch
+from object_detection.models import precision as precisions
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.evaluation import best_checkpoint
+from object_detection.validation.resumption import CONFIG_FILE_NAME
+from object_detection.validation.validate import validate
 from object_detection.visualization import drawing
+from object_detection.weights import inference_weights
+from object_detection.weights.conversion import CONFIG_FILE
 
 _logger = logging.getLogger(__name__)
 
@@ -214,7 +216,7 @@ def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
         return folder
     name = os.fspath(checkpoint)
     inside = os.path.join(folder, name)
-    if name == best.FOLDER or os.path.isdir(inside) or checkpoints.exists(inside):
+    if name == best_checkpoint.FOLDER or os.path.isdir(inside) or checkpoints.exists(inside):
         return inside
     if not tf.io.gfile.exists(name) and not checkpoints.exists(name):
         raise ValueError(

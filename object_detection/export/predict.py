@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from object_detection.evaluation.detections import ImageDetections, coco_results
 from object_detection.export import loading, results
 from object_detection.export.inference import read_image
+from object_detection.metrics.detections import ImageDetections, coco_results
 from object_detection.visualization import drawing
 
 _MIN_PICTURE_SIZE = 512

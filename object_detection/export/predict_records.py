@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from object_detection.builders import dataset_builder, examples_builder
-from object_detection.config import evaluation_rules
+from object_detection.builders import dataset_builder, execution_builder
+from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
-from object_detection.evaluation.detections import coco_image_id, coco_results, unbatch
-from object_detection.evaluation.mask_pasting import PasteMethod
 from object_detection.export import exporter, results
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.metrics.detections import coco_image_id, coco_results, unbatch
+from object_detection.metrics.mask_pasting import PasteMethod
+from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import damaged_files, executions
-from object_detection.training import precision as precisions
-from object_detection.training.inference import make_predict
+from object_detection.training.evaluation.inference import make_predict
+from object_detection.validation import eval_config as eval_config_rules
 
 # Folder -> numbers of images and of detections.
 Counts = dict[str, tuple[int, int]]
@@ -56,7 +57,7 @@ def predict_records(
     counts: Counts = {}
     done = 0
     with precisions.scope(precisions.resolve(pipeline.train_config, precision)):
-        for index, name in enumerate(evaluation_rules.reader_names(pipeline)):
+        for index, name in enumerate(eval_config_rules.reader_names(pipeline)):
             folder = pathlib.Path(output_directory)
             if len(pipeline.eval_input_reader) > 1:
                 folder /= name
@@ -89,7 +90,7 @@ def _predict_reader(
         detector,
         spec,
         with_losses=False,
-        jit_compile=executions.compiles_inference(
+        jit_compile=execution_builder.compiles_inference(
             pipeline.train_config, spec, examples_builder.bucket_sizes(reader)
         ),
         batch_size=pipeline.eval_config.batch_size,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from object_detection.core import execution
+from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.decoder import decode_image
@@ -90,14 +90,14 @@ def _serving(detector: DetectionModel, input_type: str) -> tuple[list[tf.TensorS
     if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
 
         def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
-            with execution.portable():
+            with tracing.portable():
                 return _detect_in_boxes(detector, input_tensor, boxes)
 
         return _IMAGES_AND_BOXES, serve_boxes
     spec, read = _READERS[input_type]
 
     def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
-        with execution.portable():
+        with tracing.portable():
             return _detect(detector, input_tensor, read)
 
     return [spec], serve

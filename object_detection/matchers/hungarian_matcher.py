@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from object_detection.core import assignment
+from object_detection.matchers import assignment
 
 
 class HungarianMatcher:

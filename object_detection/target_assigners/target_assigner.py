@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core import execution, sampling
+from object_detection.core import sampling, tracing
 from object_detection.core.shapes import dimensions
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
@@ -157,7 +157,7 @@ class TargetAssigner:
         return tf.where(matches[..., tf.newaxis] >= 0, codes, 0.0)
 
     def _gather(self, rows: tf.Tensor, matches: tf.Tensor, default: tf.Tensor | float) -> tf.Tensor:
-        use_matmul = self._matcher.use_matmul_gather and execution.is_compiled()
+        use_matmul = self._matcher.use_matmul_gather and tracing.is_compiled()
         return gather_matched(rows, matches, default, use_matmul)
 
 

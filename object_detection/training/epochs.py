@@ -2,14 +2,15 @@
 
 import logging
 
-from object_detection.builders import coco_records_builder, optimizer_builder
+from object_detection.builders import optimizer_builder
+from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.config import synthetic_data
 from object_detection.config.errors import ConfigError
-from object_detection.data import record_count
+from object_detection.data.pipeline import record_count
+from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import schedules
 
 _logger = logging.getLogger(__name__)
 
@@ -74,6 +75,6 @@ def _count_records(reader: InputReader) -> int:
 
 def _count_coco(reader: InputReader) -> int:
     try:
-        return sum(map(len, coco_records_builder.build(reader, 'train_input_reader')))
+        return sum(map(len, coco_reader.build(reader, 'train_input_reader')))
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -10,21 +10,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from object_detection.config import (
-    evaluation_rules,
-    files,
-    freed_memory,
-    quiet_import,
-    reader,
-    resumption,
-    synthetic_data,
-    validation,
-)
+from object_detection.config import reader, synthetic_data
 from object_detection.config.errors import ConfigError
+from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import compilation_cache, cpu, profiling, strategy_choice
-from object_detection.training.job_options import EvalOptions, JobOptions, TrainOptions
-from object_detection.training.log_files import LogFiles
+from object_detection.system import cpu, files, freed_memory, quiet_import, tensorflow_setup
+from object_detection.training.distribution import strategy_choice
+from object_detection.training.monitoring import profiling
+from object_detection.training.monitoring.log_files import LogFiles
+from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation import resumption, validate
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +80,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         cpu.set_affinity(options.cpu_affinity, choice.cluster)
         # Before TensorFlow computes anything: devices cannot be chosen afterwards.
         _import_tensorflow(options)
-        from object_detection.training import devices, strategies
+        from object_detection.training.distribution import devices, strategies
 
         devices.set_up(options, choice=choice)
         made['strategy'] = strategies.build(choice)
@@ -98,8 +93,8 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         resumed=model_dir if os.path.exists(os.path.join(model_dir, 'checkpoint')) else None,
     )
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
-    from object_detection.training.intervals import Intervals
     from object_detection.training.loop import train
+    from object_detection.training.run_types import Intervals
 
     result = train(
         pipeline,
@@ -150,13 +145,13 @@ def run_evaluation(
     def prepare() -> None:
         cpu.set_affinity(options.cpu_affinity)
         _import_tensorflow(options)
-        from object_detection.training import devices
+        from object_detection.training.distribution import devices
 
         devices.set_up(options)
 
     pipeline = read_config(config_path, options, for_what='eval', prepare=prepare)
-    from object_detection.training import strategies
-    from object_detection.training.evaluate import evaluate_directory
+    from object_detection.training.distribution import strategies
+    from object_detection.training.evaluation.eval_job import evaluate_directory
 
     result = evaluate_directory(
         pipeline,
@@ -208,7 +203,7 @@ def read_config(
             data.private_threadpool_size = options.private_threadpool_size
     if options.precision is not None:
         # Loads TensorFlow.
-        from object_detection.training import precision as precisions
+        from object_detection.models import precision as precisions
 
         precisions.write(pipeline.train_config, options.precision)
     if isinstance(options, TrainOptions) and options.deterministic_ops:
@@ -221,19 +216,19 @@ def read_config(
     if 'eval' in purposes:
         pipeline = _set_evaluation(pipeline, options)
         if options.val_json_file:
-            evaluation_rules.check_val_json_file(pipeline, options.val_json_file)
+            eval_config_rules.check_val_json_file(pipeline, options.val_json_file)
     else:
         _check_evaluation_flags(options)
     if resumed is not None:
         # Before the rules, which would find what follows from it.
         resumption.check(pipeline, resumed)
-    validation.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumed is not None)
+    validate.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumed is not None)
     return pipeline
 
 
 def _import_tensorflow(options: JobOptions) -> None:
     if options.compilation_cache is not None:
-        compilation_cache.use(options.compilation_cache)
+        tensorflow_setup.use(options.compilation_cache)
     freed_memory.keep()
     quiet_import.import_tensorflow()
 

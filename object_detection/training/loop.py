@@ -11,43 +11,32 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.builders import examples_builder
-from object_detection.config import files
+from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.core import determinism
+from object_detection.data.pipeline import service_watch
+from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import (
-    checkpoint_contents,
-    checkpoint_recovery,
-    collectives,
-    damaged_files,
-    determinism,
-    disk,
-    ended,
-    evaluation,
-    fine_tune,
-    folder_lock,
-    input_start,
-    parts,
-    resolving,
-    run_averages,
-    run_start,
-    service_watch,
-    strategies,
-    worker_agreement,
-)
-from object_detection.training import checkpoints as checkpoint_files
-from object_detection.training import precision as precisions
-from object_detection.training import progress as progresses
-from object_detection.training.input_places import InputPlaces
-from object_detection.training.intervals import Intervals
-from object_detection.training.log_files import NO_LOG_FILES, LogFiles
+from object_detection.system import disk, files, folder_lock
+from object_detection.training import resolve_config, resume, run_start, setup
+from object_detection.training.checkpoints import ended, recovery
+from object_detection.training.checkpoints import manager as checkpoint_files
+from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.distribution import collectives, strategies, worker_agreement
+from object_detection.training.evaluation import reader_evaluation
 from object_detection.training.measurements import Measurements
-from object_detection.training.recorder import Recorder
-from object_detection.training.run_clock import RunClock
+from object_detection.training.monitoring import progress as progresses
+from object_detection.training.monitoring import run_averages
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.recorder import Recorder
+from object_detection.training.monitoring.run_clock import RunClock
 from object_detection.training.run_evaluations import RunEvaluations
-from object_detection.training.snapshots import Snapshots
+from object_detection.training.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.training.train_result import TrainResult
 from object_detection.training.trainer import Trainer
+from object_detection.weights import checkpoint_contents, restore
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +94,7 @@ def train(
     strategy = strategy or tf.distribute.get_strategy()
     intervals = intervals or Intervals()
     directory = files.check_is_local(model_dir, 'model_dir')
-    config = resolving.resolve(
+    config = resolve_config.resolve(
         pipeline_config,
         directory,
         strategy,
@@ -171,13 +160,13 @@ class _Run:
         """Brings the directory in order; returns the newest checkpoint and its step."""
 
         def clean() -> None:
-            newest = checkpoint_recovery.prepare(self.directory)
+            newest = recovery.prepare(self.directory)
             ended.clear_ended(self.directory)
             if not self.evaluations.are_beside:
                 Snapshots(self.directory).clear()
             if self.intervals.evaluation:
                 step = checkpoint_files.read_step(newest) if newest else 0
-                evaluation.drop_later_results(self.config, self.directory, step)
+                reader_evaluation.drop_later_results(self.config, self.directory, step)
 
         collectives.on_chief(self.strategy, clean)
         start = collectives.check_agreement(self.strategy, lambda: _newest_step(self.directory))
@@ -223,7 +212,7 @@ class _Run:
         """
         clock = RunClock()
         reader = self.config.train_input_reader
-        places = input_start.take_up(reader, self.strategy, latest, seed)
+        places = resume.take_up(reader, self.strategy, latest, seed)
         keras.utils.set_random_seed(places.seed)
         if self.config.train_config.deterministic_ops:
             determinism.switch_on()
@@ -233,7 +222,7 @@ class _Run:
                 checkpoints = self._checkpoints(train_step, places)
                 restored = checkpoints.restore_latest()
                 if restored is None:
-                    fine_tune.from_config(
+                    restore.from_config(
                         train_step.detector, self.config.train_config, self.directory
                     )
             run = self._tell_start(checkpoints, train_step, places.seed, restored)
@@ -268,9 +257,9 @@ class _Run:
 
     def _build(self, places: InputPlaces) -> tuple[TrainStep, Iterator]:
         """Builds, in the strategy's scope, the step and an iterator over its batches."""
-        detector = parts.build_detector(self.config)
-        iterator = parts.training_data(self.config, self.strategy, places.seed, places.start)
-        train_step = parts.build_step(
+        detector = setup.build_detector(self.config)
+        iterator = setup.training_data(self.config, self.strategy, places.seed, places.start)
+        train_step = setup.build_step(
             self.config.train_config,
             detector,
             iterator.element_spec,
@@ -341,7 +330,7 @@ class _Run:
             start,
             progress=progress,
             record_summaries=self.record_summaries,
-            names=parts.class_names(self.config),
+            names=setup.class_names(self.config),
             log_files=self.log_files,
         )
 

@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from object_detection.training import divergence, memory, run_clock, strategies
-from object_detection.training.errors import DivergenceError
-from object_detection.training.intervals import Intervals
-from object_detection.training.progress import Record
-from object_detection.training.recorder import Meter, Recorder
-from object_detection.training.run_clock import RunClock
-from object_detection.training.speed import Speed
+from object_detection.errors import DivergenceError
+from object_detection.system import memory
+from object_detection.training import divergence
+from object_detection.training.distribution import strategies
+from object_detection.training.monitoring import run_clock
+from object_detection.training.monitoring.input_bottleneck import BottleneckReport
+from object_detection.training.monitoring.progress import Record
+from object_detection.training.monitoring.recorder import Meter, Recorder
+from object_detection.training.monitoring.run_clock import RunClock
+from object_detection.training.monitoring.speed import Speed
+from object_detection.training.monitoring.step_times import Stopwatch
+from object_detection.training.run_types import Intervals
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
-from object_detection.training.step_times import Stopwatch
-from object_detection.training.waiting import BottleneckReport
 
 _logger = logging.getLogger(__name__)
 

@@ -8,27 +8,23 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.config import evaluation_rules
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.optimizers import moving_averages
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import (
-    background_evaluation,
-    checkpoints,
-    collectives,
-    evaluation,
-    moving_averages,
-    parts,
-    strategies,
-)
-from object_detection.training.background_evaluation import BackgroundEvaluation
-from object_detection.training.early_stopping import EarlyStopping
-from object_detection.training.evaluation import PipelineEvaluation
-from object_detection.training.interrupts import Interrupts
-from object_detection.training.log_files import NO_LOG_FILES, LogFiles
-from object_detection.training.snapshots import Snapshots
+from object_detection.system.signals import Interrupts
+from object_detection.training import setup
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.evaluation import background_evaluation, reader_evaluation
+from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
+from object_detection.training.evaluation.early_stopping import EarlyStopping
+from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.step import TrainStep
 from object_detection.training.train_result import Metrics, TrainResult
 from object_detection.training.trainer import EvaluateFunction
+from object_detection.validation import eval_config as eval_config_rules
 
 _logger = logging.getLogger(__name__)
 
@@ -70,10 +66,10 @@ class RunEvaluations:
         Args:
           until: the last step whose results count; None for all.
         """
-        reader = evaluation_rules.stopping_metric(self.config).reader
+        reader = eval_config_rules.stopping_metric(self.config).reader
 
         def read() -> list[dict[str, Any]]:
-            results = evaluation.read_results(
+            results = reader_evaluation.read_results(
                 self.config, self.directory, reader, self.val_json_file
             )
             return [entry for entry in results if until is None or entry['step'] <= until]
@@ -162,7 +158,7 @@ class RunEvaluations:
     ) -> tuple[Metrics | None, str | None]:
         """Returns metrics, and the reason why the training should have ended before."""
         with self.strategy.scope():
-            detector = parts.build_detector(self.config)
+            detector = setup.build_detector(self.config)
             checkpoints.restore_model(
                 checkpoint,
                 detector.named_variables(),
@@ -191,7 +187,7 @@ class RunEvaluations:
         )
 
     def _is_evaluated(self, step: int) -> bool:
-        return evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
+        return reader_evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
 
     def _chief_says(self, question: Callable[[], object]) -> bool:
         answer = collectives.on_chief(self.strategy, question)

@@ -7,12 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.config import files, model_rules, resumption, writer
+from object_detection.config import writer
+from object_detection.models import precision as precisions
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import first_batch, model_summary, run_record, strategies
-from object_detection.training import precision as precisions
+from object_detection.system import files
+from object_detection.training import first_batch
+from object_detection.training.distribution import strategies
+from object_detection.training.monitoring import model_summary, run_record
 from object_detection.training.step import TrainStep
+from object_detection.validation import resumption
+from object_detection.validation.models import faster_rcnn as model_rules
 
 _logger = logging.getLogger(__name__)
 

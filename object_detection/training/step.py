@@ -9,12 +9,14 @@ from object_detection.core import moving_statistics, sums
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import flops, input_places, step_times, strategies
-from object_detection.training.gradients import TOTAL_LOSS, Execution, LossGradients
-from object_detection.training.loss_scale import LossScale
-from object_detection.training.optimizers import Optimizer
-from object_detection.training.reduction import GradientReduction
-from object_detection.training.step_times import CallTimes
+from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.optimizers.gradients import TOTAL_LOSS, Execution, LossGradients
+from object_detection.optimizers.loss_scale import LossScale
+from object_detection.optimizers.optimizers import Optimizer
+from object_detection.training.checkpoints import input_state
+from object_detection.training.distribution import strategies
+from object_detection.training.monitoring import flops, step_times
+from object_detection.training.monitoring.step_times import CallTimes
 
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # Stand among the losses that a step returns: the norm of all gradients before clipping, and the
@@ -92,7 +94,7 @@ class TrainStep:
         self.optimizer = optimizer
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name='step')
         self.stream_state = tf.Variable(
-            tf.zeros(input_places.state_spec(element_spec), tf.int64), trainable=False
+            tf.zeros(input_state.state_spec(element_spec), tf.int64), trainable=False
         )
         if not optimizer.variables:
             optimizer.build(trainable_variables(detector))

@@ -9,16 +9,17 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import collectives, run_clock, strategies
-from object_detection.training.background_evaluation import BackgroundEvaluation
-from object_detection.training.checkpoints import Checkpoints
-from object_detection.training.errors import DivergenceError
-from object_detection.training.interrupts import Interrupts
-from object_detection.training.intervals import Intervals
+from object_detection.errors import DivergenceError
+from object_detection.system.signals import Interrupts
+from object_detection.training.checkpoints.manager import Checkpoints
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.distribution.replica_statistics import StatisticsAverage
+from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.measurements import Measurements
-from object_detection.training.profiling import StepProfile
-from object_detection.training.recorder import Recorder
-from object_detection.training.statistics_average import StatisticsAverage
+from object_detection.training.monitoring import run_clock
+from object_detection.training.monitoring.profiling import StepProfile
+from object_detection.training.monitoring.recorder import Recorder
+from object_detection.training.run_types import Intervals
 from object_detection.training.step import TOTAL_LOSS, TrainStep
 from object_detection.training.train_result import Metrics, TrainResult
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from object_detection.evaluation.mask_pasting import MASK_THRESHOLD, mask_window
+from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
 
 _MASK_OPACITY = 0.45
 _OUTLINE_OPACITY = 0.9

@@ -37,7 +37,7 @@ def test_by_hand_at_full_size():
 def test_inference(modules, pipeline):
     import tensorflow as tf
 
-    from object_detection.training import flops
+    from object_detection.training.monitoring import flops
 
     detector = modules['work'].build(pipeline, 'float32', is_training=False)
     shapes = tf.constant([[HEIGHT, WIDTH, 3]])

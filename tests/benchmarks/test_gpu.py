@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.training import precision as precisions
+from object_detection.models import precision as precisions
 from tests.tiny_models import IMAGE_SIZE, tiny_pipeline
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from object_detection.training import flops
+from object_detection.training.monitoring import flops
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 CONFIG = 'mask_rcnn_resnet18_fpn_shapes'

@@ -3,8 +3,8 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import evaluator_builder
-from object_detection.evaluation import detections
-from object_detection.evaluation.mask_pasting import PasteMethod
+from object_detection.metrics import detections
+from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
 
 CATEGORIES = [{'id': 1, 'name': 'alpha'}, {'id': 2, 'name': 'beta'}]

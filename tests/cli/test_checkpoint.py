@@ -12,14 +12,16 @@ from google.protobuf import text_format
 
 from object_detection.builders import model_builder
 from object_detection.cli.checkpoint import command
-from object_detection.config import validation
 from object_detection.config.reader import read_pipeline
+from object_detection.errors import CheckpointError
 from object_detection.export import exporter
-from object_detection.training import checkpoints, disk, fine_tune
-from object_detection.training.errors import CheckpointError
+from object_detection.system import disk
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.validation import validate
+from object_detection.weights import restore
 from tests.tiny_models import tiny_detector, tiny_pipeline
-from tests.training import foreign_files
 from tests.training.fake_detectors import VariablesDetector
+from tests.weights import foreign_files
 
 
 def run(*arguments, fails=False):
@@ -171,7 +173,7 @@ def convert(tmp_path, monkeypatch):
 
     def call(path, *arguments, detector=None, **options):
         if detector is not None:
-            monkeypatch.setattr(validation, 'validate', lambda pipeline, for_what: None)
+            monkeypatch.setattr(validate, 'validate', lambda pipeline, for_what: None)
             monkeypatch.setattr(model_builder, 'build', lambda model, is_training: detector)
         required = ('--pipeline_config_path', config, '--output', tmp_path / 'out')
         said = run('convert', path, *required, *arguments, **options)
@@ -199,7 +201,7 @@ def test_convert_gives_what_evaluation_export_and_training_take(tmp_path, conver
     loaded = exporter.load_detector(read_pipeline(str(output / 'pipeline.config')), str(output))
     for name, variable in loaded.named_variables().items():
         np.testing.assert_array_equal(variable, source.named_variables()[name], err_msg=name)
-    report = fine_tune.restore(loaded, str(output))
+    report = restore.restore(loaded, str(output))
     assert report.missing == report.unused == report.mismatched == []
 
 

@@ -6,8 +6,8 @@ from google.protobuf import text_format
 from object_detection.cli.config import command
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from tests.config.pipelines import write_files
 from tests.data import examples
+from tests.validation.pipelines import write_files
 
 
 def invoke(*arguments: str):

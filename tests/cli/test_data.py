@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from object_detection.cli import data
 from object_detection.config.reader import read_pipeline
-from object_detection.dataset_tools import known_files
-from tests.dataset_tools import file_server, miniature_coco, records
+from object_detection.dataset_tools.downloads import known_files
+from tests.dataset_tools import miniature_coco, records
+from tests.dataset_tools.downloads import file_server
 
 CONTENT = os.urandom(400_000)
 
@@ -72,8 +73,8 @@ import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from object_detection.cli import data
-from object_detection.dataset_tools import known_files
-from object_detection.dataset_tools.download import RemoteFile
+from object_detection.dataset_tools.downloads import known_files
+from object_detection.dataset_tools.downloads.download import RemoteFile
 known_files.COCO2017['val2017'] = (RemoteFile('zips/val2017.zip', 400_000, sys.argv.pop(1)),)
 data.command(sys.argv[1:])
 """

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main
-from object_detection.training import data_server
+from object_detection.data.pipeline import data_server
 
 
 class _Servers:

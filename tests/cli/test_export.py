@@ -6,8 +6,8 @@ from click.testing import CliRunner
 
 from object_detection.cli.export import command
 from object_detection.export import exporter
-from object_detection.training import checkpoints
-from tests.config import pipelines
+from object_detection.training.checkpoints import manager as checkpoints
+from tests.validation import pipelines
 
 
 def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_path, monkeypatch):

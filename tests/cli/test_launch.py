@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.main import main
-from object_detection.training import jobs, launcher
-from object_detection.training.launcher import Launch
+from object_detection.training import jobs
+from object_detection.training.distribution import launcher
+from object_detection.training.distribution.launcher import Launch
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from object_detection.cli import option_flags
-from object_detection.training.job_options import RUN, WORKERS, option
+from object_detection.config.job_options import RUN, WORKERS, option
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sys
 from click.testing import CliRunner
 
 from object_detection.cli.runs import command
-from object_detection.training import history, run_record
+from object_detection.training.monitoring import history, run_record
 
 
 def _write_runs(directory):

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.weights import command
-from object_detection.dataset_tools import known_files
-from tests.dataset_tools import file_server
+from object_detection.dataset_tools.downloads import known_files
+from tests.dataset_tools.downloads import file_server
 
 CONTENT = b'\x89HDF' + bytes(1000)
 

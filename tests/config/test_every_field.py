@@ -13,7 +13,17 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 PACKAGE = pathlib.Path(object_detection.__file__).parent
 # The parts that see protos. Not `config`: it checks fields, and nothing happens by that alone.
-READERS = ('builders', 'cli', 'data/label_map.py', 'export', 'training', '*.py')
+READERS = (
+    *(
+        'builders',
+        'cli',
+        'core/determinism.py',
+        'data/label_map.py',
+        'data/pipeline/service_watch.py',
+    ),
+    *('export', 'models/precision*.py', 'optimizers', 'system', 'training', 'visualization'),
+    *('weights', '*.py'),
+)
 # Its builder copies the fields of a dataclass from the message, name by name.
 COPIED = 'core/post_processing.py'
 # Unsupported fields that code of its own looks at, only to refuse them.

@@ -3,7 +3,7 @@ from google.protobuf import text_format
 
 from object_detection.config.reader import ConfigError, parse_pipeline, read_pipeline
 from object_detection.config.writer import write_pipeline
-from tests.config.pipelines import sound_pipeline, write_files
+from tests.validation.pipelines import sound_pipeline, write_files
 
 
 @pytest.mark.parametrize(

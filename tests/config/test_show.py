@@ -2,7 +2,7 @@ from google.protobuf import text_format
 
 from object_detection.config.show import to_text
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from tests.config.pipelines import sound_pipeline
+from tests.validation.pipelines import sound_pipeline
 
 
 def test_the_output_reads_back_as_the_same_config(tmp_path):

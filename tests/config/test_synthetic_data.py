@@ -2,9 +2,10 @@
 
 import pytest
 
-from object_detection.config import synthetic_data, validation, writer
+from object_detection.config import synthetic_data, writer
 from object_detection.config.errors import ConfigError
-from tests.config import pipelines
+from object_detection.validation import validate
+from tests.validation import pipelines
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def pipeline(tmp_path):
 def test_no_file_is_needed(pipeline):
     before = pipeline.SerializeToString()
     with pytest.raises(ConfigError, match='PATH_TO_BE_CONFIGURED'):
-        validation.validate(pipeline, for_what=['train', 'eval'])
+        validate.validate(pipeline, for_what=['train', 'eval'])
     changed = synthetic_data.without_files(pipeline)
-    validation.validate(changed, for_what=['train', 'eval'])
+    validate.validate(changed, for_what=['train', 'eval'])
     assert pipeline.SerializeToString() == before
     assert not changed.train_config.fine_tune_checkpoint
     readers = (changed.train_input_reader, changed.eval_input_reader[0])

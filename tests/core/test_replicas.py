@@ -1,4 +1,4 @@
-"""Sums over replicas; with several replicas in training/test_replicas.py."""
+"""Sums over replicas; with several replicas in training/distribution/test_replicas.py."""
 
 import pytest
 import tensorflow as tf

@@ -1,273 +1,279 @@
-"""Crops against golden numbers, a NumPy oracle, and each execution against the other."""
+"""RoIAlign against golden numbers, a NumPy oracle, differences, and each execution."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from object_detection.core import roi_align
+from object_detection.core.roi_align import SampleGrid
 from tests import goldens
 
-EXECUTIONS = pytest.mark.parametrize('use_matmul', [False, True], ids=['native', 'matmul'])
+STRIDES = (4, 8, 16)
 
 
-def random_boxes(rng, batch, count, *, low=0.0, high=0.6):
-    corners = rng.uniform(low, high, (batch, count, 2))
-    sizes = rng.uniform(0.05, 0.4, (batch, count, 2))
-    return np.concatenate([corners, corners + sizes], axis=-1).astype(np.float32)
+def eagerly(crop, *arguments):
+    return crop(*arguments)
 
 
-def random_pyramid(rng, batch=2, channels=3):
+def in_a_graph(crop, *arguments):
+    return tf.function(crop)(*arguments)
+
+
+def compiled(crop, *arguments):
+    return tf.function(crop, jit_compile=True)(*arguments)
+
+
+RUNS = pytest.mark.parametrize(
+    ('run', 'use_matmul'),
+    [(eagerly, False), (in_a_graph, False), (compiled, False), (eagerly, True)],
+    ids=['eager', 'graph', 'compiled', 'matmul'],
+)
+
+EAGER_RUNS = pytest.mark.parametrize('use_matmul', [False, True], ids=['index', 'matmul'])
+
+
+def random_maps(rng, channels=3, dtype=tf.float32):
+    """Of two images of 64 x 80 pixels."""
     return [
-        tf.constant(rng.normal(size=(batch, side, side + 2, channels)), tf.float32)
-        for side in (16, 8, 4)
+        tf.cast(rng.normal(size=(2, 64 // stride, 80 // stride, channels)), dtype)
+        for stride in STRIDES
     ]
 
 
-@EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='native_')
+def random_boxes(rng, count, low=-8.0):
+    corners = rng.uniform(low, 50, (2, count, 2))
+    sizes = rng.uniform(1, 40, (2, count, 2))
+    return tf.constant(np.concatenate([corners, corners + sizes], axis=-1), tf.float32)
+
+
+def crop_strides(maps, boxes, levels, grid, **options):
+    scales = [(1 / stride, 1 / stride) for stride in STRIDES]
+    return roi_align.roi_align(maps, boxes, levels, scales, grid, **options)
+
+
+@EAGER_RUNS
+@goldens.parametrize('crop_ops', prefix='roi_align_')
 def test_crops_equal_the_reference(case_name, use_matmul):
+    # There, maps end in a ring of zeros, and the first and last cells lie on the image's edges.
     case = goldens.load('crop_ops', case_name)
-    crops = roi_align.crop_and_resize(
-        tf.constant(case.inputs['image']),
-        tf.constant(case.inputs['boxes']),
-        tuple(case.params['crop_size']),
+    maps = [case.inputs[name] for name in case.inputs if name.startswith('images.')]
+    scales = [(m.shape[1] - 1, m.shape[2] - 1) for m in maps]
+    ratio = case.params['num_samples_per_cell']
+    grid = SampleGrid(tuple(case.params['output_size']), ratio, offset=1.0)
+    low, high = np.split(case.inputs['boxes'], 2, axis=-1)
+    if case.params['align_corners']:
+        # Its outermost samples lie on the edges of the box: as in a box that is half a step larger.
+        margin = (high - low) / (np.array(grid.output_size) * ratio - 1) / 2
+        low, high = low - margin, high + margin
+    crops = roi_align.roi_align(
+        [tf.constant(np.pad(m, [(0, 0), (1, 1), (1, 1), (0, 0)])) for m in maps],
+        tf.constant(np.concatenate([low, high], axis=-1), tf.float32),
+        tf.constant(case.inputs['box_levels']),
+        scales,
+        grid,
         use_matmul=use_matmul,
     )
     np.testing.assert_allclose(crops, case.outputs['crops'], atol=1e-5)
 
 
-@EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='matmul_')
-def test_crops_equal_the_reference_products_inside_the_image(case_name, use_matmul):
-    # Outside of the image, the reference's products fade out over a pixel, where its kernel (and
-    # both of our executions) cut off; so only boxes inside can agree.
-    case = goldens.load('crop_ops', case_name)
-    boxes = case.inputs['boxes']
-    crops = roi_align.crop_and_resize(
-        tf.constant(case.inputs['image']),
-        tf.constant(boxes),
-        tuple(case.params['crop_size']),
-        use_matmul=use_matmul,
-        extrapolation_value=case.params.get('extrapolation_value', 0.0),
-    )
-    inside = np.all((boxes >= 0) & (boxes <= 1), axis=-1)
-    assert inside.sum() >= 3
-    np.testing.assert_allclose(crops[inside], case.outputs['crops'][inside], atol=1e-5)
+def oracle(maps, boxes, levels, grid):
+    """Sample by sample; samples over a cell outside of a map are 0, others held on it."""
+    size, ratio = grid.output_size, grid.sampling_ratio
+    crops = np.zeros([*boxes.shape[:2], *size, maps[0].shape[-1]])
+    for (image, box), level in np.ndenumerate(levels):
+        cells = maps[level][image].numpy().astype(np.float64)
+        edges = boxes[image, box].numpy().astype(np.float64) / STRIDES[level] + grid.offset
+        sides = edges[2:] - edges[:2]
+        for i, j, a, b in np.ndindex(*size, ratio, ratio):
+            parts = np.array([i + (a + 0.5) / ratio, j + (b + 0.5) / ratio]) / size
+            y, x = edges[:2] + parts * sides
+            height, width = cells.shape[:2]
+            if not (-1 <= y <= height and -1 <= x <= width):
+                continue
+            y, x = np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)
+            top, left = int(y), int(x)
+            bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+            upper = cells[top, left] * (1 - x % 1) + cells[top, right] * (x % 1)
+            lower = cells[bottom, left] * (1 - x % 1) + cells[bottom, right] * (x % 1)
+            crops[image, box, i, j] += upper * (1 - y % 1) + lower * (y % 1)
+    return crops / ratio**2
 
 
-@EXECUTIONS
-@goldens.parametrize('crop_ops', prefix='multilevel_')
-def test_multilevel_crops_equal_the_reference(case_name, use_matmul):
-    case = goldens.load('crop_ops', case_name)
-    boxes = case.inputs['boxes']
-    maps = [tf.constant(case.inputs[name]) for name in case.inputs if name.startswith('images.')]
-    levels = case.inputs.get('box_levels', np.zeros(boxes.shape[:2], np.int32))
-    crops = roi_align.multilevel_crop_and_resize(
-        maps,
-        tf.constant(boxes),
-        tf.constant(levels),
-        tuple(case.params['crop_size']),
-        use_matmul=use_matmul,
-    )
-    expected = case.outputs['crops']
-    if 'matmul' in case_name:  # See the test above.
-        inside = np.all((boxes >= 0) & (boxes <= 1), axis=-1)
-        crops, expected = crops[inside], expected[inside]
-    np.testing.assert_allclose(crops, expected, atol=1e-5)
-
-
-@goldens.parametrize('ops', prefix='fpn_levels')
-def test_levels_equal_the_reference(case_name):
-    case = goldens.load('ops', case_name)
-    side = 224.0 * case.params['image_ratio']
-    levels = roi_align.fpn_levels(
-        tf.constant(case.inputs['boxes']),
-        side,
-        side,
-        case.params['num_levels'],
-        unit_level=case.params['unit_scale_index'],
-    )
-    np.testing.assert_array_equal(levels, case.outputs['levels'])
-
-
-def test_levels_by_hand():
-    # 224 pixels belong to level L - 2 = 2, each doubling to one more.
-    boxes = tf.constant([[0, 0, 0.25, 0.25], [0, 0, 0.125, 0.125], [0, 0, 1, 1], [0, 0, 0, 0]])
-    levels = roi_align.fpn_levels(boxes[tf.newaxis], tf.constant(896), 896, 4)
-    np.testing.assert_array_equal(levels, [[2, 1, 3, 0]])
-
-
-def test_samples_lie_on_the_edges_of_the_box():
-    rows = np.arange(5, dtype=np.float32)
-    features = tf.constant(np.tile(rows[:, None, None], (1, 5, 1))[None])
-    # A box from pixel 1 to pixel 3: its three samples are those pixels.
-    crops = roi_align.crop_and_resize(features, tf.constant([[[0.25, 0.25, 0.75, 0.75]]]), (3, 1))
-    np.testing.assert_allclose(crops[0, 0, :, 0, 0], [1, 2, 3])
-
-
-@EXECUTIONS
-def test_extrapolation_value_fills_what_is_outside(use_matmul):
-    crops = roi_align.crop_and_resize(
-        tf.ones([1, 4, 4, 2]),
-        tf.constant([[[-1.0, 0.0, 1.0, 1.0]]]),
-        (3, 2),
-        use_matmul=use_matmul,
-        extrapolation_value=7.0,
-    )
-    np.testing.assert_allclose(crops[0, 0, :, :, 0], [[7, 7], [1, 1], [1, 1]])
-
-
-def test_executions_have_the_same_gradients():
+@RUNS
+@pytest.mark.parametrize('grid', [SampleGrid((3, 2)), SampleGrid((2, 3), 2, offset=0.0)])
+def test_crops_equal_the_oracle(run, use_matmul, grid):
     rng = np.random.default_rng(0)
-    maps = random_pyramid(rng)
-    boxes = tf.constant(random_boxes(rng, 2, 9, low=-0.2))
+    maps, boxes = random_maps(rng), random_boxes(rng, 12, low=-30)
+    levels = rng.integers(0, 3, (2, 12)).astype(np.int32)
+
+    def crop(*maps):
+        return crop_strides(maps, boxes, tf.constant(levels), grid, use_matmul=use_matmul)
+
+    np.testing.assert_allclose(run(crop, *maps), oracle(maps, boxes, levels, grid), atol=1e-5)
+
+
+def test_an_aligned_crop_of_cells_is_the_cells():
+    cells = tf.reshape(tf.range(30.0), [1, 5, 6, 1])
+    boxes = tf.constant([[[4.0, 8.0, 16.0, 20.0]]])
+    crop = roi_align.roi_align(
+        [cells], boxes, tf.zeros([1, 1], tf.int32), [(0.25, 0.25)], SampleGrid((3, 3))
+    )
+    np.testing.assert_allclose(crop[0, 0, :, :, 0], cells[0, 1:4, 2:5, 0])
+
+
+@RUNS
+def test_gradients_of_features_are_the_transpose_of_crops(run, use_matmul):
+    # Crops are linear in the features: <crop(maps), upstream> = <maps, gradient>, for any maps.
+    rng = np.random.default_rng(1)
+    boxes = random_boxes(rng, 9)
     levels = tf.constant(rng.integers(0, 3, (2, 9)), tf.int32)
-    upstream = tf.constant(rng.normal(size=(2, 9, 5, 4, 3)), tf.float32)
-    gradients = []
-    for use_matmul in (False, True):
+    upstream = tf.constant(rng.normal(size=(2, 9, 3, 2, 3)), tf.float32)
+    grid = SampleGrid((3, 2), 2)
+
+    def differentiate(*maps):
         with tf.GradientTape() as tape:
             tape.watch([*maps, boxes])
-            crops = roi_align.multilevel_crop_and_resize(
-                maps, boxes, levels, (5, 4), use_matmul=use_matmul
-            )
-            total = tf.reduce_sum(crops * upstream)
-        *to_maps, to_boxes = tape.gradient(total, [*maps, boxes])
-        assert to_boxes is None
-        gradients.append(to_maps)
-    for native, matmul in zip(*gradients, strict=True):
-        np.testing.assert_allclose(native, matmul, atol=1e-5)
+            crops = crop_strides(maps, boxes, levels, grid, use_matmul=use_matmul)
+        gradients = tape.gradient(crops, [*maps, boxes], output_gradients=upstream)
+        assert gradients.pop() is None
+        return gradients
+
+    gradients = run(differentiate, *random_maps(rng))
+    for _ in range(2):
+        maps = random_maps(rng)
+        crops = crop_strides(maps, boxes, levels, grid)
+        inner = sum(tf.reduce_sum(m * g) for m, g in zip(maps, gradients, strict=True))
+        np.testing.assert_allclose(tf.reduce_sum(crops * upstream), inner, rtol=1e-4, atol=1e-4)
 
 
-def test_native_gradient_loses_nothing_where_many_boxes_overlap():
-    # Every sample of every box adds its upstream gradient to the map once, over four pixels.
-    features = tf.zeros([1, 8, 8, 64])
-    boxes = tf.tile(tf.constant([[[0.1, 0.1, 0.9, 0.9]]]), [1, 200, 1])
-    with tf.GradientTape() as tape:
-        tape.watch(features)
-        total = tf.reduce_sum(roi_align.crop_and_resize(features, boxes, (14, 14)))
-    gradient = tape.gradient(total, features)
-    np.testing.assert_allclose(tf.reduce_sum(gradient, [1, 2]), 200 * 14 * 14, rtol=1e-4)
+def test_gradients_of_features_are_differences_of_crops():
+    rng = np.random.default_rng(2)
+    maps, boxes = random_maps(rng, channels=1), random_boxes(rng, 4)
+    levels = tf.constant(rng.integers(0, 3, (2, 4)), tf.int32)
+    weights = tf.constant(rng.normal(size=(2, 4, 2, 2, 1)), tf.float32)
 
+    def total(*maps):
+        crops = crop_strides(maps, boxes, levels, SampleGrid((2, 2), 2))
+        return tf.reduce_sum(tf.cast(crops, tf.float64) * tf.cast(weights, tf.float64))
 
-@EXECUTIONS
-@pytest.mark.parametrize('count', [0, 1])
-def test_levels_without_boxes(use_matmul, count):
-    rng = np.random.default_rng(1)
-    maps = random_pyramid(rng)
-    boxes = tf.constant(random_boxes(rng, 2, count))
-    levels = tf.ones([2, count], tf.int32)
     with tf.GradientTape() as tape:
         tape.watch(maps)
-        crops = roi_align.multilevel_crop_and_resize(
-            maps, boxes, levels, (3, 3), use_matmul=use_matmul
-        )
-        total = tf.reduce_sum(crops)
-    assert crops.shape == (2, count, 3, 3, 3)
-    fine, middle, _ = tape.gradient(total, maps)
-    np.testing.assert_array_equal(fine, tf.zeros_like(fine))
-    np.testing.assert_allclose(tf.reduce_sum(middle), 2 * count * 27, rtol=1e-5)
+        value = total(*maps)
+    for index, gradient in enumerate(tape.gradient(value, maps)):
+        for cell in list(np.ndindex(*gradient.shape))[::37]:
+            moved = list(maps)
+            moved[index] = tf.tensor_scatter_nd_add(maps[index], [cell], [1.0])
+            np.testing.assert_allclose(gradient[cell], total(*moved) - value, atol=1e-5)
 
 
-@EXECUTIONS
-def test_unknown_dimensions_in_a_function(use_matmul):
-    rng = np.random.default_rng(2)
-    maps = random_pyramid(rng)
-    boxes = tf.constant(random_boxes(rng, 2, 5))
-    levels = tf.constant(rng.integers(0, 3, (2, 5)), tf.int32)
-    spec = tf.TensorSpec([None, None, None, 3])
-
-    @tf.function(
-        autograph=False,
-        input_signature=[
-            [spec, spec, spec],
-            tf.TensorSpec([None, None, 4]),
-            tf.TensorSpec([None, None], tf.int32),
-        ],
-    )
-    def crop_and_differentiate(maps, boxes, levels):
-        crops = roi_align.multilevel_crop_and_resize(
-            maps, boxes, levels, (3, 2), use_matmul=use_matmul
-        )
-        return crops, tf.gradients(tf.reduce_sum(crops), maps)
-
-    crops, gradients = crop_and_differentiate(maps, boxes, levels)
-    eager = roi_align.multilevel_crop_and_resize(maps, boxes, levels, (3, 2), use_matmul=use_matmul)
-    np.testing.assert_allclose(crops, eager, atol=1e-6)
-    assert [tuple(g.shape) for g in gradients] == [tuple(m.shape) for m in maps]
-
-
-@EXECUTIONS
-def test_both_executions_compile(use_matmul):
+@RUNS
+def test_gradients_of_boxes_are_differences_of_crops(run, use_matmul):
     rng = np.random.default_rng(3)
-    maps = random_pyramid(rng)
-    boxes = tf.constant(random_boxes(rng, 2, 5, low=-0.2))
-    levels = tf.constant(rng.integers(0, 3, (2, 5)), tf.int32)
-    upstream = tf.constant(rng.normal(size=(2, 5, 3, 2, 3)), tf.float32)
+    maps = random_maps(rng)
+    # Coordinates of samples a step to each side are of the same cells.
+    boxes = tf.constant([[[9.1, 13.3, 33.7, 42.2]]] * 2)
+    levels = tf.ones([2, 1], tf.int32)
+    weights = tf.constant(rng.normal(size=(2, 1, 2, 3, 3)), tf.float32)
 
-    def crop(boxes, *maps):
-        with tf.GradientTape() as tape:
-            tape.watch([boxes, *maps])
-            crops = roi_align.multilevel_crop_and_resize(
-                maps, boxes, levels, (3, 2), use_matmul=use_matmul, box_gradients=True
-            )
-        one_level = roi_align.crop_and_resize(
-            maps[0], boxes, (3, 1), use_matmul=use_matmul, extrapolation_value=2.5
-        )
-        return [crops, one_level, *tape.gradient(crops, [boxes, *maps], upstream)]
-
-    compiled = tf.function(crop, jit_compile=True, autograph=False)(boxes, *maps)
-    for ours, expected in zip(compiled, crop(boxes, *maps), strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=2e-5)
-
-
-@EXECUTIONS
-def test_crops_keep_the_dtype_of_the_features(use_matmul):
-    features = tf.ones([1, 4, 4, 2], tf.bfloat16)
-    boxes = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
-    with tf.GradientTape() as tape:
-        tape.watch(features)
-        crops = roi_align.crop_and_resize(features, boxes, (2, 2), use_matmul=use_matmul)
-    assert crops.dtype == tf.bfloat16
-    assert tape.gradient(crops, features).dtype == tf.bfloat16
-
-
-@pytest.mark.parametrize('use_matmul', [False, True])
-@pytest.mark.parametrize('length', [8, 15, 16, 50])
-def test_no_sample_of_a_box_that_ends_at_the_border_rounds_past_it(use_matmul, length):
-    # In a graph, whose optimizer changes how some divisions are rounded.
-    random = np.random.default_rng(length)
-    low = random.uniform(0, 0.9, [1, 2000, 2]).astype(np.float32)
-    high = random.choice(np.float32([1, 1 - 2**-24, 1 - 2**-23, 1 - 2**-22]), [1, 2000, 2])
-    boxes = np.concatenate([low, high], axis=-1)
-
-    @tf.function(input_signature=[tf.TensorSpec([1, None, 4])], autograph=False)
-    def crop(boxes):
-        features = tf.ones([1, length, length, 1])
-        return roi_align.crop_and_resize(features, boxes, (14, 14), use_matmul=use_matmul)
-
-    np.testing.assert_allclose(crop(boxes), 1.0, rtol=1e-5)
-
-
-@pytest.mark.parametrize('use_matmul', [False, True])
-def test_gradients_of_boxes_are_differences_of_crops(use_matmul):
-    random = np.random.default_rng(0)
-    features = tf.constant(random.normal(size=[1, 9, 11, 2]), tf.float32)
-    boxes = tf.constant([[[0.11, 0.23, 0.71, 0.87]]])
-    weights = tf.constant(random.normal(size=[1, 1, 3, 4, 2]), tf.float32)
-
-    def total(boxes, box_gradients=True):
-        crops = roi_align.crop_and_resize(
-            features, boxes, (3, 4), use_matmul=use_matmul, box_gradients=box_gradients
+    def total(boxes):
+        crops = crop_strides(
+            maps, boxes, levels, SampleGrid((2, 3), 2), use_matmul=use_matmul, box_gradients=True
         )
         return tf.reduce_sum(crops * weights)
 
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(boxes)
-        wanted, unwanted = total(boxes), total(boxes, box_gradients=False)
-    assert tape.gradient(unwanted, boxes) is None
-    step = 1e-3
+    def differentiate(boxes):
+        with tf.GradientTape() as tape:
+            tape.watch(boxes)
+            value = total(boxes)
+        return tape.gradient(value, boxes)
+
+    step = 0.05
     differences = [
         (total(boxes + step * row) - total(boxes - step * row)) / (2 * step)
-        for row in tf.eye(4)[:, None, None]
+        for row in tf.reshape(tf.eye(8), [8, 2, 1, 4])
     ]
-    np.testing.assert_allclose(tape.gradient(wanted, boxes)[0, 0], differences, rtol=5e-3)
+    np.testing.assert_allclose(
+        tf.reshape(run(differentiate, boxes), [-1]), differences, rtol=1e-2, atol=1e-3
+    )
+
+
+def test_native_gradient_is_the_same_each_time_where_many_boxes_overlap():
+    rng = np.random.default_rng(4)
+    maps = random_maps(rng, channels=32)
+    boxes = tf.tile(random_boxes(rng, 2), [1, 150, 1])
+    levels = tf.zeros([2, 300], tf.int32)
+
+    @tf.function
+    def differentiate(*maps):
+        crops = crop_strides(maps, boxes, levels, SampleGrid((7, 7), 2))
+        return tf.gradients(tf.reduce_sum(crops**2), maps[0])[0]
+
+    first = differentiate(*maps)
+    assert tf.reduce_any(first != 0)
+    for _ in range(3):
+        np.testing.assert_array_equal(differentiate(*maps), first)
+
+
+def test_unknown_dimensions_in_a_function():
+    rng = np.random.default_rng(5)
+    maps, boxes = random_maps(rng), random_boxes(rng, 5)
+    levels = tf.constant(rng.integers(0, 3, (2, 5)), tf.int32)
+    grid = SampleGrid((3, 2), 2)
+
+    @tf.function(
+        input_signature=[
+            [tf.TensorSpec([None, None, None, 3])] * 3,
+            tf.TensorSpec([None, None, 4]),
+            tf.TensorSpec([None, None], tf.int32),
+        ]
+    )
+    def crop_and_differentiate(maps, boxes, levels):
+        crops = crop_strides(maps, boxes, levels, grid)
+        return crops, tf.gradients(tf.reduce_sum(crops), maps)
+
+    crops, gradients = crop_and_differentiate(maps, boxes, levels)
+    np.testing.assert_allclose(crops, crop_strides(maps, boxes, levels, grid), atol=1e-6)
+    assert [tuple(g.shape) for g in gradients] == [tuple(m.shape) for m in maps]
+
+
+@RUNS
+def test_no_boxes(run, use_matmul):
+    def differentiate(*maps):
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            crops = crop_strides(
+                maps,
+                tf.zeros([2, 0, 4]),
+                tf.zeros([2, 0], tf.int32),
+                SampleGrid((3, 2), 2),
+                use_matmul=use_matmul,
+            )
+        return crops, tape.gradient(crops, maps)
+
+    crops, gradients = run(differentiate, *random_maps(np.random.default_rng(6)))
+    assert crops.shape == (2, 0, 3, 2, 3)
+    assert all(tf.reduce_all(gradient == 0) for gradient in gradients)
+
+
+@RUNS
+def test_crops_keep_the_dtype_of_the_features(run, use_matmul):
+    rng = np.random.default_rng(7)
+    maps, boxes = random_maps(rng, dtype=tf.bfloat16), random_boxes(rng, 5)
+    levels = tf.constant(rng.integers(0, 3, (2, 5)), tf.int32)
+
+    def differentiate(*maps):
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            crops = crop_strides(maps, boxes, levels, SampleGrid((2, 2)), use_matmul=use_matmul)
+        return crops, tape.gradient(crops, maps)
+
+    crops, gradients = run(differentiate, *maps)
+    assert {crops.dtype, *(gradient.dtype for gradient in gradients)} == {tf.bfloat16}
+    exact = crop_strides([tf.cast(m, tf.float32) for m in maps], boxes, levels, SampleGrid((2, 2)))
+    np.testing.assert_allclose(tf.cast(crops, tf.float32), exact, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.parametrize('grid', [{'sampling_ratio': 0}, {'output_size': (0, 7)}])
+def test_grids_without_samples_are_refused(grid):
+    with pytest.raises(ValueError, match='sampling_ratio of at least 1'):
+        SampleGrid(**{'output_size': (7, 7), **grid})

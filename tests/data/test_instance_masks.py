@@ -7,7 +7,7 @@ from PIL import Image
 from pycocotools import mask as mask_api
 
 from object_detection.data import instance_masks
-from object_detection.evaluation import instances
+from object_detection.metrics import instances
 from tests.data import examples
 
 

@@ -9,9 +9,10 @@ import zipfile
 
 import pytest
 
-from object_detection.dataset_tools import known_files, shapes
-from object_detection.dataset_tools.download import RemoteFile
-from tests.dataset_tools.file_server import FileServer
+from object_detection.dataset_tools import shapes
+from object_detection.dataset_tools.downloads import known_files
+from object_detection.dataset_tools.downloads.download import RemoteFile
+from tests.dataset_tools.downloads.file_server import FileServer
 
 _SPLITS = ('train', 'val')
 

@@ -1,8 +1,10 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.data import coco_labels, coco_points, label_map
-from object_detection.data.coco_json import CocoFile
+from object_detection.data import label_map
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools import category_labels
 from object_detection.protos import string_int_label_map_pb2
 
@@ -16,7 +18,7 @@ def _label_map(text: str) -> string_int_label_map_pb2.StringIntLabelMap:
 
 
 def test_label_map_text_reads_back(tmp_path):
-    labels = coco_labels.from_categories(_categories('a', 'it\'s "x"', 'ü'))
+    labels = coco_categories.from_categories(_categories('a', 'it\'s "x"', 'ü'))
     label_map = category_labels.label_map_of(labels)
     text = category_labels.to_text(label_map)
     assert 'ü' in text
@@ -34,9 +36,9 @@ def test_keypoints_join_the_label_map_by_their_places_in_records():
         {'id': 9, 'name': 'x'},
         {'id': 11, 'name': 'dog', 'keypoints': ['ear', 'nose']},
     ]
-    labels = coco_labels.from_categories(categories)
+    labels = coco_categories.from_categories(categories)
     label_map = category_labels.label_map_of(labels)
-    layout = coco_points.keypoint_layout(CocoFile([], [], categories))
+    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
     assert layout.names == ('nose', 'tail', 'ear')
     category_labels.add_keypoints(label_map, labels, layout)
     assert label_map == _label_map(

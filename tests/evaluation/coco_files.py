@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as mask_api
 
-from object_detection.data import coco_masks
+from object_detection.data.coco import masks as coco_masks
 from tests.evaluation import fakes
 
 # Other ids than those of the label map, which fakes.CATEGORIES are.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from object_detection.evaluation.detections import ImageDetections
+from object_detection.metrics.detections import ImageDetections
 
 CATEGORIES = [{'id': 1, 'name': 'dog'}, {'id': 2, 'name': 'cat'}, {'id': 5, 'name': 'bird'}]
 

@@ -16,11 +16,11 @@ from object_detection.builders import model_builder
 from object_detection.config import writer
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
-from object_detection.evaluation.mask_pasting import paste_mask
+from object_detection.errors import CheckpointError
 from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training import checkpoints
-from object_detection.training.errors import CheckpointError
+from object_detection.metrics.mask_pasting import paste_mask
+from object_detection.training.checkpoints import manager as checkpoints
 from tests import tiny_models as tiny
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')

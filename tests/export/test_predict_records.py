@@ -11,11 +11,11 @@ from PIL import Image
 
 from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
-from object_detection.evaluation.detections import encode_masks, unbatch
-from object_detection.evaluation.mask_pasting import PasteMethod
 from object_detection.export import exporter, predict_records
+from object_detection.metrics.detections import encode_masks, unbatch
+from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training import input_pictures
+from object_detection.training.monitoring import input_pictures
 from tests import tiny_models as tiny
 from tests.data import examples
 from tests.training import fakes
@@ -113,13 +113,13 @@ def test_a_damaged_record_is_named_and_what_came_before_stays(pipeline, tmp_path
 @pytest.mark.parametrize('eval_reader', [None, 1])
 def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, eval_reader):
     drawn = []
-    draw = input_pictures.summaries.input_pictures
+    draw = input_pictures.tensorboard.input_pictures
 
     def look(batch, names):
         drawn.append((batch[InputFields.SOURCE_ID][0].decode(), names))
         return draw(batch, names)
 
-    monkeypatch.setattr(input_pictures.summaries, 'input_pictures', look)
+    monkeypatch.setattr(input_pictures.tensorboard, 'input_pictures', look)
     files = input_pictures.write(pipeline, tmp_path / 'out', count=6, eval_reader=eval_reader)
     ids = [source_id for source_id, _ in drawn]
     assert sorted(ids) == ['10', '11', '12', '13', '15', 'a/b c']
@@ -136,5 +136,5 @@ def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, 
         # The resizer of the model makes all of one size, enlarged to be legible.
         assert picture.shape == (320, 320, 3)
         # The outline of the box has the colour of its class, in noise.
-        color = input_pictures.summaries.drawing.class_color(2)
+        color = input_pictures.tensorboard.drawing.class_color(2)
         assert (np.abs(picture - color).max(axis=-1) <= 1).sum() > 300

@@ -18,7 +18,7 @@ from object_detection.data.image_decoding import decode_image
 from object_detection.export import class_names, exporter, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
-from object_detection.training import checkpoints
+from object_detection.training.checkpoints import manager as checkpoints
 from tests import tiny_models as tiny
 from tests import tolerances
 

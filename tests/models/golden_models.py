@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.models.feature_extractors import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage_types import FeatureExtractor
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2, pipeline_pb2
-from object_detection.training import reference_names
+from object_detection.weights import reference_names
 
 GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import (
-    box_predictor_builder,
-    feature_extractor_builder,
-    rpn_builder,
-)
-from object_detection.core import roi_align
-from object_detection.models.feature_extractor import FeatureExtractor
+from object_detection.builders import box_predictor_builder, feature_extractor_builder
+from object_detection.builders.faster_rcnn import rpn_builder
+from object_detection.core import crop_and_resize
+from object_detection.models.feature_extractors.two_stage import FeatureExtractor
 from object_detection.predictors.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,
@@ -30,7 +27,7 @@ def test_resnet50_fpn():
     maps = _check_proposals(golden, extractor, golden.images())
 
     boxes = golden.arrays['predict/proposal_boxes_normalized']
-    levels = roi_align.fpn_levels(tf.constant(boxes), 256, 256, len(maps)).numpy()
+    levels = crop_and_resize.fpn_levels(tf.constant(boxes), 256, 256, len(maps)).numpy()
     crops = np.concatenate(
         [
             crop(maps[level][image].numpy(), boxes[image, [i]], golden.config.initial_crop_size)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.resizers.fixed_shape import FixedShapeResizer
+from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 
 VALUES = (123.5, 116.25, 103.0)

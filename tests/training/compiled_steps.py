@@ -4,16 +4,16 @@ import json
 import os
 import sys
 
-from object_detection.training import compilation_cache
+from object_detection.system import tensorflow_setup
 
 if __name__ == '__main__':
     directory = sys.argv[1]
-    compilation_cache.use(directory)
+    tensorflow_setup.use(directory)
 
     import tensorflow as tf
 
-    from object_detection.training.gradients import Execution
-    from tests.training import test_gradients as tests
+    from object_detection.optimizers.gradients import Execution
+    from tests.optimizers import test_gradients as tests
 
     data = tests.batches(count=6, sizes=tests.SIZES)
     spec = tests.spec_of(data[0], any_size=True)

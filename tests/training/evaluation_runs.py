@@ -14,12 +14,15 @@ from unittest import mock
 
 import tensorflow as tf
 
-from object_detection.data import stream_state
-from object_detection.training import async_evaluation, inference, loop, strategies, strategy_choice
-from object_detection.training.intervals import Intervals
-from object_detection.training.job_options import TrainOptions
-from object_detection.training.progress import Silent
-from tests.training import fake_evaluation_process, fakes
+from object_detection.config.job_options import TrainOptions
+from object_detection.data.pipeline import iterator_state
+from object_detection.training import loop
+from object_detection.training.distribution import strategies, strategy_choice
+from object_detection.training.evaluation import async_evaluation, inference
+from object_detection.training.monitoring.progress import Silent
+from object_detection.training.run_types import Intervals
+from tests.training import fakes
+from tests.training.evaluation import fake_evaluation_process
 
 NUM_IMAGES = 7
 _BATCH = 4
@@ -97,7 +100,7 @@ def _build_train(config, input_context, seed, start):
 
     size = input_context.get_per_replica_batch_size(_BATCH)
     batches = fakes.dataset(size, size, repeat=True).map(pause)
-    return stream_state.counted(batches, int(start[0, 0]))
+    return iterator_state.counted(batches, int(start[0, 0]))
 
 
 if __name__ == '__main__':

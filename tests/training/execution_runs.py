@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from object_detection.training.gradients import Execution
+from object_detection.optimizers.gradients import Execution
 from tests.training import step_runs
 
 BATCH, NUM_STEPS = 4, 3

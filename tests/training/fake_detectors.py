@@ -3,8 +3,11 @@
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.feature_extractor import subtract_means
-from object_detection.models.feature_extractors import ExtractorOptions, build_faster_rcnn
+from object_detection.models.feature_extractors.two_stage import subtract_means
+from object_detection.models.feature_extractors.two_stage_types import (
+    ExtractorOptions,
+    build_faster_rcnn,
+)
 from object_detection.models.hyperparams import LayerHyperparams
 
 

@@ -8,10 +8,11 @@ import json
 import numpy as np
 import tensorflow as tf
 
-from object_detection.training import schedules, step
-from object_detection.training.loss_scale import DynamicLossScale
-from object_detection.training.moving_averages import swapped
-from object_detection.training.optimizers import Averaging, Momentum
+from object_detection.optimizers import schedules
+from object_detection.optimizers.loss_scale import DynamicLossScale
+from object_detection.optimizers.moving_averages import swapped
+from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.training import step
 from tests.training import fakes
 
 NUM_STEPS = 4

@@ -5,8 +5,8 @@ from unittest import mock
 
 import tensorflow as tf
 
-from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
+from object_detection.training.run_types import Intervals
 from tests.training import fakes
 
 

@@ -126,8 +126,8 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     """Makes training and evaluation build the fakes; `patch` is pytest's monkeypatch.setattr."""
     root = 'object_detection.'
     patch(f'{root}builders.model_builder.build', lambda config, is_training: detector())
-    patch(f'{root}training.model_summary.lines', lambda detector, **options: ['a fake'])
-    patch(f'{root}config.validation.validate', lambda pipeline, **options: None)
+    patch(f'{root}training.monitoring.model_summary.lines', lambda detector, **options: ['a fake'])
+    patch(f'{root}validation.validate.validate', lambda pipeline, **options: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
         lambda config, input_context, seed, start: dataset(

@@ -10,8 +10,8 @@ from unittest import mock
 
 import tensorflow as tf
 
-from object_detection.training.intervals import Intervals
 from object_detection.training.loop import train
+from object_detection.training.run_types import Intervals
 from tests.training import fakes
 
 # 8 MB of weights, so that a save takes a while.

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from object_detection.training.launcher import Launch
+from object_detection.training.distribution.launcher import Launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIME_LIMIT = 120  # seconds

@@ -10,10 +10,12 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from object_detection.training import history, loop, strategies
-from object_detection.training.intervals import Intervals
-from object_detection.training.reduction import GradientReduction
-from object_detection.training.strategy_choice import Choice
+from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.training import loop
+from object_detection.training.distribution import strategies
+from object_detection.training.distribution.strategy_choice import Choice
+from object_detection.training.monitoring import history
+from object_detection.training.run_types import Intervals
 from tests.training import fakes
 
 VALUES = np.float32([[1.0, 1.0 + 2**-9, 3.0], [2.0, 1.0, 2.0**-20]])  # of each replica

@@ -16,12 +16,12 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from object_detection.config.job_options import TrainOptions
 from object_detection.core import sampling
 from object_detection.protos import pipeline_pb2
-from object_detection.training import strategies, strategy_choice
-from object_detection.training.intervals import Intervals
-from object_detection.training.job_options import TrainOptions
+from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train
+from object_detection.training.run_types import Intervals
 from tests.data import examples
 from tests.training import fakes, step_runs
 

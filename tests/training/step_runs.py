@@ -7,10 +7,11 @@ from google.protobuf import text_format
 from object_detection.builders import model_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
+from object_detection.optimizers import schedules
+from object_detection.optimizers.gradients import Execution
+from object_detection.optimizers.optimizers import Momentum
 from object_detection.protos import pipeline_pb2
-from object_detection.training import schedules, step
-from object_detection.training.gradients import Execution
-from object_detection.training.optimizers import Momentum
+from object_detection.training import step
 from tests import tiny_models
 from tests.test_samples import SAMPLES
 

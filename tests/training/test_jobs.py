@@ -3,8 +3,8 @@
 import pytest
 
 from object_detection.config.errors import ConfigError
+from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.training import jobs
-from object_detection.training.job_options import EvalOptions, TrainOptions
 
 CONFIG = """
 train_config { batch_size: 4 num_steps: 10 }
@@ -20,7 +20,7 @@ eval_input_reader { name: 'b' }
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        'object_detection.config.validation.validate',
+        'object_detection.validation.validate.validate',
         lambda pipeline, for_what, prepare, resumes: None,
     )
     path = tmp_path / 'pipeline.config'

@@ -9,11 +9,13 @@ import time
 
 import pytest
 
-from object_detection.training import checkpoint_files, checkpoints, history
-from object_detection.training.errors import CheckpointError
+from object_detection.errors import CheckpointError
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.monitoring import history
+from object_detection.weights import checkpoint_files
 from tests import forks
 from tests.training import killed_training
-from tests.training.tiny_checkpoints import names_in
+from tests.weights.tiny_checkpoints import names_in
 
 _KILLS = 20
 _INSIDE_A_SAVE = 10

@@ -6,11 +6,13 @@ import signal
 import pytest
 import tensorflow as tf
 
-from object_detection.training import checkpoint_files, checkpoints, history
-from object_detection.training.intervals import Intervals
+from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.loop import train
+from object_detection.training.monitoring import history
+from object_detection.training.run_types import Intervals
+from object_detection.weights import checkpoint_files
 from tests.training import fakes
-from tests.training.tiny_checkpoints import files_of, names_in, state_of
+from tests.weights.tiny_checkpoints import files_of, names_in, state_of
 
 _SIGNALS = [signal.SIGTERM, signal.SIGINT]
 

@@ -12,14 +12,16 @@ import tensorflow as tf
 
 from object_detection.config import reader
 from object_detection.config.errors import ConfigError
-from object_detection.config.resumption import CONFIG_FILE_NAME
 from object_detection.core.fields import InputFields
-from object_detection.data import stream_state
-from object_detection.training import checkpoints, history, measurements
-from object_detection.training.errors import CheckpointError, DivergenceError
-from object_detection.training.intervals import Intervals
+from object_detection.data.pipeline import iterator_state
+from object_detection.errors import CheckpointError, DivergenceError
+from object_detection.training import measurements
+from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.loop import train
+from object_detection.training.monitoring import history
+from object_detection.training.run_types import Intervals
 from object_detection.training.step import TrainStep
+from object_detection.validation.resumption import CONFIG_FILE_NAME
 from tests import forks
 from tests.training import fake_training, fakes
 
@@ -459,7 +461,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
 
     def build(config, input_context, seed, start):
         seen.append((seed, int(start[0, 0])))
-        return stream_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
+        return iterator_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
 
     monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
     for num_steps, seed in ((3, None), (5, None), (7, 4)):

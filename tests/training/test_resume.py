@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.data.record_order import EPOCH
+from object_detection.data.pipeline.record_order import EPOCH
 from tests import forks
 from tests.training import lost_workers, resumed_training
 

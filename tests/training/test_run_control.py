@@ -8,19 +8,16 @@ import pytest
 import tensorflow as tf
 
 from object_detection.config.errors import ConfigError
-from object_detection.training import (
-    checkpoints,
-    collectives,
-    ended,
-    evaluation,
-    history,
-    strategies,
-)
-from object_detection.training.early_stopping import EarlyStopping
-from object_detection.training.evaluation import PipelineEvaluation
-from object_detection.training.intervals import Intervals
+from object_detection.training.checkpoints import ended
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.evaluation import reader_evaluation
+from object_detection.training.evaluation.early_stopping import EarlyStopping
+from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.loop import train
-from object_detection.training.progress import Silent
+from object_detection.training.monitoring import history
+from object_detection.training.monitoring.progress import Silent
+from object_detection.training.run_types import Intervals
 from object_detection.training.trainer import Trainer
 from tests.data import examples
 from tests.training import fakes
@@ -166,7 +163,7 @@ def _saved_step(directory):
 def test_log_and_summaries_have_intervals_of_their_own(config, tmp_path, monkeypatch):
     summarized = []
     monkeypatch.setattr(
-        'object_detection.training.recorder.Recorder.summarize',
+        'object_detection.training.monitoring.recorder.Recorder.summarize',
         lambda self, record: summarized.append(record),
     )
     intervals = Intervals(log=4, summary=3)
@@ -204,9 +201,9 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for_at_the_next_start(config,
 def test_results_of_fewer_images_do_not_count(config, tmp_path):
     config.eval_config.eval_samples = 2
     _train(config, tmp_path, num_steps=2)
-    assert evaluation.is_evaluated(config, tmp_path, 2)
+    assert reader_evaluation.is_evaluated(config, tmp_path, 2)
     config.eval_config.eval_samples = 0
-    assert not evaluation.is_evaluated(config, tmp_path, 2)
+    assert not reader_evaluation.is_evaluated(config, tmp_path, 2)
     _train(config, tmp_path, num_steps=2)
-    assert evaluation.is_evaluated(config, tmp_path, 2)
-    assert not evaluation.is_evaluated(config, tmp_path, 2, 'a.json')
+    assert reader_evaluation.is_evaluated(config, tmp_path, 2)
+    assert not reader_evaluation.is_evaluated(config, tmp_path, 2, 'a.json')

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.models.hyperparams import BatchNorm
-from object_detection.training import schedules, step
-from object_detection.training.loss_scale import DynamicLossScale, LossScale
-from object_detection.training.optimizers import Averaging, Momentum
+from object_detection.optimizers import schedules
+from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
+from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.training import step
 from tests.training import fakes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -266,7 +267,9 @@ def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypa
     alone = _make(data)
     assert alone.wishes is None
     with monkeypatch.context() as patch:
-        patch.setattr('object_detection.training.strategies.num_workers', lambda strategy: 2)
+        patch.setattr(
+            'object_detection.training.distribution.strategies.num_workers', lambda strategy: 2
+        )
         train_step = _make(data)
     for variable, value in zip(
         train_step.detector.variables, alone.detector.variables, strict=True

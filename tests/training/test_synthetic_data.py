@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from object_detection.config import writer
 from object_detection.config.errors import ConfigError
+from object_detection.config.job_options import TrainOptions
 from object_detection.training import epochs, jobs
-from object_detection.training.job_options import TrainOptions
 from tests import tiny_models
 
 CONFIG = """

@@ -3,12 +3,13 @@
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import batches_builder
+from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.config import writer
 from object_detection.config.errors import ConfigError
-from object_detection.training import devices, jobs
-from object_detection.training.job_options import EvalOptions, TrainOptions
-from tests.config.pipelines import sound_pipeline
+from object_detection.config.job_options import EvalOptions, TrainOptions
+from object_detection.training import jobs
+from object_detection.training.distribution import devices
+from tests.validation.pipelines import sound_pipeline
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from object_detection.cli.main import exit_status
 from object_detection.config.errors import ConfigError
-from object_detection.training import jobs, strategies, strategy_choice
-from object_detection.training.errors import DivergenceError, WorkerError
-from object_detection.training.intervals import Intervals
-from object_detection.training.job_options import TrainOptions
+from object_detection.config.job_options import TrainOptions
+from object_detection.errors import DivergenceError, WorkerError
+from object_detection.training import jobs
+from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train
+from object_detection.training.run_types import Intervals
 from tests.training import fakes
 
 

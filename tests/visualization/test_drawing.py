@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from object_detection.evaluation.mask_pasting import paste_mask
+from object_detection.metrics.mask_pasting import paste_mask
 from object_detection.visualization import drawing
 
 GREY = 100

@@ -11,9 +11,9 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.augmentation.labels import DropLabelProbabilistically
 from object_detection.data.decoder import ExampleDecoder
-from object_detection.data.pipeline import ExampleTransform
+from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import preprocessor_pb2
-from object_detection.resizers.fixed_shape import FixedShapeResizer
+from object_detection.resizers.fixed_sizes import FixedShapeResizer
 from object_detection.resizers.identity import IdentityResizer
 from tests import goldens
 from tests.data import examples

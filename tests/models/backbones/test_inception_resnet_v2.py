@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.backbones import inception_resnet_v2
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.training import slim_names
+from object_detection.weights import slim_names
 
 
 def options(*, batch_norm_trainable: bool = False, hyperparams: LayerHyperparams | None = None):

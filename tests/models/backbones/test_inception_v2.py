@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.backbones import inception_v2
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.training import slim_names
+from object_detection.weights import slim_names
 from tests.models.backbones import slim_network
 
 

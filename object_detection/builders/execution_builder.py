@@ -1,0 +1,161 @@
+"""Decides how steps are executed: what a config says, and what data, model and devices allow."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.config import unsupported
+from object_detection.config.errors import ConfigError
+from object_detection.core.fields import InputFields
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models.hyperparams import FrozenBatchNorm
+from object_detection.optimizers.gradients import Execution
+from object_detection.protos.train_pb2 import TrainConfig
+
+_logger = logging.getLogger(__name__)
+
+_COMPILE = 'train_config.jit_compile'
+_ACCUMULATE = 'train_config.gradient_accumulation_steps'
+_SIZES_VARY = (
+    'images have no fixed size, and each size is compiled anew; set pad_height and pad_width of '
+    'keep_aspect_ratio_resizer, or aspect_ratio_buckets of the reader'
+)
+
+
+def of_training(
+    config: TrainConfig,
+    detector: DetectionModel,
+    element_spec: Any,
+    bucket_sizes: Sequence[tuple[int, int]] = (),
+) -> Execution:
+    """Decides for a training in the current strategy.
+
+    Args:
+      config: the pipeline's train_config.
+      detector: with its variables.
+      element_spec: of the batches.
+      bucket_sizes: (height, width) of the batches, where the reader has buckets.
+
+    Raises:
+      ConfigError: if the config asks for what cannot be.
+    """
+    strategy = tf.distribute.get_strategy()
+    # TPUs compile all of a step in any case.
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    compiles = not is_tpu and _compiles(
+        config,
+        has_fixed_sizes=bool(bucket_sizes) or _has_fixed_sizes(element_spec),
+        obstacle=_synchronized_norms(detector, strategy),
+    )
+    parts = config.gradient_accumulation_steps
+    if parts > 1:
+        _check_parts(config, strategy, element_spec)
+        _check_norms(detector, strategy)
+    # Of one size, the batches have static shapes already.
+    sizes = tuple(bucket_sizes) if len(bucket_sizes) > 1 else ()
+    # Replicas cannot wait for each other within the graph of a size, but in a step of any size.
+    if strategy.num_replicas_in_sync > 1 and not (compiles or is_tpu or parts > 1):
+        sizes = ()
+    execution = Execution(compiles, max(parts, 1), sizes)
+    if not execution.is_plain:
+        _logger.info(
+            'a step: %s, %s%s',
+            'compiled by XLA' if compiles else 'not compiled',
+            f'{execution.accumulation_steps} parts' if parts > 1 else 'the whole batch at once',
+            ', a graph for each of ' + ', '.join(f'{h}x{w}' for h, w in sizes) if sizes else '',
+        )
+    return execution
+
+
+def compiles_inference(
+    config: TrainConfig, element_spec: Any, bucket_sizes: Sequence[tuple[int, int]] = ()
+) -> bool:
+    """Whether evaluation is compiled; arguments as of `of_training`."""
+    return _compiles(config, has_fixed_sizes=bool(bucket_sizes) or _has_fixed_sizes(element_spec))
+
+
+def _compiles(config: TrainConfig, *, has_fixed_sizes: bool, obstacle: str = '') -> bool:
+    if tf.config.functions_run_eagerly():
+        if config.jit_compile:
+            unsupported.log_once(f'{_COMPILE}: --run_eagerly leaves no graph to compile.')
+        return False
+    if not config.HasField('jit_compile'):
+        if not tf.config.list_logical_devices('GPU'):
+            return False
+        reason = obstacle or ('' if has_fixed_sizes else _SIZES_VARY)
+        if reason:
+            _logger.info('steps are not compiled by XLA (%s): %s', _COMPILE, reason)
+        return not reason
+    if config.jit_compile and obstacle:
+        raise ConfigError(f'{_COMPILE}: expected false, or not set: {obstacle}. Received: true.')
+    if config.jit_compile and not has_fixed_sizes:
+        unsupported.log_once(f'{_COMPILE}: {_SIZES_VARY}.')
+    return config.jit_compile
+
+
+def _has_fixed_sizes(element_spec: Any) -> bool:
+    return None not in _image_spec(element_spec).shape[1:]
+
+
+def _image_spec(element_spec: Any) -> tf.TensorSpec:
+    """Of the images of one replica, whatever the strategy."""
+    return tf.nest.flatten(element_spec[InputFields.IMAGE], expand_composites=True)[0]
+
+
+def _synchronized_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> str:
+    """Says that replicas wait for each other within a program; '' if they do not."""
+    if strategy.num_replicas_in_sync == 1:
+        return ''
+    norms = [layer.name for layer in _moving_norms(detector) if layer.synchronized]
+    if not norms:
+        return ''
+    return (
+        f'sync_batch_norm of {len(norms)} layers, such as {norms[0]}, adds up over the replicas, '
+        'which a compiled program of one of them cannot'
+    )
+
+
+def _check_parts(config: TrainConfig, strategy: tf.distribute.Strategy, element_spec: Any) -> None:
+    parts, replicas = config.gradient_accumulation_steps, strategy.num_replicas_in_sync
+    if config.batch_size % (parts * replicas):
+        raise ConfigError(
+            f'{_ACCUMULATE}: expected a number that divides train_config.batch_size'
+            f'{f" / {replicas} replicas" if replicas > 1 else ""}, the images of one update. '
+            f'Received: {parts}, and a batch_size of {config.batch_size}.'
+        )
+    if _image_spec(element_spec).shape[0] is None:
+        raise ConfigError(
+            f'{_ACCUMULATE}: expected train_input_reader.drop_remainder: true with it, as a last '
+            'batch of fewer images cannot be divided. Received: false there.'
+        )
+
+
+def _check_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> None:
+    """Looks for batch norms whose statistics are not of the whole batch of an update."""
+    obstacle = _synchronized_norms(detector, strategy)
+    if obstacle:
+        raise ConfigError(
+            f'{_ACCUMULATE}: expected 1, or frozen batch norms (batch_norm_trainable, '
+            f'batch_norm.train) or group norms: {obstacle}.'
+        )
+    norms = _moving_norms(detector)
+    if norms:
+        unsupported.log_once(
+            f'{_ACCUMULATE}: {len(norms)} batch norms, such as {norms[0].name}, take the '
+            'statistics of each part for itself, so that the training is not that of the whole '
+            'batch; with frozen batch norms or group norms it is.'
+        )
+
+
+def _moving_norms(detector: DetectionModel) -> list[keras.layers.BatchNormalization]:
+    """The batch norms that follow the batches in training."""
+    return [
+        layer
+        for layer in detector._flatten_layers(include_self=False, recursive=True)
+        if isinstance(layer, keras.layers.BatchNormalization)
+        and layer.trainable
+        and not isinstance(layer, FrozenBatchNorm)
+    ]

@@ -1,0 +1,213 @@
+"""Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
+from object_detection.builders import (
+    box_coder_builder,
+    box_predictor_builder,
+    losses_builder,
+    post_processing_builder,
+)
+from object_detection.builders.faster_rcnn import roi_align_builder
+from object_detection.core.post_processing import Detections
+from object_detection.core.score_conversion import ScoreConverter
+from object_detection.losses.localization import SmoothL1LocalizationLoss
+from object_detection.matchers.argmax_matcher import ArgMaxMatcher
+from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
+from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
+from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.protos import post_processing_pb2
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.similarities.iou import IouSimilarity
+from object_detection.target_assigners.target_assigner import TargetAssigner
+
+
+def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
+    """Builds the second stage.
+
+    Args:
+      config: the model's message.
+      head: predicts codes and logits.
+      static: use only what XLA compiles.
+
+    Raises:
+      ValueError: if an option is not supported, or does not fit another.
+    """
+    nms, score_converter = _post_processing(config)
+    classification = config.second_stage_classification_loss
+    weights = {
+        'localization_weight': config.second_stage_localization_loss_weight,
+        'classification_weight': config.second_stage_classification_loss_weight,
+    }
+    miner = None
+    if config.HasField('hard_example_miner'):
+        miner = losses_builder.build_hard_example_miner(
+            config.hard_example_miner, classification, **weights
+        )
+    batch_size, positive_fraction = _sample(config)
+    return BoxStage(
+        head=head,
+        target_assigner=TargetAssigner(IouSimilarity(), _matcher(config), _box_coder(config)),
+        localization_loss=_localization_loss(config),
+        classification_loss=losses_builder.build_second_stage_classification(classification),
+        nms=functools.partial(nms, static=static) if static else nms,
+        score_converter=score_converter,
+        params=BoxStageParams(
+            batch_size=batch_size,
+            positive_fraction=positive_fraction,
+            use_matmul_gather=config.use_matmul_gather_in_matcher,
+            fill_samples=static and config.use_static_balanced_label_sampler,
+            add_objects=_adds_objects(config),
+            mean_over_coordinates=(
+                config.second_stage_localization_normalizer == FasterRcnn.NUM_FG_COORDS
+            ),
+            crowd_ioa_threshold=config.first_stage_crowd_ioa_threshold,
+            **weights,
+        ),
+        num_classes=config.num_classes,
+        hard_example_miner=miner,
+    )
+
+
+def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> MaskStage:
+    """Builds the third stage.
+
+    Args:
+      config: the model's message.
+      head: predicts masks; None if the box predictor has no such head.
+      extractor: gives the feature maps.
+
+    Raises:
+      ValueError: if there is no head, or an option does not fit.
+    """
+    if head is None:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: number_of_stages: 3 predicts masks, which needs '
+            'second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks: true.'
+        )
+    has_pyramid, has_crops = extractor.pyramid is not None, config.HasField('mask_roi_align')
+    if config.masks_from_crops and not has_pyramid:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.masks_from_crops: expected a feature extractor with a '
+            'pyramid, as one without predicts masks from the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
+    cropper = None
+    if has_crops:
+        cropper = roi_align_builder.build(config, 'mask_roi_align', extractor.strides)
+    return MaskStage(
+        head=head,
+        # The layers over a pyramid's crops fit the box stage's crops alone.
+        from_crops=has_pyramid and (config.masks_from_crops or has_crops),
+        cropper=cropper,
+        loss_weight=config.second_stage_mask_prediction_loss_weight,
+        use_matmul=config.use_matmul_crop_and_resize,
+        max_regions=config.max_num_mask_rois or None,
+        pad_regions=config.pad_mask_rois,
+        binarize_threshold=config.mask_target_binarize_threshold,
+    )
+
+
+def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: bool) -> None:
+    """Puts the layers of `box_head`, if it is set, in the place of the extractor's own.
+
+    Raises:
+      ValueError: if the extractor has no pyramid, or a number is out of its range.
+    """
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if not predictor.HasField('box_head'):
+        return
+    if extractor.pyramid is None:
+        raise ValueError(
+            f'{predictor.DESCRIPTOR.full_name}.box_head: expected a feature extractor with a '
+            'pyramid, as one without classifies by the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
+    # The layers that go have no variables yet.
+    extractor.box_classifier = box_predictor_builder.build_box_classifier(predictor, is_training)
+
+
+def check(config: FasterRcnn) -> None:
+    """Raises a ValueError for how `build` samples, matches, codes and compares boxes."""
+    _sample(config)
+    _matcher(config)
+    _box_coder(config)
+    _localization_loss(config)
+    _adds_objects(config)
+
+
+def _sample(config: FasterRcnn) -> tuple[int, float]:
+    """Returns how many proposals of an image train, and the largest share of positive ones."""
+    if config.HasField('hard_example_miner'):
+        # It chooses among all proposals, any number of which may be positive.
+        return config.first_stage_max_proposals, 1.0
+    size, fraction = config.second_stage_batch_size, config.second_stage_balance_fraction
+    if int(size * fraction) < 1:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: expected second_stage_batch_size * '
+            'second_stage_balance_fraction of at least 1, the most positive proposals that an '
+            'image trains boxes and masks with; with fewer, none would train. '
+            f'Received: {size} * {fraction:g} = {size * fraction:g}.'
+        )
+    return size, fraction
+
+
+def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], ScoreConverter]:
+    """Without `use_combined_nms`, which would give boxes outside of the image, edges exchanged.
+
+    The reference implementation refuses it in the second stage.
+    """
+    post_processing = post_processing_pb2.PostProcessing()
+    post_processing.CopyFrom(config.second_stage_post_processing)
+    post_processing.batch_non_max_suppression.ClearField('use_combined_nms')
+    return post_processing_builder.build(post_processing)
+
+
+def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
+    low, high, positive = (
+        config.second_stage_bg_iou_threshold_lo,
+        config.second_stage_bg_iou_threshold_hi,
+        config.second_stage_fg_iou_threshold,
+    )
+    if positive == 0:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}.second_stage_fg_iou_threshold: expected above 0, as '
+            'else each proposal is an object, those that touch none too. Received: 0.'
+        )
+    if not 0 <= low <= high <= positive <= 1:
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: expected 0 <= second_stage_bg_iou_threshold_lo <= '
+            'second_stage_bg_iou_threshold_hi <= second_stage_fg_iou_threshold <= 1. '
+            f'Received: {low:g}, {high:g} and {positive:g}.'
+        )
+    return ArgMaxMatcher(
+        matched_threshold=positive,
+        unmatched_threshold=high,
+        ignored_below=low,
+        use_matmul_gather=config.use_matmul_gather_in_matcher,
+    )
+
+
+def _box_coder(config: FasterRcnn) -> Any:
+    if not config.HasField('second_stage_box_coder'):
+        return FasterRcnnBoxCoder()
+    return box_coder_builder.build_for_boxes(config.second_stage_box_coder)
+
+
+def _localization_loss(config: FasterRcnn) -> losses_builder.LossFunction:
+    if not config.HasField('second_stage_localization_loss'):
+        return SmoothL1LocalizationLoss()
+    return losses_builder.build_localization_of_codes(config.second_stage_localization_loss)
+
+
+def _adds_objects(config: FasterRcnn) -> bool:
+    if config.second_stage_add_gt_as_proposals and config.HasField('hard_example_miner'):
+        raise ValueError(
+            f'{config.DESCRIPTOR.full_name}: second_stage_add_gt_as_proposals adds to what a '
+            'sample is drawn from, and with hard_example_miner none is; expected one or the '
+            'other. Received: both.'
+        )
+    return config.second_stage_add_gt_as_proposals

@@ -1,0 +1,128 @@
+"""Tells which input file or record is damaged, which TensorFlow's error does not."""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from object_detection.builders.input_readers import coco as coco_reader
+from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.config.errors import ConfigError
+from object_detection.data import tf_record_files
+from object_detection.data.coco.records import ImageFileError
+from object_detection.data.decoder import TOO_MANY_PIXELS
+from object_detection.data.pipeline import record_cache
+from object_detection.protos.input_reader_pb2 import InputReader
+
+# How TensorFlow's error begins where Python code of the input pipeline raised this one.
+_IMAGE_FILE_ERROR = re.compile(rf'{ImageFileError.__name__}: (.*)')
+# Operations whose error is about an image of a record, and how those of own checks begin.
+_DECODES_IMAGES = re.compile(
+    'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a BMP file|'
+    + re.escape(TOO_MANY_PIXELS)
+)
+# Where an error of TensorFlow says in which functions and operations it arose.
+_INTERNAL = re.compile(r'\{\{.*?\}\}|\[\[.*?\]\]|\[Op:\w*\].*', re.DOTALL)
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def named(reader: InputReader, where: str) -> Iterator[None]:
+    """Turns TensorFlow's error over a damaged record or image into one that names the files.
+
+    Args:
+      reader: whose records or images are read in the block.
+      where: its path in the config, e.g. 'train_input_reader'.
+
+    Raises:
+      ConfigError: naming the field and the damaged files or the record. They are looked for only
+        then, by reading all files once more; the log has TensorFlow's error before.
+    """
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        _log_search(where, error)
+        damage = [found for name in _read_files(reader) if (found := _damage(name))]
+        raise ConfigError(
+            f'{where}.tf_record_input_reader.input_path: expected whole TFRecord files. Received '
+            f'damaged or cut-off ones: {"; ".join(damage) or "none of them now"} '
+            f'({_plain(error)}).'
+        ) from error
+    except tf.errors.InvalidArgumentError as error:
+        if reader.HasField('coco_input_reader'):
+            damaged = _damaged_image(reader, where, error)
+            field, expected = 'coco_input_reader.image_dir', 'whole images'
+        else:
+            damaged = _damaged_record(reader, where, error)
+            field, expected = 'tf_record_input_reader.input_path', 'records that can be decoded'
+        if damaged is None:
+            raise
+        raise ConfigError(f'{where}.{field}: expected {expected}. Received: {damaged}.') from error
+
+
+def _log_search(where: str, error: tf.errors.OpError) -> None:
+    _log.error('%s: %s. The files are read once more to find where that is.', where, _plain(error))
+
+
+def _plain(error: tf.errors.OpError) -> str:
+    """What an error of TensorFlow says, without the names of its functions."""
+    return ' '.join(_INTERNAL.sub(' ', error.message).split()).rstrip('.')
+
+
+def _read_files(reader: InputReader) -> Iterator[str]:
+    """The files of records, and their copies on disk."""
+    folder = reader.record_cache.directory
+    for pattern in reader.tf_record_input_reader.input_path:
+        for name in sorted(tf.io.gfile.glob(pattern)):
+            yield name
+            copy = os.path.join(folder, record_cache.look_at(name).copy_name)
+            if folder and os.path.exists(copy):
+                yield copy
+
+
+def _damage(name: str) -> str | None:
+    """Where a file is damaged; None if it is whole."""
+    try:
+        for _ in tf_record_files.records(name):
+            pass
+    except tf_record_files.DamagedFileError as error:
+        return str(error)
+    return None
+
+
+def _damaged_record(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
+    """Which record cannot be decoded; None if the error is about something else."""
+    if not _DECODES_IMAGES.search(error.message):
+        return None
+    _log_search(where, error)
+    decode = examples_builder.decoder(reader)
+    for name in _read_files(reader):
+        for number, record in enumerate(tf_record_files.records(name)):
+            try:
+                decode(tf.constant(record))
+            except tf.errors.InvalidArgumentError as found:
+                source_id = _source_id(record)
+                return f'record {number} of {name} (source id {source_id!r}): {_plain(found)}'
+    return None
+
+
+def _source_id(record: bytes) -> str:
+    features = tf.train.Example.FromString(record).features.feature
+    values = features['image/source_id'].bytes_list.value
+    return values[0].decode(errors='replace') if values else ''
+
+
+def _damaged_image(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
+    """What is wrong with the image that the error is about; None if it is about something else."""
+    match = _IMAGE_FILE_ERROR.search(error.message)
+    if match:
+        return match[1]
+    if not _DECODES_IMAGES.search(error.message):
+        return None
+    _log_search(where, error)
+    found = (records.first_damaged_image() for records in coco_reader.build(reader, where))
+    return next(filter(None, found), None)

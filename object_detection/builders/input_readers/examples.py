@@ -1,0 +1,94 @@
+"""Builds what makes the examples of batches of records, for a reader and a model."""
+
+from object_detection.builders import class_weights, image_resizer_builder
+from object_detection.data import label_map
+from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
+from object_detection.data.label_map import LabelMap
+from object_detection.data.pipeline.empty_images import EmptyImageFilter
+from object_detection.data.pipeline.transform import ExampleTransform
+from object_detection.protos import input_reader_pb2, model_pb2
+
+MASK_TYPES = {
+    input_reader_pb2.DEFAULT: NUMERICAL_MASKS,
+    input_reader_pb2.NUMERICAL_MASKS: NUMERICAL_MASKS,
+    input_reader_pb2.PNG_MASKS: PNG_MASKS,
+}
+
+
+def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int], ...]:
+    """Returns (height, width) of each of a reader's `aspect_ratio_buckets`; () without them.
+
+    With several, images are [b, None, None, 3] in the `element_spec`, and every batch has one of
+    these sizes; in a step, all replicas of one input pipeline have the same.
+    """
+    return tuple((bucket.height, bucket.width) for bucket in reader.aspect_ratio_buckets)
+
+
+def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
+    """Builds the decoder of a reader's records."""
+    return ExampleDecoder(
+        label_map=_label_map(reader),
+        mask_type=_mask_type(reader),
+        num_keypoints=reader.num_keypoints,
+        load_multiclass_scores=reader.load_multiclass_scores,
+        max_image_pixels=reader.max_image_pixels,
+    )
+
+
+def empty_image_filter(reader: input_reader_pb2.InputReader, where: str) -> EmptyImageFilter | None:
+    """Builds what leaves out images without a usable object; None if the reader keeps them."""
+    if not reader.filter_empty_images:
+        return None
+    plain = ExampleDecoder(label_map=_label_map(reader))
+    return EmptyImageFilter(plain, skip_crowd=reader.skip_crowd, where=where)
+
+
+def transform(
+    model: model_pb2.DetectionModel,
+    reader: input_reader_pb2.InputReader,
+    *,
+    class_weight: object = (),
+    **options,
+) -> ExampleTransform:
+    """Builds the transform for the detector that `model` describes.
+
+    Args:
+      model: of which number of classes, resizer and size of masks are taken.
+      reader: of which number of boxes, label map and buckets are taken.
+      class_weight: `train_config.class_weight`.
+      options: further ones of `ExampleTransform`.
+
+    Raises:
+      ValueError: if no model is set, or a number is out of range.
+    """
+    kind = model.WhichOneof('model')
+    if kind is None:
+        raise ValueError('model is not set; the input pipeline needs its num_classes and resizer.')
+    config = getattr(model, kind)
+    if reader.max_number_of_boxes < 1:
+        raise ValueError(
+            'InputReader.max_number_of_boxes must be positive. '
+            f'Received: {reader.max_number_of_boxes}.'
+        )
+    if kind == 'faster_rcnn':
+        options['mask_crop_size'] = config.groundtruth_mask_crop_size
+    return ExampleTransform(
+        class_weights=class_weights.resolve(
+            class_weight, reader.label_map_path, config.num_classes
+        ),
+        resizer=image_resizer_builder.build(config.image_resizer, bucket_sizes(reader)),
+        num_classes=config.num_classes,
+        max_number_of_boxes=reader.max_number_of_boxes,
+        **options,
+    )
+
+
+def _label_map(reader: input_reader_pb2.InputReader) -> LabelMap | None:
+    return label_map.load(reader.label_map_path) if reader.label_map_path else None
+
+
+def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
+    if not reader.load_instance_masks:
+        return None
+    # Such examples are made with PNG masks, whatever `mask_type` says of records.
+    return PNG_MASKS if reader.HasField('coco_input_reader') else MASK_TYPES[reader.mask_type]

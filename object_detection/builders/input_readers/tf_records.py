@@ -1,0 +1,230 @@
+"""Builds the datasets of serialized examples that an input reader describes."""
+
+import functools
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders.input_readers import coco as coco_reader
+from object_detection.data import shard_names
+from object_detection.data.pipeline import record_cache, record_order
+from object_detection.data.pipeline.empty_images import EmptyImageFilter
+from object_detection.protos import input_reader_pb2
+
+_log = logging.getLogger(__name__)
+
+# Bytes that are read of a TFRecord file at a time; each of the `num_readers` open files holds so
+# many in memory.
+_READ_BUFFER = 1 << 20
+
+# What the order of the records depends on, beside the files.
+_ORDERING_FIELDS = (
+    'shuffle',
+    'shuffle_buffer_size',
+    'filenames_shuffle_buffer_size',
+    'sample_1_of_n_examples',
+    'num_readers',
+    'read_block_length',
+    'sample_from_datasets_weights',
+    'filter_empty_images',
+    'skip_crowd',
+    'aspect_ratio_buckets',
+)
+
+
+def read(
+    reader: input_reader_pb2.InputReader,
+    where: str,
+    *,
+    shuffle: bool,
+    num_epochs: int | None,
+    seed: int,
+    input_context: tf.distribute.InputContext | None = None,
+    empty: EmptyImageFilter | None = None,
+    start: np.ndarray | None = None,
+) -> tf.data.Dataset:
+    """Reads the serialized examples of a reader's files; `num_epochs` None repeats for ever.
+
+    The order of an epoch is a function of the seed, the epoch and the input pipeline.
+
+    Args:
+      reader: what to read.
+      where: its path in the config.
+      shuffle: whether the order is drawn.
+      num_epochs: in all; None repeats for ever.
+      seed: of the order.
+      input_context: which part of the records this input pipeline reads.
+      empty: leaves out images without an object that can be used.
+      start: int64 [1 + W, R], the rows that the records are read from, see `data.record_order`;
+        None begins.
+
+    Returns:
+      (rows int64 [2, R], string): each record with the rows before and after it.
+
+    Raises:
+      ValueError: if an input path matches no file, or `sample_from_datasets_weights` has not one
+        weight an input path.
+    """
+    if start is None:
+        start = np.zeros([1, row_size(reader)], np.int64)
+    options = {
+        'shuffle': shuffle,
+        'num_epochs': num_epochs,
+        'seed': seed,
+        'input_context': input_context,
+    }
+    if reader.HasField('coco_input_reader'):
+        return coco_reader.read(
+            reader, where, leave_out_empty=empty is not None, start=start, **options
+        )
+    patterns = list(reader.tf_record_input_reader.input_path)
+    files = [matching_files(pattern, where) for pattern in patterns]
+    weights = list(reader.sample_from_datasets_weights)
+    key = functools.partial(record_order.key_of, seed, pipeline_of(input_context)[0])
+
+    def source(names: Sequence[str], index: int):
+        return functools.partial(
+            _read_files, names, reader, shuffle, num_epochs, input_context, empty, key(index)
+        )
+
+    if not weights:
+        names = sorted({name for names in files for name in names})
+        return record_order.alone(source(names, 0), start)
+    if len(weights) != len(patterns):
+        raise ValueError(
+            f'{where}.sample_from_datasets_weights needs one weight for each of the '
+            f'{len(patterns)} entries of input_path. Received: {weights}.'
+        )
+    sources = [source(names, index) for index, names in enumerate(files)]
+    return record_order.mixture(sources, weights, key=key(len(files)), start=start)
+
+
+def row_size(reader: input_reader_pb2.InputReader) -> int:
+    """R, the numbers of a row of this reader; see `data.record_order`."""
+    weights = reader.sample_from_datasets_weights
+    return 1 + len(weights) if weights else 1
+
+
+def layout(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) -> int:
+    """Makes one number of all that the order of the records depends on, but the seed.
+
+    Args:
+      reader: what is read.
+      by_sizes: whether files count by their sizes beside their names; folders do not count, so that
+        they can be moved. False is the number that checkpoints of earlier versions hold.
+    """
+    kind = reader.WhichOneof('input_reader')
+    texts = [kind or '', *(f'{name}={getattr(reader, name)}' for name in _ORDERING_FIELDS)]
+    if kind == 'tf_record_input_reader':
+        patterns = reader.tf_record_input_reader.input_path
+        groups = [['|', *sorted(tf.io.gfile.glob(pattern))] for pattern in patterns]
+        files = [name for group in groups for name in group]
+    else:
+        files = list(reader.coco_input_reader.annotation_file)
+    texts += map(os.path.basename, files)
+    if by_sizes:
+        texts += [str(tf.io.gfile.stat(name).length) for name in files if name != '|']
+    digest = hashlib.sha256('\n'.join(texts).encode()).digest()
+    return int.from_bytes(digest[:7], 'big')
+
+
+def pipeline_of(input_context: tf.distribute.InputContext | None) -> tuple[int, int]:
+    """Which input pipeline of how many reads."""
+    if input_context is None:
+        return 0, 1
+    return input_context.input_pipeline_id, input_context.num_input_pipelines
+
+
+def _read_files(
+    files: Sequence[str],
+    reader: input_reader_pb2.InputReader,
+    shuffle: bool,
+    num_epochs: int | None,
+    input_context: tf.distribute.InputContext | None,
+    empty: EmptyImageFilter | None,
+    key: int,
+    start: int,
+) -> tf.data.Dataset:
+    """Interleaves files, takes this pipeline's part and shuffles, epoch after epoch.
+
+    Subsets (every n-th record; this pipeline's records, where there are fewer files than
+    pipelines) are taken before anything is shuffled, so that they are the same in every epoch.
+
+    Args:
+      files: their names.
+      reader, shuffle, num_epochs, input_context, empty: as `read`.
+      key: of the order.
+      start: place of the first record.
+
+    Returns:
+      (place, record).
+    """
+    pipeline_id, pipelines = pipeline_of(input_context)
+    takes_whole_files = len(files) >= pipelines
+    has_subsets = reader.sample_1_of_n_examples > 1 or not takes_whole_files
+    if takes_whole_files:
+        files = files[pipeline_id::pipelines]
+    names = tf.data.Dataset.from_tensor_slices(_with_copies(files, reader))
+
+    def read_epoch(seeds: tf.Tensor | None) -> tf.data.Dataset:
+        shuffles = shuffle and seeds is not None
+        ordered = names
+        if shuffles and not has_subsets:
+            size = reader.filenames_shuffle_buffer_size
+            ordered = record_order.shuffle(names, size, seeds[0])
+        # Not in parallel: that would keep `read_block_length` records of every file in memory (0.8
+        # GB of COCO's), and reading is fast beside decoding.
+        records = ordered.interleave(
+            lambda name: tf.data.TFRecordDataset(_nearest(name), buffer_size=_READ_BUFFER),
+            cycle_length=max(1, min(reader.num_readers, len(files))),
+            block_length=max(1, reader.read_block_length),
+        )
+        if not takes_whole_files:
+            records = records.shard(pipelines, pipeline_id)
+        if reader.sample_1_of_n_examples > 1:
+            records = records.shard(reader.sample_1_of_n_examples, 0)
+        if shuffles:
+            records = record_order.shuffle(records, reader.shuffle_buffer_size, seeds[1])
+        return records
+
+    wanted = {} if empty is None else {'keep': empty, 'is_usable': empty.is_usable}
+    return record_order.epochs(read_epoch, key=key, start=start, num_epochs=num_epochs, **wanted)
+
+
+def _with_copies(files: Sequence[str], reader: input_reader_pb2.InputReader) -> list[list[str]]:
+    """Returns each file and, with a `record_cache`, its copy."""
+    if not reader.HasField('record_cache'):
+        return [[name] for name in files]
+    if not record_cache.is_available():
+        _log.warning('record_cache: this system has no locks of files; nothing is copied.')
+        return [[name] for name in files]
+    cache = record_cache.build(files, reader.record_cache.directory)
+    cache.start()
+    return [list(pair) for pair in zip(files, cache.copies(), strict=True)]
+
+
+def _nearest(names: tf.Tensor) -> tf.Tensor:
+    """Chooses what is read of an entry of `_with_copies`."""
+    return names[0] if names.shape[0] == 1 else record_cache.choose(names[0], names[1])
+
+
+def matching_files(pattern: str, where: str) -> list[str]:
+    """Returns the files that match a pattern, sorted.
+
+    Raises:
+      ValueError: if there is none, or a pattern with wildcards matches files of a set
+        `PREFIX-00000-of-00010` ... that is incomplete, or that a conversion is replacing.
+    """
+    files = sorted(tf.io.gfile.glob(pattern))
+    if not files:
+        raise ValueError(
+            f'{where}.tf_record_input_reader.input_path matches no file. Received: {pattern!r}.'
+        )
+    problem = shard_names.problem(files, pattern, glob=tf.io.gfile.glob, exists=tf.io.gfile.exists)
+    if problem:
+        raise ValueError(f'{where}.tf_record_input_reader.input_path: {problem}')
+    return files

@@ -1,0 +1,195 @@
+"""Which variables are trained, and how fast: freezing, factors of gradients and learning rates."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from object_detection.config.errors import ConfigError
+from object_detection.models.hyperparams import FrozenBatchNorm
+from object_detection.protos import optimizer_pb2
+from object_detection.validation import train_config as train_config_rules
+
+_MOST_NAMES = 5
+_MOST_GROUPS = 12
+
+
+class Selection(NamedTuple):
+    """The variables that are trained, and those of the trainable ones that are not, by name."""
+
+    trained: dict[str, tf.Variable]
+    frozen: dict[str, tf.Variable]
+
+    def describe(self) -> list[str]:
+        """Returns lines for the log: how much is trained, and what is frozen, if anything is."""
+        lines = [f'training {_size(self.trained)}']
+        if self.frozen:
+            groups = list(_groups(list(self.frozen), list(self.trained)))
+            shown = ', '.join(groups[:_MOST_GROUPS])
+            more = f' and {len(groups) - _MOST_GROUPS} more' if len(groups) > _MOST_GROUPS else ''
+            lines.append(f'frozen are {_size(self.frozen)}: {shown}{more}')
+        return lines
+
+
+def choose(
+    named: Mapping[str, tf.Variable],
+    *,
+    update_patterns: Sequence[str],
+    freeze_patterns: Sequence[str],
+) -> Selection:
+    """Chooses what is trained, as `update_trainable_variables` and `freeze_variables` say.
+
+    An expression may be found anywhere in a name; `freeze_patterns` win.
+
+    Args:
+      named: the trainable variables by their stable names, such as backbone/conv1_conv/kernel.
+      update_patterns: regular expressions; only variables that match one are trained. None: all.
+      freeze_patterns: regular expressions; variables that match one are not trained.
+
+    Raises:
+      ConfigError: if an expression is not valid or matches no name, or nothing is left to train.
+    """
+    updated = _matching('train_config.update_trainable_variables', update_patterns, named)
+    frozen = _matching('train_config.freeze_variables', freeze_patterns, named)
+    trained = (updated if update_patterns else set(named)) - frozen
+    if not trained:
+        raise ConfigError(
+            'train_config.freeze_variables and update_trainable_variables: expected variables that '
+            f'are left to train. Received: freeze_variables {list(freeze_patterns)} and '
+            f'update_trainable_variables {list(update_patterns)}, which leave none of '
+            f'{len(named)}, such as {_listing(named)}.'
+        )
+    return Selection(
+        trained={name: variable for name, variable in named.items() if name in trained},
+        frozen={name: variable for name, variable in named.items() if name not in trained},
+    )
+
+
+def freeze_norms(detector: keras.layers.Layer, frozen: Mapping[str, tf.Variable]) -> int:
+    """Freezes the batch norms whose scale and offset are not trained, before the detector is run.
+
+    They normalize by their moving statistics, which no longer change. The reference implementation
+    lets them change. A batch norm without scale and offset stays as it is.
+
+    Args:
+      detector: with all variables built.
+      frozen: of `Selection`.
+
+    Returns:
+      The number of batch norms that were not frozen before.
+    """
+    not_trained = {id(variable) for variable in frozen.values()}
+    count = 0
+    for layer in detector._flatten_layers(include_self=False, recursive=True):
+        if not isinstance(layer, keras.layers.BatchNormalization) or not layer.trainable:
+            continue
+        affine = [variable for variable in (layer.gamma, layer.beta) if variable is not None]
+        if affine and all(id(variable.value) in not_trained for variable in affine):
+            layer.trainable = False
+            count += not isinstance(layer, FrozenBatchNorm)
+    return count
+
+
+def multipliers(
+    names: Collection[str], entries: Iterable[optimizer_pb2.LearningRateMultiplier]
+) -> dict[str, float]:
+    """Returns the factors of the learning rate by variable name; names without one are left out.
+
+    Args:
+      names: of the variables that are trained.
+      entries: of `Optimizer.learning_rate_multiplier`; the first that matches a name counts.
+
+    Raises:
+      ConfigError: if an expression is not valid, a factor is not positive, or an entry has no
+        effect: it matches no name, or none that the entries before it leave.
+    """
+    entries = list(entries)
+    _raise_if_any(train_config_rules.multiplier_problems(entries))
+    factors: dict[str, float] = {}
+    for index, entry in enumerate(entries):
+        field = f'{train_config_rules.MULTIPLIER}[{index}].variables'
+        matching = _matching_one(field, entry.variables, names)
+        fresh = [name for name in matching if name not in factors]
+        if not fresh:
+            raise ConfigError(
+                f'{field}: expected variables that no entry before it matches, as the first one '
+                f'counts; put it before them. Received: {entry.variables!r}.'
+            )
+        factors |= dict.fromkeys(fresh, entry.multiplier)
+    return factors
+
+
+def gradient_factors(names: Iterable[str], bias_grad_multiplier: float) -> dict[str, float]:
+    """Returns the factor of each bias's gradient by name; nothing for 0 and 1, which change none.
+
+    Args:
+      names: of the variables that are trained.
+      bias_grad_multiplier: as in `TrainConfig`.
+    """
+    if bias_grad_multiplier in (0, 1):
+        return {}
+    biases = (name for name in names if name.rpartition('/')[2] == 'bias')
+    return dict.fromkeys(biases, bias_grad_multiplier)
+
+
+def _matching(field: str, patterns: Sequence[str], names: Collection[str]) -> set[str]:
+    _raise_if_any(train_config_rules.pattern_problems(field, patterns))
+    matching: set[str] = set()
+    for index, pattern in enumerate(patterns):
+        matching.update(_matching_one(f'{field}[{index}]', pattern, names))
+    return matching
+
+
+def _matching_one(field: str, pattern: str, names: Collection[str]) -> list[str]:
+    matching = [name for name in names if re.search(pattern, name)]
+    if not matching:
+        raise ConfigError(
+            f'{field}: expected a regular expression that is found in the name of a variable that '
+            f'can be trained, such as {_listing(names)}. Received: {pattern!r}.'
+        )
+    return matching
+
+
+def _raise_if_any(problems: Iterable[str]) -> None:
+    problems = list(problems)
+    if problems:
+        raise ConfigError('\n'.join(problems))
+
+
+def _listing(names: Collection[str]) -> str:
+    """Some of the names, from all over the model."""
+    names = list(names)
+    step = max(1, math.ceil(len(names) / _MOST_NAMES))
+    return ', '.join(names[::step])
+
+
+def _size(variables: Mapping[str, tf.Variable]) -> str:
+    count = sum(math.prod(variable.shape) for variable in variables.values())
+    return f'{count:,} parameters in {_variables(len(variables))}'
+
+
+def _variables(count: int) -> str:
+    return '1 variable' if count == 1 else f'{count} variables'
+
+
+def _groups(frozen: list[str], trained: list[str], start: str = '') -> Iterator[str]:
+    """Yields beginnings of names, cut after '/' or '_', that stand for frozen variables alone.
+
+    Args:
+      frozen, trained: names that begin with `start`.
+      start: the beginning that they have in common.
+    """
+    if not trained:
+        is_one = len(frozen) == 1
+        yield frozen[0] if is_one else f'{start}* ({_variables(len(frozen))})'
+        return
+    parts: dict[str, list[str]] = {}
+    for name in frozen:
+        end = re.search('[/_]|$', name[len(start) :]).end() + len(start)
+        parts.setdefault(name[:end], []).append(name)
+    for part, names in parts.items():
+        others = [name for name in trained if name.startswith(part) and part != names[0]]
+        yield from _groups(names, others, part)

@@ -1,0 +1,360 @@
+"""Makes a tf.train.Example of an image and its COCO annotations.
+
+Keys and values are those that the reference system's readers expect, plus the integer label
+`image/object/class/label`; `image/format` is the file's true format. The file's bytes stay as they
+are, but for images that TensorFlow would read otherwise than other programs, see `image_files`.
+
+An annotation that cannot be used is left out and reported. A box that reaches over the image's edge
+is clipped; it is left out if less than a pixel of its height or width remains.
+"""
+
+import hashlib
+import json
+import math
+import os
+import posixpath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.data import image_files, source_ids, tf_examples
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco import masks as coco_masks
+from object_detection.data.coco.annotations import CocoImage
+from object_detection.data.coco.categories import CategoryLabel
+from object_detection.data.coco.keypoints import KeypointLayout
+from object_detection.data.image_files import ImageFile
+from object_detection.data.tf_examples import (
+    bytes_feature,
+    float_feature,
+    int64_feature,
+)
+from object_detection.data.unusable import UnusableError
+
+# Of a clipped box's height and width, in pixels.
+MIN_REMAINDER = 1.0
+# Reason of an annotation that is left out because the label map has no such class.
+NOT_IN_LABEL_MAP = 'not_in_label_map'
+
+
+class Contents(NamedTuple):
+    """What examples shall hold.
+
+    Attributes:
+      labels: category id -> label.
+      masks: whether instance masks are written, as PNG of the image's size.
+      keypoints: which keypoints are written; None writes none.
+      densepose: whether DensePose points are written.
+      small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
+        faster; those that others read too have 0 and 1.
+      max_pixels: most pixels of an image.
+      left_out: (category id, name) of the categories that are not in `labels`.
+    """
+
+    labels: dict[Any, CategoryLabel]
+    masks: bool = False
+    keypoints: KeypointLayout | None = None
+    densepose: bool = False
+    small_masks: bool = False
+    max_pixels: int = image_files.MAX_PIXELS
+    left_out: tuple[tuple[Any, str], ...] = ()
+
+
+class CocoObject(NamedTuple):
+    """A usable annotation.
+
+    Attributes:
+      label: label of its category.
+      box: (ymin, xmin, ymax, xmax), normalized to the image.
+      is_clipped: whether the box was cut at the image's edge.
+      is_crowd: 1 for a group of objects, 0 for one.
+      area: in square pixels.
+      mask: PNG file, 1 where the object is; b'' if masks are not wanted.
+      keypoints: float64 [K, 3], rows (x, y, visibility), pixels.
+      num_keypoints: how many of them are annotated.
+      densepose: float64 [n, 5], rows (part, x, y, u, v), normalized to the image.
+    """
+
+    label: CategoryLabel
+    box: tuple[float, float, float, float]
+    is_clipped: bool
+    is_crowd: int
+    area: float
+    mask: bytes
+    keypoints: np.ndarray
+    num_keypoints: int
+    densepose: np.ndarray
+
+
+class Converted(NamedTuple):
+    """An example and what it was made of.
+
+    Attributes:
+      example: a serialised tf.train.Example.
+      objects: the annotations in it.
+      problems: (annotation id, error) of those that were left out.
+      image_changes: why the image was encoded anew, see `ImageFile`.
+    """
+
+    example: bytes
+    objects: list[CocoObject]
+    problems: list[tuple[Any, UnusableError]]
+    image_changes: tuple[str, ...]
+
+
+def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Converted:
+    """Makes the example of one image.
+
+    Args:
+      coco_image: the image's entry and its annotations.
+      encoded: the bytes of the image file.
+      contents: what the example shall hold.
+
+    Raises:
+      UnusableError: if the image cannot be used; annotations that cannot be are in the result.
+    """
+    file = check_image(coco_image.image, encoded, contents.max_pixels)
+    return build(coco_image, file, contents)
+
+
+def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Converted:
+    """Makes the example of an image whose file has been looked at; see `convert`."""
+    objects, problems = [], []
+    for annotation in coco_image.annotations:
+        try:
+            objects.append(_read_object(annotation, file, contents))
+        except UnusableError as error:
+            problems.append((annotation['id'], error))
+        # An entry of a form that nobody thought of costs this object alone.
+        except Exception as error:
+            text = f'cannot be read: {type(error).__name__}: {error}'
+            problems.append((annotation['id'], UnusableError('bad_annotation', text)))
+    features = _image_features(coco_image.image, file) | _object_features(objects)
+    if contents.masks:
+        features['image/object/mask'] = bytes_feature(item.mask for item in objects)
+    if contents.keypoints:
+        features |= _keypoint_features(objects, file, contents.keypoints.names)
+    if contents.densepose:
+        features |= _densepose_features(objects)
+    return Converted(tf_examples.serialize(features), objects, problems, file.changes)
+
+
+def check_image(
+    entry: dict[str, Any], encoded: bytes, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
+    """Decodes an image file and compares its size with the annotation file's.
+
+    Raises:
+      UnusableError: if the file is damaged, of a format that TensorFlow does not decode, of too
+        many pixels, or of another size than `entry` says.
+    """
+    image_files.check(encoded, max_pixels)
+    return read_image(entry, encoded, max_pixels)
+
+
+def read_image(
+    entry: dict[str, Any], encoded: bytes, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
+    """Makes an image file upright and compares its size; decodes it only if it must be changed.
+
+    Raises:
+      UnusableError: as `check_image`, but that damage may pass.
+    """
+    stated = coco_annotations.stated_size(entry)
+    file = image_files.read_upright(encoded, stated_size=stated, max_pixels=max_pixels)
+    size = file.height, file.width
+    if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
+        raise UnusableError(
+            'bad_image',
+            f'is {file.height} pixels high and {file.width} wide; '
+            f'the annotation file says {stated[0]} and {stated[1]}',
+        )
+    return file
+
+
+def image_path(image_dir: str, file_name: str) -> str:
+    """Returns the path of an image.
+
+    Args:
+      image_dir: folder of the images, local or of an object store (`gs://...`).
+      file_name: as the annotation file has it.
+
+    Raises:
+      UnusableError: if it leads out of the folder.
+    """
+    is_url = '://' in image_dir
+    join, normalize = (posixpath.join, str) if is_url else (os.path.join, os.path.abspath)
+    path = join(image_dir, file_name)
+    root = join(normalize(image_dir), '')
+    has_parents = is_url and '..' in file_name.split('/')
+    if has_parents or '\0' in file_name or not normalize(path).startswith(root):
+        raise UnusableError(
+            'bad_image', f'file_name leads out of the folder of the images: {file_name!r}'
+        )
+    return path
+
+
+def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
+    """Returns a usable annotation, its mask checked but not decoded: b''.
+
+    Raises:
+      UnusableError: if examples of these contents are made without it.
+    """
+    if contents.masks:
+        coco_masks.check(_segmentation(annotation), file.height, file.width)
+    return _read_object(annotation, file, contents._replace(masks=False))
+
+
+def _read_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
+    label = _label(annotation.get('category_id'), contents)
+    bbox = _finite_numbers(annotation.get('bbox'))
+    box = _normalized_box(bbox, file)
+    size = (file.height, file.width)
+    mask, keypoints, densepose = b'', np.zeros((0, 3)), np.zeros((0, 5))
+    if contents.masks:
+        counts = coco_masks.run_lengths(_segmentation(annotation), *size)
+        if contents.small_masks:
+            mask = coco_masks.to_small_png(counts, *size)
+        else:
+            mask = coco_masks.to_png(coco_masks.fill(counts, size[0]))
+    if contents.keypoints:
+        keypoints = coco_keypoints.read_keypoints(annotation, contents.keypoints)
+    if contents.densepose:
+        densepose = coco_keypoints.read_densepose(annotation, box, size)
+    return CocoObject(
+        label=label,
+        box=box,
+        is_clipped=_overhang(bbox, file) > 0,
+        is_crowd=coco_annotations.is_crowd(annotation),
+        area=_area(annotation, bbox),
+        mask=mask,
+        keypoints=keypoints,
+        num_keypoints=_num_keypoints(annotation, keypoints) if contents.keypoints else 0,
+        densepose=densepose,
+    )
+
+
+def _label(category_id: Any, contents: Contents) -> CategoryLabel:
+    label = contents.labels.get(category_id) if coco_annotations.is_id(category_id) else None
+    if label is not None:
+        return label
+    for left_out, name in contents.left_out:
+        if left_out == category_id:
+            raise UnusableError(NOT_IN_LABEL_MAP, name)
+    raise UnusableError('unknown_category', f'category_id is {category_id}')
+
+
+def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:
+    """Returns how many keypoints an object says to have; counted where it does not say."""
+    stated = annotation.get('num_keypoints')
+    if stated is None:
+        return int(np.count_nonzero(keypoints[:, 2]))
+    is_number = isinstance(stated, int | float) and 0 <= stated < 2**31
+    if not is_number or stated != int(stated):
+        raise UnusableError('bad_keypoints', f'num_keypoints must be a whole number, is {stated}')
+    return int(stated)
+
+
+def _segmentation(annotation: dict[str, Any]) -> Any:
+    return json.loads(annotation.get('segmentation', 'null'))
+
+
+def _finite_numbers(bbox: Any) -> tuple[float, float, float, float]:
+    try:
+        x, y, width, height = (float(number) for number in bbox)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnusableError('bad_box', f'bbox must be four numbers, is {bbox}') from error
+    if not all(map(math.isfinite, (x, y, width, height))):
+        raise UnusableError('bad_box', f'bbox must be finite, is {bbox}')
+    return x, y, width, height
+
+
+def _normalized_box(
+    bbox: tuple[float, float, float, float], file: ImageFile
+) -> tuple[float, float, float, float]:
+    """Returns [x, y, width, height] in pixels as (ymin, xmin, ymax, xmax) normalized, clipped."""
+    x, y, width, height = bbox
+    if width <= 0 or height <= 0:
+        raise UnusableError('box_without_area', f'bbox [x, y, width, height] is {list(bbox)}')
+    top, left = max(y, 0.0), max(x, 0.0)
+    bottom, right = min(y + height, file.height), min(x + width, file.width)
+    remainder = min(bottom - top, right - left)
+    if remainder <= 0 or (_overhang(bbox, file) > 0 and remainder < MIN_REMAINDER):
+        raise UnusableError(
+            'box_outside_image',
+            f'bbox [x, y, width, height] is {list(bbox)}; '
+            f'the image is {file.width} wide and {file.height} high',
+        )
+    return top / file.height, left / file.width, bottom / file.height, right / file.width
+
+
+def _overhang(bbox: tuple[float, float, float, float], file: ImageFile) -> float:
+    """Returns by how many pixels a box reaches over the edge, 0 if it does not."""
+    x, y, width, height = bbox
+    return max(-x, -y, x + width - file.width, y + height - file.height, 0.0)
+
+
+def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -> float:
+    """Returns the annotated area, or the box's if there is none."""
+    area = annotation.get('area')
+    if area is None:
+        return bbox[2] * bbox[3]
+    try:
+        number = float(area)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnusableError('bad_area', f'area must be a number, is {area}') from error
+    if not math.isfinite(number):
+        raise UnusableError('bad_area', f'area must be finite, is {area}')
+    return number
+
+
+def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:
+    return {
+        'image/height': int64_feature([file.height]),
+        'image/width': int64_feature([file.width]),
+        'image/filename': bytes_feature([entry['file_name'].encode()]),
+        'image/source_id': bytes_feature([source_ids.to_text(entry['id']).encode()]),
+        'image/key/sha256': bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
+        'image/encoded': bytes_feature([file.encoded]),
+        'image/format': bytes_feature([file.format.encode()]),
+    }
+
+
+def _object_features(objects: list[CocoObject]) -> dict[str, bytes]:
+    return {
+        'image/object/bbox/ymin': float_feature(item.box[0] for item in objects),
+        'image/object/bbox/xmin': float_feature(item.box[1] for item in objects),
+        'image/object/bbox/ymax': float_feature(item.box[2] for item in objects),
+        'image/object/bbox/xmax': float_feature(item.box[3] for item in objects),
+        'image/object/class/text': bytes_feature(item.label.text.encode() for item in objects),
+        'image/object/class/label': int64_feature(item.label.label for item in objects),
+        'image/object/is_crowd': int64_feature(item.is_crowd for item in objects),
+        'image/object/area': float_feature(item.area for item in objects),
+    }
+
+
+def _keypoint_features(
+    objects: list[CocoObject], file: ImageFile, names: tuple[str, ...]
+) -> dict[str, bytes]:
+    rows = np.concatenate([np.zeros((0, 3)), *(item.keypoints for item in objects)])
+    texts = [name.encode() for name in names] * len(objects)
+    return {
+        'image/object/keypoint/x': float_feature(rows[:, 0] / file.width),
+        'image/object/keypoint/y': float_feature(rows[:, 1] / file.height),
+        'image/object/keypoint/visibility': int64_feature(rows[:, 2]),
+        'image/object/keypoint/num': int64_feature(item.num_keypoints for item in objects),
+        'image/object/keypoint/text': bytes_feature(texts),
+    }
+
+
+def _densepose_features(objects: list[CocoObject]) -> dict[str, bytes]:
+    rows = np.concatenate([np.zeros((0, 5)), *(item.densepose for item in objects)])
+    return {
+        'image/object/densepose/num': int64_feature(len(item.densepose) for item in objects),
+        'image/object/densepose/part_index': int64_feature(rows[:, 0]),
+        'image/object/densepose/x': float_feature(rows[:, 1]),
+        'image/object/densepose/y': float_feature(rows[:, 2]),
+        'image/object/densepose/u': float_feature(rows[:, 3]),
+        'image/object/densepose/v': float_feature(rows[:, 4]),
+    }

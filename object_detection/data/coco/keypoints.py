@@ -1,0 +1,110 @@
+"""Keypoints and DensePose points of COCO annotations."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.data.coco.annotations import CocoFile
+from object_detection.data.unusable import UnusableError
+
+# For files whose categories do not list their keypoints.
+PERSON_KEYPOINTS = (
+    *('nose', 'left_eye', 'right_eye', 'left_ear', 'right_ear', 'left_shoulder'),
+    *('right_shoulder', 'left_elbow', 'right_elbow', 'left_wrist', 'right_wrist', 'left_hip'),
+    *('right_hip', 'left_knee', 'right_knee', 'left_ankle', 'right_ankle'),
+)
+
+KEYPOINT_KEYS = ('keypoints', 'num_keypoints')
+DENSEPOSE_KEYS = ('dp_I', 'dp_x', 'dp_y', 'dp_U', 'dp_V')
+# DensePose annotates points in a frame of this size over the object's box.
+_DENSEPOSE_BOX_SIZE = 256.0
+# Not annotated, covered, visible.
+_VISIBILITIES = (0, 1, 2)
+
+
+class KeypointLayout(NamedTuple):
+    """Which keypoints every object of a data set has room for.
+
+    Attributes:
+      names: all categories' keypoints, K in all.
+      slots: category id -> the places of the category's own keypoints in `names`; a category that
+        is not here has all of them.
+    """
+
+    names: tuple[str, ...]
+    slots: dict[Any, list[int]]
+
+
+def keypoint_layout(file: CocoFile) -> KeypointLayout:
+    """Returns the layout that holds the keypoints of all categories of a file."""
+    own = {category['id']: category.get('keypoints') for category in file.categories}
+    own = {category_id: names for category_id, names in own.items() if names}
+    listed = dict.fromkeys(name for names in own.values() for name in names)
+    names = tuple(listed) or PERSON_KEYPOINTS
+    place = {name: index for index, name in enumerate(names)}
+    slots = {category_id: [place[name] for name in own[category_id]] for category_id in own}
+    return KeypointLayout(names, slots)
+
+
+def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.ndarray:
+    """Returns an object's keypoints.
+
+    Returns:
+      float64 [K, 3], rows (x, y, visibility), pixels; zeros where the annotation has none.
+
+    Raises:
+      UnusableError: if their number is not that of the category's keypoints.
+    """
+    keypoints = np.zeros((len(layout.names), 3))
+    annotated = annotation.get('keypoints')
+    if not annotated:
+        return keypoints
+    slots = layout.slots.get(annotation.get('category_id'), list(range(len(layout.names))))
+    try:
+        keypoints[slots] = np.asarray(annotated, np.float64).reshape(len(slots), 3)
+    except (TypeError, ValueError) as error:
+        raise UnusableError(
+            'bad_keypoints',
+            f'keypoints must be {len(slots)} times x, y, visibility: {error}',
+        ) from error
+    is_visible = keypoints[:, 2] != 0
+    # What is not annotated has no place.
+    keypoints[~is_visible, :2] = np.nan_to_num(keypoints[~is_visible, :2])
+    if not (np.isfinite(keypoints).all() and np.isin(keypoints[:, 2], _VISIBILITIES).all()):
+        raise UnusableError(
+            'bad_keypoints', 'keypoints must be finite, with a visibility of 0, 1 or 2'
+        )
+    return keypoints
+
+
+def read_densepose(
+    annotation: dict[str, Any],
+    box: Sequence[float],
+    size: tuple[int, int],
+) -> np.ndarray:
+    """Returns an object's DensePose points.
+
+    Args:
+      annotation: has a valid `bbox`.
+      box: (ymin, xmin, ymax, xmax) of the object, normalized to the image, which bounds the points.
+      size: (height, width) of the image in pixels.
+
+    Returns:
+      float64 [n, 5], rows (part from 0, x, y, u, v), x and y normalized to the image.
+
+    Raises:
+      UnusableError: if the lists of the annotation do not belong together.
+    """
+    try:
+        columns = [np.asarray(annotation.get(key, []), np.float64) for key in DENSEPOSE_KEYS]
+        part, x, y, u, v = np.stack(columns)
+    except (TypeError, ValueError) as error:
+        raise UnusableError('bad_densepose', f'{", ".join(DENSEPOSE_KEYS)}: {error}') from error
+    if not np.isfinite([part, x, y, u, v]).all():
+        raise UnusableError('bad_densepose', f'{", ".join(DENSEPOSE_KEYS)} must be finite')
+    left, top, width, height = map(float, annotation['bbox'])
+    ymin, xmin, ymax, xmax = box
+    x = np.clip((left + x * width / _DENSEPOSE_BOX_SIZE) / size[1], xmin, xmax)
+    y = np.clip((top + y * height / _DENSEPOSE_BOX_SIZE) / size[0], ymin, ymax)
+    return np.stack([part - 1, x, y, u, v], axis=1)

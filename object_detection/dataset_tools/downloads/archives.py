@@ -1,0 +1,142 @@
+"""Unpacks zip archives into a folder, wholly or not at all.
+
+    FOLDER/.unpacked/NAME.tsv     the files that came out of the archive NAME, with their sizes
+
+By that list a later run knows, without the archive, whether all of them are still there.
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+import stat
+import zipfile
+import zlib
+
+from object_detection.dataset_tools.downloads.partial_file import DownloadError, Report
+from object_detection.system import disk_space
+
+_CHUNK_BYTES = 1 << 20
+
+
+def unpack(archive: str, folder: str, report: Report) -> None:
+    """Unpacks an archive; files of the same names are replaced, others stay.
+
+    Args:
+      archive: path of a zip file.
+      folder: where to.
+      report: called with the bytes unpacked so far and in all.
+
+    Raises:
+      DownloadError: if the archive is damaged, has members that would lie outside of `folder`, or
+        does not fit on the disk; the folder is then as it was.
+    """
+    temporary = _temporary_folder(archive, folder)
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = _safe_members(file, archive)
+            total = sum(member.file_size for member in members)
+            disk_space.require(folder, total, f'unpacking {os.path.basename(archive)}')
+            _extract(file, members, temporary, report, total)
+        _write_list(_list_path(archive, folder), members)
+        _move(temporary, folder, [member.filename for member in members])
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DownloadError(
+            f'{archive}: the archive is damaged ({error}). Delete it and start again.'
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DownloadError(
+            f'{folder}: the disk became full while {os.path.basename(archive)} was unpacked. The '
+            'archive is kept; free some space and start again.'
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def is_unpacked(archive: str, folder: str) -> bool:
+    """Whether all files of an archive, which may be gone, lie in `folder` with their sizes."""
+    try:
+        with open(_list_path(archive, folder), encoding='utf-8') as file:
+            entries = [line.rstrip('\n').split('\t', 1) for line in file]
+        return all(
+            os.path.getsize(os.path.join(folder, name)) == int(size) for size, name in entries
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _safe_members(file: zipfile.ZipFile, archive: str) -> list[zipfile.ZipInfo]:
+    """Returns the files of an archive; one that leads outside of the folder is an error."""
+    members = [member for member in file.infolist() if not member.is_dir()]
+    for member in members:
+        path = pathlib.PureWindowsPath(member.filename)  # knows both separators, and drives
+        link = stat.S_ISLNK(member.external_attr >> 16)
+        if path.anchor or '..' in path.parts or link or not path.parts:
+            raise DownloadError(
+                f'{archive}: expected files below the folder they are unpacked to. Received: '
+                f'{member.filename!r}.'
+            )
+    return members
+
+
+def _extract(
+    file: zipfile.ZipFile,
+    members: list[zipfile.ZipInfo],
+    temporary: str,
+    report: Report,
+    total: int,
+) -> None:
+    """Writes all members; reading them to their ends checks their checksums."""
+    os.makedirs(temporary)
+    done = 0
+    for member in members:
+        target = os.path.join(temporary, member.filename)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with file.open(member) as source, open(target, 'wb') as sink:
+            shutil.copyfileobj(source, sink, _CHUNK_BYTES)
+        done += member.file_size
+        report(done, total)
+
+
+def _write_list(path: str, members: list[zipfile.ZipInfo]) -> None:
+    """Writes the list before the files are moved: it holds only once all of them are there."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, 'w', encoding='utf-8') as file:
+        file.writelines(f'{member.file_size}\t{member.filename}\n' for member in members)
+
+
+def _move(temporary: str, folder: str, names: list[str]) -> None:
+    """Moves files to their places: new folders at once, into those that exist file by file."""
+    for top in os.listdir(temporary):
+        if not os.path.lexists(os.path.join(folder, top)):
+            os.rename(os.path.join(temporary, top), os.path.join(folder, top))
+    for name in names:
+        target = os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):  # moved with its folder
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _replace(os.path.join(temporary, name), target)
+
+
+def _replace(source: str, target: str) -> None:
+    """Moves a file, to another disk if need be; the target is never a part of it."""
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        draft = f'{target}.part'
+        shutil.copyfile(source, draft)
+        os.replace(draft, target)
+        os.remove(source)
+
+
+def _temporary_folder(archive: str, folder: str) -> str:
+    return os.path.join(folder, f'.unpacking-{os.path.basename(archive)}')
+
+
+def _list_path(archive: str, folder: str) -> str:
+    return os.path.join(folder, '.unpacked', f'{os.path.basename(archive)}.tsv')

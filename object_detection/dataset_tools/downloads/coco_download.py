@@ -1,0 +1,74 @@
+"""Downloads COCO 2017 and lays it out as its publishers do.
+
+FOLDER/train2017/*.jpg    FOLDER/val2017/*.jpg    FOLDER/annotations/instances_train2017.json ...
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from object_detection.dataset_tools.downloads import archives, known_files
+from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile
+from object_detection.dataset_tools.downloads.partial_file import Report
+from object_detection.system import disk_space
+
+DEFAULT_SPLITS = ('train2017', 'val2017')
+
+# Bounds for the check before anything is known; before it is unpacked, each archive is asked.
+# JPEGs in an archive are as large as outside of it, JSON shrinks to about a quarter.
+_UNPACKED_BY_FOLDER = {'zips': 1.02, 'annotations': 5.0}
+
+
+def download(
+    folder: str,
+    splits: Sequence[str] = DEFAULT_SPLITS,
+    *,
+    base_urls: Sequence[str] = known_files.COCO_BASE_URLS,
+    keep_archives: bool = False,
+    show: Callable[[str], AbstractContextManager[Report]],
+    tell: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Downloads and unpacks what is missing of splits of COCO 2017, one archive after the other.
+
+    Args:
+      folder: where to; archives are there too until they are unpacked.
+      splits: of `known_files.COCO2017`.
+      base_urls: instead of the publisher's addresses.
+      keep_archives: leaves the archives.
+      show: opens a display of progress, of the task that it is given.
+      tell: called with a line when something is left out or goes otherwise than planned.
+
+    Raises:
+      DownloadError: if a file cannot be had, is damaged, or does not fit on the disk. What has
+        arrived is kept.
+    """
+    missing = _missing(folder, splits, tell)
+    needed = disk_space.peak([_space(file, folder) for file in missing], keep_archives)
+    disk_space.require(folder, needed, 'downloading and unpacking')
+    for file in missing:
+        with show(f'downloading {file.name}') as report:
+            archive = Downloader(report=report, tell=tell).fetch(file, folder, base_urls)
+        with show(f'unpacking {file.name}') as report:
+            archives.unpack(archive, folder, report)
+        if not keep_archives:
+            os.remove(archive)
+
+
+def _missing(folder: str, splits: Sequence[str], tell: Callable[[str], None]) -> list[RemoteFile]:
+    """Returns the archives of the splits, each once, whose files are not all there."""
+    wanted = dict.fromkeys(file for split in splits for file in known_files.COCO2017[split])
+    missing = []
+    for file in wanted:
+        if archives.is_unpacked(file.name, folder):
+            tell(f'{file.name}: all its files are there.')
+        else:
+            missing.append(file)
+    return missing
+
+
+def _space(file: RemoteFile, folder: str) -> disk_space.ArchiveSpace:
+    size = file.size or 0
+    path = os.path.join(folder, file.name)
+    there = [os.path.getsize(name) for name in (path, f'{path}.part') if os.path.exists(name)]
+    factor = _UNPACKED_BY_FOLDER[os.path.dirname(file.path)]
+    return disk_space.ArchiveSpace(size, min(sum(there), size), int(size * factor))

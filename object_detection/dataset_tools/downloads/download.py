@@ -1,0 +1,274 @@
+"""Downloads files over HTTP; a download that was cut short goes on where it stopped.
+
+A part is only continued with bytes of the same version of the file (If-Range, RFC 9110), or where
+the checksum of the whole will tell. Proxies are those of the environment (HTTPS_PROXY, NO_PROXY).
+"""
+
+import dataclasses
+import os
+import posixpath
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import requests
+
+from object_detection.dataset_tools.downloads.partial_file import (
+    DownloadError,
+    PartialFile,
+    Report,
+    checksum_of,
+)
+from object_detection.system import disk_space
+
+# At most this much is lost when a connection breaks.
+_CHUNK_BYTES = 1 << 16
+_LONGEST_PAUSE_SECONDS = 30.0
+# Answers that may be another one a little later.
+_TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+_BROKEN_OFF = (
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+    requests.exceptions.ConnectionError,
+    requests.exceptions.Timeout,
+)
+
+
+class _TransientError(Exception):
+    """The next attempt may do better."""
+
+
+class _RefusedError(Exception):
+    """This address does not have the file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RemoteFile:
+    """A file that is published.
+
+    Attributes:
+      path: its address below a base URL.
+      size: in bytes; None if not published.
+      checksum: SHA-256 or MD5 in hex; '' if none is published.
+    """
+
+    path: str
+    size: int | None = None
+    checksum: str = ''
+
+    @property
+    def name(self) -> str:
+        """Name of the file here."""
+        return posixpath.basename(self.path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long a download waits for a server.
+
+    Attributes:
+      connect_seconds, read_seconds: for a connection, and for the next bytes.
+      attempts: in a row without any progress before an address is given up.
+      pause_seconds: after the first failed attempt; doubles with each that follows.
+    """
+
+    connect_seconds: float = 20.0
+    read_seconds: float = 60.0
+    attempts: int = 6
+    pause_seconds: float = 1.0
+
+
+class Downloader:
+    """Downloads files into a folder."""
+
+    def __init__(
+        self,
+        *,
+        report: Report = lambda done, total: None,
+        tell: Callable[[str], None] = lambda line: None,
+        patience: Patience | None = None,
+    ):
+        """Creates the downloader.
+
+        Args:
+          report: called with the bytes of the current file that are there, and of all.
+          tell: called with a line when something goes otherwise than planned.
+          patience: how long to wait for a server.
+        """
+        self._report = report
+        self._tell = tell
+        self._patience = patience or Patience()
+
+    def fetch(self, file: RemoteFile, folder: str, base_urls: Sequence[str]) -> str:
+        """Downloads a file, unless it is there.
+
+        Args:
+          file: what to download.
+          folder: where to; created if absent.
+          base_urls: addresses that `file.path` is below; the next is tried if one fails.
+
+        Returns:
+          The path of the complete file, whose size and checksum are as published.
+
+        Raises:
+          DownloadError: if no address has the file, or it cannot be stored. What has arrived is
+            kept as NAME.part.
+        """
+        os.makedirs(folder, exist_ok=True)
+        target = os.path.join(folder, file.name)
+        if os.path.exists(target):
+            self._verify(file, target)
+            return target
+        if not file.checksum:
+            self._tell(f'{file.name}: no checksum is published; only its length is checked.')
+        problems = []
+        with PartialFile(target, file.checksum, self._report) as part:
+            for base_url in base_urls:
+                address = f'{base_url.rstrip("/")}/{file.path}'
+                try:
+                    self._fetch_from(address, file, part)
+                except _RefusedError as error:
+                    problems.append(f'{address}: {error}')
+                    continue
+                part.publish()
+                return target
+            if not part.position:
+                part.remove()
+        raise DownloadError(f'{file.name} cannot be downloaded. {" ".join(problems)}')
+
+    def _verify(self, file: RemoteFile, target: str) -> None:
+        """Checks a file that is there."""
+        size = os.path.getsize(target)
+        if file.size is not None and size != file.size:
+            problem = f'expected {file.size} bytes. Received: {size}'
+        elif file.checksum and file.checksum != (
+            found := checksum_of(target, file.checksum, self._report)
+        ):
+            problem = f'expected the checksum {file.checksum}. Received: {found}'
+        else:
+            return
+        raise DownloadError(f'{target}: {problem}. Delete it, or name another folder.')
+
+    def _fetch_from(self, address: str, file: RemoteFile, part: PartialFile) -> None:
+        """Tries one address until `part` is complete and correct."""
+        furthest, failures = part.position, 0
+        while True:
+            try:
+                self._continue(address, file, part)
+                self._check_whole(file, part)
+                return
+            except requests.exceptions.SSLError as error:
+                raise _RefusedError(f'{_reason(error)}.') from error
+            except (_TransientError, *_BROKEN_OFF) as error:
+                # Bytes count as progress only once: a server that always breaks off early and
+                # starts anew would be asked for ever.
+                failures = 1 if part.position > furthest else failures + 1
+                furthest = max(furthest, part.position)
+                if failures >= self._patience.attempts:
+                    raise _RefusedError(f'{_reason(error)} ({failures} attempts).') from error
+                seconds = self._patience.pause_seconds * 2 ** (failures - 1)
+                seconds = min(seconds, _LONGEST_PAUSE_SECONDS)
+                self._tell(f'{file.name}: {_reason(error)}; trying again in {seconds:g} s.')
+                time.sleep(seconds)
+            except requests.exceptions.RequestException as error:
+                raise _RefusedError(f'{_reason(error)}.') from error
+
+    def _check_whole(self, file: RemoteFile, part: PartialFile) -> None:
+        found = part.checksum()
+        if not file.checksum or found == file.checksum:
+            return
+        joined = part.joined
+        part.restart()
+        if joined:
+            # The parts may be of different versions, or an earlier one was damaged.
+            raise _TransientError('the joined parts have a wrong checksum')
+        raise _RefusedError(f'expected the checksum {file.checksum}. Received: {found}.')
+
+    def _continue(self, address: str, file: RemoteFile, part: PartialFile) -> None:
+        """Asks for the bytes that are missing, and appends them."""
+        if part.position and part.position == file.size:
+            return
+        version = part.version_of(address)
+        if not version and not file.checksum:
+            part.restart()
+        headers = {'Accept-Encoding': 'identity'}
+        if part.position:
+            headers['Range'] = f'bytes={part.position}-'
+            if version:
+                headers['If-Range'] = version
+        timeout = (self._patience.connect_seconds, self._patience.read_seconds)
+        with requests.get(address, headers=headers, timeout=timeout, stream=True) as response:
+            if response.status_code == 416 and _total(response) == part.position > 0:
+                return
+            total = _place(response, address, file, part)
+            if total is not None:
+                disk_space.require(os.path.dirname(part.path), total - part.position, file.name)
+            self._report(part.position, total)
+            for chunk in response.iter_content(_CHUNK_BYTES):
+                part.write(chunk)
+                self._report(part.position, total)
+        if total is not None and part.position != total:
+            # More than the server announced does not become right by waiting for the rest.
+            if part.position > total:
+                part.restart()
+            raise _TransientError(f'expected {total} bytes. Received: {part.position}')
+
+
+def _place(
+    response: requests.Response, address: str, file: RemoteFile, part: PartialFile
+) -> int | None:
+    """Sets `part` to where the bytes of a response belong; returns the length of the whole file."""
+    status = response.status_code
+    if status in _TRANSIENT_STATUSES:
+        raise _TransientError(f'the server answers {status} {response.reason}')
+    if status not in (200, 206, 416):
+        raise _RefusedError(f'the server answers {status} {response.reason}.')
+    total = _total(response)
+    if status != 200 and (status == 416 or not _fits(response, address, part)):
+        part.restart()
+        raise _TransientError('the server has another version of the file than before')
+    if file.size is not None and total not in (None, file.size):
+        raise _RefusedError(f'expected {file.size} bytes. Received: {total}.')
+    if status == 200:
+        part.restart(address, _version(response))
+    else:
+        part.joined = True
+    return total if total is not None else file.size
+
+
+def _fits(response: requests.Response, address: str, part: PartialFile) -> bool:
+    """Whether a response begins where `part` ends, and is of the same version."""
+    match = re.match(r'bytes (\d+)-', response.headers.get('Content-Range', ''))
+    expected = part.version_of(address)
+    same_version = not expected or _version(response) in ('', expected)
+    return same_version and match is not None and int(match[1]) == part.position
+
+
+def _total(response: requests.Response) -> int | None:
+    """Returns the length of the whole file, if the server tells it."""
+    if response.status_code == 200:
+        length = response.headers.get('Content-Length', '')
+    else:
+        length = response.headers.get('Content-Range', '').rpartition('/')[2]
+    return int(length) if length.isdecimal() else None
+
+
+def _version(response: requests.Response) -> str:
+    """Returns what If-Range may name: a strong ETag, or else the time of the last change."""
+    tag = response.headers.get('ETag', '')
+    strong = tag if tag.startswith('"') else ''
+    return strong or response.headers.get('Last-Modified', '')
+
+
+def _reason(error: Exception) -> str:
+    """Returns in a few words what went wrong with a connection."""
+    reasons = {
+        requests.exceptions.SSLError: "the server's certificate is not trusted",
+        requests.exceptions.ProxyError: 'the proxy of the environment does not answer',
+        requests.exceptions.ConnectTimeout: 'the server does not answer',
+        requests.exceptions.ReadTimeout: 'the server sends nothing any more',
+        requests.exceptions.ChunkedEncodingError: 'the connection broke off',
+        requests.exceptions.ConnectionError: 'the connection to the server failed',
+    }
+    known = [text for kind, text in reasons.items() if isinstance(error, kind)]
+    return known[0] if known else str(error)

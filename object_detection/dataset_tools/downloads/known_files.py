@@ -1,0 +1,119 @@
+"""Files of others that can be downloaded: addresses, sizes, checksums."""
+
+import dataclasses
+
+from object_detection.dataset_tools.downloads.download import RemoteFile
+
+# The second is the same bucket under its storage provider's name, for networks that only let
+# encrypted connections out; the first has no valid certificate. Checksums hold for both.
+COCO_BASE_URLS = (
+    'http://images.cocodataset.org',
+    'https://s3.amazonaws.com/images.cocodataset.org',
+)
+
+# Sizes and SHA-256 are those that TensorFlow Datasets 4.9.10 lists in url_checksums/coco.txt. None
+# are published for the unlabeled images.
+_TRAIN_IMAGES = RemoteFile(
+    'zips/train2017.zip',
+    19336861798,
+    '69a8bb58ea5f8f99d24875f21416de2e9ded3178e903f1f7603e283b9e06d929',
+)
+_VAL_IMAGES = RemoteFile(
+    'zips/val2017.zip',
+    815585330,
+    '4f7e2ccb2866ec5041993c9cf2a952bbed69647b115d0f74da7ce8f4bef82f05',
+)
+_TRAIN_AND_VAL_ANNOTATIONS = RemoteFile(
+    'annotations/annotations_trainval2017.zip',
+    252907541,
+    '113a836d90195ee1f884e704da6304dfaaecff1f023f49b6ca93c4aaae470268',
+)
+_TEST_IMAGES = RemoteFile(
+    'zips/test2017.zip',
+    6646970404,
+    'c7908c3c9f94ba2f3340ebbeec58c25db6be8774f18d68c2f15d0e369d95baba',
+)
+_TEST_INFO = RemoteFile(
+    'annotations/image_info_test2017.zip',
+    1144034,
+    'e52f412dd7195ac8f98d782b44c6dd30ea10241e9f42521f67610fbe055a74f8',
+)
+
+# Split -> the archives that make it up.
+COCO2017 = {
+    'train2017': (_TRAIN_IMAGES, _TRAIN_AND_VAL_ANNOTATIONS),
+    'val2017': (_VAL_IMAGES, _TRAIN_AND_VAL_ANNOTATIONS),
+    'test2017': (_TEST_IMAGES, _TEST_INFO),
+    'unlabeled2017': (
+        RemoteFile('zips/unlabeled2017.zip'),
+        RemoteFile('annotations/image_info_unlabeled2017.zip'),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """Weights of a backbone without its classifier, as Keras applications publish them.
+
+    Attributes:
+      file: HDF5; the checksum is an MD5, as there is no other. MobileNets have none.
+      extractors: feature extractor types of this toolkit that have this backbone.
+    """
+
+    file: RemoteFile
+    extractors: tuple[str, ...] = ()
+
+
+WEIGHTS_BASE_URLS = ('https://storage.googleapis.com',)
+
+
+def _resnet(depth: int, md5: str) -> Weights:
+    name = f'resnet{depth}_weights_tf_dim_ordering_tf_kernels_notop.h5'
+    return Weights(
+        RemoteFile(f'tensorflow/keras-applications/resnet/{name}', checksum=md5),
+        (f'faster_rcnn_resnet{depth}_fpn_keras', f'faster_rcnn_resnet{depth}_keras'),
+    )
+
+
+def _mobilenet_v3(variant: str, md5: str) -> Weights:
+    name = f'weights_mobilenet_v3_{variant}_224_1.0_float_no_top_v2.h5'
+    return Weights(RemoteFile(f'tensorflow/keras-applications/mobilenet_v3/{name}', checksum=md5))
+
+
+def _efficientnet(variant: str, md5: str) -> Weights:
+    return Weights(RemoteFile(f'keras-applications/efficientnet{variant}_notop.h5', checksum=md5))
+
+
+# Addresses and MD5 are those in the source of keras.applications (Keras 3.15).
+WEIGHTS = {
+    'resnet50': _resnet(50, '4d473c1dd8becc155b73f8504c6f6626'),
+    'resnet101': _resnet(101, '88cf7a10940856eca736dc7b7e228a21'),
+    'resnet152': _resnet(152, 'ee4c566cf9a93f14d82f913c2dc6dd0c'),
+    'inception_resnet_v2': Weights(
+        RemoteFile(
+            'tensorflow/keras-applications/inception_resnet_v2/'
+            'inception_resnet_v2_weights_tf_dim_ordering_tf_kernels_notop.h5',
+            checksum='d19885ff4a710c122648d3b5c3b684e4',
+        ),
+        ('faster_rcnn_inception_resnet_v2_keras',),
+    ),
+    'mobilenet': Weights(
+        RemoteFile('tensorflow/keras-applications/mobilenet/mobilenet_1_0_224_tf_no_top.h5')
+    ),
+    'mobilenet_v2': Weights(
+        RemoteFile(
+            'tensorflow/keras-applications/mobilenet_v2/'
+            'mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5'
+        )
+    ),
+    'mobilenet_v3_large': _mobilenet_v3('large', '07fb09a5933dd0c8eaafa16978110389'),
+    'mobilenet_v3_small': _mobilenet_v3('small', 'd3e8ec802a04aa4fc771ee12a9a9b836'),
+    'efficientnetb0': _efficientnet('b0', '50bc09e76180e00e4465e1a485ddc09d'),
+    'efficientnetb1': _efficientnet('b1', '74c4e6b3e1f6a1eea24c589628592432'),
+    'efficientnetb2': _efficientnet('b2', '111f8e2ac8aa800a7a99e3239f7bfb39'),
+    'efficientnetb3': _efficientnet('b3', 'af6d107764bb5b1abb91932881670226'),
+    'efficientnetb4': _efficientnet('b4', 'ebc24e6d6c33eaebbd558eafbeedf1ba'),
+    'efficientnetb5': _efficientnet('b5', '38879255a25d3c92d5e44e04ae6cec6f'),
+    'efficientnetb6': _efficientnet('b6', '9ecce42647a20130c1f39a5d4cb75743'),
+    'efficientnetb7': _efficientnet('b7', 'cbcfe4450ddf6f3ad90b1b398090fe4a'),
+}

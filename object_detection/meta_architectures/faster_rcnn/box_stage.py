@@ -1,0 +1,363 @@
+"""The second stage of Faster R-CNN (https://arxiv.org/abs/1506.01497): boxes and classes."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core import crop_and_resize, replicas, sampling, tracing
+from object_detection.core.crowds import without_crowds
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.post_processing import Detections
+from object_detection.core.shapes import dimensions
+from object_detection.losses.hard_example_miner import HardExampleMiner
+from object_detection.matchers.matcher import IGNORED
+from object_detection.meta_architectures.faster_rcnn.region_candidates import (
+    Candidates,
+    with_objects,
+)
+from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
+    Proposals,
+    true_image_windows,
+)
+from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+
+
+class RoiCropper:
+    """Crops the features of regions to one size.
+
+    Args:
+      crop_size: height and width of a crop.
+      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel does it elsewhere.
+    """
+
+    def __init__(self, *, crop_size: int, use_matmul: bool):
+        self._crop_size = (crop_size, crop_size)
+        self._use_matmul = use_matmul
+
+    def __call__(
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        height: Any,
+        width: Any,
+        *,
+        box_gradients: bool = False,
+    ) -> tf.Tensor:
+        """Crops each box from the pyramid level that fits its size.
+
+        Args:
+          features: levels, fine to coarse, [B, Hl, Wl, C].
+          boxes: float32 [B, P, 4], absolute.
+          height, width: size in pixels that the features cover, all padding included.
+          box_gradients: whether gradients flow to the boxes.
+
+        Returns:
+          [B * P, crop_size, crop_size, C].
+        """
+        normalized = box_ops.absolute_to_normalized(boxes, height, width)
+        options = {
+            'use_matmul': self._use_matmul and tracing.is_compiled(),
+            'box_gradients': box_gradients,
+        }
+        if len(features) == 1:
+            crops = crop_and_resize.crop_and_resize(
+                features[0], normalized, self._crop_size, **options
+            )
+        else:
+            levels = crop_and_resize.fpn_levels(normalized, height, width, len(features))
+            crops = crop_and_resize.multilevel_crop_and_resize(
+                features, normalized, levels, self._crop_size, **options
+            )
+        return tf.reshape(crops, [-1, *self._crop_size, features[0].shape[-1]])
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxStageParams:
+    """Numbers of the second stage.
+
+    Attributes:
+      batch_size: proposals an image that training samples.
+      positive_fraction: at most this share of them is positive.
+      localization_weight, classification_weight: factors of the losses.
+      use_matmul_gather: gather rows by one-hot products where XLA compiles.
+      fill_samples: other rows, padding too, make up for samples that are missing; see
+        `sampling.sample_balanced`.
+      add_objects: training draws its samples of the objects' own boxes too.
+      mean_over_coordinates: the localization loss is the mean over the coordinates of all positive
+        proposals of the batch; else it is divided by the number of an image's proposals.
+      crowd_ioa_threshold: proposals with this share of their area on a crowd do not train, and
+        crowds are no objects; 0 = crowds are objects.
+    """
+
+    batch_size: int
+    positive_fraction: float
+    localization_weight: float
+    classification_weight: float
+    use_matmul_gather: bool
+    fill_samples: bool = False
+    add_objects: bool = False
+    mean_over_coordinates: bool = False
+    crowd_ioa_threshold: float = 0.0
+
+    @property
+    def max_positives(self) -> int:
+        """Most positive proposals that training samples in an image."""
+        return int(self.batch_size * self.positive_fraction)
+
+
+class BoxStage(keras.layers.Layer):
+    """Classifies proposals and refines their boxes.
+
+    Args:
+      head: `(features [R, h, w, C], training, seeds [B, 2] or None) -> (codes [R, K or 1, 4],
+        logits [R, K + 1])`.
+      target_assigner: matches proposals to ground truth; its coder decodes the codes too.
+      localization_loss: `(codes, targets, weights [B, P]) -> [B, P]`.
+      classification_loss: `(logits, targets, weights [B, P, 1]) -> [B, P] or [B, P, K + 1]`.
+      nms: multi-class non-maximum suppression.
+      score_converter: logits -> scores.
+      params: the numbers.
+      num_classes: K.
+      hard_example_miner: chooses the proposals that training sees by their losses, of all of them;
+        None = a balanced sample is drawn.
+    """
+
+    def __init__(
+        self,
+        *,
+        head: keras.layers.Layer,
+        target_assigner: TargetAssigner,
+        localization_loss: Callable,
+        classification_loss: Callable,
+        nms: Callable[..., Detections],
+        score_converter: Callable[[tf.Tensor], tf.Tensor],
+        params: BoxStageParams,
+        num_classes: int,
+        hard_example_miner: HardExampleMiner | None = None,
+        name: str = 'box_stage',
+    ):
+        super().__init__(name=name)
+        self.head = head
+        self.target_assigner = target_assigner
+        self.params = params
+        self._localization_loss = localization_loss
+        self._classification_loss = classification_loss
+        self._nms = nms
+        self._score_converter = score_converter
+        self._num_classes = num_classes
+        self._hard_example_miner = hard_example_miner
+
+    def assign(
+        self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
+    ) -> Targets:
+        """Matches proposals float32 [B, P, 4] to ground truth [B, M, 4], both absolute.
+
+        Proposals on crowds that are told apart are ignored: background of weight 0.
+
+        Raises:
+          ValueError: if crowds are to be told apart and the ground truth does not say what is one.
+        """
+        background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
+        unmatched = tf.one_hot(0, self._num_classes + 1)
+        weights, is_on_crowd = groundtruth.weights, None
+        if self.params.crowd_ioa_threshold > 0:
+            groundtruth_boxes, weights, is_on_crowd = without_crowds(
+                boxes, groundtruth_boxes, groundtruth, self.params.crowd_ioa_threshold
+            )
+        targets = self.target_assigner.assign(
+            boxes,
+            groundtruth_boxes,
+            tf.concat([background, groundtruth.classes], axis=-1),
+            weights,
+            unmatched,
+        )
+        return targets if is_on_crowd is None else _ignore(targets, is_on_crowd, unmatched)
+
+    def sample(
+        self,
+        proposals: Proposals,
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None,
+    ) -> Proposals:
+        """Draws `batch_size` proposals an image to train on, in the order of the proposals.
+
+        With `add_objects`, objects are drawn like proposals, and follow them. Hard examples are
+        mined of all proposals, so that none is left out where they are.
+        """
+        if self._hard_example_miner is not None:
+            return proposals
+        candidates = Candidates(proposals.boxes, proposals.scores, proposals.is_valid())
+        if self.params.add_objects:
+            candidates = with_objects(candidates, groundtruth_boxes, groundtruth)
+        batch, rows = tf.unstack(tf.shape(candidates.scores))
+        targets = self.assign(candidates.boxes, groundtruth_boxes, groundtruth)
+        sampled = sampling.sample_balanced(
+            candidates.is_valid & (targets.class_weights > 0),
+            is_positive(targets),
+            self.params.batch_size,
+            self.params.positive_fraction,
+            sampling.sampling_noise(seeds, rows, batch),
+            fill=self.params.fill_samples,
+        )
+        indices, is_valid = sampling.sampled_indices(sampled, self.params.batch_size)
+        keep = tf.cast(is_valid, tf.float32)
+
+        def take(rows: tf.Tensor) -> tf.Tensor:
+            use_matmul = self.params.use_matmul_gather and tracing.is_compiled()
+            return sampling.gather_rows(rows, indices, use_matmul)
+
+        return Proposals(
+            boxes=take(candidates.boxes) * keep[..., tf.newaxis],
+            scores=take(candidates.scores) * keep,
+            count=tf.reduce_sum(tf.cast(is_valid, tf.int32), axis=1),
+        )
+
+    def loss(
+        self, predictions: dict[str, Any], proposals: Proposals, targets: Targets
+    ) -> dict[str, tf.Tensor]:
+        """Returns the localization and classification losses of `proposals`."""
+        batch, rows = tf.unstack(tf.shape(proposals.scores))
+        count = tf.cast(proposals.count, tf.float32)[:, tf.newaxis]
+        share = tf.cast(proposals.is_valid(), tf.float32)
+        share /= tf.maximum(count, 1.0) * tf.cast(batch, tf.float32)
+        codes = predictions['refined_box_encodings']
+        codes = tf.reshape(codes, [batch, rows, *codes.shape[1:]])
+        if codes.shape[2] == 1:
+            codes = codes[:, :, 0]
+        else:
+            target_class = tf.argmax(targets.class_targets, axis=-1)
+            # Background (-1 after the shift) selects no row: zeros, of weight zero.
+            rows_of_class = tf.one_hot(target_class - 1, self._num_classes)
+            # No product of matrices, which would round the codes to TF32 on GPUs.
+            codes = tf.reduce_sum(rows_of_class[..., tf.newaxis] * codes, axis=2)
+        logits = predictions['class_predictions_with_background']
+        logits = tf.reshape(logits, [batch, rows, self._num_classes + 1])
+        localization = self._localization_loss(
+            codes, targets.box_targets, targets.box_weights
+        ) * self._localization_share(share, proposals, targets)
+        classification = self._classification_loss(
+            logits, targets.class_targets, (targets.class_weights * share)[..., tf.newaxis]
+        )
+        if self._hard_example_miner is not None:
+            localization, classification = self._mine(
+                localization, classification, proposals, targets
+            )
+        return {
+            'Loss/BoxClassifierLoss/localization_loss': self.params.localization_weight
+            * tf.reduce_sum(localization),
+            'Loss/BoxClassifierLoss/classification_loss': self.params.classification_weight
+            * tf.reduce_sum(classification),
+        }
+
+    def _localization_share(
+        self, share: tf.Tensor, proposals: Proposals, targets: Targets
+    ) -> tf.Tensor:
+        """What each proposal's localization loss is multiplied by, [B, P]."""
+        if not self.params.mean_over_coordinates:
+            return share
+        coordinates = num_positives(proposals, targets) * targets.box_targets.shape[-1]
+        is_valid = tf.cast(proposals.is_valid(), tf.float32)
+        return is_valid / replicas.global_normalizer(coordinates)
+
+    def decode(self, predictions: dict[str, Any], proposals: Proposals) -> tf.Tensor:
+        """Returns the refined boxes of each class, float32 [B, P, K or 1, 4], absolute."""
+        codes = predictions['refined_box_encodings']
+        codes = tf.reshape(codes, [*dimensions(proposals.scores, 0, 1), *codes.shape[1:]])
+        return self.target_assigner.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
+
+    def _mine(
+        self,
+        localization: tf.Tensor,
+        classification: tf.Tensor,
+        proposals: Proposals,
+        targets: Targets,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sets the losses of easy proposals to zero; returns both float32 [B, P].
+
+        The reference mines in the first image of a batch alone, and does not tell its miner which
+        proposals are matched, so that `max_negatives_per_positive` does nothing there.
+        """
+        if classification.shape.rank == 3:
+            classification = tf.reduce_sum(classification, axis=2)
+        is_hard = self._hard_example_miner(
+            localization,
+            classification,
+            proposals.boxes,
+            matches=targets.matches,
+            num_valid=proposals.count,
+        )
+        is_hard = tf.cast(is_hard, tf.float32)
+        return localization * is_hard, classification * is_hard
+
+    def scores(self, logits: tf.Tensor, batch: Any, rows: Any) -> tf.Tensor:
+        """Logits [B * P, K + 1] -> the scores of all classes, [B, P, K + 1]; background first."""
+        return self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
+
+    def detect(
+        self,
+        predictions: dict[str, Any],
+        proposals: Proposals,
+        true_shapes: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """Decodes, suppresses and re-frames the boxes to the true images."""
+        batch, rows = tf.unstack(tf.shape(proposals.scores))
+        boxes = self.decode(predictions, proposals)
+        logits = predictions['class_predictions_with_background']
+        scores = self.scores(logits, batch, rows)
+        windows = true_image_windows(true_shapes)
+        anchor_indices = tf.tile(tf.range(rows, dtype=tf.int32)[tf.newaxis], [batch, 1])
+        detections = self._nms(
+            boxes,
+            scores[..., 1:],
+            clip_window=windows,
+            num_valid_boxes=proposals.count,
+            change_coordinate_frame=True,
+            additional_fields={'multiclass_scores': scores, 'anchor_indices': anchor_indices},
+        )
+        return {
+            'detection_boxes': detections.boxes,
+            'detection_scores': detections.scores,
+            'detection_classes': detections.classes,
+            'detection_multiclass_scores': detections.additional_fields['multiclass_scores'],
+            'detection_anchor_indices': tf.cast(
+                detections.additional_fields['anchor_indices'], tf.float32
+            ),
+            'num_detections': tf.cast(detections.num_detections, tf.float32),
+            'raw_detection_boxes': _best_class_boxes(boxes, scores, windows),
+            'raw_detection_scores': scores,
+        }
+
+
+def _ignore(targets: Targets, is_ignored: tf.Tensor, unmatched: tf.Tensor) -> Targets:
+    """Makes rows [B, P] of the targets ones that do not train, of the class `unmatched` [K + 1]."""
+    return targets._replace(
+        class_targets=tf.where(is_ignored[..., tf.newaxis], unmatched, targets.class_targets),
+        class_weights=tf.where(is_ignored, 0.0, targets.class_weights),
+        box_weights=tf.where(is_ignored, 0.0, targets.box_weights),
+        matches=tf.where(is_ignored, IGNORED, targets.matches),
+    )
+
+
+def is_positive(targets: Targets) -> tf.Tensor:
+    """bool [B, P]: matched to an object of a class other than background."""
+    return tf.argmax(targets.class_targets, axis=-1) > 0
+
+
+def num_positives(proposals: Proposals, targets: Targets) -> tf.Tensor:
+    """float32 scalar: the proposals of a batch whose boxes train."""
+    return tf.reduce_sum(tf.cast(proposals.is_valid() & (targets.box_weights > 0), tf.float32))
+
+
+def _best_class_boxes(boxes: tf.Tensor, scores: tf.Tensor, windows: tf.Tensor) -> tf.Tensor:
+    """[B, P, K or 1, 4], [B, P, K + 1] -> [B, P, 4], normalized to the true images and clipped."""
+    if boxes.shape[2] == 1:
+        best = boxes[:, :, 0]
+    else:
+        best = tf.gather(boxes, tf.argmax(scores[..., 1:], axis=-1), axis=2, batch_dims=2)
+    best = box_ops.clip(best, windows)
+    return box_ops.change_frame(best, windows)

@@ -1,0 +1,101 @@
+"""RoIAlign crops of regions (Mask R-CNN, https://arxiv.org/abs/1703.06870, sec. 3)."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core import tracing
+from object_detection.core.crop_and_resize import fpn_levels
+from object_detection.core.roi_align import SampleGrid, roi_align
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelRule:
+    """Which level of a pyramid a box is cropped from.
+
+    It is floor(log2(sqrt(area) / canonical_size)) + canonical_level, held within the limits.
+
+    Attributes:
+      min_level, max_level: the limits; level l has stride 2**l.
+      canonical_level, canonical_size: boxes of this side in pixels are of this level.
+    """
+
+    min_level: int
+    max_level: int
+    canonical_level: int = 4
+    canonical_size: float = 224.0
+
+
+class RoiAlignCropper:
+    """Crops the features of regions by RoIAlign, for the place of a `RoiCropper`.
+
+    Cells have the strides of their levels, whatever the size of the images.
+
+    Args:
+      grid: how a box is sampled.
+      rule: chooses the levels.
+      strides: of the feature maps that will be given, fine to coarse, powers of two.
+      use_matmul: sample by matrix products where XLA compiles; else by index.
+
+    Raises:
+      ValueError: if a level of the rule is none of the maps'.
+    """
+
+    def __init__(
+        self, *, grid: SampleGrid, rule: LevelRule, strides: Sequence[int], use_matmul: bool
+    ):
+        levels = [stride.bit_length() - 1 for stride in strides]
+        if not levels[0] <= rule.min_level <= rule.max_level <= levels[-1]:
+            raise ValueError(
+                f'RoIAlign: expected {levels[0]} <= min_level <= max_level <= {levels[-1]}, the '
+                'levels of the feature maps. '
+                f'Received: min_level {rule.min_level}, max_level {rule.max_level}.'
+            )
+        self._grid = grid
+        self._rule = rule
+        self._maps = slice(rule.min_level - levels[0], rule.max_level - levels[0] + 1)
+        self._scales = [(1.0 / stride, 1.0 / stride) for stride in strides[self._maps]]
+        self._use_matmul = use_matmul
+
+    def __call__(
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        height: Any,
+        width: Any,
+        *,
+        box_gradients: bool = False,
+    ) -> tf.Tensor:
+        """Crops each box from the pyramid level that fits its size.
+
+        Args:
+          features: levels, fine to coarse, [B, Hl, Wl, C].
+          boxes: float32 [B, P, 4], absolute.
+          height, width: not used; the strides tell how features and images belong together.
+          box_gradients: whether gradients flow to the boxes.
+
+        Returns:
+          [B * P, output_size, output_size, C].
+        """
+        del height, width
+        features = features[self._maps]
+        levels = fpn_levels(
+            boxes,
+            1,
+            1,
+            len(features),
+            unit_level=self._rule.canonical_level - self._rule.min_level,
+            unit_side=self._rule.canonical_size,
+        )
+        crops = roi_align(
+            features,
+            boxes,
+            levels,
+            self._scales,
+            self._grid,
+            use_matmul=self._use_matmul and tracing.is_compiled(),
+            box_gradients=box_gradients,
+        )
+        return tf.reshape(crops, [-1, *self._grid.output_size, features[0].shape[-1]])

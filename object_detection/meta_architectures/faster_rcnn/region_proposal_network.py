@@ -1,0 +1,348 @@
+"""The region proposal network (Faster R-CNN, https://arxiv.org/abs/1506.01497, sec. 3.1)."""
+
+import dataclasses
+import enum
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core import sampling
+from object_detection.core.crowds import without_crowds
+from object_detection.core.fields import DetectionFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.nms_tiles import NEVER
+from object_detection.core.post_processing import NmsParams
+from object_detection.core.shapes import dimensions
+from object_detection.meta_architectures.faster_rcnn import objectness
+from object_detection.meta_architectures.faster_rcnn.proposals import (
+    ProposalLimits,
+    Proposals,
+    best_of_levels,
+    choose_of_all,
+    choose_per_level,
+    is_large_enough,
+    true_image_windows,
+)
+from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+
+# Entry of predictions, a bool scalar: whether they were made for training.
+IS_TRAINING = 'is_training'
+# Entry that is there where some anchors neither train nor propose: bool [N].
+_IN_USE = 'rpn_anchors_in_use'
+
+
+class OutsideAnchors(enum.Enum):
+    """What becomes of anchors that cross the border of the image, padding included.
+
+    In training they are left out (PRUNE), clipped (CLIP), kept (KEEP), or kept in their rows but
+    neither train nor propose (IGNORE_LABEL: as PRUNE, of static shape). Inference keeps them with
+    KEEP and clips them else.
+    """
+
+    PRUNE = enum.auto()
+    CLIP = enum.auto()
+    KEEP = enum.auto()
+    IGNORE_LABEL = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class ProposalParams:
+    """How proposals are chosen.
+
+    Attributes:
+      nms: thresholds and ways; its numbers of detections play no role.
+      limits, eval_limits: how many there are, in training and in inference.
+      static_shapes: only operations that XLA compiles.
+      min_box_size: boxes of smaller height or width, clipped, in pixels, are left out.
+      keeps_empty: in training, padding rows hold boxes that the images leave nothing of, for a
+        sampler that fills up. Not where levels choose for themselves.
+    """
+
+    nms: NmsParams
+    limits: ProposalLimits
+    eval_limits: ProposalLimits
+    static_shapes: bool
+    min_box_size: float = 0.0
+    keeps_empty: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RpnLossParams:
+    """Which anchors train, and how much.
+
+    Attributes:
+      minibatch_size: anchors an image that the losses see.
+      positive_fraction: at most this share of them is positive.
+      localization_weight, objectness_weight: factors of the losses.
+      fill_samples: in training, other anchors make up for samples that are missing; see
+        `sampling.sample_balanced`.
+      localize_sampled_only: the localization loss is about the sample, else about all positives.
+      crowd_ioa_threshold: anchors with this share of their area on a crowd do not train, and crowds
+        are no objects; 0 = crowds are objects.
+    """
+
+    minibatch_size: int
+    positive_fraction: float
+    localization_weight: float
+    objectness_weight: float
+    fill_samples: bool = False
+    localize_sampled_only: bool = True
+    crowd_ioa_threshold: float = 0.0
+
+
+class RegionProposalNetwork(keras.layers.Layer):
+    """Anchors, the head that scores and moves them, the choice of proposals, the losses.
+
+    Args:
+      head: `(features: list) -> (codes [B, N, 4], logits [B, N, 1 or 2], head features: list)`;
+        see `objectness` for the logits.
+      anchor_generator: gives absolute anchors for a list of feature map shapes.
+      target_assigner: matches anchors to ground truth; its coder decodes the codes too.
+      localization_loss: `(codes, targets, weights [B, N]) -> [B, N]`.
+      params: how proposals are chosen.
+      loss_params: which anchors train.
+      outside_anchors: what becomes of anchors that cross the border.
+    """
+
+    def __init__(
+        self,
+        *,
+        head: keras.layers.Layer,
+        anchor_generator: Any,
+        target_assigner: TargetAssigner,
+        localization_loss: Any,
+        params: ProposalParams,
+        loss_params: RpnLossParams,
+        outside_anchors: OutsideAnchors = OutsideAnchors.PRUNE,
+        name: str = 'rpn',
+    ):
+        super().__init__(name=name)
+        self.head = head
+        self.anchor_generator = anchor_generator
+        self.target_assigner = target_assigner
+        self.localization_loss = localization_loss
+        self.params = params
+        self.loss_params = loss_params
+        self._outside_anchors = outside_anchors
+
+    def predict(
+        self, features: list[tf.Tensor], height: Any, width: Any, training: bool
+    ) -> dict[str, Any]:
+        """Runs the head on the pyramid of images of size (height, width), padding included.
+
+        Returns:
+          The entries `anchors` (float32 [N, 4], absolute), `rpn_box_encodings` (float32
+          [B, N, 4]), `rpn_objectness_predictions_with_background` (float32 [B, N, 2], or
+          [B, N, 1] of a head with one logit), `rpn_level_sizes` (a list, how many of the anchors
+          are of each level) and `rpn_box_predictor_features` (a list); `is_training`, a bool
+          scalar; and in training with IGNORE_LABEL `rpn_anchors_in_use`, bool [N].
+        """
+        codes, logits, head_features = self.head(features, training=training)
+        codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
+        shapes = [dimensions(level, 1, 2) for level in features]
+        # As tensors, so that static and dynamic images have the same anchors.
+        height, width = tf.convert_to_tensor(height), tf.convert_to_tensor(width)
+        levels = self.anchor_generator.generate(shapes, height, width)
+        sizes = [dimensions(level, 0)[0] for level in levels]
+        anchors = tf.concat(levels, axis=0)
+        window = tf.stack([0.0, 0.0, tf.cast(height, tf.float32), tf.cast(width, tf.float32)])
+        in_use = {}
+        if training and self._outside_anchors == OutsideAnchors.IGNORE_LABEL:
+            in_use = {_IN_USE: box_ops.is_inside(anchors, window)}
+        elif training and self._outside_anchors == OutsideAnchors.PRUNE:
+            inside = box_ops.is_inside(anchors, window)
+            anchors = tf.boolean_mask(anchors, inside)
+            codes = tf.boolean_mask(codes, inside, axis=1)
+            logits = tf.boolean_mask(logits, inside, axis=1)
+            sizes = _count_of_levels(inside, sizes)
+        elif self._outside_anchors != OutsideAnchors.KEEP:
+            anchors = box_ops.clip(anchors, window)
+        return {
+            IS_TRAINING: tf.constant(training),
+            'rpn_box_predictor_features': head_features,
+            'rpn_box_encodings': codes,
+            'rpn_objectness_predictions_with_background': logits,
+            'rpn_level_sizes': sizes,
+            'anchors': anchors,
+            **in_use,
+        }
+
+    def decode(self, predictions: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
+        boxes = self.target_assigner.box_coder.decode(
+            predictions['rpn_box_encodings'], predictions['anchors']
+        )
+        logits = predictions['rpn_objectness_predictions_with_background']
+        return boxes, objectness.probabilities(logits)
+
+    def propose(
+        self, predictions: dict[str, Any], true_shapes: tf.Tensor, training: bool
+    ) -> Proposals:
+        """Chooses the best boxes, clipped to the true images; in training gradients stop here.
+
+        With limits of levels only the best anchors of each are decoded, and their boxes are clipped
+        before they suppress each other. Else boxes of all levels suppress each other, and are
+        clipped after that, as in the reference.
+        """
+        limits = self.params.limits if training else self.params.eval_limits
+        windows = true_image_windows(true_shapes)
+        if training:
+            outputs = ('rpn_box_encodings', 'rpn_objectness_predictions_with_background')
+            predictions = predictions | {key: tf.stop_gradient(predictions[key]) for key in outputs}
+        if limits.is_per_level:
+            return self._propose_per_level(predictions, windows, limits)
+        return self._propose_of_all(predictions, windows, limits, training)
+
+    def _propose_per_level(
+        self, predictions: dict[str, Any], windows: tf.Tensor, limits: ProposalLimits
+    ) -> Proposals:
+        logits = predictions['rpn_objectness_predictions_with_background']
+        margins = tf.where(_in_use(predictions), objectness.margins(logits), NEVER)
+        best = best_of_levels(margins, predictions['rpn_level_sizes'], limits.topk_per_level)
+        boxes = self.target_assigner.box_coder.decode(
+            tf.gather(predictions['rpn_box_encodings'], best.rows, batch_dims=1),
+            tf.gather(predictions['anchors'], best.rows),
+        )
+        boxes = box_ops.clip(boxes, windows)
+        scores = objectness.probabilities(tf.gather(logits, best.rows, batch_dims=1))[..., 1]
+        takes_part = best.takes_part & is_large_enough(boxes, self.params.min_box_size)
+        scores = tf.where(takes_part, scores, NEVER)
+        return choose_per_level(boxes, scores, best.levels, self.params.nms, limits)
+
+    def _propose_of_all(
+        self,
+        predictions: dict[str, Any],
+        windows: tf.Tensor,
+        limits: ProposalLimits,
+        training: bool,
+    ) -> Proposals:
+        boxes, scores = self.decode(predictions)
+        takes_part = _in_use(predictions)
+        if self.params.min_box_size > 0:
+            clipped = box_ops.clip(boxes, windows)
+            takes_part &= is_large_enough(clipped, self.params.min_box_size)
+        return choose_of_all(
+            boxes,
+            tf.where(takes_part, scores[..., 1], NEVER),
+            self.params.nms,
+            limits.max_proposals,
+            windows,
+            static=self.params.static_shapes,
+            keeps_empty=training and self.params.keeps_empty,
+        )
+
+    def loss(
+        self,
+        predictions: dict[str, Any],
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the localization and objectness losses over a balanced sample of the anchors.
+
+        Args:
+          predictions: entries of `predict`.
+          groundtruth_boxes: float32 [B, M, 4], absolute.
+          groundtruth: gives the weights; and which objects are crowds, where they are told apart.
+          seeds: int32 [B, 2] of the sample, or None.
+
+        Raises:
+          ValueError: if crowds are to be told apart and the ground truth does not say what is one.
+        """
+        params = self.loss_params
+        codes = predictions['rpn_box_encodings']
+        targets, in_use = self._assign(predictions, groundtruth_boxes, groundtruth)
+        is_object = targets.class_targets[..., 0] > 0
+        noise = sampling.sampling_noise(seeds, tf.shape(codes)[1], tf.shape(codes)[0])
+        sampled = sampling.sample_balanced(
+            in_use & (targets.class_weights > 0),
+            is_object,
+            params.minibatch_size,
+            params.positive_fraction,
+            # What is not in use fills up last, and is taken out again.
+            tf.where(in_use, noise, -1.0),
+            fill=predictions[IS_TRAINING] if params.fill_samples else False,
+        )
+        sampled = tf.cast(sampled & in_use, tf.float32)
+        localized = sampled if params.localize_sampled_only else tf.cast(in_use, tf.float32)
+        localization = self.localization_loss(
+            codes, targets.box_targets, localized * targets.box_weights
+        )
+        logits = predictions['rpn_objectness_predictions_with_background']
+        cross_entropy = sampled * objectness.cross_entropy(logits, is_object)
+        normalizer = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
+
+        def mean_over_images(losses: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_mean(tf.reduce_sum(losses / normalizer, axis=1))
+
+        return {
+            'Loss/RPNLoss/localization_loss': params.localization_weight
+            * mean_over_images(localization),
+            'Loss/RPNLoss/objectness_loss': params.objectness_weight
+            * mean_over_images(cross_entropy),
+        }
+
+    def _assign(
+        self,
+        predictions: dict[str, Any],
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+    ) -> tuple[Targets, tf.Tensor]:
+        """Returns the targets of the anchors, and which may train: bool [1 or B, N or 1].
+
+        Boxes of crowds that are told apart become padding.
+        """
+        anchors, weights = predictions['anchors'], groundtruth.weights
+        may_train = _in_use(predictions)[tf.newaxis]
+        threshold = self.loss_params.crowd_ioa_threshold
+        if threshold > 0:
+            groundtruth_boxes, weights, is_on_crowd = without_crowds(
+                anchors, groundtruth_boxes, groundtruth, threshold
+            )
+            may_train &= ~is_on_crowd
+        targets = self.target_assigner.assign(
+            anchors,
+            groundtruth_boxes,
+            tf.ones_like(weights)[..., tf.newaxis],
+            weights,
+            tf.zeros([1]),
+            valid_anchors=predictions.get(_IN_USE),
+        )
+        return targets, may_train
+
+
+def proposals_as_detections(
+    rpn: RegionProposalNetwork,
+    predictions: dict[str, Any],
+    proposals: Proposals,
+    true_shapes: tf.Tensor,
+) -> dict[str, tf.Tensor]:
+    """Returns the detections of the first stage alone, which knows no classes but background."""
+    windows = true_image_windows(true_shapes)
+    raw_boxes, raw_scores = rpn.decode(predictions)
+    multiclass = tf.stack([1.0 - proposals.scores, proposals.scores], axis=-1)
+    is_valid = proposals.is_valid()[..., tf.newaxis]
+    return {
+        DetectionFields.BOXES: box_ops.change_frame(proposals.boxes, windows),
+        DetectionFields.SCORES: proposals.scores,
+        DetectionFields.MULTICLASS_SCORES: tf.where(is_valid, multiclass, 0.0),
+        DetectionFields.NUM_DETECTIONS: tf.cast(proposals.count, tf.float32),
+        DetectionFields.RAW_BOXES: box_ops.change_frame(box_ops.clip(raw_boxes, windows), windows),
+        DetectionFields.RAW_SCORES: raw_scores,
+    }
+
+
+def _in_use(predictions: dict[str, Any]) -> tf.Tensor:
+    """bool [N], or [1] where all anchors are."""
+    return predictions.get(_IN_USE, tf.constant([True]))
+
+
+def _count_of_levels(flags: tf.Tensor, sizes: list[Any]) -> list[tf.Tensor]:
+    """How many of bool [N] are set in each level, of N in all: int32 scalars."""
+    counts, start = [], 0
+    for size in sizes:
+        counts.append(tf.reduce_sum(tf.cast(flags[start : start + size], tf.int32)))
+        start += size
+    return counts

@@ -1,0 +1,98 @@
+"""R-FCN (https://arxiv.org/abs/1605.06409)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core import boxes as box_ops
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import (
+    FasterRcnn,
+    RegionPredictions,
+)
+from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
+    RegionProposalNetwork,
+)
+
+
+class Rfcn(FasterRcnn):
+    """Faster R-CNN whose second stage runs once an image, not once a proposal.
+
+    The extractor's box classifier sees the whole feature map, and the head crops score maps. All
+    else (proposals, samples, losses, detections) is Faster R-CNN's, but `final_anchors` of the
+    predictions, which are absolute here. There are two stages, always.
+
+    Args:
+      num_classes: K, without background.
+      resizer: the image resizer.
+      feature_extractor: has one feature map.
+      rpn: the first stage.
+      box_stage: the second stage; its head is `(features [B, H, W, C], boxes [B, P, 4], training,
+        box_gradients) -> (codes [B * P, K, D], logits [B * P, K + 1])`, as RfcnHead is.
+      outputs: what is returned beside the usual.
+
+    Raises:
+      ValueError: if the extractor has a pyramid, or `outputs` are crops.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: Any,
+        rpn: RegionProposalNetwork,
+        box_stage: BoxStage,
+        outputs: ExtraOutputs | None = None,
+        name: str = 'rfcn',
+    ):
+        if feature_extractor.num_levels != 1:
+            raise ValueError(
+                'R-FCN needs a feature extractor of one feature map. '
+                f'Received: one of {feature_extractor.num_levels} levels.'
+            )
+        if outputs is not None and outputs.need_crops:
+            raise ValueError(
+                'R-FCN has no features of single boxes: expected output_final_box_features: false '
+                'and output_final_box_rpn_features: false. Received: true.'
+            )
+        super().__init__(
+            num_classes=num_classes,
+            resizer=resizer,
+            feature_extractor=feature_extractor,
+            rpn=rpn,
+            box_stage=box_stage,
+            outputs=outputs,
+            name=name,
+        )
+
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, Any]:
+        predictions = super().predict(images, true_shapes, training, groundtruth, seeds)
+        return predictions | {'final_anchors': predictions['proposal_boxes']}
+
+    def _classify_regions(
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        frame: tuple[Any, Any],
+        training: bool,
+        seeds: tf.Tensor | None = None,
+    ) -> RegionPredictions:
+        del seeds  # nothing is dropped
+        maps = self.feature_extractor.box_classifier_features(features[0], training)
+        normalized = box_ops.absolute_to_normalized(boxes, *frame)
+        # As in Faster R-CNN: training stops gradients at the proposals.
+        codes, logits = self.box_stage.head(
+            maps, normalized, training=training, box_gradients=not training
+        )
+        return RegionPredictions(None, maps, codes, logits)

@@ -1,0 +1,278 @@
+"""Ground truth from a COCO annotation file (https://cocodataset.org/#format-data)."""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.data import source_ids
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import masks as coco_masks
+from object_detection.data.unusable import UnusableError
+from object_detection.metrics.instances import Instances, box_areas, mask_areas
+
+_REQUIRED = {
+    'images': ('id', 'height', 'width'),
+    'annotations': ('image_id', 'category_id', 'bbox'),
+    'categories': ('id', 'name'),
+}
+# How many names an error lists.
+_LISTED = 5
+
+_logger = logging.getLogger(__name__)
+
+
+class CocoAnnotations:
+    """The objects of an annotation file, by image; their classes are those of a label map.
+
+    Boxes, areas, crowds and masks are as annotated. A box without area stays: it counts as missed,
+    as with pycocotools. Left out, with one line in the log, are objects of categories that no class
+    stands for, those without a box or, where masks are scored, without a mask, and those whose area
+    or crowd flag cannot be read.
+
+    Args:
+      document: the parsed file.
+      path: of the file, for errors.
+      classes: 1-based id of the label map -> the names that its class goes by.
+      is_complete: whether all images of the file are to be evaluated: objects of those that are not
+        count as missed then.
+
+    Attributes:
+      category_ids: id of the label map -> `categories.id`.
+
+    Raises:
+      ValueError: if the document is no COCO annotation file, or a class has no category in it.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        path: str,
+        classes: Mapping[int, Collection[str]],
+        *,
+        is_complete: bool = True,
+    ):
+        coco_annotations.check_document(document, path, _REQUIRED)
+        self._path = path
+        self._is_complete = is_complete
+        self.category_ids = match_categories(document['categories'], classes, path)
+        self._images: dict[Any, Mapping[str, Any]] = {}
+        for image in document['images']:
+            # Of several entries with one id the first counts.
+            self._images.setdefault(image['id'], image)
+        self._by_text = {image.get('file_name'): image['id'] for image in document['images']}
+        # As records of earlier versions have them, too.
+        self._by_text |= {str(image_id): image_id for image_id in self._images}
+        self._by_text |= {source_ids.to_text(image_id): image_id for image_id in self._images}
+        self._annotations = self._group(document['annotations'])
+        self._instances: dict[tuple[Any, bool], Instances] = {}
+        self._told: set[str] = set()
+
+    def image_id(self, source_id: str) -> Any:
+        """Returns the `images.id` that a source id stands for, as a number or as a file name.
+
+        Raises:
+          ValueError: if the file has no such image.
+        """
+        if source_id not in self._by_text:
+            known = ', '.join(list(map(str, self._images))[:_LISTED])
+            raise ValueError(
+                f'{self._path}: the evaluated records have an image with the source id '
+                f'{source_id!r}, which is no images.id and no images.file_name of this file; '
+                f'expected the annotations that the records were made of. Its ids begin with: '
+                f'{known}.'
+            )
+        return self._by_text[source_id]
+
+    def size(self, image_id: Any) -> tuple[int, int]:
+        """Returns (height, width) of an image in pixels.
+
+        Raises:
+          ValueError: if the file does not say them as whole numbers above 0.
+        """
+        try:
+            height, width = coco_annotations.stated_size(self._images[image_id])
+        except UnusableError as error:
+            raise ValueError(f'{self._path}: image {image_id!r}: {error}.') from error
+        if not (height and width):
+            raise ValueError(
+                f'{self._path}: expected the height and width of image {image_id!r}. '
+                f'Received: {height} and {width}.'
+            )
+        return height, width
+
+    def check_size(self, image_id: Any, height: int, width: int) -> None:
+        """Compares the size of an image in the records with that in the file.
+
+        Raises:
+          ValueError: if they differ.
+        """
+        if self.size(image_id) != (height, width):
+            raise ValueError(
+                f'{self._path}: expected images of the size of those in the records. Received '
+                f'(height, width) {self.size(image_id)} for the image {image_id}, which is '
+                f'{(height, width)} there.'
+            )
+
+    def instances(self, image_id: Any, *, with_masks: bool) -> Instances:
+        """Returns the objects of an image."""
+        key = (image_id, with_masks)
+        if key not in self._instances:
+            self._instances[key] = self._read(image_id, with_masks)
+        return self._instances[key]
+
+    def not_evaluated(self, evaluated: Collection[Any]) -> list[Any]:
+        """Returns the ids of those images that count as missed though no record has them."""
+        missed = [image_id for image_id in self._images if image_id not in evaluated]
+        if missed:
+            effect = (
+                f'their objects count as missed. The first are: {_listing(missed)}.'
+                if self._is_complete
+                else 'they are left out, as only a part of the data is evaluated.'
+            )
+            share = f'{len(missed)} of its {len(self._images)} images were not evaluated'
+            self._tell(f'{self._path}: {share}; {effect}')
+        return missed if self._is_complete else []
+
+    def _group(self, annotations: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping]]:
+        """Groups the objects of known categories by image."""
+        known = set(self.category_ids.values())
+        by_image = defaultdict(list)
+        for annotation in annotations:
+            if annotation['category_id'] in known:
+                by_image[annotation['image_id']].append(annotation)
+        others = len(annotations) - sum(map(len, by_image.values()))
+        if others:
+            _logger.info(
+                '%s: %d of its %d annotations are of categories that the label map lacks, and are '
+                'left out.',
+                self._path,
+                others,
+                len(annotations),
+            )
+        return by_image
+
+    def _read(self, image_id: Any, with_masks: bool) -> Instances:
+        height, width = self.size(image_id)
+        annotations = [
+            annotation
+            for annotation in self._annotations.get(image_id, ())
+            if self._is_usable(annotation)
+        ]
+        masks = None
+        if with_masks:
+            masks = [self._mask(annotation, height, width) for annotation in annotations]
+            annotations = [a for a, mask in zip(annotations, masks, strict=True) if mask]
+            masks = [mask for mask in masks if mask]
+        boxes = np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4)
+        boxes = np.stack(
+            [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
+        )
+        own_areas = mask_areas(masks, height, width) if with_masks else box_areas(boxes)
+        # An area of 0 is one: COCO's metrics take the object for a small one.
+        areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
+        label_ids = {category: label for label, category in self.category_ids.items()}
+        return Instances(
+            boxes,
+            np.array([label_ids[a['category_id']] for a in annotations], np.int64),
+            np.where(np.isnan(areas), own_areas, areas),
+            masks,
+            is_crowd=np.array([coco_annotations.is_crowd(a) for a in annotations], bool),
+        )
+
+    def _is_usable(self, annotation: Mapping[str, Any]) -> bool:
+        checks = {'box': _check_box, 'area': _check_area, 'iscrowd': coco_annotations.is_crowd}
+        for what, check in checks.items():
+            try:
+                check(annotation)
+            except (TypeError, ValueError, OverflowError):
+                self._tell_unusable(what, annotation)
+                return False
+        return True
+
+    def _mask(self, annotation: Mapping[str, Any], height: int, width: int) -> bytes:
+        """Returns the encoded mask of an object; b'' if it has none that fits the image."""
+        try:
+            return coco_masks.encode(annotation.get('segmentation'), height, width)
+        except UnusableError:
+            self._tell_unusable('mask', annotation)
+            return b''
+
+    def _tell_unusable(self, what: str, annotation: Mapping[str, Any]) -> None:
+        self._tell(
+            f'{self._path}: objects without a {what} that can be used are left out; the first is '
+            f'annotation {annotation.get("id")} of image {annotation["image_id"]}.',
+            key=what,
+        )
+
+    def _tell(self, text: str, key: str = 'images') -> None:
+        """Logs a warning the first time that its cause comes up."""
+        if key not in self._told:
+            self._told.add(key)
+            _logger.warning(text)
+
+
+def _check_box(annotation: Mapping[str, Any]) -> None:
+    _, _, width, height = box = [float(number) for number in annotation['bbox']]
+    if not all(map(math.isfinite, box)) or min(width, height) < 0:
+        raise ValueError
+
+
+def _check_area(annotation: Mapping[str, Any]) -> None:
+    area = annotation.get('area')
+    if area is not None and not math.isfinite(float(area)):
+        raise ValueError
+
+
+def match_categories(
+    categories: Sequence[Mapping[str, Any]], classes: Mapping[int, Collection[str]], path: str
+) -> dict[int, Any]:
+    """Finds the category of each class: by name, or by id where names are others.
+
+    Args:
+      categories: of the annotation file.
+      classes: id of the label map -> the names that its class goes by.
+      path: of the annotation file, for errors.
+
+    Returns:
+      Id of the label map -> category id.
+
+    Raises:
+      ValueError: if a class has no category of its name, and the label map's ids are not those of
+        the file either: some are absent, or stand for a class that has another id there.
+    """
+    names = [coco_categories.clean(str(category['name'])) for category in categories]
+    unique = {
+        name: category['id']
+        for name, category in zip(names, categories, strict=True)
+        if names.count(name) == 1
+    }
+    by_name = {
+        label: unique[text] for label, texts in classes.items() for text in texts if text in unique
+    }
+    nameless = [label for label in classes if label not in by_name]
+    if not nameless:
+        return by_name
+    ids = {category['id'] for category in categories}
+    if ids >= set(classes) and all(label == category for label, category in by_name.items()):
+        _logger.info(
+            '%s: classes of the label map without a category of their name are matched by id: %s',
+            path,
+            _listing(nameless),
+        )
+        return {label: label for label in classes}
+    wanted = [f'{" or ".join(map(repr, classes[label]))} (id {label})' for label in nameless]
+    raise ValueError(
+        f'{path}: expected a category for each class of the label map, of the same name or, in all '
+        f'of them, of the same id. Received none for: {_listing(wanted)}. Its categories: '
+        f'{_listing(names)}.'
+    )
+
+
+def _listing(items: Sequence[Any]) -> str:
+    more = f' and {len(items) - _LISTED} more' if len(items) > _LISTED else ''
+    return ', '.join(map(str, items[:_LISTED])) + more

@@ -1,0 +1,115 @@
+"""COCO's table of precision and recall (https://cocodataset.org/#detection-eval)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from object_detection.metrics.coco import matching as coco_matching
+from object_detection.metrics.coco.matching import Table
+from object_detection.metrics.instances import Instances
+
+UNDEFINED = -1.0
+
+# Square pixels; both ends belong to the range.
+AREA_RANGES = {
+    'all': (0.0, 1e5**2),
+    'small': (0.0, 32.0**2),
+    'medium': (32.0**2, 96.0**2),
+    'large': (96.0**2, 1e5**2),
+}
+MAX_DETECTIONS = (1, 10, coco_matching.MAX_DETECTIONS)
+
+_RECALLS = np.linspace(0.0, 1.0, 101)
+
+
+class CocoMetrics(NamedTuple):
+    """Precision and recall at the ten IoU thresholds; -1 for categories without objects.
+
+    Attributes:
+      precision: by area range, float64 [thresholds, recalls, K], of 100 detections.
+      recall: by area range and number of detections, float64 [thresholds, K].
+    """
+
+    precision: dict[str, np.ndarray]
+    recall: dict[tuple[str, int], np.ndarray]
+
+
+def measure(
+    annotated: Sequence[Instances],
+    detected: Sequence[Instances],
+    category_ids: Sequence[int],
+    *,
+    mask_sizes: Sequence[tuple[int, int]] | None = None,
+) -> CocoMetrics:
+    """Compares detections with the objects of the same images, as pycocotools does.
+
+    Args:
+      annotated, detected: of at least one image.
+      category_ids: K ids, ascending; all classes are of these.
+      mask_sizes: (height, width) of each image, to compare masks; None compares boxes.
+
+    Returns:
+      The same numbers as pycocotools, to the last bit.
+    """
+    objects = coco_matching.table(annotated, category_ids)
+    found = coco_matching.table(detected, category_ids)
+    pairs = coco_matching.candidates(found, objects, mask_sizes)
+    metrics = CocoMetrics({}, {})
+    # By category, best first; equal scores stay in the order of the images.
+    order = np.lexsort((-found.scores, found.categories))
+    limits = np.searchsorted(found.categories[order], np.arange(len(category_ids) + 1))
+    for name, area_range in AREA_RANGES.items():
+        is_match, is_ignored, is_object_ignored = coco_matching.match(
+            found, objects, pairs, area_range
+        )
+        counts = np.bincount(objects.categories[~is_object_ignored], minlength=len(category_ids))
+        is_match &= ~is_ignored
+        for maximum in MAX_DETECTIONS:
+            metrics.recall[name, maximum] = _recall(is_match, found, counts, maximum)
+        metrics.precision[name] = np.stack(
+            [
+                _precision(is_match[:, rows], ~is_match[:, rows] & ~is_ignored[:, rows], count)
+                for rows, count in zip(_split(order, limits), counts.tolist(), strict=True)
+            ],
+            axis=-1,
+        )
+    return metrics
+
+
+def _recall(is_match: np.ndarray, found: Table, counts: np.ndarray, maximum: int) -> np.ndarray:
+    """Share of the objects [K] that the first detections of each image found: [thresholds, K]."""
+    num_found = [
+        np.bincount(found.categories[row & (found.ranks < maximum)], minlength=len(counts))
+        for row in is_match
+    ]
+    recall = np.full((len(is_match), len(counts)), UNDEFINED)
+    return np.divide(num_found, counts, out=recall, where=counts > 0)
+
+
+def _precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> np.ndarray:
+    """Highest precision at each recall or above, of one category.
+
+    Args:
+      is_true, is_false: bool [thresholds, n], what each detection counts as, best first.
+      num_objects: which there are to find.
+
+    Returns:
+      float64 [thresholds, recalls]; 0 where a recall is not reached.
+    """
+    if num_objects == 0:
+        return np.full((len(is_true), len(_RECALLS)), UNDEFINED)
+    num_true = np.cumsum(is_true, axis=1, dtype=np.float64)
+    num_false = np.cumsum(is_false, axis=1, dtype=np.float64)
+    precision = num_true / (num_false + num_true + np.spacing(1))
+    precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    columns = [np.searchsorted(row, _RECALLS) for row in num_true / num_objects]
+    not_reached = np.zeros((len(precision), 1))
+    return np.take_along_axis(
+        np.concatenate([precision, not_reached], axis=1), np.stack(columns), axis=1
+    )
+
+
+def _split(order: np.ndarray, limits: np.ndarray) -> Iterator[np.ndarray]:
+    for start, end in zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True):
+        yield order[start:end]

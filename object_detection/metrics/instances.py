@@ -1,0 +1,88 @@
+"""The objects of one image, annotated or detected, as COCO's metrics compare them."""
+
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pycocotools import mask as mask_api
+
+from object_detection.metrics import detections
+
+
+class Instances(NamedTuple):
+    """Objects of one image, annotated or detected.
+
+    Attributes:
+      boxes: float64 [n, 4], [ymin, xmin, ymax, xmax] in pixels of the original image.
+      classes: int64 [n], 1-based ids of the label map.
+      areas: float64 [n], pixels.
+      masks: n masks in COCO's compressed run-length encoding, or None.
+      scores: float [n] of detections, or None.
+      is_crowd: bool [n] of annotations, or None.
+    """
+
+    boxes: np.ndarray
+    classes: np.ndarray
+    areas: np.ndarray
+    masks: list[bytes] | None = None
+    scores: np.ndarray | None = None
+    is_crowd: np.ndarray | None = None
+
+    def where(self, keep: np.ndarray) -> 'Instances':
+        """Returns the objects of which `keep`, bool [n], is true."""
+        return Instances(*(_rows(values, keep) for values in self))
+
+
+def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
+    """Turns a mask stored as PNG, black = background, into an encoded mask.
+
+    Raises:
+      ValueError: if there is none, or it has another size than its image.
+    """
+    # Pillow is needed where masks are scored only.
+    from PIL import Image
+
+    if not png:
+        raise ValueError(
+            f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
+        )
+    try:
+        # No other reader of Pillow: that of EPS would start a program.
+        image = Image.open(io.BytesIO(png), formats=('PNG',))
+    except Image.UnidentifiedImageError as error:
+        raise ValueError(
+            f'CocoEvaluator: expected masks as PNG. Received: {png[:8]!r}... as a mask of image '
+            f'{source_id!r}.'
+        ) from error
+    # Before it is decoded, as it may be of any size.
+    if image.size != (width, height):
+        raise ValueError(
+            f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
+            f'({height}, {width}). Received: {image.size[::-1]}.'
+        )
+    if image.mode == 'P':
+        # By their colours, as in training.
+        image = image.convert('RGB')
+    mask = np.asarray(image) > 0
+    if mask.ndim == 3:
+        mask = mask[..., [band != 'A' for band in image.getbands()]].any(axis=-1)
+    return detections.encode_window(mask, 0, 0, height, width)
+
+
+def mask_areas(masks: Sequence[bytes], height: int, width: int) -> np.ndarray:
+    """Areas of encoded masks in pixels, float64 [n]."""
+    # One by one: pycocotools counts the masks of a list in 8 bits.
+    areas = [mask_api.area({'size': [height, width], 'counts': counts}) for counts in masks]
+    return np.asarray(areas, np.float64)
+
+
+def box_areas(boxes: np.ndarray) -> np.ndarray:
+    """Areas of boxes [n, 4], [n]."""
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def _rows(values: np.ndarray | list | None, keep: np.ndarray) -> np.ndarray | list | None:
+    if isinstance(values, list):
+        return [value for value, kept in zip(values, keep, strict=True) if kept]
+    return None if values is None else values[keep]

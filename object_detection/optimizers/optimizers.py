@@ -1,0 +1,334 @@
+"""Optimizers over named variables.
+
+They hold their state under the names of the variables they update, so that checkpoints do not
+depend on the names inside any library, and run in the replica context of any tf.distribute
+strategy: `apply_gradients` takes gradients that are already summed over the replicas.
+"""
+
+import abc
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.optimizers.schedules import Schedule
+
+
+class Optimizer(abc.ABC):
+    """Updates named variables by their gradients.
+
+    Args:
+      learning_rate: the rate as a function of the step.
+
+    Attributes:
+      slot_names: names of the tensors that are kept for each variable, initially zero.
+    """
+
+    slot_names: tuple[str, ...] = ()
+
+    def __init__(self, learning_rate: Schedule):
+        self.learning_rate = learning_rate
+        self._variables: dict[str, tf.Variable] = {}
+        self._multipliers: dict[str, float] = {}
+        self._slots: dict[str, dict[str, tf.Variable]] = {name: {} for name in self.slot_names}
+
+    def build(
+        self,
+        variables: Mapping[str, tf.Variable],
+        *,
+        multipliers: Mapping[str, float] | None = None,
+    ) -> None:
+        """Creates the state of `variables`, which `apply_gradients` will update.
+
+        Called in the scope of the strategy that the variables were created in.
+
+        Args:
+          variables: by name.
+          multipliers: factors of the learning rate by variable name; 1 for those not named.
+
+        Raises:
+          ValueError: if `multipliers` names a variable that is not among `variables`.
+        """
+        unknown = sorted((multipliers or {}).keys() - variables.keys())
+        if unknown:
+            raise ValueError(
+                f'{type(self).__name__}.build: expected multipliers of variables that are updated. '
+                f'Received multipliers of: {unknown[:5]}.'
+            )
+        self._variables = dict(variables)
+        self._multipliers = dict(multipliers or {})
+        for slots in self._slots.values():
+            for name, variable in variables.items():
+                slots[name] = tf.Variable(
+                    tf.zeros(variable.shape, variable.dtype), trainable=False, name='slot'
+                )
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """The variables that are updated, by name."""
+        return dict(self._variables)
+
+    def state(self) -> dict[str, dict[str, tf.Variable]]:
+        """Returns slot name -> variable name -> what the optimizer keeps for that variable."""
+        return {slot: dict(variables) for slot, variables in self._slots.items()}
+
+    def averages(self) -> dict[str, tf.Variable]:
+        """Returns the moving average of each variable by its name; nothing where none are kept."""
+        return {}
+
+    def apply_gradients(
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        step: tf.Tensor,
+        condition: tf.Tensor | None = None,
+    ) -> None:
+        """Updates each variable once.
+
+        Args:
+          gradients: by variable name, float32, summed over all replicas.
+          step: int64 scalar, the number of updates done before.
+          condition: bool scalar, the same on all replicas: False changes nothing. None is True.
+
+        Raises:
+          ValueError: if the names are not those of `build`.
+        """
+        if gradients.keys() != self._variables.keys():
+            differing = sorted(gradients.keys() ^ self._variables.keys())
+            raise ValueError(
+                f'{type(self).__name__}.apply_gradients: expected one gradient for each variable '
+                f'given to build(). Received gradients that differ by: {differing[:5]}.'
+            )
+        step = tf.convert_to_tensor(step)
+        rate = self.learning_rate(step)
+        # One product for each factor, not for each variable.
+        rates = {factor: rate * factor for factor in {1.0, *self._multipliers.values()}}
+        context = tf.distribute.get_replica_context()
+        context.merge_call(self._update_if, args=(dict(gradients), rates, step, condition))
+
+    def _update_if(self, strategy: tf.distribute.Strategy, *args: Any) -> None:
+        *changes, condition = args
+        if condition is None:
+            self._update_all(strategy, *changes)
+            return
+        (first, *_) = strategy.experimental_local_results(condition)
+        tf.cond(first, lambda: self._update_all(strategy, *changes), lambda: None)
+
+    def _update_all(
+        self,
+        strategy: tf.distribute.Strategy,
+        gradients: dict[str, tf.Tensor],
+        rates: dict[float, tf.Tensor],
+        step: tf.Tensor,
+    ) -> None:
+        """Runs `_update` for every variable on each device that holds a copy of it."""
+        for name, variable in self._variables.items():
+            rate = rates[self._multipliers.get(name, 1.0)]
+            slots = [self._slots[slot][name] for slot in self.slot_names]
+            strategy.extended.update(
+                variable,
+                self._update,
+                args=(gradients[name], rate, step, *slots),
+                group=False,
+            )
+
+    @abc.abstractmethod
+    def _update(
+        self,
+        variable: tf.Variable,
+        gradient: tf.Tensor,
+        learning_rate: tf.Tensor,
+        step: tf.Tensor,
+        *slots: tf.Variable,
+    ) -> tf.Operation:
+        """Updates one variable and its slots, given in the order of `slot_names`."""
+
+
+class Momentum(Optimizer):
+    """Gradient descent with momentum: m = momentum * m - rate * g; variable += m."""
+
+    slot_names = ('momentum',)
+
+    def __init__(self, learning_rate: Schedule, *, momentum: float):
+        super().__init__(learning_rate)
+        self._momentum = momentum
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        return tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=slots[0].handle,
+            lr=learning_rate,
+            grad=gradient,
+            momentum=self._momentum,
+        )
+
+
+class Lars(Momentum):
+    """Layer-wise adaptive rate scaling (LARS, https://arxiv.org/abs/1708.03888, algorithm 1).
+
+    Momentum over t * |w| / (|g| + d * |w|) * (g + d * w) in place of each gradient g, where t is
+    the trust coefficient and d the weight decay. A variable or gradient that is zero has the ratio
+    1, as otherwise it would stay zero for ever.
+
+    Args:
+      learning_rate: the rate as a function of the step.
+      momentum: the share of the last update that is added to the next.
+      trust_coefficient: t.
+      weight_decay: d.
+      exclude_pattern: regular expression; variables in whose names it is found have plain momentum
+        without decay. Empty excludes none.
+
+    Raises:
+      ValueError: if `trust_coefficient` is not positive, `weight_decay` is negative, or
+        `exclude_pattern` is no regular expression.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        momentum: float,
+        trust_coefficient: float,
+        weight_decay: float,
+        exclude_pattern: str,
+    ):
+        super().__init__(learning_rate, momentum=momentum)
+        if trust_coefficient <= 0 or weight_decay < 0:
+            raise ValueError(
+                'LARS: expected trust_coefficient above 0, and weight_decay of at least 0. '
+                f'Received: {trust_coefficient:g} and {weight_decay:g}.'
+            )
+        try:
+            self._exclude = re.compile(exclude_pattern) if exclude_pattern else None
+        except re.error as error:
+            raise ValueError(
+                f'LARS: expected exclude_pattern to be a regular expression. Received: '
+                f'{exclude_pattern!r} ({error}).'
+            ) from error
+        self._trust_coefficient = trust_coefficient
+        self._weight_decay = weight_decay
+
+    def apply_gradients(self, gradients, step, condition=None):
+        adapted = {name: self._adapted(name, gradient) for name, gradient in gradients.items()}
+        super().apply_gradients(adapted, step, condition)
+
+    def _adapted(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
+        # A name that is not known is told by the base class.
+        if name not in self._variables or (self._exclude and self._exclude.search(name)):
+            return gradient
+        weights = tf.convert_to_tensor(self._variables[name])
+        weight_norm, gradient_norm = tf.norm(weights), tf.norm(gradient)
+        decayed = gradient + self._weight_decay * weights
+        ratio = tf.math.divide_no_nan(
+            self._trust_coefficient * weight_norm, gradient_norm + self._weight_decay * weight_norm
+        )
+        is_adapted = (weight_norm > 0) & (gradient_norm > 0)
+        return tf.where(is_adapted, ratio, 1.0) * decayed
+
+
+class Adam(Optimizer):
+    """Adam (https://arxiv.org/abs/1412.6980, the form at the end of section 2).
+
+    rate_t = rate * sqrt(1 - beta2^t) / (1 - beta1^t); variable -= rate_t * m / (sqrt(v) + epsilon)
+    """
+
+    slot_names = ('m', 'v')
+
+    def __init__(
+        self,
+        learning_rate: Schedule,
+        *,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+    ):
+        super().__init__(learning_rate)
+        self._beta1 = beta1
+        self._beta2 = beta2
+        self._epsilon = epsilon
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        updates = tf.cast(step + 1, tf.float32)
+        return tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=slots[0].handle,
+            v=slots[1].handle,
+            beta1_power=tf.pow(self._beta1, updates),
+            beta2_power=tf.pow(self._beta2, updates),
+            lr=learning_rate,
+            beta1=self._beta1,
+            beta2=self._beta2,
+            epsilon=self._epsilon,
+            grad=gradient,
+        )
+
+
+class RmsProp(Optimizer):
+    """RMSProp with momentum (https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf).
+
+    r = rho * r + (1 - rho) * g^2; m = momentum * m + rate * g / sqrt(r + epsilon); variable -= m
+    """
+
+    slot_names = ('rms', 'momentum')
+
+    def __init__(self, learning_rate: Schedule, *, rho: float, momentum: float, epsilon: float):
+        super().__init__(learning_rate)
+        self._rho = rho
+        self._momentum = momentum
+        self._epsilon = epsilon
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        return tf.raw_ops.ResourceApplyRMSProp(
+            var=variable.handle,
+            ms=slots[0].handle,
+            mom=slots[1].handle,
+            lr=learning_rate,
+            rho=self._rho,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            grad=gradient,
+        )
+
+
+class Averaging(Optimizer):
+    """Another optimizer, which keeps exponential moving averages of its variables as well.
+
+    After update t, counted from 1: average += (1 - d) * (variable - average), where
+    d = min(decay, (1 + t) / (10 + t)), so that the first updates are soon forgotten. As in the
+    reference an average starts at zero, of which nothing is left after some 20 updates.
+
+    Args:
+      optimizer: does the updates.
+      decay: the share of the old average that stays, in [0, 1].
+
+    Raises:
+      ValueError: if `decay` is outside [0, 1].
+    """
+
+    slot_names = ('average',)
+
+    def __init__(self, optimizer: Optimizer, *, decay: float):
+        if not 0 <= decay <= 1:
+            raise ValueError(f'moving_average_decay: expected 0 to 1. Received: {decay:g}.')
+        super().__init__(optimizer.learning_rate)
+        self._optimizer = optimizer
+        self._decay = decay
+
+    def build(self, variables, *, multipliers=None):
+        self._optimizer.build(variables, multipliers=multipliers)
+        super().build(variables)
+
+    def state(self):
+        return {**self._optimizer.state(), **super().state()}
+
+    def averages(self):
+        return super().state()['average']
+
+    def apply_gradients(self, gradients, step, condition=None):
+        self._optimizer.apply_gradients(gradients, step, condition)
+        super().apply_gradients(gradients, step, condition)
+
+    def _update(self, variable, gradient, learning_rate, step, *slots):
+        updates = tf.cast(step + 1, tf.float32)
+        decay = tf.minimum(self._decay, (1 + updates) / (10 + updates))
+        return slots[0].assign_add((1 - decay) * (variable - slots[0]))

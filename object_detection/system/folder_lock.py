@@ -1,0 +1,160 @@
+"""Locks that keep several processes from writing into the same folder.
+
+Imports no TensorFlow.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+from object_detection.errors import CheckpointError
+
+_logger = logging.getLogger(__name__)
+
+TRAINING_LOCK = '.training.lock'
+_BETWEEN_ATTEMPTS = 0.1
+# On file systems without locks: seconds between two signs of life, and until a holder that gives
+# none counts as gone. Network file systems show a change up to 60 seconds late.
+_HEARTBEAT = 10.0
+_PATIENCE = 75.0
+# Until two processes that have started together see who was the last to write.
+_SETTLING = 1.0
+
+
+@contextlib.contextmanager
+def occupied(directory: str) -> Iterator[None]:
+    """A context in which no other process can train into the same folder.
+
+    The lock ends with the process, however it ends. Where the file system has no locks, the file
+    holds a name of the process that changes every 10 seconds, and a process that finds a name
+    watches it for 75 seconds before it takes its place.
+
+    Raises:
+      CheckpointError: if another one does already.
+    """
+    taken = CheckpointError(
+        f'{directory}: another training is running in this model_dir; end it first, or '
+        'choose another model_dir.'
+    )
+    # 'a+' neither cuts off what another process has written, nor needs the file.
+    with open(os.path.join(directory, TRAINING_LOCK), 'a+', encoding='utf-8') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise taken from error
+        except OSError as error:
+            _logger.warning(
+                '%s: its file system has no locks (%s); a file that is rewritten every %g seconds '
+                'keeps other trainings out',
+                directory,
+                error.strerror,
+                _HEARTBEAT,
+            )
+            with _heartbeat(file.name, taken):
+                yield
+            return
+        yield
+
+
+@contextlib.contextmanager
+def exclusive(path: str | os.PathLike, timeout: float) -> Iterator[None]:
+    """A context that one process at a time can be in; without effect where there are no locks.
+
+    Args:
+      path: of the lock file, made if there is none; it stays.
+      timeout: seconds to wait for the other process.
+
+    Raises:
+      TimeoutError: if the other process did not leave the context in time.
+      OSError: if the file cannot be made.
+    """
+    with open(path, 'a', encoding='utf-8') as file:
+        _wait_for_lock(file, timeout)
+        yield
+
+
+def _wait_for_lock(file: TextIO, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f'another process has held {file.name} for {timeout:g} seconds'
+                ) from error
+        except OSError as error:
+            _logger.warning('%s: its file system has no locks (%s)', file.name, error.strerror)
+            return
+        time.sleep(_BETWEEN_ATTEMPTS)
+
+
+@contextlib.contextmanager
+def _heartbeat(path: str, taken: CheckpointError) -> Iterator[None]:
+    """Occupies a file by rewriting it; raises `taken` if another process does so."""
+    _watch(path, taken)
+    name = secrets.token_hex(8)
+    _write(path, name)
+    time.sleep(_SETTLING)
+    if not _read(path).startswith(name):
+        raise taken
+    ended = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while True:
+            count += 1
+            # A write that fails now may succeed the next time.
+            with contextlib.suppress(OSError):
+                _write(path, f'{name} {count}')
+            if ended.wait(_HEARTBEAT):
+                return
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            _write(path, '')
+
+
+def _watch(path: str, taken: CheckpointError) -> None:
+    """Raises `taken` if the content of a file that names a holder changes."""
+    found = _read(path)
+    if not found:
+        return
+    _logger.warning('%s names another training; watching it for %g seconds', path, _PATIENCE)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(min(_BETWEEN_ATTEMPTS, _PATIENCE))
+        now = _read(path)
+        if not now:
+            return
+        if now != found:
+            raise taken
+
+
+def _read(path: str) -> str:
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    """Replaces the content of a file, which is never empty meanwhile: that means nobody's."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        os.pwrite(descriptor, text.encode(), 0)
+        os.ftruncate(descriptor, len(text.encode()))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,302 @@
+"""Checkpoints `ckpt-N`: saved whole, restored strictly.
+
+A checkpoint holds nested dicts of variables under names of our own, one level a part of the name:
+
+    model/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
+    optimizer/momentum/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
+    step/.ATTRIBUTES/VARIABLE_VALUE
+    input/places/.ATTRIBUTES/VARIABLE_VALUE
+
+N counts the saves from 1, as in the reference; `step` is the number of training steps done. The
+state file `checkpoint` names the complete checkpoints of a directory, and what it does not name is
+never taken. `recovery.prepare` brings a directory in order after a kill.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.nesting import nest
+from object_detection.errors import CheckpointError, DivergenceError
+from object_detection.system import disk
+from object_detection.training.checkpoints import recovery
+from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.weights import checkpoint_files
+from object_detection.weights.checkpoint_contents import (
+    AVERAGES,
+    check_fits,
+    listing,
+    read_shapes,
+    read_step,
+)
+from object_detection.weights.checkpoint_files import exists
+
+_logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Saves and restores a model, its optimizer's state and the step.
+
+    Args:
+      directory: where the checkpoints lie.
+      model: the model's variables by name, parts separated by '/'.
+      optimizer: slot name -> variable name -> variable.
+      step: int64 scalar, the number of steps done.
+      places: of the input, saved with them; restoring leaves them as they are.
+      max_to_keep: older checkpoints are deleted; None keeps all.
+      keep_every_n_hours: one in so many hours is never deleted; None for none.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        model: Mapping[str, tf.Variable],
+        optimizer: Mapping[str, Mapping[str, tf.Variable]],
+        step: tf.Variable,
+        places: InputPlaces | None = None,
+        max_to_keep: int | None = 7,
+        keep_every_n_hours: float | None = None,
+    ):
+        self._variables = {'step': step, **_prefixed('model', model)}
+        for slot, variables in optimizer.items():
+            self._variables |= _prefixed(f'optimizer/{slot}', variables)
+        self._places = places
+        beside = {} if places is None else places.variables
+        self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **beside}))
+        self._directory = directory
+        self._options = {
+            'max_to_keep': max_to_keep,
+            'keep_checkpoint_every_n_hours': keep_every_n_hours,
+        }
+        self._manager = self._make_manager()
+
+    def collect(self, states: np.ndarray) -> None:
+        """Takes in where the input stands, for the next save: `InputPlaces.collect`. Collective."""
+        if self._places is not None:
+            self._places.collect(states)
+
+    def save(self) -> str:
+        """Saves a checkpoint and returns its prefix.
+
+        Raises:
+          DivergenceError: if a variable holds a NaN or infinite number; nothing is saved then.
+          CheckpointError: if it cannot be written; those before it stay, and are named.
+        """
+        broken = [name for name, value in self._variables.items() if not _is_finite(value)]
+        if broken:
+            raise DivergenceError(
+                f'NaN or infinite values in {len(broken)} variables, among them '
+                f'{listing(broken)}; not saved. The last good checkpoint is '
+                f'{self.latest or "none"}.'
+            )
+        try:
+            with disk.writing(self._directory, 'A checkpoint', self.num_bytes):
+                return self._manager.save(options=_durable())
+        except CheckpointError as error:
+            with contextlib.suppress(OSError):
+                recovery.sweep(self._directory)
+            # The old one may count what was not saved.
+            self._manager = self._make_manager()
+            raise CheckpointError(
+                f'{error} The newest checkpoint is {self.latest or "none"}.'
+            ) from error
+
+    @property
+    def latest(self) -> str | None:
+        """The prefix of the newest checkpoint, if there is one."""
+        return self._manager.latest_checkpoint
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of one checkpoint, but for some names."""
+        return _num_bytes(self._variables)
+
+    def check_room(self, num_snapshots: int = 0) -> None:
+        """Checks that there is disk space for a checkpoint, and warns if not for all to be kept.
+
+        Args:
+          num_snapshots: how many may wait to be evaluated, after they are deleted here.
+
+        Raises:
+          CheckpointError: if there is none for one.
+        """
+        disk.check_writable(self._directory, self.num_bytes)
+        free = disk.free_bytes(self._directory)
+        to_keep = self._options['max_to_keep']
+        if free is None or to_keep is None:
+            return
+        # One more is written before the oldest is deleted.
+        needed = to_keep + 1 + num_snapshots - len(self._manager.checkpoints)
+        if free < needed * self.num_bytes:
+            also = f' and {num_snapshots} that wait to be evaluated' if num_snapshots else ''
+            _logger.warning(
+                '%s: %s of disk space are free, and %d checkpoints to be kept%s will need %s more; '
+                'a lower --max_to_keep%s needs less',
+                self._directory,
+                disk.in_words(free),
+                to_keep,
+                also,
+                disk.in_words(needed * self.num_bytes),
+                ' or async_evaluation.max_waiting' if num_snapshots else '',
+            )
+
+    def restore_latest(self) -> str | None:
+        """Restores the newest checkpoint, if there is one, and returns its prefix.
+
+        Raises:
+          CheckpointError: if it is damaged, or its variables are not exactly those of this model
+            and optimizer.
+        """
+        if self.latest is None:
+            return None
+        check_fits(self.latest, self._variables, exact=True)
+        restored = tf.train.Checkpoint(**nest(self._variables))
+        with checkpoint_files.reading(self.latest):
+            restored.restore(self.latest).expect_partial().assert_existing_objects_matched()
+        self._checkpoint.save_counter.assign(restored.save_counter)
+        return self.latest
+
+    def _make_manager(self) -> tf.train.CheckpointManager:
+        # TensorFlow would take a damaged state file for none.
+        checkpoint_files.read_state(self._directory)
+        return tf.train.CheckpointManager(
+            self._checkpoint, self._directory, checkpoint_name='ckpt', **self._options
+        )
+
+
+def save_model(
+    directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
+) -> str:
+    """Saves a model alone, in the place of an older one, and returns its prefix.
+
+    Args:
+      directory: created; what it holds under another number is deleted afterwards.
+      variables: of the model, by name.
+      step: number of steps that it was trained for.
+      number: N of 'ckpt-N'.
+
+    Raises:
+      CheckpointError: if it cannot be written.
+    """
+    named = {'step': tf.Variable(step, dtype=tf.int64), **_prefixed('model', variables)}
+    checkpoint = tf.train.Checkpoint(**nest(named))
+    with disk.writing(directory, 'A checkpoint', _num_bytes(named)):
+        checkpoint_files.read_state(directory)
+        manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
+        return manager.save(checkpoint_number=number, options=_durable())
+
+
+def restore_model(
+    prefix: str, variables: Mapping[str, tf.Variable], *, averages: bool = False
+) -> int:
+    """Restores a model's variables, by name, and leaves the optimizer's state.
+
+    Args:
+      prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
+      variables: of the model, as `named_variables()` gives them.
+      averages: whether a variable gets the moving average that the checkpoint holds of it.
+
+    Returns:
+      The step that the checkpoint was saved at.
+
+    Raises:
+      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
+    """
+    named = _prefixed('model', variables)
+    check_fits(prefix, named, exact=True, within='model/')
+    held = read_shapes(prefix)
+    averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
+    if averaged and not averages:
+        _logger.info(
+            '%s holds moving averages, which are not asked for (use_moving_average: false): taking '
+            'the weights themselves',
+            prefix,
+        )
+    if averages:
+        if not averaged:
+            _logger.info('%s holds no moving averages: taking the weights themselves', prefix)
+        for name, variable in averaged.items():
+            del named[f'model/{name}']
+            named[f'{AVERAGES}{name}'] = variable
+    _restore(prefix, named)
+    return read_step(prefix)
+
+
+def restore_variables(prefix: str, variables: Mapping[str, tf.Variable]) -> None:
+    """As `restore_model`, also from checkpoints that do not say their step; without averages.
+
+    `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
+    """
+    named = _prefixed('model', variables)
+    check_fits(prefix, named, exact=True, within='model/', needs_step=False)
+    _restore(prefix, named)
+
+
+def find(path: str) -> str:
+    """Returns the prefix of one checkpoint.
+
+    Args:
+      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken; or what
+        `is_archive` tells of.
+
+    Raises:
+      CheckpointError: if there is none, or the state file names one that is gone.
+    """
+    if exists(path):
+        return path
+    if is_archive(path):
+        path = os.path.join(path, checkpoint_files.STATE_FILE)
+    others = checkpoint_files.complete(path)
+    hint = f'; {others[-1]} is complete, and can be named instead' if others else ''
+    try:
+        state = checkpoint_files.read_state(path)
+    except CheckpointError as error:
+        raise CheckpointError(f'{error}{hint}') from error
+    if state is None:
+        raise CheckpointError(
+            f'{path}: no checkpoint found; expected a directory with a file `checkpoint` and files '
+            f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}{hint}.'
+        )
+    if not checkpoint_files.is_complete(state.newest):
+        raise CheckpointError(
+            f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
+        )
+    return state.newest
+
+
+def is_archive(path: str) -> bool:
+    """Whether the checkpoints of a directory are in a folder `checkpoint` of it.
+
+    So it is in archives of trained models, and in exports; nothing is trained there.
+    """
+    return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
+
+
+def _restore(prefix: str, named: Mapping[str, tf.Variable]) -> None:
+    checkpoint = tf.train.Checkpoint(**nest(named))
+    with checkpoint_files.reading(prefix):
+        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
+
+
+def _prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf.Variable]:
+    return {f'{prefix}/{name}': variable for name, variable in variables.items()}
+
+
+def _num_bytes(variables: Mapping[str, tf.Variable]) -> int:
+    return sum(v.dtype.size * v.shape.num_elements() for v in variables.values())
+
+
+def _durable() -> tf.train.CheckpointOptions:
+    """Has the files of a checkpoint on the disk before the state file names it."""
+    return tf.train.CheckpointOptions(experimental_write_callbacks=[checkpoint_files.make_durable])
+
+
+def _is_finite(variable: tf.Variable) -> bool:
+    if not variable.dtype.is_floating:
+        return True
+    return bool(tf.reduce_all(tf.math.is_finite(variable)))

@@ -1,0 +1,110 @@
+"""Checkpoints that wait to be evaluated: kept whatever the training deletes meanwhile.
+
+They are hard links in `model_dir/snapshots`, so that they take room only once the training has
+deleted its own; the folder is the queue, which a kill does not lose.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from typing import NamedTuple
+
+from object_detection.errors import DamagedCheckpointError
+from object_detection.weights import checkpoint_contents, checkpoint_files
+
+_logger = logging.getLogger(__name__)
+
+FOLDER = 'snapshots'
+_INDEX = '.index'
+
+
+class Snapshot(NamedTuple):
+    """A checkpoint that waits: its prefix, and the step that it was saved at."""
+
+    prefix: str
+    step: int
+
+
+class Snapshots:
+    """The checkpoints that wait in a model_dir; one process at a time may add and remove.
+
+    Args:
+      model_dir: whose they are.
+    """
+
+    def __init__(self, model_dir: str | os.PathLike):
+        self._directory = os.path.join(model_dir, FOLDER)
+
+    def add(self, checkpoint: str, step: int) -> Snapshot:
+        """Keeps a checkpoint, given by its prefix, until `remove`; twice is as once.
+
+        Raises:
+          OSError: if there is no room for it, where the file system has no hard links.
+        """
+        os.makedirs(self._directory, exist_ok=True)
+        name = os.path.basename(checkpoint)
+        snapshot = Snapshot(os.path.join(self._directory, name), step)
+        self.remove(snapshot)
+        try:
+            # Last the index, without which a checkpoint is none.
+            for path in sorted(checkpoint_files.files_of(checkpoint)):
+                kept = os.path.join(self._directory, os.path.basename(path))
+                if not path.endswith(_INDEX):
+                    _link(path, kept)
+            _link(checkpoint + _INDEX, snapshot.prefix + _INDEX)
+        except OSError:
+            # A part of it would take the room that is scarce.
+            self.remove(snapshot)
+            raise
+        return snapshot
+
+    def remove(self, snapshot: Snapshot) -> None:
+        """Removes one that is done, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(snapshot.prefix + _INDEX)
+        for path in checkpoint_files.files_of(snapshot.prefix):
+            os.remove(path)
+
+    def clear(self) -> None:
+        """Removes all, and tells which."""
+        left = self.recover(sys.maxsize)
+        for snapshot in left:
+            self.remove(snapshot)
+        if left:
+            steps = [snapshot.step for snapshot in left]
+            _logger.info('steps %s, which waited to be evaluated, are left out', steps)
+
+    def recover(self, step: int) -> list[Snapshot]:
+        """Returns what an earlier run left, by step; removes what is incomplete or later.
+
+        Args:
+          step: that the training goes on from.
+
+        Raises:
+          CheckpointError: if one cannot be read for a reason other than damage, or is of another
+            program.
+        """
+        if not os.path.isdir(self._directory):
+            return []
+        found = []
+        for prefix in checkpoint_files.complete(self._directory):
+            try:
+                found.append(Snapshot(prefix, checkpoint_contents.read_step(prefix)))
+            except DamagedCheckpointError as error:
+                _logger.warning('not evaluated: %s', error)
+        kept = sorted((each for each in found if each.step <= step), key=lambda each: each.step)
+        names = {os.path.basename(snapshot.prefix) for snapshot in kept}
+        for entry in os.listdir(self._directory):
+            if entry.partition('.')[0] not in names:
+                os.remove(os.path.join(self._directory, entry))
+        return kept
+
+
+def _link(path: str, kept: str) -> None:
+    try:
+        os.link(path, kept)
+    except OSError:
+        # Some network file systems have no hard links.
+        shutil.copyfile(path, kept)

@@ -1,0 +1,194 @@
+"""What workers tell each other.
+
+Whatever is called "collective" here is to be called by all workers, at the same place of the
+program: a worker that leaves one out keeps the others waiting. For one worker all are free.
+"""
+
+import dataclasses
+import functools
+import io
+import math
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.errors import CheckpointError, WorkerError
+from object_detection.training.distribution import strategies
+
+# Of a message, in numbers of 8 bytes: one shape, so that one graph is built.
+_CHUNK = 2**17
+# For files of the chief to be seen by others: as long as NFS may take, by its defaults.
+_SECONDS_TO_SEE_FILES = 60.0
+_BETWEEN_LOOKS = 0.5
+# Of which pickled arrays, and numbers of NumPy, are made.
+_NUMPY_PARTS = {
+    ('numpy', 'dtype'),
+    ('numpy', 'ndarray'),
+    ('numpy._core.multiarray', '_reconstruct'),
+    ('numpy._core.multiarray', 'scalar'),
+    ('numpy._core.numeric', '_frombuffer'),
+}
+
+T = TypeVar('T')
+
+
+def gather_rows(strategy: tf.distribute.Strategy, own: np.ndarray) -> np.ndarray:
+    """Gathers int64 [n] of each worker: [workers, n], in order. Collective."""
+    workers = strategies.num_workers(strategy)
+    if workers == 1:
+        return own[np.newaxis]
+    gathered = _gather(strategy)(tf.constant(own, tf.int64))
+    rows = strategy.experimental_local_results(gathered)[0].numpy().reshape(-1, len(own))
+    # Each replica of a worker has told the same.
+    return rows[:: len(rows) // workers]
+
+
+def gather_values(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
+    """Returns each worker's `value`, in order. Collective.
+
+    Args:
+      strategy: of the workers.
+      value: numbers, texts, arrays, named tuples and dataclasses of this package, nested.
+
+    Raises:
+      WorkerError: if another worker has sent something else.
+    """
+    if strategies.num_workers(strategy) == 1:
+        return [value]
+    message = np.frombuffer(_padded(pickle.dumps(value)), np.int64)
+    sizes = _of_each_worker(strategy, len(message))
+    chunks = []
+    for start in range(0, max(sizes), _CHUNK):
+        chunk = np.zeros(_CHUNK, np.int64)
+        own = message[start : start + _CHUNK]
+        chunk[: len(own)] = own
+        chunks.append(gather_rows(strategy, chunk))
+    messages = np.concatenate(chunks, axis=1)
+    # Zeros behind a pickled value are not read.
+    return [_loads(row[:size].tobytes()) for row, size in zip(messages, sizes, strict=True)]
+
+
+def agree_on_stop(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Whether any worker wants to stop. Collective."""
+    return any(_of_each_worker(strategy, int(flag)))
+
+
+def chiefs(strategy: tf.distribute.Strategy, value: int) -> int:
+    """Returns what the chief's `value` is, such as a seed that was drawn. Collective."""
+    return _of_each_worker(strategy, value)[0]
+
+
+def check_agreement(
+    strategy: tf.distribute.Strategy,
+    read_step: Callable[[], int],
+    patience: float = _SECONDS_TO_SEE_FILES,
+) -> int:
+    """Checks that all workers start from the same step. Collective.
+
+    Args:
+      read_step: of the checkpoint that this worker finds; 0 for none.
+      patience: seconds in which a worker may find the chief's checkpoint: network file systems show
+        new files late.
+
+    Returns:
+      The step.
+
+    Raises:
+      CheckpointError: on all workers, if they found different checkpoints.
+    """
+    expected = chiefs(strategy, own := read_step())
+    deadline = time.monotonic() + patience
+    while own != expected and time.monotonic() < deadline:
+        time.sleep(_BETWEEN_LOOKS)
+        own = read_step()
+    steps = _of_each_worker(strategy, own)
+    if len(set(steps)) > 1:
+        found = ', '.join(f'worker {index} at step {each}' for index, each in enumerate(steps))
+        raise CheckpointError(
+            'model_dir: expected the same directory for all workers, for example on a network file '
+            f'system. Received checkpoints of different steps: {found}.'
+        )
+    return own
+
+
+def on_chief(strategy: tf.distribute.Strategy, function: Callable[[], T]) -> T | None:
+    """Runs `function` on the chief, while the other workers wait. Collective.
+
+    The function must create no variable in the strategy's scope, which only all workers can do
+    together: call this outside of it.
+
+    Returns:
+      What the function returns; None on the other workers.
+
+    Raises:
+      WorkerError: on the other workers, where the function raised an error on the chief.
+    """
+    if strategies.num_workers(strategy) == 1:
+        return function()
+    result, error = None, None
+    if strategies.is_chief(strategy):
+        try:
+            result = function()
+        except Exception as caught:
+            error = caught
+    failed = chiefs(strategy, int(error is not None))
+    if error is not None:
+        raise error
+    if failed:
+        raise WorkerError('Worker 0 has failed; its log says why.')
+    return result
+
+
+def chiefs_reason(strategy: tf.distribute.Strategy, ask: Callable[[], str | None]) -> str | None:
+    """Asks the chief for a reason to stop; on all workers None or a clause. Collective."""
+    # The others may not see yet the files that it is read from.
+    reason = on_chief(strategy, ask)
+    # Mostly there is none: that is told by one number.
+    return gather_values(strategy, reason)[0] if chiefs(strategy, int(bool(reason))) else None
+
+
+def _of_each_worker(strategy: tf.distribute.Strategy, value: int) -> list[int]:
+    """Gathers one number of each worker, in order."""
+    return gather_rows(strategy, np.array([value]))[:, 0].tolist()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Calls nothing but what makes values: who reaches a worker's port could send anything."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _NUMPY_PARTS:
+            return super().find_class(module, name)
+        found = None
+        if module.startswith('object_detection.') and '.' not in name:
+            found = super().find_class(module, name)
+        # Neither functions nor classes whose construction does anything.
+        if not (isinstance(found, type) and _is_record(found)):
+            raise WorkerError(f'Another worker has sent {module}.{name}, which is no value.')
+        return found
+
+
+def _is_record(kind: type) -> bool:
+    return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, '_fields'))
+
+
+def _loads(data: bytes) -> Any:
+    return _Unpickler(io.BytesIO(data)).load()
+
+
+def _padded(data: bytes) -> bytes:
+    return data.ljust(math.ceil(len(data) / 8) * 8, b'\0')
+
+
+@functools.lru_cache(maxsize=1)
+def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], Any]:
+    """Makes the collective once: it is called again and again."""
+
+    def gather(own: tf.Tensor) -> tf.Tensor:
+        # The copy is on the replica's device, which the collective is to run on.
+        return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
+
+    return tf.function(lambda value: strategy.run(gather, args=(value,)), autograph=False)

@@ -1,0 +1,170 @@
+"""Workers wait for each other before TensorFlow does, which would do so for ever.
+
+The chief listens at its own address, at whose port TensorFlow serves afterwards; the others tell it
+that they are there. Imports no TensorFlow.
+"""
+
+import contextlib
+import errno
+import ipaddress
+import select
+import socket
+import time
+import zlib
+
+from object_detection.errors import WorkerError
+from object_detection.training.distribution.cluster import Cluster
+
+_BETWEEN_ATTEMPTS = 0.5
+# For a worker to say which one it is.
+_GREETING_SECONDS = 2.0
+# The others wait longer than the chief, who knows who is missing.
+_LONGER = 5.0
+# For a port that an earlier run, or a program that ends just now, has not given back yet.
+_SECONDS_FOR_A_PORT = 20.0
+_GO = 'go'
+
+
+def gather(cluster: Cluster, timeout: float) -> None:
+    """Returns as soon as all workers of the cluster have called this.
+
+    Args:
+      cluster: of several workers.
+      timeout: seconds to wait for the last one.
+
+    Raises:
+      WorkerError: on all workers that are there, naming those that are not.
+      OSError: on the chief, if its address is not its own, or was not free for 20 seconds.
+    """
+    if cluster.index == 0:
+        _gather_as_chief(cluster, timeout)
+    else:
+        _join(cluster, timeout)
+
+
+def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    host, _, port = cluster.addresses[0].rpartition(':')
+    with contextlib.ExitStack() as opened:
+        server = opened.enter_context(_listen_when_free(host.strip('[]'), int(port), deadline))
+        joined: dict[int, socket.socket] = {}
+        while True:
+            # Those that have ended meanwhile do not count.
+            joined = {index: member for index, member in joined.items() if _is_open(member)}
+            missing = [n for n in range(1, cluster.num_workers) if n not in joined]
+            left = deadline - time.monotonic()
+            if not missing or left <= 0:
+                break
+            server.settimeout(min(left, 1.0))
+            with contextlib.suppress(TimeoutError):
+                member = opened.enter_context(server.accept()[0])
+                index = _index_of(member, cluster)
+                if index is None:
+                    member.close()
+                else:
+                    joined[index] = member
+        told = _missing(cluster, missing, timeout) if missing else _GO
+        for member in joined.values():
+            with contextlib.suppress(OSError):
+                member.sendall(f'{told}\n'.encode())
+    if missing:
+        raise WorkerError(told)
+
+
+def is_taken(port: int) -> bool:
+    """Whether another program listens at a port of this machine."""
+    try:
+        _listen_everywhere(port).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
+
+
+def _listen_when_free(host: str, port: int, deadline: float) -> socket.socket:
+    deadline = min(deadline, time.monotonic() + _SECONDS_FOR_A_PORT)
+    while True:
+        try:
+            return _listen(host, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+                raise
+        time.sleep(_BETWEEN_ATTEMPTS)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Listens at the address that the others are given; at all where it is another one here."""
+    with contextlib.suppress(OSError):
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # Some machines know their own name as 127.0.1.1, where no other machine comes.
+        if _is_loopback(address[0]) <= _is_loopback(host):
+            return socket.create_server(address[:2], family=family, backlog=128)
+    # The address of a gateway, say; or the port is taken, which is an error here, too.
+    return _listen_everywhere(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == 'localhost'
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    """Listens at all addresses of this machine, as TensorFlow does."""
+    try:
+        return socket.create_server(
+            ('', port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True
+        )
+    except (OSError, ValueError) as error:
+        if getattr(error, 'errno', None) == errno.EADDRINUSE:
+            raise
+        # A machine without IPv6, or where it is switched off.
+        return socket.create_server(('', port), backlog=128)
+
+
+def _join(cluster: Cluster, timeout: float) -> None:
+    deadline = time.monotonic() + timeout + _LONGER
+    host, _, port = cluster.addresses[0].rpartition(':')
+    while (left := deadline - time.monotonic()) > 0:
+        # Not listening yet, or ended before it answered: perhaps to be started again.
+        with contextlib.suppress(OSError):
+            address = (host.strip('[]'), int(port))
+            with socket.create_connection(address, timeout=left) as connection:
+                connection.settimeout(left)
+                connection.sendall(f'{_key(cluster)} {cluster.index}\n'.encode())
+                told = connection.makefile().readline().strip()
+                if told == _GO:
+                    return
+                if told:
+                    raise WorkerError(told)
+        time.sleep(_BETWEEN_ATTEMPTS)
+    raise WorkerError(_missing(cluster, [0], timeout))
+
+
+def _index_of(member: socket.socket, cluster: Cluster) -> int | None:
+    """Reads who has connected; None if it is no worker of the cluster."""
+    try:
+        member.settimeout(_GREETING_SECONDS)
+        key, _, index = member.makefile().readline(64).strip().partition(' ')
+    except (OSError, UnicodeDecodeError):
+        return None
+    is_ours = key == _key(cluster) and index.isdigit()
+    return int(index) if is_ours and 0 < int(index) < cluster.num_workers else None
+
+
+def _is_open(member: socket.socket) -> bool:
+    """Whether the other side, which has nothing more to say, has not closed."""
+    return not select.select([member], [], [], 0)[0]
+
+
+def _key(cluster: Cluster) -> str:
+    """Tells workers of this cluster from those of another job."""
+    return f'{zlib.crc32(",".join(cluster.addresses).encode()):08x}'
+
+
+def _missing(cluster: Cluster, indices: list[int], timeout: float) -> str:
+    named = ', '.join(f'worker {index} ({cluster.addresses[index]})' for index in indices)
+    return (
+        f'{named} of {cluster.num_workers} workers did not come within {timeout:g} seconds '
+        '(--start_timeout): see whether it was started and its address can be reached.'
+    )

@@ -1,0 +1,114 @@
+"""Compares what the workers of a training were started with, before they train together.
+
+Workers that do different things lose each other somewhere later, which a launcher would take for a
+machine that was lost.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import itertools
+import os
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.config.errors import ConfigError
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.run_types import Intervals
+
+# Machines may have their copies of the files in different folders.
+_FOLDER = re.compile(r'"[^"\n]*/([^"/\n]*)"')
+_PACKAGES = ('tensorflow', 'keras', 'numpy')
+# Of the text of a difference.
+_LONGEST = 120
+
+
+def check(
+    strategy: tf.distribute.Strategy, config: TrainEvalPipelineConfig, intervals: Intervals
+) -> None:
+    """Checks that all workers have the same config, intervals, files and versions. Collective.
+
+    Of paths, the last part counts; of files of records on a local path, names and sizes; of label
+    maps, the content.
+
+    Args:
+      strategy: of the devices.
+      config: as it is used.
+      intervals: of logging, checkpoints and evaluation.
+
+    Raises:
+      ConfigError: on all workers, saying what differs first.
+    """
+    if strategies.num_workers(strategy) == 1:
+        return
+    own = describe(config, intervals)
+    digests = [_digest(text) for text in own.values()]
+    rows = collectives.gather_rows(strategy, np.array(digests, np.int64))
+    for index, name in enumerate(own):
+        if len(set(rows[:, index])) > 1:
+            texts = collectives.gather_values(strategy, own[name])
+            raise ConfigError(_difference(name, texts))
+
+
+def describe(config: TrainEvalPipelineConfig, intervals: Intervals) -> dict[str, str]:
+    """Returns what has to be the same on all workers: what it is -> lines of text."""
+    readers = {'train_input_reader': config.train_input_reader}
+    if intervals.evaluation:
+        readers |= {f'eval_input_reader[{n}]': r for n, r in enumerate(config.eval_input_reader)}
+    return {
+        'config and flags': _FOLDER.sub(r'"\1"', text_format.MessageToString(config)),
+        'intervals': _lines(
+            f'{name}: {value}' for name, value in dataclasses.asdict(intervals).items()
+        ),
+        'versions': _lines(f'{name} {importlib.metadata.version(name)}' for name in _PACKAGES),
+        'input files': _lines(
+            f'{where}: {line}' for where, reader in readers.items() for line in _described(reader)
+        ),
+    }
+
+
+def _described(reader: InputReader) -> Iterator[str]:
+    """A line for each file of a reader."""
+    coco = reader.coco_input_reader
+    for pattern in (*reader.tf_record_input_reader.input_path, *coco.annotation_file):
+        for path in sorted(tf.io.gfile.glob(pattern)):
+            # Asking a distant store for each of thousands of files would take minutes.
+            size = '' if '://' in path else f', {os.path.getsize(path)} bytes'
+            yield f'{os.path.basename(path)}{size}'
+    path = reader.label_map_path
+    if path and files.exists(path):
+        digest = hashlib.sha256(files.read_bytes(path)).hexdigest()
+        yield f'{os.path.basename(path)}, sha256 {digest[:16]}'
+
+
+def _lines(lines: Iterator[str]) -> str:
+    return '\n'.join(lines)
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'big', signed=True)
+
+
+def _difference(name: str, texts: list[str]) -> str:
+    """Says what the first worker that differs from worker 0 has, and where."""
+    other = next(index for index, text in enumerate(texts) if text != texts[0])
+    pairs: Iterator[tuple[str, str]] = itertools.zip_longest(
+        texts[0].splitlines(), texts[other].splitlines(), fillvalue='nothing'
+    )
+    first, second = next(pair for pair in pairs if pair[0] != pair[1])
+    return (
+        f'Workers: expected the same {name} of all. Received of worker 0: '
+        f'{_shortened(first)}; of worker {other}: {_shortened(second)}.'
+    )
+
+
+def _shortened(line: str) -> str:
+    line = line.strip()
+    return line if len(line) <= _LONGEST else f'{line[:_LONGEST]}...'

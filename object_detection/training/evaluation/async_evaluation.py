@@ -1,0 +1,292 @@
+"""Evaluation of snapshots in another process, so that the training does not wait.
+
+The training gives a checkpoint to `AsyncEvaluation` and goes on; one process, started with the
+first of them, evaluates one after the other and writes the files that an evaluation within the
+training writes. It may die: the training says so, starts another, and loses no checkpoint. What
+would go wrong each time, such as a mistake in the config, ends the training.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import object_detection
+from object_detection.config.errors import ConfigError
+from object_detection.errors import CheckpointError, DamagedCheckpointError
+from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
+from object_detection.training.evaluation import worker as evaluation_process
+from object_detection.training.evaluation.worker import DONE, FAILED, Job
+
+_logger = logging.getLogger(__name__)
+
+# In a row, without an evaluation that was completed.
+_MOST_STARTS = 3
+_SECONDS_TO_END = 2.0
+# Of an evaluation at work, which logs its progress every few seconds: building a large graph and
+# computing metrics of many images are its longest silences.
+_LONGEST_SILENCE = 1800.0
+_SECONDS_BETWEEN_LOOKS = 0.2
+_MODULE = evaluation_process.__name__
+# Of a cluster, which the evaluation does not belong to.
+_NOT_INHERITED = ('TF_CONFIG',)
+# What another start would not help against.
+_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, DamagedCheckpointError)}
+
+
+class Arrived(NamedTuple):
+    """A result: the step, reader's name -> metrics, and how long it took."""
+
+    step: int
+    metrics: Mapping[str, Mapping[str, float]]
+    seconds: float
+
+
+class AsyncEvaluation:
+    """Evaluates the snapshots of a training, in the order of their steps.
+
+    Args:
+      job: what is evaluated, in whose `output_dir` the snapshots wait.
+      max_waiting: beyond so many, not counting the one at work, the oldest is left out.
+    """
+
+    def __init__(self, job: Job, *, max_waiting: int):
+        self._job = job
+        self._max_waiting = max_waiting
+        self._snapshots = Snapshots(job.output_dir)
+        self._waiting: deque[Snapshot] = deque()
+        self._at_work: Snapshot | None = None
+        self._process: _Process | None = None
+        self._starts = 0
+        self._failures = 0
+        self._has_succeeded = False
+        self._arrived: list[Arrived] = []
+        self._heard_at = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to be evaluated, or nothing can be."""
+        return not (self._waiting or self._at_work) or self._has_given_up
+
+    @property
+    def _has_given_up(self) -> bool:
+        return self._process is None and self._starts >= _MOST_STARTS
+
+    def recover(
+        self, step: int, is_evaluated: Callable[[int], bool] = lambda step: False
+    ) -> list[int]:
+        """Takes up what an earlier run left.
+
+        Args:
+          step: that the training goes on from.
+          is_evaluated: whether the results of a step are there: a run can end before it takes them.
+
+        Returns:
+          The steps.
+        """
+        self._waiting.clear()
+        for snapshot in self._snapshots.recover(step):
+            if is_evaluated(snapshot.step):
+                self._snapshots.remove(snapshot)
+            else:
+                self._waiting.append(snapshot)
+        steps = [snapshot.step for snapshot in self._waiting]
+        if steps:
+            _logger.info('evaluations that an earlier run left are done now: steps %s', steps)
+        return steps
+
+    def add(self, checkpoint: str, step: int) -> bool:
+        """Has a checkpoint evaluated as it is, whatever becomes of it afterwards.
+
+        Args:
+          checkpoint: its prefix.
+          step: that it was saved at.
+
+        Returns:
+          False if there is no room for it.
+
+        Raises:
+          ConfigError, CheckpointError: as `look` does.
+        """
+        try:
+            self._waiting.append(self._snapshots.add(checkpoint, step))
+        except OSError as error:
+            _logger.warning('step %d is not evaluated: %s', step, error)
+            return False
+        while len(self._waiting) > self._max_waiting + (self._at_work is None):
+            left_out = self._waiting.popleft()
+            self._snapshots.remove(left_out)
+            _logger.warning(
+                'step %d is not evaluated: more than %d snapshots wait, as %s '
+                '(eval_config.async_evaluation.max_waiting)',
+                left_out.step,
+                self._max_waiting,
+                'the evaluation process was given up'
+                if self._has_given_up
+                else 'evaluations take longer than the steps between them',
+            )
+        self._communicate()
+        return True
+
+    def look(self) -> list[Arrived]:
+        """Returns the results that have arrived, without waiting, and keeps the process at work.
+
+        Raises:
+          ConfigError, CheckpointError: if no evaluation can be done.
+        """
+        self._communicate()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def _communicate(self) -> None:
+        try:
+            while self._process is not None and self._process.connection.poll():
+                kind, *answer = self._process.connection.recv()
+                self._heard_at = time.monotonic()
+                if kind == DONE:
+                    self._take(Arrived(*answer))
+                elif kind == FAILED:
+                    self._on_failure(*answer)
+                else:
+                    level, text = answer
+                    _logger.log(level, '[evaluation] %s', text)
+            if self._is_silent():
+                raise TimeoutError(f'it has said nothing for {_LONGEST_SILENCE:g} s')
+            self._give_work()
+        except (EOFError, OSError) as error:
+            self._bury(error)
+
+    def _is_silent(self) -> bool:
+        """Whether the evaluation at work hangs, as far as can be told."""
+        silence = time.monotonic() - self._heard_at
+        return self._at_work is not None and silence > _LONGEST_SILENCE
+
+    def _on_failure(self, kind: str, text: str) -> None:
+        """Takes in an error of the process.
+
+        Raises:
+          ConfigError, CheckpointError: if it would come again.
+        """
+        self._failures += 1
+        if kind in _FINAL:
+            raise _FINAL[kind](f'The evaluation beside the training has failed. {text}')
+        # What has worked once may have lacked memory, say; and a kill is no error of its own.
+        if not self._has_succeeded and self._failures >= _MOST_STARTS:
+            raise ConfigError(
+                'eval_config.async_evaluation: expected an evaluation that runs. Received, from '
+                f'each of {self._failures} starts of it: {kind}: {text}'
+            )
+        _logger.error('the evaluation process has failed: %s: %s', kind, text)
+
+    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Arrived]:
+        """Waits for all that is left, and yields the results as they arrive.
+
+        Raises:
+          ConfigError, CheckpointError: as `look` does.
+        """
+        yield from self.look()
+        if not self.is_idle:
+            steps = [snapshot.step for snapshot in (self._at_work, *self._waiting) if snapshot]
+            _logger.info('waiting for the evaluations of steps %s', steps)
+        while not (self.is_idle or should_stop()):
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            yield from self.look()
+        if self._waiting and self._has_given_up:
+            _logger.warning(
+                'steps %s are not evaluated, as the evaluation process was given up; they are when '
+                'the training is started again',
+                [snapshot.step for snapshot in self._waiting],
+            )
+
+    def drop(self) -> None:
+        """Leaves out all that is left: for a training that a result has ended."""
+        self.close()
+        self._waiting.clear()
+        self._snapshots.clear()
+
+    def close(self) -> None:
+        """Ends the process; what it has not done waits in model_dir for the next start."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+        self._take_back()
+
+    def _take_back(self) -> None:
+        if self._at_work is not None:
+            self._waiting.appendleft(self._at_work)
+            self._at_work = None
+
+    def _take(self, result: Arrived) -> None:
+        self._arrived.append(result)
+        self._snapshots.remove(self._at_work)
+        self._at_work = None
+        self._starts = self._failures = 0
+        self._has_succeeded = True
+
+    def _give_work(self) -> None:
+        if self._at_work or not self._waiting or self._has_given_up:
+            return
+        if self._process is None:
+            self._starts += 1
+            self._process = _Process(self._job)
+            self._process.connection.send(self._job)
+        self._at_work = self._waiting.popleft()
+        self._process.connection.send(self._at_work.prefix)
+        self._heard_at = time.monotonic()
+
+    def _bury(self, error: Exception) -> None:
+        """Tells of the process's end; another one is started at the next look."""
+        how = str(error)
+        if self._process is not None:
+            status = self._process.end()
+            how = f'{how}; killed' if isinstance(error, TimeoutError) else status
+        self._process = None
+        self._take_back()
+        _logger.warning(
+            'the evaluation process has ended (%s)%s: %s',
+            how,
+            f', step {self._waiting[0].step} is not evaluated yet' if self._waiting else '',
+            f'given up after {self._starts} starts; what is left is evaluated when the training is '
+            'started again'
+            if self._has_given_up
+            else 'it is started again',
+        )
+
+
+class _Process:
+    """The process, and a connection to it."""
+
+    def __init__(self, job: Job):
+        self.connection, others = multiprocessing.Pipe()
+        environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+        if job.device.lower() == 'cpu':
+            # Else it would take memory of each GPU.
+            environment['CUDA_VISIBLE_DEVICES'] = '-1'
+        root = str(pathlib.Path(object_detection.__file__).parents[2])
+        paths = [root, *filter(None, [environment.get('PYTHONPATH')])]
+        environment['PYTHONPATH'] = os.pathsep.join(paths)
+        with others:
+            self._program = subprocess.Popen(
+                [sys.executable, '-m', _MODULE, str(others.fileno())],
+                env=environment,
+                pass_fds=[others.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        _logger.info('evaluation process %d is started', self._program.pid)
+
+    def end(self) -> str:
+        """Ends it, if it has not ended; returns how it did, in words."""
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._program.wait(_SECONDS_TO_END)
+        self._program.kill()
+        status = self._program.wait()
+        return signal.Signals(-status).name if status < 0 else f'exit status {status}'

@@ -1,0 +1,187 @@
+"""What a training with an evaluation beside it asks between two steps."""
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import cpu_cores
+from object_detection.training.distribution import collectives, devices, strategies
+from object_detection.training.evaluation.async_evaluation import Arrived, AsyncEvaluation
+from object_detection.training.evaluation.worker import Job
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+
+
+def build(
+    pipeline_config: TrainEvalPipelineConfig,
+    model_dir: str,
+    strategy: tf.distribute.Strategy,
+    reason_to_stop: Callable[[int], str | None],
+    *,
+    record_summaries: bool,
+    val_json_file: str | None,
+    log_files: LogFiles = NO_LOG_FILES,
+) -> 'BackgroundEvaluation':
+    """Builds what `eval_config.async_evaluation` describes; nothing is started yet.
+
+    Threads and eager execution are those of this process.
+
+    Args:
+      pipeline_config: the resolved config.
+      model_dir: of the training.
+      strategy, reason_to_stop: see `BackgroundEvaluation`.
+      record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
+
+    Raises:
+      ConfigError: for a device that there is not.
+    """
+    settings = pipeline_config.eval_config.async_evaluation
+    config = TrainEvalPipelineConfig()
+    config.CopyFrom(pipeline_config)
+    if strategies.is_chief(strategy):
+        gpus = tf.config.list_physical_devices('GPU')
+        devices.chosen(settings.device, gpus, 'eval_config.async_evaluation.device (--eval_device)')
+    on_cpu = settings.device.lower() == 'cpu'
+    if on_cpu:
+        # Compiled, and in 16 bits, most CPUs are slower; the training may run on GPUs.
+        config.train_config.ClearField('jit_compile')
+    job = Job(
+        config.SerializeToString(),
+        model_dir,
+        precision='float32' if on_cpu else None,
+        record_summaries=record_summaries,
+        val_json_file=val_json_file,
+        log_files=log_files,
+        device=settings.device,
+        cores=cpu_cores.parse(settings.cpu_affinity),
+        niceness=settings.niceness,
+        intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
+        run_eagerly=tf.config.functions_run_eagerly(),
+    )
+    evaluation = AsyncEvaluation(job, max_waiting=settings.max_waiting)
+    return BackgroundEvaluation(evaluation, strategy, reason_to_stop)
+
+
+class BackgroundEvaluation:
+    """Hands snapshots to the evaluation beside a training, and takes its results back.
+
+    Every worker has one; the chief's alone evaluates.
+
+    Args:
+      evaluation: nothing is started on workers other than the chief.
+      strategy: of the training.
+      reason_to_stop: of the results up to a step, asked on the chief when that has arrived.
+
+    Attributes:
+      metrics: of the newest result: reader's name -> metrics; None before the first.
+    """
+
+    def __init__(
+        self,
+        evaluation: AsyncEvaluation,
+        strategy: tf.distribute.Strategy,
+        reason_to_stop: Callable[[int], str | None],
+    ):
+        self._evaluation = evaluation
+        self._strategy = strategy
+        self._is_chief = strategies.is_chief(strategy)
+        self._reason_to_stop = reason_to_stop
+        # Why a result ends the training, which the other workers are not told yet.
+        self._reason: str | None = None
+        # The chief's alone.
+        self._added_step: int | None = None
+        self.metrics: Mapping[str, Mapping[str, float]] | None = None
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether a result ends the training, as far as this worker knows."""
+        return self._reason is not None
+
+    def resume(
+        self,
+        checkpoint: str | None,
+        step: int,
+        *,
+        is_due: bool,
+        is_evaluated: Callable[[int], bool],
+    ) -> None:
+        """Takes up what an earlier run left. Collective.
+
+        Args:
+          checkpoint: that the run goes on from, or None.
+          step: its step.
+          is_due: whether that is to be evaluated, unless it was.
+          is_evaluated: whether the results of a step are there, asked on the chief.
+        """
+
+        def take_up() -> None:
+            is_known = step in self._evaluation.recover(step, is_evaluated) or is_evaluated(step)
+            if is_known or (is_due and self._evaluation.add(checkpoint, step)):
+                self._added_step = step
+
+        collectives.on_chief(self._strategy, take_up)
+
+    def add(self, checkpoint: str | None, step: int) -> None:
+        """Has the chief's newest checkpoint evaluated. Collective."""
+
+        def add() -> None:
+            if not self._reason and self._evaluation.add(checkpoint, step):
+                self._added_step = step
+
+        collectives.on_chief(self._strategy, add)
+
+    def look(self) -> None:
+        """Takes the results that have arrived, without waiting; not collective."""
+        if not self._is_chief or self._reason:
+            return
+        for result in self._evaluation.look():
+            if not self._reason:
+                self._take(result)
+
+    def reason(self) -> str | None:
+        """Returns why the results end the training, if they do. Collective."""
+        return collectives.chiefs_reason(self._strategy, lambda: self._reason)
+
+    def finish(
+        self, checkpoint: str | None, step: int, should_stop: Callable[[], bool]
+    ) -> str | None:
+        """Waits for what is left, the training's last step included. Collective.
+
+        Where the result of an earlier step ends the training, what came after it is left out, as if
+        each evaluation had been waited for.
+
+        Args:
+          checkpoint: of the last step.
+          step: the last.
+          should_stop: asked on the chief while it waits.
+
+        Returns:
+          What `reason` does.
+        """
+
+        def wait() -> None:
+            if not self._reason:
+                if self._added_step != step:
+                    self._evaluation.add(checkpoint, step)
+                for result in self._evaluation.wait(should_stop):
+                    # After the last step there is nothing to stop.
+                    self._take(result, is_last=result.step >= step)
+                    if self._reason:
+                        break
+            if self._reason:
+                self._evaluation.drop()
+
+        collectives.on_chief(self._strategy, wait)
+        return self.reason()
+
+    def close(self) -> None:
+        """Ends the process; what it has not done is left for the next start."""
+        self._evaluation.close()
+
+    def _take(self, result: Arrived, *, is_last: bool = False) -> None:
+        self.metrics = result.metrics
+        self._reason = None if is_last else self._reason_to_stop(result.step)
+        if self._reason:
+            # A later result might say otherwise, which a restart would go by.
+            self._evaluation.close()

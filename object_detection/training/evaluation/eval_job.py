@@ -1,0 +1,287 @@
+"""Evaluates one checkpoint, or every new checkpoint of a directory."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+
+import tensorflow as tf
+
+from object_detection.builders import model_builder, weight_decay
+from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import precision as precisions
+from object_detection.models import precision_exemptions
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.system.signals import Interrupts
+from object_detection.training.checkpoints import following
+from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.evaluation import best_checkpoint
+from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
+from object_detection.training.monitoring import run_record
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation import validate
+from object_detection.weights import inference_weights
+
+_logger = logging.getLogger(__name__)
+
+# Reader's name -> metric name -> value.
+Results = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationResult:
+    """How an eval job ended.
+
+    Attributes:
+      metrics: of the last checkpoint: reader's name ('' for a single one without) -> metric name ->
+        value; empty if a signal stopped the first evaluation.
+      step: of that checkpoint; None without one.
+      stopped_by: number of the signal that stopped it, or None.
+    """
+
+    metrics: Results = dataclasses.field(default_factory=dict)
+    step: int | None = None
+    stopped_by: int | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """Of a program: 0, or that of one ended by the signal."""
+        return 0 if self.stopped_by is None else 128 + self.stopped_by
+
+
+def evaluate_checkpoint(
+    pipeline_config: TrainEvalPipelineConfig,
+    checkpoint: str | os.PathLike,
+    *,
+    output_dir: str | os.PathLike | None = None,
+    precision: str | None = None,
+    record_summaries: bool = True,
+    val_json_file: str | None = None,
+) -> Results:
+    """Evaluates one checkpoint on every `eval_input_reader`; keeps no best one.
+
+    Args:
+      pipeline_config: with at least one `eval_input_reader`.
+      checkpoint: a prefix such as 'model/ckpt-3', or a directory, whose newest is taken.
+      output_dir: see `PipelineEvaluation`; None writes nothing.
+      precision: a name that `precision.canonical` knows; None takes the config's.
+      record_summaries: whether to write TensorBoard events.
+      val_json_file: see `PipelineEvaluation`.
+
+    Returns:
+      Reader's name ('' for a single one without) -> metric name -> value.
+
+    Raises:
+      ConfigError: if the config cannot be evaluated.
+      CheckpointError: if there is no such checkpoint, or it is of another model.
+    """
+    prefix = checkpoints.find(os.fspath(checkpoint))
+    job = CheckpointEvaluation(
+        pipeline_config,
+        output_dir,
+        precision=precision,
+        record_summaries=record_summaries,
+        val_json_file=val_json_file,
+        keep_best=False,
+    )
+    result = job.run([prefix])
+    if not result.metrics:
+        raise CheckpointError(f'{prefix}: expected a checkpoint. Received one deleted meanwhile.')
+    return result.metrics
+
+
+def evaluate_directory(
+    pipeline_config: TrainEvalPipelineConfig,
+    checkpoint_dir: str | os.PathLike,
+    *,
+    output_dir: str | os.PathLike | None = None,
+    timeout: float = 3600.0,
+    precision: str | None = None,
+    record_summaries: bool = True,
+    show_progress: ShowProgress = nullcontext,
+    val_json_file: str | None = None,
+    log_files: LogFiles = NO_LOG_FILES,
+    strategy: tf.distribute.Strategy | None = None,
+) -> EvaluationResult:
+    """Evaluates the newest checkpoint of a directory, then each that is added.
+
+    Ends when the training has: when a checkpoint's step is the last that the training was started
+    for (`train_config.num_steps`, where the directory has no record of its start), or the training
+    says so (`training.ended`) and its last checkpoint was evaluated; or when none was added for
+    `timeout` seconds. SIGTERM and SIGINT end it between two batches. Checkpoints that the training
+    deletes before they can be read are left out.
+
+    Args:
+      pipeline_config: with at least one `eval_input_reader`.
+      checkpoint_dir: where a training saves, or will save; or the prefix of one checkpoint, or an
+        archive of a trained model (`checkpoints.is_archive`), which is evaluated once.
+      output_dir: see `PipelineEvaluation`; None writes nothing.
+      timeout: seconds; 0 evaluates what is there, once.
+      precision: a name that `precision.canonical` knows; None takes the config's.
+      record_summaries: whether to write TensorBoard events.
+      show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
+      val_json_file, log_files: see `PipelineEvaluation`.
+      strategy: of one process, whose replicas share the images; None takes the current one.
+
+    Raises:
+      ConfigError: if the config cannot be evaluated.
+      CheckpointError: if no checkpoint appeared, or one is of another model.
+    """
+    directory = os.fspath(checkpoint_dir)
+    is_one = checkpoints.exists(directory) or checkpoints.is_archive(directory)
+    waits = timeout > 0 and not is_one
+    with Interrupts() as interrupts:
+
+        def should_stop() -> bool:
+            return interrupts.received is not None
+
+        prefixes: Iterable[str]
+        if waits:
+            prefixes = following.follow(directory, timeout=timeout, should_stop=should_stop)
+        else:
+            prefixes = [checkpoints.find(directory)]
+        job = CheckpointEvaluation(
+            pipeline_config,
+            output_dir,
+            precision=precision,
+            record_summaries=record_summaries,
+            val_json_file=val_json_file,
+            # A best model is no new candidate, and its folder none for another one.
+            keep_best=not is_one and not best_checkpoint.is_best_directory(directory),
+            log_files=log_files,
+            strategy=strategy,
+        )
+        result = job.run(prefixes, should_stop, show_progress)
+        if interrupts.received is not None:
+            return dataclasses.replace(result, stopped_by=int(interrupts.received))
+    if not result.metrics:
+        raise CheckpointError(
+            f'{directory}: no checkpoint appeared in {timeout:g} s.'
+            if waits
+            else f'{directory}: expected a checkpoint. Received one deleted meanwhile.'
+        )
+    return result
+
+
+def build_detector(
+    pipeline_config: TrainEvalPipelineConfig, precision: str | None = None
+) -> DetectionModel:
+    """Builds the detector for inference, with its variables.
+
+    Args:
+      pipeline_config: the whole config.
+      precision: a name that `precision.canonical` knows; None takes the config's.
+    """
+    config = pipeline_config.train_config
+    chosen = precisions.resolve(config, precision)
+    with precisions.scope(chosen):
+        detector = model_builder.build(pipeline_config.model, is_training=False)
+        detector.build_variables()
+    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
+    weight_decay.install(detector, config)
+    return detector
+
+
+class CheckpointEvaluation:
+    """Evaluates checkpoints with one detector, whose graph is built once.
+
+    Args:
+      pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy:
+        see `evaluate_directory`.
+      keep_best: see `PipelineEvaluation`.
+    """
+
+    def __init__(
+        self,
+        pipeline_config: TrainEvalPipelineConfig,
+        output_dir: str | os.PathLike | None,
+        *,
+        precision: str | None,
+        record_summaries: bool,
+        val_json_file: str | None,
+        keep_best: bool,
+        log_files: LogFiles = NO_LOG_FILES,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        validate.validate(pipeline_config, for_what='eval')
+        if output_dir is not None:
+            output_dir = files.check_is_local(output_dir, 'model_dir')
+        if val_json_file:
+            eval_config_rules.check_val_json_file(pipeline_config, val_json_file)
+        self._config = pipeline_config.train_config
+        self._precision = precisions.resolve(self._config, precision)
+        precisions.tell_if_in_vain(self._precision)
+        self._strategy = strategy or tf.distribute.get_strategy()
+        with self._strategy.scope():
+            self._detector = build_detector(pipeline_config, self._precision)
+        self._evaluation = PipelineEvaluation(
+            self._detector,
+            pipeline_config,
+            output_dir,
+            record_summaries=record_summaries,
+            val_json_file=val_json_file,
+            keep_best=keep_best,
+            log_files=log_files,
+            strategy=self._strategy,
+        )
+
+    def run(
+        self,
+        prefixes: Iterable[str],
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> EvaluationResult:
+        """Evaluates checkpoints as they come, until the training's last step; the last result."""
+        result = EvaluationResult()
+        with contextlib.closing(self):
+            for prefix in prefixes:
+                found = None if should_stop() else self.evaluate(prefix, should_stop, show_progress)
+                if found is None:
+                    continue
+                result = found
+                step = result.step
+                # The training may be of another length than the config says: --num_train_steps.
+                recorded = run_record.num_steps(os.path.dirname(prefix))
+                num_steps = recorded or self._config.num_steps
+                if step >= num_steps > 0:
+                    _logger.info('the training has ended at step %d of %d', step, num_steps)
+                    break
+        return result
+
+    def evaluate(
+        self,
+        prefix: str,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> EvaluationResult | None:
+        """Evaluates one checkpoint; None if it was deleted meanwhile, or `should_stop` says so."""
+        with precisions.scope(self._precision):
+            step = self._restore(prefix)
+            if step is None:
+                return None
+            _logger.info('evaluating %s (step %d) in %s', prefix, step, self._precision)
+            metrics = self._evaluation.run(step, should_stop, show_progress)
+        if metrics is None:
+            _logger.info('stopped before the evaluation of %s was complete', prefix)
+            return None
+        return EvaluationResult(metrics, step)
+
+    def close(self) -> None:
+        self._evaluation.close()
+
+    def _restore(self, prefix: str) -> int | None:
+        """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
+        averages = self._config.optimizer.use_moving_average
+        try:
+            return inference_weights.restore(self._detector, prefix, averages=averages)
+        except (CheckpointError, tf.errors.NotFoundError):
+            # Of the files of a checkpoint, that which `exists` looks for is deleted first.
+            if checkpoints.exists(prefix):
+                raise
+            _logger.warning('%s was deleted before it could be evaluated', prefix)
+            return None

@@ -1,0 +1,283 @@
+"""Runs a detector over a data set."""
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
+from object_detection.training.step import TOTAL_LOSS, with_total
+
+_logger = logging.getLogger(__name__)
+
+Batch = Mapping[str, np.ndarray]
+# Batch -> detections, losses, and what the losses weigh; see `make_predict`.
+PredictFunction = Callable[
+    [Mapping[str, tf.Tensor]],
+    tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]],
+]
+
+# Large, and not needed by any evaluator or picture.
+_LEFT_OUT = {
+    DetectionFields.RAW_BOXES,
+    DetectionFields.RAW_SCORES,
+    DetectionFields.MULTICLASS_SCORES,
+    DetectionFields.ANCHOR_INDICES,
+}
+_SECONDS_BETWEEN_MESSAGES = 15.0
+# Workers wait for each other at a vote.
+_BATCHES_BETWEEN_VOTES = 8
+
+
+class Evaluator(Protocol):
+    """What metrics are computed by."""
+
+    def add_batch(self, batch: Batch, detections: Batch) -> None: ...
+
+    def part(self) -> Any: ...
+
+    def merge(self, part: Any) -> None: ...
+
+    def evaluate(self) -> dict[str, float]: ...
+
+
+def evaluate(
+    detector: DetectionModel,
+    dataset: Iterable[Batch],
+    evaluators: Sequence[Evaluator],
+    *,
+    with_losses: bool = True,
+    predict: PredictFunction | None = None,
+    on_batch: Callable[[Batch, Batch], None] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_images: Callable[[int], None] | None = None,
+    max_images: int | None = None,
+    strategy: tf.distribute.Strategy | None = None,
+) -> dict[str, float] | None:
+    """Runs a detector over a data set, the last partial batch included.
+
+    Args:
+      detector: with its variables built.
+      dataset: of batches for evaluation; a tf.data one where `predict` is None.
+      evaluators: empty ones; each sees every image once.
+      with_losses: whether to add the means of the losses over the data set.
+      predict: what `make_predict` returned for this detector and data set; saves building the
+        graph again.
+      on_batch: called with each batch and its detections, as numpy.
+      should_stop: asked before each batch; of several workers every 8 batches, and one that says
+        so stops all.
+      on_images: called after each batch with the number of images so far; if None, it is logged now
+        and then.
+      max_images: of the data set's images, only the first so many; None takes all.
+      strategy: whose workers all call this, each with images of its own: collective. None is this
+        process alone.
+
+    Returns:
+      Metric or loss name -> value, on the chief; None if any worker is stopped, and on the others.
+    """
+    predict = predict or make_predict(detector, dataset.element_spec, with_losses=with_losses)
+    means = _LossMeans()
+    images, told = 0, time.monotonic()
+    for batch in _until_stopped(_first_images(dataset, max_images), should_stop, strategy):
+        if batch is None:
+            means = None
+            break
+        detections, losses, weights = predict(batch)
+        arrays, found = _to_numpy(batch), _to_numpy(detections)
+        for evaluator in evaluators:
+            evaluator.add_batch(arrays, found)
+        if on_batch is not None:
+            on_batch(arrays, found)
+        images += len(arrays[InputFields.IMAGE])
+        means.add(_to_numpy(losses), _to_numpy(weights))
+        if on_images is not None:
+            on_images(images)
+        elif time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
+            _logger.info('evaluated %d images', images)
+            told = time.monotonic()
+    if strategy is not None and strategies.num_workers(strategy) > 1:
+        means = _merge(strategy, evaluators, means)
+    if means is None:
+        return None
+    metrics: dict[str, float] = {}
+    for evaluator in evaluators:
+        metrics |= evaluator.evaluate()
+    return metrics | means.result()
+
+
+def _until_stopped(
+    batches: Iterator[Batch],
+    should_stop: Callable[[], bool],
+    strategy: tf.distribute.Strategy | None,
+) -> Iterator[Batch | None]:
+    """Yields batches, and None as the last one where this worker, or another one, is to stop.
+
+    Workers have different numbers of batches: one that has no more of them votes with the others
+    until all have none.
+    """
+    if strategy is None or strategies.num_workers(strategy) == 1:
+        for batch in batches:
+            if should_stop():
+                yield None
+                return
+            yield batch
+        return
+    is_done = False
+    while True:
+        votes = collectives.gather_rows(strategy, np.array([should_stop(), is_done], np.int64))
+        if votes[:, 0].any():
+            yield None
+            return
+        if votes[:, 1].all():
+            return
+        count = 0
+        for batch in itertools.islice(batches, _BATCHES_BETWEEN_VOTES):
+            count += 1
+            yield batch
+        is_done = count < _BATCHES_BETWEEN_VOTES
+
+
+def _merge(
+    strategy: tf.distribute.Strategy, evaluators: Sequence[Evaluator], means: '_LossMeans | None'
+) -> '_LossMeans | None':
+    """Gives the chief what the workers have collected; None as `evaluate` returns it."""
+    own = None if means is None else ([each.part() for each in evaluators], means)
+    # The chief has its own.
+    is_chief = strategies.is_chief(strategy)
+    parts = collectives.gather_values(strategy, own and () if is_chief else own)
+    if not is_chief or any(part is None for part in parts):
+        return None
+    for found, others in parts[1:]:
+        for evaluator, part in zip(evaluators, found, strict=True):
+            evaluator.merge(part)
+        means.merge(others)
+    return means
+
+
+@dataclasses.dataclass
+class _LossMeans:
+    """Means of the losses over a data set, whatever its batches are."""
+
+    _sums: dict[str, float] = dataclasses.field(default_factory=dict)
+    _weights: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def add(self, losses: Batch, weights: Batch) -> None:
+        """Adds the losses of a batch, and by the same names what each is a mean over."""
+        for name, loss in losses.items():
+            weight = float(weights[name])
+            self._sums[name] = self._sums.get(name, 0.0) + float(loss) * weight
+            self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def merge(self, others: '_LossMeans') -> None:
+        """Adds what was collected elsewhere."""
+        for name, total in others._sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + total
+            self._weights[name] = self._weights.get(name, 0.0) + others._weights[name]
+
+    def result(self) -> dict[str, float]:
+        """The means and their sum; a loss that nothing contributed to is 0."""
+        means = {name: total / (self._weights[name] or 1.0) for name, total in self._sums.items()}
+        return means | {TOTAL_LOSS: sum(means.values())} if means else {}
+
+
+def make_predict(
+    detector: DetectionModel,
+    element_spec: Any,
+    *,
+    with_losses: bool = True,
+    jit_compile: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
+    batch_size: int | None = None,
+) -> PredictFunction:
+    """Makes the function that turns a batch into detections and, if asked for, losses.
+
+    Neither depends on how images are put into batches, once the losses' means are taken by their
+    weights: the noise of sampled losses depends on each image's own hash.
+
+    Args:
+      detector: with its variables built.
+      element_spec: of the batches.
+      with_losses: whether to compute losses.
+      jit_compile: whether all is one XLA program for each size of images.
+      strategy: that the variables were created in; with several replicas each takes a part of a
+        batch. None is the current one.
+      batch_size: of a full batch. A last, partial one is filled up to it where the shapes count:
+        with `jit_compile`, or several replicas.
+
+    Returns:
+      Function from a batch to detections, losses, and the weights of the losses by the same names:
+      the number of images, or of what else the loss is a mean over (`loss_normalizers` of the
+      detector).
+    """
+
+    # Beside TPUs, it is the host that evaluates.
+    if strategy is None or isinstance(strategy, tf.distribute.TPUStrategy):
+        strategy = tf.distribute.get_strategy()
+    if jit_compile or strategy.num_replicas_in_sync > 1:
+        return ReplicatedPredict(
+            lambda batch: predict_part(detector, batch, with_losses=with_losses),
+            {name: spec for name, spec in element_spec.items() if _is_needed(name)},
+            strategy=strategy,
+            batch_size=batch_size,
+            jit_compile=jit_compile,
+        )
+
+    def run(batch):
+        kept, losses, normalizers = predict_part(detector, batch, with_losses=with_losses)
+        count = tf.cast(tf.shape(batch[InputFields.IMAGE])[0], tf.float32)
+        return kept, losses, dict.fromkeys(losses, count) | normalizers
+
+    # A signature, because the last batch, or each size of image, would be traced again otherwise;
+    # no AutoGraph, as in `TrainStep`.
+    return tf.function(run, input_signature=[element_spec], autograph=False)
+
+
+def predict_part(
+    detector: DetectionModel, batch: Mapping[str, tf.Tensor], *, with_losses: bool
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Returns the detections of images, their losses, and the detector's `loss_normalizers`."""
+    true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
+    images = detector.normalize(batch[InputFields.IMAGE])
+    groundtruth = Groundtruth.from_batch(batch) if with_losses else None
+    predictions = detector.predict(images, true_shapes, training=False, groundtruth=groundtruth)
+    detections = detector.postprocess(predictions, true_shapes)
+    kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
+    if not with_losses:
+        return kept, {}, {}
+    hashes = batch[InputFields.HASH_FROM_SOURCE_ID]
+    seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
+    losses = detector.loss(predictions, groundtruth, seeds=seeds)
+    losses = with_total(losses, detector.regularization_losses())
+    # The total is no mean of batches: its parts are means over different things.
+    del losses[TOTAL_LOSS]
+    return kept, losses, detector.loss_normalizers(predictions, groundtruth)
+
+
+def _is_needed(name: str) -> bool:
+    """Whether `predict_part` reads an entry: the others are texts, or differ in shape."""
+    used = (InputFields.IMAGE, InputFields.TRUE_IMAGE_SHAPE, InputFields.HASH_FROM_SOURCE_ID)
+    return name in used or name.startswith('groundtruth_')
+
+
+def _first_images(dataset: Iterable[Batch], count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:
+    """Yields the batches of the first `count` images, the last one cut off; None yields all."""
+    left = count
+    for batch in dataset:
+        if left is not None and left <= len(batch[InputFields.IMAGE]):
+            yield {name: tensor[:left] for name, tensor in batch.items()}
+            return
+        yield batch
+        left = None if left is None else left - len(batch[InputFields.IMAGE])
+
+
+def _to_numpy(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(tensor) for name, tensor in tensors.items()}

@@ -1,0 +1,382 @@
+"""Evaluates a detector on the data that a pipeline config names."""
+
+import json
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders import dataset_builder, evaluator_builder, execution_builder
+from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.core.fields import InputFields
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
+from object_detection.training.evaluation.evaluation_times import EvaluationTimes
+from object_detection.training.evaluation.inference import (
+    Batch,
+    PredictFunction,
+    evaluate,
+    make_predict,
+)
+from object_detection.training.monitoring import history, metrics_table
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation.eval_config import reader_names
+from object_detection.visualization import tensorboard
+
+_logger = logging.getLogger(__name__)
+
+# What is entered for each reader gives a function that takes the number of images done and of all
+# (None while it is not known); None logs the number now and then.
+ShowProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None] | None]]
+
+_METRICS = 'metrics.json'
+_ALL_METRICS = 'metrics.jsonl'
+
+
+class ReaderEvaluation:
+    """Evaluates a detector on one `eval_input_reader`, as often as asked.
+
+    Args:
+      detector: with its variables built.
+      pipeline_config: the whole config.
+      reader_index: which of its readers.
+      directory: where metrics.json and metrics.jsonl go; None writes none.
+      events: folder of the TensorBoard events; None writes none.
+      annotations: ground truth in place of that of the records.
+      strategy: of the replicas that share the images; None is the current one. Results are the
+        chief's.
+      predictors: what readers of the same form share, so that graphs are built once.
+    """
+
+    def __init__(
+        self,
+        detector: DetectionModel,
+        pipeline_config: TrainEvalPipelineConfig,
+        reader_index: int,
+        directory: str | None,
+        *,
+        events: str | None = None,
+        annotations: CocoAnnotations | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        predictors: dict[Any, PredictFunction] | None = None,
+    ):
+        self._strategy = strategy or tf.distribute.get_strategy()
+        reader = pipeline_config.eval_input_reader[reader_index]
+        self._detector = detector
+        self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
+        self._config = pipeline_config.eval_config
+        self._categories = evaluator_builder.categories(reader, pipeline_config.model)
+        self._max_images = self._config.eval_samples or None
+        shard = {}
+        workers = strategies.num_workers(self._strategy)
+        if workers > 1:
+            shard['shard'] = (self._strategy.cluster_resolver.task_id, workers)
+            self._max_images = None
+        self._dataset = dataset_builder.build_eval(pipeline_config, reader_index, **shard)
+        self._annotations = annotations
+        with_losses = evaluator_builder.has_losses(pipeline_config, reader_index)
+        if not with_losses:
+            _logger.info('no validation losses: %s.load_instance_masks is false.', self._where)
+        spec = self._dataset.element_spec
+        jit_compile = execution_builder.compiles_inference(
+            pipeline_config.train_config, spec, examples_builder.bucket_sizes(reader)
+        )
+        predictors = {} if predictors is None else predictors
+        form = (tuple(sorted(spec.items())), with_losses, jit_compile)
+        if form not in predictors:
+            predictors[form] = make_predict(
+                detector,
+                spec,
+                with_losses=with_losses,
+                jit_compile=jit_compile,
+                strategy=self._strategy,
+                batch_size=self._config.batch_size,
+            )
+        self._predict = predictors[form]
+        self._times = EvaluationTimes()
+        self._num_images: int | None = None
+        self._directory = None if directory is None else pathlib.Path(directory)
+        if self._directory is not None:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        self._draws = events is not None
+        self._events = tensorboard.EventWriter(events)
+
+    def run(
+        self,
+        step: int,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> dict[str, float] | None:
+        """Evaluates the detector as it is now; None if stopped before the end.
+
+        What is for TensorBoard is written; `write` does the rest.
+        """
+        pictures: list[np.ndarray] = []
+        images = 0
+        self._times.clear()
+        with damaged_files.named(self._reader, self._where), show_progress() as report:
+
+            def on_batch(batch: Batch, found: Batch) -> None:
+                nonlocal images
+                images += len(batch[InputFields.IMAGE])
+                self._draw(pictures, batch, found)
+
+            metrics = evaluate(
+                self._detector,
+                self._times.batches(self._dataset),
+                evaluator_builder.build(self._config, self._categories, self._annotations),
+                predict=self._times.predict(self._predict),
+                max_images=self._max_images,
+                strategy=self._strategy,
+                on_batch=on_batch,
+                should_stop=should_stop,
+                on_images=report and (lambda count: report(count, self._num_images)),
+            )
+        if metrics is None:
+            return None
+        # Files do not tell how many records they hold; from the second evaluation on it is known.
+        self._num_images = images or None
+        self._events.scalars(metrics, step)
+        self._events.pictures('eval_side_by_side', pictures, step)
+        return metrics
+
+    def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
+        """Writes the results of a step into the files that tell that it was evaluated.
+
+        Args:
+          step: number of training steps done.
+          metrics: of `run`.
+          data: what they are of, see `eval_config.evaluated_data`.
+        """
+        if self._directory is None:
+            return
+        files.write_text(self._directory / _METRICS, json.dumps(metrics, indent=1) + '\n')
+        entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
+        latencies = self._times.describe()
+        if latencies:
+            entry['latencies'] = latencies
+        history.append(self._directory / _ALL_METRICS, entry)
+
+    @property
+    def speed(self) -> dict[str, Any]:
+        """'images' of the last evaluation, and the 'latencies' of its batches."""
+        return {'images': self._num_images or 0, 'latencies': self._times.describe()}
+
+    def close(self) -> None:
+        self._events.close()
+
+    def _draw(self, pictures: list[np.ndarray], batch: Batch, detections: Batch) -> None:
+        limit = self._config.num_visualizations - len(pictures)
+        if self._draws and limit > 0:
+            pictures += tensorboard.detection_pictures(
+                batch,
+                detections,
+                {category['id']: category['name'] for category in self._categories},
+                limit=limit,
+                min_score=self._config.min_score_threshold,
+                max_boxes=self._config.max_num_boxes_to_visualize,
+            )
+
+
+class PipelineEvaluation:
+    """Evaluates a detector on every `eval_input_reader` of a config, each under its own name.
+
+    Args:
+      detector: with its variables built.
+      pipeline_config: the whole config.
+      output_dir: results go to `output_dir/eval/<reader's name>`, the best model to
+        `output_dir/best`; None writes nothing.
+      record_summaries: whether to write TensorBoard events.
+      val_json_file: COCO annotations to compare with in place of the records' ground truth.
+      keep_best: whether the best model is kept, if the config wants it.
+      log_files: where else results and events go.
+      strategy: that the detector was built in; None is the current one. Its replicas share the
+        images, and all of its workers have to make this, and to run it; the chief alone writes.
+
+    Raises:
+      ConfigError, ValueError: if `val_json_file` does not fit the config.
+      CheckpointError: if `output_dir/best` holds another model.
+    """
+
+    def __init__(
+        self,
+        detector: DetectionModel,
+        pipeline_config: TrainEvalPipelineConfig,
+        output_dir: str | None,
+        *,
+        record_summaries: bool = True,
+        val_json_file: str | None = None,
+        keep_best: bool = True,
+        log_files: LogFiles = NO_LOG_FILES,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
+        self._strategy = strategy or tf.distribute.get_strategy()
+        if not strategies.is_chief(self._strategy):
+            output_dir = None
+        predictors: dict[Any, PredictFunction] = {}
+        annotations = None
+        if val_json_file:
+            annotations = read_annotations(pipeline_config, val_json_file)
+        self._readers = {
+            name: ReaderEvaluation(
+                detector,
+                pipeline_config,
+                index,
+                None if output_dir is None else _directory(output_dir, name),
+                events=_events(output_dir, name, log_files) if record_summaries else None,
+                annotations=annotations,
+                strategy=self._strategy,
+                predictors=predictors,
+            )
+            for index, name in enumerate(reader_names(pipeline_config))
+        }
+        self._data = {
+            name: eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
+            for name in self._readers
+        }
+        self._dll_log = None if output_dir is None else log_files.open()
+        self._best = None
+        if (
+            keep_best
+            and output_dir is not None
+            and pipeline_config.eval_config.best_checkpoint.keep
+        ):
+            self._best = BestCheckpoint(
+                pipeline_config, output_dir, detector.named_variables(), val_json_file
+            )
+
+    def run(
+        self,
+        step: int,
+        should_stop: Callable[[], bool] = lambda: False,
+        show_progress: ShowProgress = nullcontext,
+    ) -> dict[str, dict[str, float]] | None:
+        """Evaluates the detector as it is now. Collective.
+
+        Returns:
+          On the chief reader's name -> metrics; None if any worker is stopped, and on the others.
+        """
+        results = {}
+        is_chief = strategies.is_chief(self._strategy)
+        for name, reader in self._readers.items():
+            started = time.monotonic()
+            metrics = reader.run(step, should_stop, show_progress)
+            if collectives.agree_on_stop(self._strategy, is_chief and metrics is None):
+                return None
+            if not is_chief:
+                continue
+            results[name] = metrics
+            seconds = time.monotonic() - started
+            _log_metrics(name, step, metrics, seconds)
+            if self._dll_log is not None:
+                named = {f'{name}/{key}' if name else key: each for key, each in metrics.items()}
+                self._dll_log.results(step, named, seconds=seconds, **reader.speed)
+        collectives.on_chief(self._strategy, lambda: self._keep(step, results))
+        return results if is_chief else None
+
+    def _keep(self, step: int, results: Mapping[str, Mapping[str, float]]) -> None:
+        # In this order: after a kill in between, the evaluation is done again.
+        if self._best is not None:
+            self._best.update(step, results)
+        for name, metrics in results.items():
+            self._readers[name].write(step, metrics, self._data[name])
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+
+
+def read_annotations(
+    pipeline_config: TrainEvalPipelineConfig, val_json_file: str
+) -> CocoAnnotations:
+    """Reads the COCO annotation file that the config's only reader is compared with.
+
+    Raises:
+      ConfigError: if there is no such file, or not one `eval_input_reader`.
+      ValueError: if it is no COCO annotation file, or lacks a class of the label map.
+    """
+    eval_config_rules.check_val_json_file(pipeline_config, val_json_file)
+    (reader,) = pipeline_config.eval_input_reader
+    is_part = pipeline_config.eval_config.eval_samples or reader.sample_1_of_n_examples > 1
+    return evaluator_builder.read_annotations(
+        val_json_file, reader.label_map_path, is_complete=not is_part
+    )
+
+
+def results_path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
+    """Where all results of the reader `name` are, as lines of JSON: step, time, metrics."""
+    return pathlib.Path(_directory(output_dir, name)) / _ALL_METRICS
+
+
+def drop_later_results(
+    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
+) -> None:
+    """Removes results of later steps, of an earlier run that did not save what it evaluated.
+
+    For the start of a training: what is decided by the results would depend on them.
+    """
+    for name in reader_names(pipeline_config):
+        path = results_path(output_dir, name)
+        entries = history.read(path)
+        kept = [entry for entry in entries if entry['step'] <= step]
+        if len(kept) < len(entries):
+            files.write_text(path, ''.join(json.dumps(entry) + '\n' for entry in kept))
+
+
+def is_evaluated(
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    step: int,
+    val_json_file: str | None = None,
+) -> bool:
+    """Whether every reader's results of a step are in `output_dir`; see `PipelineEvaluation`."""
+    return all(
+        any(
+            entry['step'] == step
+            for entry in read_results(pipeline_config, output_dir, name, val_json_file)
+        )
+        for name in reader_names(pipeline_config)
+    )
+
+
+def read_results(
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    name: str,
+    val_json_file: str | None = None,
+) -> list[dict[str, Any]]:
+    """Reads the results of the reader `name`, those of other data left out.
+
+    An eval job may have evaluated fewer images, or compared with another file.
+    """
+    data = eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
+    entries = history.read(results_path(output_dir, name))
+    return [entry for entry in entries if entry.get('data', data) == data]
+
+
+def _directory(output_dir: str | os.PathLike, name: str) -> str:
+    """Where the results of the reader `name` go."""
+    return os.path.join(output_dir, 'eval', name)
+
+
+def _events(output_dir: str | None, name: str, log_files: LogFiles) -> str | None:
+    """Where the TensorBoard events of the reader `name` go; None if nothing is written."""
+    return None if output_dir is None else log_files.events_folder(output_dir, 'eval', name)
+
+
+def _log_metrics(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+    title = f'evaluation of {name}' if name else 'evaluation'
+    lines = ''.join(f'\n  {line}' for line in metrics_table.lines(metrics))
+    _logger.info('%s at step %d (%.1f s)%s', title, step, seconds, lines)

@@ -1,0 +1,161 @@
+"""The process that evaluates snapshots beside a training, which starts it and owns it.
+
+    python -m object_detection.training.evaluation.worker FILE_DESCRIPTOR
+
+It is told what to do over a connection, first a `Job`, then a prefix for each snapshot, and answers
+with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends, (FAILED, name of
+the error, text). It ends when the connection does. Imports no TensorFlow before it knows on which
+cores and devices it may run.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, NoReturn
+
+from object_detection.system import freed_memory, quiet_import
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+
+LOG, DONE, FAILED = 'log', 'done', 'failed'
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
+
+
+class Job(NamedTuple):
+    """What is evaluated, and where.
+
+    Attributes:
+      pipeline: the resolved config, serialized.
+      output_dir, record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
+      precision: see `evaluate.evaluate_directory`.
+      device: as --device takes it.
+      cores: which this process runs on; () is all that the training may use.
+      niceness: added to that of the training.
+      intra_op_threads, inter_op_threads, run_eagerly: see `job_options.JobOptions`.
+    """
+
+    pipeline: bytes
+    output_dir: str
+    precision: str | None = None
+    record_summaries: bool = True
+    val_json_file: str | None = None
+    log_files: LogFiles = NO_LOG_FILES
+    device: str = 'cpu'
+    cores: tuple[int, ...] = ()
+    niceness: int = 0
+    intra_op_threads: int = 0
+    inter_op_threads: int = 0
+    run_eagerly: bool = False
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Evaluates until the connection ends; returns the exit status."""
+    (descriptor,) = sys.argv[1:] if arguments is None else arguments
+    # Ctrl-C reaches all processes of a terminal, and SIGTERM those of a launcher's worker; the
+    # training ends this one.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _end_with_parent()
+    with Connection(int(descriptor)) as connection:
+        answers = _Answers(connection)
+        try:
+            _serve(connection, answers)
+        except (EOFError, ConnectionError):
+            return 0
+        except Exception as error:
+            answers.send(LOG, logging.DEBUG, traceback.format_exc())
+            answers.send(FAILED, type(error).__name__, str(error))
+            return 1
+
+
+def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
+    """Evaluates what is asked for.
+
+    Raises:
+      EOFError: when the connection has ended.
+    """
+    job = connection.recv()
+    os.nice(job.niceness)
+    if job.cores:
+        os.sched_setaffinity(0, job.cores)
+    with contextlib.closing(_evaluation(job, answers)) as evaluation:
+        while True:
+            prefix = connection.recv()
+            started = time.monotonic()
+            # Nothing is asked for meanwhile: what there is to be read is the end.
+            result = evaluation.evaluate(prefix, should_stop=connection.poll)
+            if result is None:
+                raise EOFError
+            metrics = {name: dict(values) for name, values in result.metrics.items()}
+            answers.send(DONE, result.step, metrics, time.monotonic() - started)
+
+
+def _evaluation(job: Job, answers: '_Answers') -> Any:
+    """Makes the `CheckpointEvaluation` of a job."""
+    freed_memory.keep()
+    quiet_import.import_tensorflow()
+    from object_detection.config.job_options import EvalOptions
+    from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+    from object_detection.training.distribution import devices, strategies
+    from object_detection.training.evaluation.eval_job import CheckpointEvaluation
+
+    logger = logging.getLogger('object_detection')
+    logger.handlers = [answers]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    devices.set_up(
+        EvalOptions(
+            device=job.device,
+            intra_op_threads=job.intra_op_threads,
+            inter_op_threads=job.inter_op_threads,
+            run_eagerly=job.run_eagerly,
+        )
+    )
+    return CheckpointEvaluation(
+        TrainEvalPipelineConfig.FromString(job.pipeline),
+        job.output_dir,
+        precision=job.precision,
+        record_summaries=job.record_summaries,
+        val_json_file=job.val_json_file,
+        log_files=job.log_files,
+        keep_best=True,
+        strategy=strategies.build(),
+    )
+
+
+class _Answers(logging.Handler):
+    """Sends results, and the log, which the training shows where its own goes."""
+
+    def __init__(self, connection: Connection):
+        super().__init__()
+        self._connection = connection
+
+    def send(self, *answer: Any) -> None:
+        # Input pipelines log from threads of their own.
+        with self.lock:
+            self._connection.send(answer)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            self.send(LOG, record.levelno, record.getMessage())
+
+
+def _end_with_parent() -> None:
+    """Has the system kill this process at once when the training is killed.
+
+    The end of the connection would be seen after the batch that is at work, or never.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+if __name__ == '__main__':
+    # Under its own name, by which the training sends a `Job`.
+    from object_detection.training.evaluation import worker as evaluation_process
+
+    sys.exit(evaluation_process.main())

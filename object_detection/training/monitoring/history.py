@@ -1,0 +1,78 @@
+"""A run's losses as lines of JSON, which reports read."""
+
+import json
+import logging
+import os
+import pathlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from object_detection.system import files
+
+if TYPE_CHECKING:
+    # It loads TensorFlow, which readers of the files do not need.
+    from object_detection.training.monitoring.progress import Record
+
+FILE_NAME = 'history.jsonl'
+
+_logger = logging.getLogger(__name__)
+
+
+class History:
+    """Appends records to a file; what a killed run wrote after its last checkpoint is dropped.
+
+    Args:
+      path: of the file.
+      step: number of steps done; later entries of an earlier run are removed.
+    """
+
+    def __init__(self, path: pathlib.Path, step: int):
+        self._path = path
+        kept = [entry for entry in read(path) if entry['step'] <= step]
+        files.write_text(path, ''.join(_line(entry) for entry in kept))
+
+    def add(self, record: 'Record') -> None:
+        entry = {
+            'step': record.step,
+            'time': time.time(),
+            'learning_rate': record.learning_rate,
+            'images_per_second': record.images_per_second,
+            'gradient_norm': record.gradient_norm,
+            'losses': dict(record.losses),
+            'waiting_share': record.waiting_share,
+            'latencies': record.latencies,
+            'memory': record.memory,
+        }
+        append(self._path, entry)
+
+
+def append(path: pathlib.Path, entry: dict[str, Any]) -> None:
+    """Appends one entry to a file of JSON lines, on a line of its own."""
+    with path.open('ab+') as file:
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            # A kill may have cut off the last line.
+            if file.read(1) != b'\n':
+                file.write(b'\n')
+        file.write(_line(entry).encode())
+
+
+def read(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads the entries: 'step', 'time' (seconds since 1970), 'learning_rate',
+    'images_per_second', 'gradient_norm', 'losses' (name -> value), and the others of a `Record`;
+    none if there is no file.
+
+    Lines that cannot be read, such as one cut off by a kill, are left out.
+    """
+    entries = []
+    if path.exists():
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            try:
+                entries.append(json.loads(line))
+            except json.JSONDecodeError:
+                _logger.warning('%s: line %d cannot be read and is left out.', path, number)
+    return entries
+
+
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry) + '\n'

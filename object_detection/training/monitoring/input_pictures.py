@@ -1,0 +1,71 @@
+"""Pictures of what a model is trained or evaluated on, as files."""
+
+import os
+import pathlib
+import re
+from collections.abc import Callable
+
+import numpy as np
+from PIL import Image
+
+from object_detection.builders import dataset_builder, evaluator_builder
+from object_detection.builders.input_readers import damaged_files
+from object_detection.core.fields import InputFields
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.visualization import tensorboard
+
+_MOST_LETTERS = 60
+
+
+def write(
+    pipeline: TrainEvalPipelineConfig,
+    output_directory: str | os.PathLike,
+    *,
+    count: int,
+    seed: int = 0,
+    eval_reader: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[pathlib.Path]:
+    """Draws images as the model sees them (augmented, resized) with boxes, masks and class names.
+
+    Args:
+      pipeline: the whole config, checked.
+      output_directory: created; each picture is a PNG file `NUMBER_SOURCEID.png` in it.
+      count: how many; a data set of fewer images gives those.
+      seed: of the order and the augmentations of training images.
+      eval_reader: which `eval_input_reader` to draw in place of the training data.
+      progress: called with the numbers of pictures done and of all.
+
+    Returns:
+      The files.
+
+    Raises:
+      ValueError: as `dataset_builder.build_train` and `build_eval`; ConfigError (which is one) for
+        damaged records.
+    """
+    if eval_reader is None:
+        reader, where = pipeline.train_input_reader, 'train_input_reader'
+        dataset = dataset_builder.build_train(pipeline, seed=seed, batch_size=1)
+    else:
+        dataset = dataset_builder.build_eval(pipeline, eval_reader, batch_size=1)
+        reader, where = pipeline.eval_input_reader[eval_reader], f'eval_input_reader[{eval_reader}]'
+    categories = evaluator_builder.categories(reader, pipeline.model)
+    names = {category['id']: category['name'] for category in categories}
+    output = pathlib.Path(output_directory)
+    output.mkdir(parents=True, exist_ok=True)
+    written: list[pathlib.Path] = []
+    with damaged_files.named(reader, where):
+        for tensors in dataset.take(count):
+            progress(len(written), count)
+            batch = {name: np.asarray(tensor) for name, tensor in tensors.items()}
+            (picture,) = tensorboard.input_pictures(batch, names)
+            source_id = batch.get(InputFields.SOURCE_ID, np.array([b'']))[0]
+            path = output / f'{len(written):03d}_{_as_name(source_id)}.png'
+            Image.fromarray(picture).save(path)
+            written.append(path)
+    return written
+
+
+def _as_name(source_id: bytes) -> str:
+    """A source id, which may be anything, as part of a file's name."""
+    return re.sub(r'[^\w.-]', '_', source_id.decode('utf-8', 'replace'))[:_MOST_LETTERS]

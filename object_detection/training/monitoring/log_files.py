@@ -1,0 +1,135 @@
+"""What a job writes beside its model_dir: events elsewhere, and lines of NVIDIA's DLLogger."""
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # It loads TensorFlow, which the flags do not need.
+    from object_detection.training.monitoring.progress import Record
+
+# Our names -> those of NVIDIA's Mask R-CNN, which readers of such files know.
+_NVIDIA_NAMES = {
+    'Loss/RPNLoss/localization_loss': 'rpn_box_loss',
+    'Loss/RPNLoss/objectness_loss': 'rpn_score_loss',
+    'Loss/BoxClassifierLoss/localization_loss': 'fast_rcnn_box_loss',
+    'Loss/BoxClassifierLoss/classification_loss': 'fast_rcnn_class_loss',
+    'Loss/BoxClassifierLoss/mask_loss': 'mask_rcnn_loss',
+    'Loss/regularization_loss': 'l2_regularization_loss',
+    'Loss/total_loss': 'loss',
+}
+_PERCENTS = (90, 95, 99)
+# DLLogger's words for the parameters of a run, and for its summary.
+_PARAMETERS = 'PARAMETER'
+_SUMMARY: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class LogFiles:
+    """Files of a job that are not in its model_dir.
+
+    Attributes:
+      events: folder of the TensorBoard events, in train and eval/NAME of it; None writes them into
+        model_dir.
+      dllogger: file that lines of DLLogger are appended to; None for none.
+    """
+
+    events: str | None = None
+    dllogger: str | None = None
+
+    def events_folder(self, model_dir: str | None, *names: str) -> str | None:
+        """Returns where events go: a folder of `events` if it is set, else the one of model_dir."""
+        folder = model_dir if self.events is None else self.events
+        return None if folder is None else os.path.join(folder, *names)
+
+    def open(self) -> 'DllLog | None':
+        """Returns what appends to `dllogger`; None if it is not set."""
+        return None if self.dllogger is None else DllLog(self.dllogger)
+
+
+NO_LOG_FILES = LogFiles()
+
+
+class DllLog:
+    """Appends lines to a file, as the JSONStreamBackend of https://github.com/NVIDIA/dllogger does.
+
+    DLLL {"timestamp": "1700000000.5", "datetime": "2023-11-14 22:13:20.500000",
+    "elapsedtime": "12.5", "type": "LOG", "step": 100, "data": {"loss": 1.5}}
+
+    Latencies are of single steps, in seconds; train_latency_90 is a percentile of them.
+
+    Args:
+      path: of the file; its folder is made, and what is there stays.
+    """
+
+    def __init__(self, path: str):
+        self._path = pathlib.Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._started = datetime.datetime.now()
+
+    def start(self, parameters: Mapping[str, Any]) -> None:
+        """Writes what is run, and the units of what is measured."""
+        for stage in ('train', 'test'):
+            self._write('METADATA', metric=f'{stage}_throughput', metadata={'unit': 'images/s'})
+            for name in ('latency', *(f'latency_{percent}' for percent in _PERCENTS), 'time'):
+                self._write('METADATA', metric=f'{stage}_{name}', metadata={'unit': 's'})
+        self._log(_PARAMETERS, parameters)
+
+    def record(self, record: 'Record') -> None:
+        """Writes the means over the steps since the last record."""
+        data = {**record.losses, 'learning_rate': record.learning_rate}
+        if record.images_per_second is not None:
+            data['train_throughput'] = record.images_per_second
+        self._log(record.step, data)
+
+    def results(
+        self, step: int, metrics: Mapping[str, float], images: int, seconds: float, **speed: Any
+    ) -> None:
+        """Writes the metrics of an evaluation, and its speed.
+
+        Args:
+          step: number of training steps done.
+          metrics: name -> value.
+          images: that were evaluated.
+          seconds: that it took, metrics and all.
+          **speed: see `_latencies`.
+        """
+        speeds = {'test_time': seconds, 'test_throughput': images / max(seconds, 1e-9)}
+        self._log(step, {**metrics, **speeds, **_latencies('test', **speed)})
+
+    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Writes the summary of a training: `Speed.describe` and `RunClock.describe` of it."""
+        data = {'train_time': seconds['all'], **_latencies('train', speed.get('latencies', {}))}
+        if speed.get('images_per_second') is not None:
+            data['train_throughput'] = speed['images_per_second']
+        self._log(_SUMMARY, data)
+
+    def _log(self, step: int | str | Sequence[int], data: Mapping[str, Any]) -> None:
+        named = {_NVIDIA_NAMES.get(name, name): value for name, value in data.items()}
+        self._write('LOG', step=step, data=named)
+
+    def _write(self, kind: str, **content: Any) -> None:
+        now = datetime.datetime.now()
+        entry = {
+            'timestamp': str(now.timestamp()),
+            'datetime': str(now),
+            'elapsedtime': str((now - self._started).total_seconds()),
+            'type': kind,
+            **content,
+        }
+        # In one piece: an evaluation in another process may append to the same file.
+        with self._path.open('a') as file:
+            file.write(f'DLLL {json.dumps(entry)}\n')
+
+
+def _latencies(stage: str, latencies: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Names what `Latencies.describe` says of the steps as DLLogger's users do."""
+    step = latencies.get('step')
+    if not step:
+        return {}
+    percentiles = {f'{stage}_latency_{percent}': step[f'p{percent}'] for percent in _PERCENTS}
+    return {f'{stage}_latency': step['mean'], **percentiles}

@@ -1,0 +1,133 @@
+"""Where a training's numbers go: progress line, history file, TensorBoard."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.training.monitoring.history import FILE_NAME, History
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.progress import Progress, Record
+from object_detection.training.monitoring.speed import Speed
+from object_detection.visualization import tensorboard
+
+
+class Meter:
+    """Means of what steps return, and the speed, since the last `reset`."""
+
+    def __init__(self):
+        self.speed = Speed()
+        self.reset()
+
+    def reset(self) -> None:
+        self._sums: dict[str, tf.Tensor] = {}
+        self._steps = 0
+        self.speed.clear()
+
+    def add(
+        self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
+    ) -> None:
+        """Adds the mean values of `steps` steps; the first call's time is not the steps' own."""
+        # Sums stay on the device, so that nothing waits for it here.
+        self._sums = {
+            name: value * steps + self._sums.get(name, 0.0) for name, value in values.items()
+        }
+        self._steps += steps
+        if timed:
+            self.speed.add(steps, seconds)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._steps
+
+    def means(self) -> dict[str, float]:
+        return {name: float(value) / self._steps for name, value in self._sums.items()}
+
+
+class Recorder:
+    """Hands records on to a progress display, the history file and TensorBoard.
+
+    Args:
+      directory: of the model; files go to its folder `train`. None writes no files.
+      step: number of steps done at the start.
+      progress: the display.
+      record_summaries: whether to write TensorBoard events.
+      names: 1-based class id -> name, for pictures.
+      log_files: where else it writes.
+
+    Attributes:
+      directory: as given.
+    """
+
+    def __init__(
+        self,
+        directory: str | None,
+        step: int,
+        *,
+        progress: Progress,
+        record_summaries: bool = True,
+        names: Mapping[int, str] | None = None,
+        log_files: LogFiles = NO_LOG_FILES,
+    ):
+        self.directory = directory
+        folder = None if directory is None else os.path.join(directory, 'train')
+        self._progress = progress
+        self._history = None if folder is None else History(pathlib.Path(folder) / FILE_NAME, step)
+        self._draws = record_summaries and folder is not None
+        events = log_files.events_folder(directory, 'train')
+        self._events = tensorboard.EventWriter(events if self._draws else None)
+        self._dll_log = None if folder is None else log_files.open()
+        self._names = names
+
+    def start(self, step: int, num_steps: int, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self._progress.start(step, num_steps, batch_size)
+        if self._dll_log is not None:
+            self._dll_log.start({'step': step, 'num_steps': num_steps, 'batch_size': batch_size})
+
+    def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
+        """Draws the first images of a batch, as the model sees them."""
+        if self._draws:
+            pictures = tensorboard.input_pictures(batch, self._names)
+            self._events.pictures('train_input_images', pictures, step)
+
+    def update(self, record: Record) -> None:
+        """Shows a record for the moment."""
+        self._progress.update(record)
+
+    def log(self, record: Record) -> None:
+        """Writes a record for good."""
+        self._progress.log(record)
+        if self._history is not None:
+            self._history.add(record)
+        if self._dll_log is not None:
+            self._dll_log.record(record)
+
+    def averages(self, speed: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """Writes the summary of the run; see `DllLog.averages`."""
+        if self._dll_log is not None:
+            self._dll_log.averages(speed, seconds)
+
+    def summarize(self, record: Record) -> None:
+        """Writes a record for TensorBoard."""
+        scalars = {**record.losses, 'learning_rate': record.learning_rate}
+        if record.gradient_norm is not None:
+            scalars['gradient_norm'] = record.gradient_norm
+        if record.images_per_second is not None:
+            scalars['images_per_sec'] = record.images_per_second
+            scalars['steps_per_sec'] = record.images_per_second / self._batch_size
+        if record.waiting_share is not None:
+            scalars['waiting_share'] = record.waiting_share
+        for what, times in record.latencies.items():
+            for name in ('p50', 'p99'):
+                scalars[f'latency/{what}_{name}'] = times[name]
+        for device, peak in record.memory.items():
+            scalars[f'memory/{device.replace(":", "_")}'] = peak
+        self._events.scalars(scalars, record.step)
+
+    def close(self) -> None:
+        self._progress.close()
+        self._events.close()

@@ -1,0 +1,159 @@
+"""A record of each start of a training: what ran, with which versions, where; and of its end."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from typing import Any
+
+from object_detection.training.monitoring import history
+
+FILE_NAME = 'runs.jsonl'
+AVERAGES_FILE_NAME = 'averages.jsonl'
+
+# A monitor of files, hooks, and what fetches missing objects of a partial clone.
+_RUN_NOTHING = ('-c', 'core.fsmonitor=false', '-c', 'core.hooksPath=', '-c', 'protocol.allow=never')
+_PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras', 'numpy', 'protobuf')
+
+
+def write(
+    directory: str | os.PathLike, *, config_path: str | os.PathLike | None = None, **facts: Any
+) -> str:
+    """Appends one line of JSON to `directory/train/runs.jsonl`; returns the name of the run.
+
+    Args:
+      directory: of the model.
+      config_path: of the file that the config was read from, if it was.
+      **facts: what the caller knows, e.g. the seed and the step; JSON values.
+    """
+    folder = pathlib.Path(directory) / 'train'
+    folder.mkdir(parents=True, exist_ok=True)
+    run = secrets.token_hex(4)
+    git = {'program': git_state(pathlib.Path(__file__).parent)}
+    if config_path is not None:
+        git['config'] = git_state(pathlib.Path(config_path).absolute())
+    history.append(folder / FILE_NAME, {'run': run, **describe(), 'git': git, **facts})
+    return run
+
+
+def write_averages(directory: str | os.PathLike, run: str, **facts: Any) -> None:
+    """Appends one line of JSON to `directory/train/averages.jsonl`, when a run ends.
+
+    Args:
+      directory: of the model.
+      run: its name, as `write` returned it.
+      **facts: what was measured; JSON values.
+    """
+    path = pathlib.Path(directory) / 'train' / AVERAGES_FILE_NAME
+    history.append(path, {'run': run, 'time': time.time(), **facts})
+
+
+def read_runs(directory: str | os.PathLike) -> list[dict[str, Any]]:
+    """Reads what `write` wrote, in order, each with what `write_averages` did as 'averages'.
+
+    Runs that were killed, or that an error ended, have no averages.
+    """
+    folder = pathlib.Path(directory) / 'train'
+    averages = {entry['run']: entry for entry in history.read(folder / AVERAGES_FILE_NAME)}
+    return [
+        {**entry, 'averages': averages.get(entry.get('run'))}
+        for entry in history.read(folder / FILE_NAME)
+    ]
+
+
+def num_steps(directory: str | os.PathLike) -> int | None:
+    """Returns how long the training in `directory` was last asked to be; None if it is not told."""
+    runs = history.read(pathlib.Path(directory) / 'train' / FILE_NAME)
+    return runs[-1].get('num_steps') if runs else None
+
+
+def describe() -> dict[str, Any]:
+    """Returns command line, versions, machine and devices."""
+    # Imported here: the files are read without it.
+    import tensorflow as tf
+
+    return {
+        'time': time.time(),
+        'command': shlex.join([sys.executable, *sys.argv]),
+        'working_directory': os.getcwd(),
+        'versions': {'python': platform.python_version(), **_versions()},
+        'source': _described_source(),
+        'host': platform.node(),
+        'platform': platform.platform(),
+        'cpus': os.cpu_count(),
+        'devices': [device.name for device in tf.config.list_logical_devices()],
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state(path: pathlib.Path) -> dict[str, Any] | None:
+    """Returns 'commit' and whether it differs from what is there ('dirty').
+
+    Of a folder, that is whether files that git tracks are changed; git may run programs for it that
+    the repository names, so only this program's own repository is asked so. Of a file, it is
+    whether its content is another one than in the commit.
+
+    None where `path` is in no repository, its repository does not track it, or there is no git.
+    """
+    folder = path if path.is_dir() else path.parent
+    # A package that is installed into an environment within someone's repository is not of it.
+    if not _git(folder, 'ls-files', '--', '.'):
+        return None
+    commit = _git(folder, 'rev-parse', 'HEAD')
+    if not commit:
+        return None
+    if path.is_dir():
+        return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '-uno'))}
+    return {'commit': commit, 'dirty': _is_changed(path)}
+
+
+def _is_changed(path: pathlib.Path) -> bool:
+    """Whether a file is another one than in the commit, apart from the ends of lines."""
+    try:
+        content = path.read_text(encoding='utf-8', errors='replace')
+    except OSError:
+        return True
+    return _git(path.parent, 'cat-file', 'blob', f'HEAD:./{path.name}') != content.strip()
+
+
+def _described_source() -> str | None:
+    """The commit that this package runs from, if it runs from a checkout."""
+    root = pathlib.Path(__file__).resolve().parents[3]
+    if not (root / '.git').exists():
+        return None
+    return _git(root, 'describe', '--always', '--dirty') or None
+
+
+def _git(folder: pathlib.Path, *arguments: str) -> str:
+    """What git prints; '' if it fails.
+
+    The repository may be of somebody else: no program that its configuration names is run.
+    """
+    command = ['git', '-C', str(folder), *_RUN_NOTHING, *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            encoding='utf-8',
+            errors='replace',
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+    return done.stdout.strip() if done.returncode == 0 else ''

@@ -1,0 +1,63 @@
+"""How fast steps are, and what they wait for."""
+
+from typing import Any
+
+from object_detection.training.monitoring.latencies import Latencies
+from object_detection.training.monitoring.step_times import StepTimes
+
+
+class Speed:
+    """Steps, their time and what of it was spent waiting for batches; calls that build graphs are
+    not to be added."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all that was added."""
+        self.steps = 0
+        self.seconds = 0.0
+        self._waited = Latencies()
+        self._computed = Latencies()
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Adds a call of `steps` steps."""
+        self.steps += steps
+        self.seconds += seconds
+
+    def add_seconds(self, seconds: float) -> None:
+        """Adds time that was spent waiting for the device to finish the steps."""
+        if self.steps:
+            self.seconds += seconds
+
+    def add_times(self, times: StepTimes) -> None:
+        """Adds the single times of steps."""
+        self._waited.add(times.waited)
+        self._computed.add(times.computed)
+
+    def steps_per_second(self) -> float | None:
+        """None while nothing was timed."""
+        return self.steps / self.seconds if self.steps and self.seconds else None
+
+    def waiting_share(self) -> float | None:
+        """Returns which part of the steps' time went by until their batches had come, 0 to 1."""
+        total = self._waited.total + self._computed.total
+        return self._waited.total / total if total else None
+
+    def latencies(self) -> dict[str, dict[str, float]]:
+        """Returns `Latencies.describe` of the waiting for batches and of the steps after it:
+        'input' and 'step'; {} while nothing was timed."""
+        if not self._computed.count:
+            return {}
+        return {'input': self._waited.describe(), 'step': self._computed.describe()}
+
+    def describe(self, batch_size: int) -> dict[str, Any]:
+        """Returns all of it as JSON values; `batch_size` is of all replicas together."""
+        rate = self.steps_per_second()
+        return {
+            'timed_steps': self.steps,
+            'steps_per_second': rate,
+            'images_per_second': None if rate is None else rate * batch_size,
+            'waiting_share': self.waiting_share(),
+            'latencies': self.latencies(),
+        }

@@ -1,0 +1,155 @@
+"""The parts of a training that a pipeline config describes, built from it."""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.builders import (
+    dataset_builder,
+    execution_builder,
+    loss_scale_builder,
+    model_builder,
+    optimizer_builder,
+    reduction_builder,
+    variables_builder,
+    weight_decay,
+)
+from object_detection.data import label_map
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import precision as precisions
+from object_detection.models import precision_exemptions
+from object_detection.protos import train_pb2
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training.distribution import collectives
+from object_detection.training.step import TrainStep, trainable_variables
+
+_logger = logging.getLogger(__name__)
+
+
+def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
+    """Builds the detector for training, with its variables, in the precision of the config."""
+    precision = precisions.name_of(config.train_config.precision)
+    precisions.tell_if_in_vain(precision)
+    with precisions.scope(precision):
+        detector = model_builder.build(config.model, is_training=True)
+        detector.build_variables()
+    patterns = config.train_config.precision_exempt_patterns
+    precision_exemptions.apply(detector, patterns, precision)
+    weight_decay.install(detector, config.train_config)
+    return detector
+
+
+def training_data(
+    config: TrainEvalPipelineConfig,
+    strategy: tf.distribute.Strategy,
+    seed: int,
+    start: Callable[[tf.distribute.InputContext], np.ndarray] = lambda context: None,
+) -> Iterator:
+    """Returns an endless iterator over batches for all replicas. Collective.
+
+    Args:
+      config: the whole config.
+      strategy: among whose replicas a batch is divided.
+      seed: of order and augmentation.
+      start: from where an input pipeline goes on, see `InputPlaces.start`.
+    """
+    options = {}
+    if config.train_input_reader.data_service:
+        # One stream for all workers, which no other training and no earlier start of this one has.
+        options['job'] = collectives.chiefs(strategy, secrets.randbits(62))
+
+    def build(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        batches = dataset_builder.build_train(
+            config, input_context=context, seed=seed, start=start(context), **options
+        )
+        if strategy.num_replicas_in_sync == 1:
+            return batches
+        # As `strategies.check_endless` has made sure. Else workers would ask each other before each
+        # step whether there is a batch, and the sizes of batches would not be known.
+        return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+    return iter(strategy.distribute_datasets_from_function(build))
+
+
+def build_step(
+    config: train_pb2.TrainConfig,
+    detector: DetectionModel,
+    element_spec: object,
+    seed: int,
+    *,
+    bucket_sizes: Sequence[tuple[int, int]] = (),
+) -> TrainStep:
+    """Builds the training step and its optimizer, in the scope of the strategy.
+
+    Args:
+      config: the pipeline's train_config.
+      detector: with its variables.
+      element_spec: of the batches.
+      seed: of the sampling noise.
+      bucket_sizes: (height, width) of the batches, where the reader has buckets.
+
+    Raises:
+      ConfigError: if an expression for names of variables does not fit the detector, or the way in
+        which steps are to be executed does not fit it, the data or the devices.
+    """
+    selection = variables_builder.choose(
+        trainable_variables(detector),
+        update_patterns=config.update_trainable_variables,
+        freeze_patterns=config.freeze_variables,
+    )
+    for line in selection.describe():
+        _logger.info('%s', line)
+    num_norms = variables_builder.freeze_norms(detector, selection.frozen)
+    if num_norms:
+        _logger.info(
+            'batch norms whose scale and offset are frozen keep their moving statistics: %d',
+            num_norms,
+        )
+    optimizer = optimizer_builder.build(config.optimizer, rate_factor=_rate_factor(config))
+    optimizer.build(
+        selection.trained,
+        multipliers=variables_builder.multipliers(
+            selection.trained, config.optimizer.learning_rate_multiplier
+        ),
+    )
+    return TrainStep(
+        detector,
+        optimizer,
+        element_spec=element_spec,
+        seed=seed,
+        clip_norm=config.gradient_clipping_by_norm,
+        gradient_factors=variables_builder.gradient_factors(
+            selection.trained, config.bias_grad_multiplier
+        ),
+        add_regularization_loss=config.add_regularization_loss,
+        execution=execution_builder.of_training(config, detector, element_spec, bucket_sizes),
+        loss_scale=loss_scale_builder.build(config),
+        reduction=reduction_builder.build(config),
+    )
+
+
+def _rate_factor(config: train_pb2.TrainConfig) -> float:
+    """Returns what the batch size multiplies all learning rates by, and tells it."""
+    if not config.HasField('auto_scale_lr'):
+        return 1.0
+    reference = config.auto_scale_lr.reference_batch_size
+    factor = config.batch_size / reference
+    _logger.info(
+        'learning rates are multiplied by %g: batch size %d, train_config.auto_scale_lr.'
+        'reference_batch_size %d',
+        factor,
+        config.batch_size,
+        reference,
+    )
+    return factor
+
+
+def class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:
+    """Returns 1-based class id -> name; nothing without a label map."""
+    path = config.train_input_reader.label_map_path
+    if not path:
+        return {}
+    return {category['id']: category['name'] for category in label_map.load(path).categories}

@@ -1,0 +1,197 @@
+"""Says what is allowed in a config, but probably not meant: settings without the effect they name.
+
+The fields that nothing reads at all are in `unsupported`; what is here depends on other fields.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+
+from object_detection.config import synthetic_data, unsupported, walk
+from object_detection.data import label_map
+from object_detection.protos import optimizer_pb2
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.train_pb2 import TrainConfig
+from object_detection.validation import (
+    augmentation,
+    fine_tuning,
+    label_map_rules,
+    schedule_cautions,
+)
+from object_detection.validation import input_readers as input_reader_rules
+from object_detection.validation.models import faster_rcnn_cautions
+
+_UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
+_AVERAGES = (
+    'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
+    'false keeps none'
+)
+_ONLY_IN_TRAINING = 'evaluation sees all images and all objects'
+_ONE_PASS = 'an evaluation reads each image once'
+_OF_RECORDS = (
+    'num_readers',
+    'read_block_length',
+    'filenames_shuffle_buffer_size',
+    'record_cache',
+)
+_ONLY_WITH_RECORDS = 'coco_input_reader reads no record files'
+_SERVED = 'the data_service reads the files'
+_NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
+_NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
+_ONE_PENALTY = 'train_config.weight_decay takes its place'
+_NO_PENALTY = 'train_config.add_regularization_loss is false'
+_TWO_DECAYS = (
+    'train_config.weight_decay and train_config.optimizer.lars_optimizer.weight_decay both act: '
+    'the weights decay twice.'
+)
+_NO_EPOCHS = 'neither num_epochs nor learning_rate_unit: EPOCHS counts in epochs'
+_REGULARIZERS = ('Regularizer.l1_regularizer', 'Regularizer.l2_regularizer')
+_NOT_FINE_TUNED = 'there is no train_config.fine_tune_checkpoint'
+_FINE_TUNING = (
+    'fine_tune_checkpoint_type',
+    'from_detection_checkpoint',
+    'load_all_detection_checkpoint_vars',
+)
+
+
+def warn(
+    pipeline: TrainEvalPipelineConfig, parts: Collection[str], *, resumes: bool = False
+) -> None:
+    """Logs each caution about the named top-level fields of a config once a process.
+
+    Args:
+      pipeline: the config.
+      parts: names of fields.
+      resumes: whether a training goes on from a checkpoint of its own.
+    """
+    fields = defaultdict(list)
+    for part, path, reason in _without_effect(pipeline):
+        if part in parts:
+            fields[reason].append(path)
+    unsupported.warn_once(fields)
+    for path, reader in readers(pipeline, parts):
+        for sentence in input_reader_rules.cautions(reader, path, pipeline.model):
+            unsupported.log_once(sentence)
+        for sentence in _unused_classes(pipeline, reader, path):
+            unsupported.log_once(sentence)
+    if 'eval_input_reader' in parts:
+        for sentence in label_map_rules.cautions(pipeline):
+            unsupported.log_once(sentence)
+    if 'train_config' in parts:
+        if not resumes and _starts_at_random(pipeline):
+            for sentence in faster_rcnn_cautions.find_untrained(pipeline.model.faster_rcnn):
+                unsupported.log_once(sentence)
+        if not (resumes or _continues_detector(pipeline.train_config)):
+            for sentence in faster_rcnn_cautions.find_advice(pipeline.model.faster_rcnn):
+                unsupported.log_once(sentence)
+        for sentence in schedule_cautions.find(pipeline.train_config):
+            unsupported.log_once(sentence)
+        if _decays_twice(pipeline.train_config):
+            unsupported.log_once(_TWO_DECAYS)
+        for sentence in augmentation.cautions(pipeline.train_config):
+            unsupported.log_once(sentence)
+
+
+def readers(
+    pipeline: TrainEvalPipelineConfig, parts: Collection[str]
+) -> Iterator[tuple[str, InputReader]]:
+    """Yields the readers of the named top-level fields, with their paths."""
+    if 'train_input_reader' in parts:
+        yield 'train_input_reader', pipeline.train_input_reader
+    if 'eval_input_reader' in parts:
+        for index, reader in enumerate(pipeline.eval_input_reader):
+            yield f'eval_input_reader[{index}]', reader
+
+
+def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """Triples of a top-level field, the path of a field below it, and why that has no effect."""
+    for path, reason in faster_rcnn_cautions.find(pipeline.model.faster_rcnn):
+        yield 'model', path, reason
+    if pipeline.train_input_reader.num_keypoints:
+        yield 'train_input_reader', 'train_input_reader.num_keypoints', _UNUSED_KEYPOINTS
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        if reader.num_keypoints:
+            path = f'eval_input_reader[{index}].num_keypoints'
+            yield 'eval_input_reader', path, _UNUSED_KEYPOINTS
+        for name in ('filter_empty_images', 'skip_crowd'):
+            if getattr(reader, name):
+                yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
+        if reader.num_epochs > 1:
+            yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
+    for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
+        for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
+            if reader.HasField(name):
+                yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
+        if reader.data_service and reader.HasField('record_cache'):
+            yield path.partition('[')[0], f'{path}.record_cache', _SERVED
+    threshold = pipeline.model.faster_rcnn.first_stage_crowd_ioa_threshold
+    if pipeline.train_input_reader.skip_crowd and threshold:
+        path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'
+        yield 'train_input_reader', path, _NO_CROWDS
+    train = pipeline.train_config
+    if train.steps_per_epoch and not (
+        train.HasField('num_epochs')
+        or train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
+    ):
+        yield 'train_config', 'train_config.steps_per_epoch', _NO_EPOCHS
+    if pipeline.train_config.HasField('weight_decay'):
+        yield from _penalties(pipeline)
+    if not pipeline.train_config.fine_tune_checkpoint:
+        for name in _FINE_TUNING:
+            if getattr(pipeline.train_config, name):
+                yield 'train_config', f'train_config.{name}', _NOT_FINE_TUNED
+    asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
+    if asks.mask_paste_method and 'coco_mask_metrics' not in asks.metrics_set:
+        yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
+    if (
+        asks.HasField('use_moving_averages')
+        and not asks.use_moving_averages
+        and keeps.use_moving_average
+        and pipeline.HasField('train_config')
+    ):
+        yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
+
+
+def _unused_classes(
+    pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str
+) -> Iterator[str]:
+    """A model with more classes than the label map has ids."""
+    model = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    if not num_classes or not reader.label_map_path:
+        return
+    max_id = max(label_map.load(reader.label_map_path).name_to_id.values())
+    if max_id < num_classes:
+        yield (
+            f'model.{model}.num_classes is {num_classes}, but {path}.label_map_path '
+            f'({reader.label_map_path}) has ids up to {max_id}: no object trains the classes above '
+            f'{max_id}.'
+        )
+
+
+def _continues_detector(config: TrainConfig) -> bool:
+    """Whether a training begins with a detector's weights, and not with a classifier's at most."""
+    kind = fine_tuning.resolve_type(
+        config.fine_tune_checkpoint_type, config.from_detection_checkpoint
+    )
+    return bool(config.fine_tune_checkpoint) and kind != 'classification'
+
+
+def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:
+    """Whether real data train weights that no file gives."""
+    is_synthetic = synthetic_data.is_synthetic(pipeline.train_input_reader)
+    return not (pipeline.train_config.fine_tune_checkpoint or is_synthetic)
+
+
+def _decays_twice(config: TrainConfig) -> bool:
+    lars = config.optimizer.HasField('lars_optimizer') and config.optimizer.lars_optimizer
+    return bool(lars and lars.weight_decay and config.weight_decay.weight)
+
+
+def _penalties(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """As `_without_effect`, where `train_config.weight_decay` is set."""
+    if not pipeline.train_config.add_regularization_loss:
+        yield 'train_config', 'train_config.weight_decay', _NO_PENALTY
+    for found in walk.set_fields(pipeline.model, path='model'):
+        if found.key in _REGULARIZERS and found.value.weight:
+            yield 'train_config', found.path, _ONE_PENALTY

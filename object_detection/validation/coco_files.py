@@ -1,0 +1,148 @@
+"""Looks into the annotation files and image folders of a `coco_input_reader`."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from object_detection.data import label_map
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation import augmentation
+
+_TRAINING = 'train_input_reader'
+_AFTER_STEPS = ' (after train_config.data_augmentation_options)'
+# Annotations that are looked at, and images that are looked through for one.
+_ENOUGH, _MOST_IMAGES = 100, 5000
+_MOST_NAMES = 5
+
+
+def check(
+    pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str, *, needs_objects: bool
+) -> Iterator[str]:
+    """Yields what the files contradict.
+
+    Args:
+      pipeline: the config.
+      reader: one of its readers, whose files exist.
+      path: where it is in the config.
+      needs_objects: whether there must be an object.
+    """
+    # Loads TensorFlow.
+    from object_detection.builders.input_readers import coco as coco_reader
+
+    try:
+        sources = coco_reader.build(reader, path)
+    except ValueError as error:
+        yield str(error)
+        return
+    for i, records in enumerate(sources):
+        yield from _images(records, f'{path}.coco_input_reader.image_dir[{i}]')
+        yield from _categories(
+            pipeline, reader, records, f'{path}.coco_input_reader.annotation_file[{i}]'
+        )
+    if not path.startswith(_TRAINING):
+        yield from _repeated_ids(sources, f'{path}.coco_input_reader.annotation_file')
+    if needs_objects and not any(map(len, sources)):
+        yield f'{path}.coco_input_reader.annotation_file: expected images. Received: none.'
+        return
+    yield from _objects(sources, f'{path}.coco_input_reader.annotation_file', needs_objects)
+
+
+def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
+    """Yields the number of objects that can be used in each of the first images, and its name.
+
+    Args:
+      reader: whose files were checked.
+      path: where it is in the config.
+    """
+    # Loads TensorFlow.
+    from object_detection.builders.input_readers import coco as coco_reader
+
+    sources = coco_reader.build(reader, path)
+    places = ((records, i) for records in sources for i in range(len(records)))
+    for records, i in itertools.islice(places, _MOST_IMAGES):
+        image_id = records.index.image(i)['id']
+        yield len(records.objects(i)[0]), f'image {image_id!r} of {records.index.path}'
+
+
+def _images(records, path: str) -> Iterator[str]:
+    missing = records.missing_images()
+    first = next(missing, None)
+    if first is not None:
+        count = 1 + sum(1 for _ in missing)
+        yield (
+            f'{path}: expected all {len(records)} images of {records.index.path}. '
+            f'Received: {count} missing, of which {first}.'
+        )
+
+
+def _repeated_ids(sources: Sequence, path: str) -> Iterator[str]:
+    """An evaluation tells images by their ids."""
+    seen: set = set()
+    for records in sources:
+        ids = set(records.image_ids())
+        if repeated := seen & ids:
+            yield (
+                f'{path}: expected images of different ids in all files of an evaluation. '
+                f'Received: {len(repeated)} that are in two files, such as {next(iter(repeated))}.'
+            )
+        seen |= ids
+
+
+def _categories(
+    pipeline: TrainEvalPipelineConfig, reader: InputReader, records, path: str
+) -> Iterator[str]:
+    labels = records.contents.labels.values()
+    if reader.label_map_path:
+        known = label_map.load(reader.label_map_path).text_to_id
+        texts = [label.text for label in labels]
+        if texts and known.keys().isdisjoint(texts):
+            yield (
+                f'{path}: expected categories of the label map {reader.label_map_path}, '
+                f'{_listed(known)}. Received: {_listed(texts)}.'
+            )
+        return
+    ids = {label.label for label in labels}
+    left = ids
+    if path.startswith(_TRAINING):
+        left = set(augmentation.ids_trained_on(ids, pipeline.train_config))
+    kind = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
+    if max(left, default=0) > num_classes > 0:
+        yield (
+            f'model.{kind}.num_classes is {num_classes}, but {path} has category ids up to '
+            f'{max(left)}{"" if left == ids else _AFTER_STEPS}; expected at least {max(left)}, or '
+            'a label_map_path that numbers the categories by name.'
+        )
+
+
+def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]:
+    places = ((records, i) for records in sources for i in range(len(records)))
+    num_images = num_usable = 0
+    problems: list[str] = []
+    try:
+        for records, i in itertools.islice(places, _MOST_IMAGES):
+            num_images += 1
+            objects, of_image = records.objects(i)
+            num_usable += len(objects)
+            problems += of_image
+            if num_usable and num_usable + len(problems) >= _ENOUGH:
+                break
+    except ValueError as error:
+        yield f'{path}: {error}.'
+        return
+    if len(problems) > num_usable:
+        yield (
+            f'{path}: expected annotations that can be used. Received: {len(problems)} that cannot '
+            f'be, of the first {num_usable + len(problems)}, for example {problems[0]}.'
+        )
+    elif needs_objects and not num_usable:
+        yield (
+            f'{path}: expected images with objects. Received: none in the first {num_images} '
+            'images.'
+        )
+
+
+def _listed(names) -> str:
+    names = list(names)
+    shown = ', '.join(map(repr, names[:_MOST_NAMES]))
+    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'

@@ -1,0 +1,181 @@
+"""What `eval_config` says of names: those of the readers, and the metrics that decide something."""
+
+import math
+import os
+import re
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from object_detection.config.errors import ConfigError
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import cpu_cores, files
+
+MASK_METRICS = 'coco_mask_metrics'
+
+_LOSS = 'Loss/'
+# The numbers of a set are averages, so names of readers and metrics are long; an error shows some.
+_LISTED = 16
+
+
+class MetricChoice(NamedTuple):
+    """A metric, and the name of the reader that it is of."""
+
+    metric: str
+    reader: str
+
+
+def reader_names(pipeline: TrainEvalPipelineConfig) -> list[str]:
+    """Returns a name for each `eval_input_reader`; '' for a single one without a name."""
+    names = [reader.name for reader in pipeline.eval_input_reader]
+    if len(names) == 1:
+        return names
+    unique: list[str] = []
+    for index, name in enumerate(names):
+        if not name or names.count(name) > 1:
+            name = f'{name or "reader"}_{index}'
+            while name in names or name in unique:
+                name += '_'
+        unique.append(name)
+    return unique
+
+
+def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
+    """Returns the metric that tells the best checkpoint."""
+    config = pipeline.eval_config
+    kind = 'Masks' if MASK_METRICS in config.metrics_set else 'Boxes'
+    return MetricChoice(
+        config.best_checkpoint.metric or f'Detection{kind}_Precision/mAP',
+        config.best_checkpoint.reader or reader_names(pipeline)[0],
+    )
+
+
+def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
+    """Returns the metric that must improve for training to go on."""
+    config, best = pipeline.eval_config.early_stopping, best_metric(pipeline)
+    return MetricChoice(config.metric or best.metric, config.reader or best.reader)
+
+
+def evaluated_data(
+    pipeline: TrainEvalPipelineConfig, reader_name: str, val_json_file: str | None
+) -> dict[str, int | str]:
+    """Says what a reader's metrics are of: results of other data cannot be compared with them.
+
+    Args:
+      pipeline: the whole config, the command line applied.
+      reader_name: one of `reader_names`.
+      val_json_file: of the ground truth, or None.
+    """
+    reader = pipeline.eval_input_reader[reader_names(pipeline).index(reader_name)]
+    return {
+        'eval_samples': pipeline.eval_config.eval_samples,
+        'sample_1_of_n_examples': reader.sample_1_of_n_examples,
+        'val_json_file': os.path.abspath(val_json_file) if val_json_file else '',
+    }
+
+
+def is_less_better(metric: str) -> bool:
+    """Whether a metric is a loss; of everything else more is better."""
+    return metric.startswith(_LOSS)
+
+
+def is_defined(metric: str, value: float) -> bool:
+    """Whether a metric's value is one: not NaN, and not -1, by which precision says it is none."""
+    return math.isfinite(value) and (is_less_better(metric) or value >= 0)
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what is wrong with the names of the readers, and with what metrics decide."""
+    config = pipeline.eval_config
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        if {'..', '.'} & set(reader.name.split('/')) or reader.name.startswith('/'):
+            yield (
+                f'eval_input_reader[{index}].name: expected the name of a folder in model_dir/eval.'
+                f' Received: {reader.name!r}.'
+            )
+    names = reader_names(pipeline)
+    for field in ('best_checkpoint', 'early_stopping'):
+        reader = getattr(config, field).reader
+        if reader and reader not in names:
+            yield (
+                f'eval_config.{field}.reader: expected the name of an eval_input_reader: '
+                f'{", ".join(map(repr, names))}. Received: {reader!r}.'
+            )
+    if config.HasField('early_stopping'):
+        yield from _early_stopping(config.early_stopping)
+    yield from _async_evaluation(config.async_evaluation)
+
+
+def check_metrics(
+    pipeline: TrainEvalPipelineConfig, known: dict[str, Collection[str]]
+) -> Iterator[str]:
+    """Yields the metrics that decide something and do not exist.
+
+    Args:
+      pipeline: in which `check` found nothing wrong.
+      known: name of a reader -> the names of its metrics.
+    """
+    config, stopping = pipeline.eval_config, stopping_metric(pipeline)
+    chosen = {
+        'best_checkpoint.metric': (config.best_checkpoint.metric, best_metric(pipeline).reader),
+        'early_stopping.metric': (config.early_stopping.metric, stopping.reader),
+    }
+    for index, target in enumerate(config.early_stopping.target):
+        chosen[f'early_stopping.target[{index}].metric'] = (target.metric, stopping.reader)
+    for field, (metric, reader) in chosen.items():
+        if metric and metric not in known[reader]:
+            yield f'eval_config.{field}: {unknown_metric(metric, known[reader])}'
+
+
+def unknown_metric(metric: str, known: Collection[str]) -> str:
+    """Returns a sentence for a metric that an evaluation does not give."""
+    names = list(known)
+    more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
+    listed = ', '.join(map(repr, names[:_LISTED]))
+    return f'expected a metric of the evaluation: {listed}{more}. Received: {metric!r}.'
+
+
+def check_val_json_file(pipeline: TrainEvalPipelineConfig, path: str) -> None:
+    """Checks that a COCO annotation file can take the place of the records' ground truth.
+
+    Raises:
+      ConfigError: if there is no such file, or not one `eval_input_reader` that it could be for.
+    """
+    if not files.exists(path):
+        raise ConfigError(f'--val_json_file: there is no file {path!r}.')
+    count = len(pipeline.eval_input_reader)
+    if count != 1:
+        raise ConfigError(
+            '--val_json_file: expected one eval_input_reader, whose images the file annotates. '
+            f'Received: {count}.'
+        )
+
+
+def _async_evaluation(config) -> Iterator[str]:
+    path = 'eval_config.async_evaluation'
+    if not re.fullmatch(r'cpu|gpu(:\d+(,\d+)*)?', config.device.lower()):
+        yield (
+            f"{path}.device: expected 'cpu', 'gpu' or e.g. 'gpu:0,1' (--eval_device). "
+            f'Received: {config.device!r}.'
+        )
+    try:
+        cpu_cores.parse(config.cpu_affinity)
+    except ValueError as error:
+        yield f'{path}.cpu_affinity (--eval_cpu_affinity): {error}'
+    if not config.max_waiting:
+        yield f'{path}.max_waiting: expected 1 or more. Received: 0.'
+
+
+def _early_stopping(config) -> Iterator[str]:
+    path = 'eval_config.early_stopping'
+    if not config.patience and not config.target:
+        yield f'{path}: expected patience or a target. Received: neither.'
+    if not 0 <= config.min_delta < math.inf:
+        yield f'{path}.min_delta: expected 0 or more. Received: {config.min_delta:g}.'
+    for index, target in enumerate(config.target):
+        if not target.metric:
+            yield f'{path}.target[{index}].metric is not set; expected the name of a metric.'
+        if not target.HasField('value') or not math.isfinite(target.value):
+            yield (
+                f'{path}.target[{index}].value: expected what the metric is to reach. Received: '
+                f'{target.value if target.HasField("value") else "nothing"}.'
+            )

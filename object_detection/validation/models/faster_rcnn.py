@@ -1,0 +1,348 @@
+"""What has to hold within the `model` part of a config."""
+
+import math
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+from object_detection.config import feature_extractor_types
+from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models import anchors as anchor_rules
+from object_detection.validation.models import crops as crop_rules
+
+ROOT = 'model.faster_rcnn'
+_BOX_CODE_SIZE = 4
+# Of a feature pyramid where the config has no `fpn` message.
+_DEFAULT_LEVELS = (2, 6)
+
+_AT_LEAST_ONE = (1, math.inf)
+_NOT_NEGATIVE = (0, math.inf)
+_SHARE = (0, 1)
+_RANGES = {
+    'number_of_stages': (1, 3),
+    'num_classes': _AT_LEAST_ONE,
+    'first_stage_atrous_rate': _AT_LEAST_ONE,
+    'first_stage_box_predictor_kernel_size': _AT_LEAST_ONE,
+    'first_stage_box_predictor_depth': _AT_LEAST_ONE,
+    'first_stage_minibatch_size': _AT_LEAST_ONE,
+    'first_stage_positive_balance_fraction': _SHARE,
+    'first_stage_nms_iou_threshold': _SHARE,
+    'first_stage_max_proposals': _AT_LEAST_ONE,
+    'first_stage_localization_loss_weight': _NOT_NEGATIVE,
+    'first_stage_objectness_loss_weight': _NOT_NEGATIVE,
+    'first_stage_crowd_ioa_threshold': _SHARE,
+    'first_stage_min_box_size': _NOT_NEGATIVE,
+}
+_CROP_RANGES = {
+    'initial_crop_size': _AT_LEAST_ONE,
+    'maxpool_kernel_size': _AT_LEAST_ONE,
+    'maxpool_stride': _AT_LEAST_ONE,
+}
+_SECOND_STAGE_RANGES = {
+    'second_stage_batch_size': _AT_LEAST_ONE,
+    'second_stage_balance_fraction': _SHARE,
+    'second_stage_localization_loss_weight': _NOT_NEGATIVE,
+    'second_stage_classification_loss_weight': _NOT_NEGATIVE,
+    'second_stage_mask_prediction_loss_weight': _NOT_NEGATIVE,
+    'mask_target_binarize_threshold': _SHARE,
+}
+_RFCN_RANGES = {
+    'num_spatial_bins_height': _AT_LEAST_ONE,
+    'num_spatial_bins_width': _AT_LEAST_ONE,
+    'depth': _AT_LEAST_ONE,
+}
+_MINER_RANGES = {
+    'num_hard_examples': _NOT_NEGATIVE,
+    'iou_threshold': _SHARE,
+    'max_negatives_per_positive': _NOT_NEGATIVE,
+    'min_negatives_per_image': _NOT_NEGATIVE,
+}
+_NMS_RANGES = {
+    'iou_threshold': _SHARE,
+    'max_detections_per_class': _AT_LEAST_ONE,
+    'max_total_detections': _AT_LEAST_ONE,
+}
+# Outputs of the second stage, the first ones not of R-FCN's.
+_BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
+_BOX_OUTPUTS = (*_BOX_FEATURES, 'return_raw_detections_during_predict')
+# Functions of single classes, by class id.
+_CLASS_CALIBRATIONS = {
+    'class_id_function_approximations': 'class_id_xy_pairs_map',
+    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
+}
+
+
+def has_masks(model: DetectionModel) -> bool:
+    """Whether the model trains and predicts instance masks."""
+    return model.faster_rcnn.number_of_stages == 3
+
+
+def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
+    """Whether the feature extractor's type is one with a feature pyramid."""
+    return '_fpn' in extractor.type
+
+
+def predicts_masks_from_crops(config: FasterRcnn) -> bool:
+    """Whether masks are predicted from crops of a pyramid, not from what is classified."""
+    asks = config.masks_from_crops or config.HasField('mask_roi_align')
+    return has_pyramid(config.feature_extractor) and asks
+
+
+def is_rfcn(config: FasterRcnn) -> bool:
+    """Whether the second stage is R-FCN's."""
+    kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
+    return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields one sentence a problem of `pipeline.model` that is found without the builders."""
+    kind = pipeline.model.WhichOneof('model')
+    if kind is None:
+        yield 'model is not set; expected model { faster_rcnn { ... } }.'
+    elif kind == 'faster_rcnn':
+        config = pipeline.model.faster_rcnn
+        yield from _ranges(config, _RANGES, ROOT)
+        yield from _resizer(config)
+        yield from _feature_extractor(config)
+        yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
+        if config.feature_extractor.type in feature_extractor_types.FASTER_RCNN:
+            yield from _feature_maps(config)
+        if config.number_of_stages == 1:
+            yield from _first_stage_alone(config)
+        if config.number_of_stages in (2, 3):
+            yield from _second_stage(config)
+            yield from _box_predictor(config)
+
+
+def _feature_maps(config: FasterRcnn) -> Iterator[str]:
+    """Yields what does not fit the feature maps; the feature extractor's type is a known one."""
+    levels = _levels(config.feature_extractor)
+    if levels is not None:
+        yield from anchor_rules.check_levels(config.first_stage_anchor_generator, ROOT, levels)
+        if config.number_of_stages > 1 and not is_rfcn(config):
+            yield from crop_rules.check_levels(config, ROOT, levels)
+    if config.number_of_stages == 3:
+        yield from _upsampling(config)
+        has_one_map = not (has_pyramid(config.feature_extractor) or is_rfcn(config))
+        if config.masks_from_crops and has_one_map:
+            yield (
+                f'{ROOT}.masks_from_crops: expected a feature extractor with a pyramid, as one '
+                'without predicts masks from the last stage of its backbone. '
+                f'Received: {config.feature_extractor.type}.'
+            )
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if predictor.HasField('box_head') and not has_pyramid(config.feature_extractor):
+        yield (
+            f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor.box_head: expected a '
+            'feature extractor with a pyramid, as one without classifies by the last stage of its '
+            f'backbone. Received: {config.feature_extractor.type}.'
+        )
+
+
+def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
+    for name, (low, high) in ranges.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            expected = f'at least {low}' if high == math.inf else f'{low} to {high}'
+            received = f'{value:g}' if config.HasField(name) else f'{value:g} (not set)'
+            yield f'{path}.{name}: expected {expected}. Received: {received}.'
+
+
+def _resizer(config: FasterRcnn) -> Iterator[str]:
+    path = f'{ROOT}.image_resizer'
+    kind = config.image_resizer.WhichOneof('image_resizer_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. fixed_shape_resizer.'
+        return
+    keeps_aspect = config.image_resizer.keep_aspect_ratio_resizer
+    pads = keeps_aspect.pad_to_max_dimension or keeps_aspect.pad_height > 0
+    is_static = kind == 'fixed_shape_resizer' or pads
+    if config.use_static_shapes and not is_static:
+        yield (
+            f'{ROOT}.use_static_shapes needs images of one size: use fixed_shape_resizer, or '
+            f'keep_aspect_ratio_resizer with pad_height and pad_width. Received: {path}.{kind}.'
+        )
+
+
+def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
+    path = f'{ROOT}.feature_extractor.type'
+    if not config.feature_extractor.type:
+        yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
+        return
+    problem = feature_extractor_types.faster_rcnn_problem(config.feature_extractor.type)
+    if problem:
+        yield f'{path}: {problem}'
+
+
+def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:
+    """First and last level of the feature maps; None where the options are not sound."""
+    if not has_pyramid(extractor):
+        level = max(extractor.first_stage_features_stride, 1).bit_length() - 1
+        return (level, level) if 2**level == extractor.first_stage_features_stride else None
+    if not extractor.HasField('fpn'):
+        return _DEFAULT_LEVELS
+    low, high = extractor.fpn.min_level, extractor.fpn.max_level
+    return (low, high) if low <= high else None
+
+
+def _first_stage_alone(config: FasterRcnn) -> Iterator[str]:
+    for name in _BOX_OUTPUTS:
+        if getattr(config, name):
+            yield (
+                f'{ROOT}.{name} is true, but {ROOT}.number_of_stages: 1 has no box classifier, '
+                'which it is about; set it to false.'
+            )
+
+
+def _second_stage(config: FasterRcnn) -> Iterator[str]:
+    yield from _ranges(config, _SECOND_STAGE_RANGES, ROOT)
+    if config.HasField('hard_example_miner'):
+        yield from _ranges(config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner')
+    elif config.second_stage_batch_size > config.first_stage_max_proposals:
+        yield (
+            f'{ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
+            f'{ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
+            'sample of them.'
+        )
+    if not is_rfcn(config):
+        yield from _crops(config)
+    yield from _post_processing(config)
+
+
+def _crops(config: FasterRcnn) -> Iterator[str]:
+    yield from crop_rules.check(config, ROOT)
+    if config.HasField('roi_align'):
+        return
+    yield from _ranges(config, _CROP_RANGES, ROOT)
+    if config.maxpool_kernel_size > config.initial_crop_size > 0:
+        yield (
+            f'{ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
+            f'{ROOT}.initial_crop_size ({config.initial_crop_size}).'
+        )
+
+
+def _post_processing(config: FasterRcnn) -> Iterator[str]:
+    path = f'{ROOT}.second_stage_post_processing.batch_non_max_suppression'
+    nms = config.second_stage_post_processing.batch_non_max_suppression
+    yield from _ranges(nms, _NMS_RANGES, path)
+    if nms.max_detections_per_class > nms.max_total_detections:
+        yield (
+            f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
+            f'{path}.max_total_detections ({nms.max_total_detections}).'
+        )
+    yield from _calibration(config)
+
+
+def _calibration(config: FasterRcnn) -> Iterator[str]:
+    calibration = config.second_stage_post_processing.calibration_config
+    kind = calibration.WhichOneof('calibrator')
+    if kind not in _CLASS_CALIBRATIONS or config.num_classes < 1:
+        return
+    name = _CLASS_CALIBRATIONS[kind]
+    ids = sorted(getattr(getattr(calibration, kind), name))
+    unknown = [str(number) for number in ids if not 0 <= number <= config.num_classes]
+    if unknown:
+        path = f'{ROOT}.second_stage_post_processing.calibration_config.{kind}.{name}'
+        yield (
+            f'{path}: expected class ids from 0, the background, to {config.num_classes} '
+            f'({ROOT}.num_classes). Received: {", ".join(unknown)}.'
+        )
+
+
+def _box_predictor(config: FasterRcnn) -> Iterator[str]:
+    path = f'{ROOT}.second_stage_box_predictor'
+    kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
+    if kind is None:
+        yield f'{path} is not set; expected mask_rcnn_box_predictor or rfcn_box_predictor.'
+    rules = {'mask_rcnn_box_predictor': _mask_rcnn_head, 'rfcn_box_predictor': _rfcn_head}
+    if kind not in rules:
+        return
+    path, predictor = f'{path}.{kind}', getattr(config.second_stage_box_predictor, kind)
+    if predictor.box_code_size != _BOX_CODE_SIZE:
+        yield (
+            f'{path}.box_code_size: Faster R-CNN codes a box with {_BOX_CODE_SIZE} numbers. '
+            f'Received: {predictor.box_code_size}.'
+        )
+    yield from rules[kind](config, predictor, path)
+
+
+def _mask_rcnn_head(
+    config: FasterRcnn, predictor: MaskRCNNBoxPredictor, path: str
+) -> Iterator[str]:
+    is_mask_stage = config.number_of_stages == 3
+    if is_mask_stage and not predictor.predict_instance_masks:
+        yield (
+            f'{path}.predict_instance_masks is false, but {ROOT}.number_of_stages is 3, whose '
+            'third stage predicts masks; set it to true, or number_of_stages to 2.'
+        )
+    keep = predictor.dropout_keep_probability
+    if not 0 < keep <= 1:
+        yield f'{path}.dropout_keep_probability: expected above 0, up to 1. Received: {keep:g}.'
+    if is_mask_stage:
+        yield from _ranges(
+            predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
+        )
+
+
+def _upsampling(config: FasterRcnn) -> Iterator[str]:
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    sides = (predictor.mask_height, predictor.mask_width)
+    size = _mask_features_size(config)
+    path = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor'
+    if predictor.mask_head_deconv and size and sides != (2 * size, 2 * size):
+        yield (
+            f'{path}.mask_head_deconv: expected a mask_height and mask_width of {2 * size}, twice '
+            f'the size of the features. Received: {sides[0]} and {sides[1]}.'
+        )
+    if predictor.convolve_then_upsample_masks and size and any(side % size for side in sides):
+        yield (
+            f'{path}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            f'multiples of {size}, the size of the features that they are enlarged from. '
+            f'Received: {sides[0]} and {sides[1]}.'
+        )
+
+
+def _mask_features_size(config: FasterRcnn) -> int | None:
+    """Side of the features that masks are predicted from; None where crops are not sound."""
+    aligned = crop_rules.mask_crop_size(config)
+    crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
+    if aligned is None and (min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop):
+        return None
+    if predicts_masks_from_crops(config):
+        return aligned or crop
+    return _classified_size(config, aligned or (crop - kernel) // config.maxpool_stride + 1)
+
+
+def _classified_size(config: FasterRcnn, crop_size: int) -> int:
+    """Side of what the box classifier makes of crops."""
+    if has_pyramid(config.feature_extractor):
+        predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+        has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
+        return crop_size if has_convs_alone else 1
+    halves = feature_extractor_types.halves_crops(config.feature_extractor.type)
+    return math.ceil(crop_size / 2) if halves else crop_size
+
+
+def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:
+    if config.number_of_stages == 3:
+        yield (
+            f'{ROOT}.number_of_stages is 3, but {path} predicts no masks; set it to 2, or use '
+            'mask_rcnn_box_predictor.'
+        )
+    if has_pyramid(config.feature_extractor):
+        yield (
+            f'{path} needs a feature extractor of one feature map, but '
+            f'{ROOT}.feature_extractor.type {config.feature_extractor.type} has a pyramid.'
+        )
+    for name in _BOX_FEATURES:
+        if getattr(config, name):
+            yield f'{ROOT}.{name} is true, but {path} makes no features of single boxes.'
+    yield from _ranges(predictor, _RFCN_RANGES, path)
+    for side in ('height', 'width'):
+        crop, bins = f'crop_{side}', f'num_spatial_bins_{side}'
+        size, number = getattr(predictor, crop), getattr(predictor, bins)
+        if number > 0 and (size < 1 or size % number):
+            yield f'{path}.{crop}: expected a multiple of {bins}, {number}. Received: {size}.'

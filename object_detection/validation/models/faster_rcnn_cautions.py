@@ -1,0 +1,198 @@
+"""Fields of a model that are set, but that others leave without an effect."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.protos.hyperparams_pb2 import Hyperparams
+from object_detection.validation.models import faster_rcnn as model_rules
+
+_HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
+_NMS = 'second_stage_post_processing.batch_non_max_suppression'
+_CROPS = (
+    'initial_crop_size',
+    'maxpool_kernel_size',
+    'maxpool_stride',
+    'use_matmul_crop_and_resize',
+    'roi_align',
+)
+_SAMPLE = ('second_stage_batch_size', 'second_stage_balance_fraction')
+_SECOND_STAGE = (
+    *_CROPS,
+    'second_stage_box_predictor',
+    *_SAMPLE,
+    'second_stage_post_processing',
+    'second_stage_localization_loss_weight',
+    'second_stage_classification_loss_weight',
+    'second_stage_classification_loss',
+    'second_stage_add_gt_as_proposals',
+    'second_stage_fg_iou_threshold',
+    'second_stage_bg_iou_threshold_hi',
+    'second_stage_bg_iou_threshold_lo',
+    'second_stage_box_coder',
+    'second_stage_localization_loss',
+    'second_stage_localization_normalizer',
+    'hard_example_miner',
+)
+_MASKS = (
+    'second_stage_mask_prediction_loss_weight',
+    'groundtruth_mask_crop_size',
+    'max_num_mask_rois',
+    'pad_mask_rois',
+    'mask_target_binarize_threshold',
+    'mask_roi_align',
+    'masks_from_crops',
+    f'{_HEAD}.predict_instance_masks',
+    f'{_HEAD}.conv_hyperparams',
+    f'{_HEAD}.mask_height',
+    f'{_HEAD}.mask_width',
+    f'{_HEAD}.mask_prediction_conv_depth',
+    f'{_HEAD}.mask_prediction_num_conv_layers',
+    f'{_HEAD}.masks_are_class_agnostic',
+    f'{_HEAD}.convolve_then_upsample_masks',
+    f'{_HEAD}.mask_head_deconv',
+)
+
+_ONE_STAGE = 'number_of_stages: 1 ends with the proposals'
+_NO_MASKS = 'masks are predicted by stage 3, and number_of_stages is 2'
+_NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
+_ALIGNED = 'roi_align says how proposals are cropped'
+_ACTIVATION = 'first_stage_activation says what follows the convolution of the proposal head'
+_OUTPUTS = 'the class and box layers always have a bias, and no activation'
+_OWN_LAYERS = 'box_head says the layers over the crops'
+_NO_DROPOUT = 'use_dropout is false'
+_NOT_STATIC = 'without use_static_shapes: true it is not read'
+_MINED = 'hard_example_miner chooses among all proposals'
+_NO_RATIO = 'it widens the limit of max_negatives_per_positive, which is not set'
+_OWN_FRAME = 'detections of Faster R-CNN are always relative to the true image'
+_HARD = 'use_hard_nms suppresses outright'
+_ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
+_DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
+_NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of the image'
+_OWN_STRIDES = 'a feature pyramid has the strides of its levels'
+
+
+def find(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    """Yields pairs of the path of a field without effect, and why it has none.
+
+    Only values that the config sets and that differ from the schema's default are told.
+    """
+    rules = [_first_stage]
+    rules += [_one_stage] if config.number_of_stages == 1 else [_box_stage, _post_processing]
+    for rule in rules:
+        for path, reason in rule(config):
+            yield f'{model_rules.ROOT}.{path}', reason
+
+
+def find_untrained(config: FasterRcnn) -> Iterator[str]:
+    """Yields a sentence on each kind of layers that a training from random weights leaves as is."""
+    extractor, path = config.feature_extractor, f'{model_rules.ROOT}.feature_extractor'
+    if extractor.frozen_stages:
+        yield (
+            f'{path}.frozen_stages is {extractor.frozen_stages}, but there is no '
+            'train_config.fine_tune_checkpoint: the frozen layers keep their random weights.'
+        )
+    # The default of the schema is left to those who did not choose it.
+    elif extractor.HasField('batch_norm_trainable') and not extractor.batch_norm_trainable:
+        yield (
+            f'{path}.batch_norm_trainable is false, but there is no '
+            'train_config.fine_tune_checkpoint: the batch norms of the backbone keep a mean of 0 '
+            'and a variance of 1.'
+        )
+
+
+def find_advice(config: FasterRcnn) -> Iterator[str]:
+    """Yields a sentence on each default of the reference that trains a worse model than need be."""
+    if (
+        config.number_of_stages == 3
+        and model_rules.has_pyramid(config.feature_extractor)
+        and not model_rules.predicts_masks_from_crops(config)
+    ):
+        yield (
+            f'{model_rules.ROOT}.masks_from_crops is false: masks are predicted from the vector '
+            'that classifies a box, as in the TensorFlow Object Detection API, whose checkpoints '
+            'need it. For a new model set it to true: the crops of the feature pyramid tell where '
+            'in the box something is.'
+        )
+
+
+def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    layers = config.first_stage_box_predictor_conv_hyperparams
+    # The schema's default is no harmless value: it is not what the head does.
+    if layers.HasField('activation') and layers.activation != config.first_stage_activation:
+        yield 'first_stage_box_predictor_conv_hyperparams.activation', _ACTIVATION
+    if not config.use_static_shapes:
+        static = ('use_static_balanced_label_sampler', 'use_static_shapes_for_eval')
+        yield from _among(config, static, _NOT_STATIC)
+    extractor = config.feature_extractor
+    # A stride of 16 is not what a pyramid has either.
+    if model_rules.has_pyramid(extractor) and extractor.HasField('first_stage_features_stride'):
+        yield 'feature_extractor.first_stage_features_stride', _OWN_STRIDES
+
+
+def _one_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    # What is set in the box predictor's message is told with it.
+    fields = [*_SECOND_STAGE, *(path for path in _MASKS if _HEAD not in path)]
+    yield from _among(config, fields, _ONE_STAGE)
+
+
+def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    has_layers = _is_set(config, f'{_HEAD}.box_head')
+    if config.number_of_stages == 2:
+        # The convolutions of box_head are set up by the same message.
+        used = {f'{_HEAD}.conv_hyperparams'} if has_layers else set()
+        yield from _among(config, [path for path in _MASKS if path not in used], _NO_MASKS)
+    if model_rules.is_rfcn(config):
+        yield from _among(config, _CROPS, _NO_CROPS)
+    elif config.HasField('roi_align'):
+        yield from _among(config, ['initial_crop_size'], _ALIGNED)
+    if has_layers:
+        yield from _among(config, ['feature_extractor.box_head_depth'], _OWN_LAYERS)
+    else:
+        yield from _outputs(config)
+    path = f'{_HEAD}.dropout_keep_probability'
+    drops = config.second_stage_box_predictor.mask_rcnn_box_predictor.use_dropout
+    if not drops and _is_set(config, path, 1.0):
+        yield path, _NO_DROPOUT
+    if config.HasField('hard_example_miner'):
+        yield from _among(config, _SAMPLE, _MINED)
+    if not config.hard_example_miner.max_negatives_per_positive:
+        yield from _among(config, ['hard_example_miner.min_negatives_per_image'], _NO_RATIO)
+
+
+def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    """What the class and box layers do not use of their set-up."""
+    if _is_set(config, f'{_HEAD}.fc_hyperparams.activation', Hyperparams.NONE):
+        yield f'{_HEAD}.fc_hyperparams.activation', _OUTPUTS
+    yield from _among(config, [f'{_HEAD}.fc_hyperparams.force_use_bias'], _OUTPUTS)
+
+
+def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    yield from _among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
+    yield from _among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
+    nms = config.second_stage_post_processing.batch_non_max_suppression
+    if nms.use_class_agnostic_nms:
+        total = nms.max_total_detections
+        if _is_set(config, f'{_NMS}.max_detections_per_class', total):
+            yield f'{_NMS}.max_detections_per_class', _ONE_TOTAL
+    if nms.use_hard_nms:
+        yield from _among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
+    elif nms.soft_nms_sigma > 0:
+        yield from _among(config, [f'{_NMS}.iou_threshold'], _DECAYS)
+
+
+def _among(config: FasterRcnn, paths: Iterable[str], reason: str) -> Iterator[tuple[str, str]]:
+    return ((path, reason) for path in paths if _is_set(config, path))
+
+
+def _is_set(config: Message, path: str, *harmless: Any) -> bool:
+    """Whether a field is set, to something else than its default and the harmless values."""
+    *parents, name = path.split('.')
+    for parent in parents:
+        config = getattr(config, parent)
+    if not config.HasField(name):
+        return False
+    value, default = getattr(config, name), config.DESCRIPTOR.fields_by_name[name].default_value
+    return isinstance(value, Message) or value not in (default, *harmless)

@@ -1,0 +1,322 @@
+"""Compares the first records of each reader with what the config says of them.
+
+A wrong label map, or a wrong type of masks, otherwise shows as a training that learns nothing or as
+an error of TensorFlow that names no field.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Iterator
+
+from google.protobuf.message import DecodeError
+
+from object_detection.config import synthetic_data, unsupported
+from object_detection.data import label_map, tf_record_files
+from object_detection.protos import input_reader_pb2
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation import augmentation, cautions, coco_files
+
+# Records with objects that are looked at in any case.
+_FEWEST = 8
+# Records with objects after which a reader without any mask is told.
+_MOST_WITHOUT_MASKS = 20
+# Records that are looked through for a class of the label map. As a rule the first has one; many
+# are needed where a label map takes a rare class alone.
+_MOST_WITHOUT_CLASS = 5000
+_MOST_NAMES = 5
+# Bytes of a reader's records that are read for damage, which takes seconds from a disk.
+_MOST_BYTES = 1 << 30
+# Annotators draw a little over the border; what is further off was never normalized.
+_LOWEST, _HIGHEST = -0.5, 1.5
+_SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
+_TRAINING = 'train_input_reader'
+
+# Bytes of a PNG file up to its number of bits.
+_PNG_BITS = 25
+_HELD = {'PNG_MASKS': 'PNG files', 'NUMERICAL_MASKS': 'numbers'}
+
+
+class UnreadableError(Exception):
+    """A file that is no TFRecord file of examples; the message is a sentence without its end."""
+
+
+def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+    """Reads the records of some readers from end to end; yields what is damaged.
+
+    A training reader with a `max_number_of_boxes` below the objects of an image is told in the log.
+
+    Args:
+      pipeline: the config.
+      parts: names of top-level fields; of readers, the first `_MOST_BYTES` are read.
+    """
+    for path, reader in cautions.readers(pipeline, parts):
+        if synthetic_data.is_synthetic(reader):
+            continue
+        if reader.HasField('coco_input_reader'):
+            counts = coco_files.object_counts(reader, path)
+        else:
+            counts = _object_counts(reader, path)
+        try:
+            most, name = max(counts, default=(0, ''))
+        except UnreadableError as error:
+            yield f'{path}.tf_record_input_reader.input_path: {error}.'
+            continue
+        if path == _TRAINING and most > reader.max_number_of_boxes:
+            unsupported.log_once(
+                f'{path}.max_number_of_boxes is {reader.max_number_of_boxes}, but {name} has '
+                f'{most} objects: what is beyond that number after augmentation is left out, and '
+                'trains as background.'
+            )
+
+
+def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what the first records of `train_input_reader` contradict."""
+    yield from _reader(pipeline, pipeline.train_input_reader, _TRAINING, needs_objects=True)
+
+
+def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what the first records of every `eval_input_reader` contradict."""
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        yield from _reader(pipeline, reader, f'eval_input_reader[{index}]')
+
+
+@dataclasses.dataclass
+class _Seen:
+    """What the records with objects held so far; None where it is not asked for any more."""
+
+    count: int = 0
+    mask_type: str | None = None
+    texts: dict[str, None] = dataclasses.field(default_factory=dict)
+    has_known_class: bool = False
+    box_problems: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, features, known: dict[str, int]) -> None:
+        self.count += 1
+        problem = _box_problem(features)
+        self.box_problems += [f'{_name(features)}: {problem}'] if problem else []
+        masks = features.get('image/object/mask')
+        if masks is not None and masks.bytes_list.value:
+            self.mask_type = self.mask_type or 'PNG_MASKS'
+        elif masks is not None and masks.float_list.value:
+            self.mask_type = self.mask_type or 'NUMERICAL_MASKS'
+        texts = _texts(features)
+        self.texts.update(dict.fromkeys(texts))
+        # Records without texts hold ids, which need no label map.
+        self.has_known_class |= not texts or not known.keys().isdisjoint(texts)
+
+
+def _reader(
+    pipeline: TrainEvalPipelineConfig,
+    reader: InputReader,
+    path: str,
+    *,
+    needs_objects: bool = False,
+) -> Iterator[str]:
+    if synthetic_data.is_synthetic(reader):
+        return
+    if reader.HasField('coco_input_reader'):
+        yield from coco_files.check(pipeline, reader, path, needs_objects=needs_objects)
+        return
+    known = label_map.load(reader.label_map_path).text_to_id if reader.label_map_path else None
+    seen, looked_at = _Seen(has_known_class=known is None), 0
+    try:
+        for features in itertools.islice(_features(reader), _MOST_WITHOUT_CLASS):
+            looked_at += 1
+            if not features[_SIDES[0]].float_list.value:
+                continue
+            seen.add(features, known or {})
+            _warn_of_bits(features, path)
+            problem = _label_problem(features, known, pipeline, path)
+            problem = problem or _score_problem(features, pipeline, path)
+            if problem:
+                yield f'{path}, {_name(features)}: {problem}'
+                return
+            needs_masks = reader.load_instance_masks and seen.mask_type is None
+            needs_more = seen.count < (_MOST_WITHOUT_MASKS if needs_masks else _FEWEST)
+            if seen.has_known_class and not needs_more:
+                break
+    except UnreadableError as error:
+        yield f'{path}.tf_record_input_reader.input_path: {error}.'
+        return
+    if not looked_at:
+        yield (
+            f'{path}.tf_record_input_reader.input_path: expected files with records. '
+            f'Received files without any: {_listed(_files(reader))}.'
+        )
+        return
+    if not seen.count:
+        if needs_objects:
+            yield (
+                f'{path}.tf_record_input_reader.input_path: expected records with objects '
+                f'({_SIDES[0]} and so on). Received: none in the first {looked_at} records.'
+            )
+        return
+    # A few wrong boxes are left out and told in training; that most are is a mistake of the data.
+    if 2 * len(seen.box_problems) > seen.count:
+        yield f'{path}, {seen.box_problems[0]}'
+    if reader.load_instance_masks:
+        yield from _masks(reader, path, seen)
+    if not seen.has_known_class:
+        yield (
+            f'{path}.label_map_path: {reader.label_map_path} has none of the classes of the first '
+            f'{seen.count} records with objects. They have {_listed(seen.texts)}; the label map '
+            f'has {_listed(known)}.'
+        )
+
+
+def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
+    """Yields the number of objects of each record of the first files, and its name."""
+    import tensorflow as tf
+
+    num_bytes, names = 0, _files(reader)
+    for number, name in enumerate(names):
+        if num_bytes > _MOST_BYTES:
+            unsupported.log_once(
+                f'{path}.tf_record_input_reader.input_path: the first {number} of {len(names)} '
+                'files were read for damage; training reads all.'
+            )
+            return
+        num_bytes += tf.io.gfile.stat(name).length
+        for features in read_features(name):
+            yield len(features[_SIDES[0]].float_list.value), f'{_name(features)} in {name}'
+
+
+def _box_problem(features) -> str | None:
+    sides = [features[side].float_list.value for side in _SIDES]
+    if len({len(values) for values in sides}) > 1:
+        return f'expected as many values of each side of the boxes. Received: {_lengths(sides)}.'
+    if not all(map(math.isfinite, itertools.chain(*sides))):
+        return 'expected finite coordinates of the boxes. Received: NaN or infinity.'
+    lowest, highest = min(map(min, sides)), max(map(max, sides))
+    if lowest >= _LOWEST and highest <= _HIGHEST:
+        ymin, xmin, ymax, xmax = sides
+        if all(ymin[n] > ymax[n] or xmin[n] > xmax[n] for n in range(len(ymin))):
+            return (
+                f'expected boxes with ymin < ymax and xmin < xmax. Received: {len(ymin)} boxes of '
+                'the other order; are the sides swapped?'
+            )
+        return None
+    return (
+        'expected boxes normalized to the image, 0..1. Received: coordinates from '
+        f'{lowest:g} to {highest:g}; divide pixels by the height and width of the image.'
+    )
+
+
+def _lengths(sides) -> str:
+    return ', '.join(
+        f'{len(values)} {name.rpartition("/")[2]}'
+        for name, values in zip(_SIDES, sides, strict=True)
+    )
+
+
+def _warn_of_bits(features, path: str) -> None:
+    values = features['image/encoded'].bytes_list.value
+    header = values[0][:_PNG_BITS] if values else b''
+    if header.startswith(b'\x89PNG') and header.endswith(b'\x10'):
+        unsupported.log_once(
+            f'{path}: records hold PNG images of 16 bits, such as {_name(features)}. The upper '
+            '8 bits of each value are read, so that images of 12 bits are nearly black; '
+            '`tfod convert coco` scales such values.'
+        )
+
+
+def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
+    if known is not None and _texts(features):
+        return None  # Found by their texts.
+    labels = features['image/object/class/label'].int64_list.value
+    if path == _TRAINING:
+        labels = augmentation.ids_trained_on(labels, pipeline.train_config)
+    kind = pipeline.model.WhichOneof('model')
+    num_classes = _num_classes(pipeline)
+    if not labels or not num_classes or (max(labels) <= num_classes and 0 not in labels):
+        return None
+    if max(labels) <= num_classes:
+        return 'expected labels from 1 on, as 0 is the background. Received: label 0.'
+    return (
+        f'expected labels up to model.{kind}.num_classes = {num_classes}. '
+        f'Received: label {max(labels)}.'
+    )
+
+
+def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
+    if path != _TRAINING or not pipeline.train_config.use_multiclass_scores:
+        return None
+    num_scores = len(features['image/object/class/multiclass_scores'].float_list.value)
+    num_boxes, num_classes = len(features[_SIDES[0]].float_list.value), _num_classes(pipeline)
+    if num_scores in (0, num_boxes * num_classes) or not num_classes:
+        return None
+    return (
+        f'expected {num_boxes * num_classes} values of image/object/class/multiclass_scores, one '
+        f'for each of {num_classes} classes (without background) of {num_boxes} boxes. '
+        f'Received: {num_scores}.'
+    )
+
+
+def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
+    kind = pipeline.model.WhichOneof('model')
+    return getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
+
+
+def _name(features) -> str:
+    values = features['image/source_id'].bytes_list.value
+    source_id = values[0].decode(errors='replace') if values else ''
+    return f'record with source id {source_id!r}' if source_id else 'a record without source id'
+
+
+def _masks(reader: InputReader, path: str, seen: _Seen) -> Iterator[str]:
+    is_png = reader.mask_type == input_reader_pb2.PNG_MASKS
+    expected = 'PNG_MASKS' if is_png else 'NUMERICAL_MASKS'
+    if seen.mask_type is None:
+        yield (
+            f'{path}.load_instance_masks is true, but the first {seen.count} records with objects '
+            'have no masks; convert the data with `tfod convert coco --masks`.'
+        )
+    elif seen.mask_type != expected:
+        said = '' if reader.HasField('mask_type') else ' (not set)'
+        yield (
+            f'{path}.mask_type is {expected}{said}, but the records hold masks as '
+            f'{_HELD[seen.mask_type]}; set it to {seen.mask_type}.'
+        )
+
+
+def _texts(features) -> list[str]:
+    values = features['image/object/class/text'].bytes_list.value
+    return [value.decode(errors='replace') for value in values]
+
+
+def _listed(names) -> str:
+    names = list(names)
+    shown = ', '.join(map(repr, names[:_MOST_NAMES]))
+    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'
+
+
+def _features(reader: InputReader) -> Iterator:
+    """Yields the features of the reader's examples, a map from keys to tf.train.Feature."""
+    for name in _files(reader):
+        yield from read_features(name)
+
+
+def read_features(name: str) -> Iterator:
+    """Yields the features of each example of a TFRecord file, a map from keys to tf.train.Feature.
+
+    Raises:
+      UnreadableError: if it is no TFRecord file, a damaged one, or it holds no examples.
+    """
+    import tensorflow as tf
+
+    try:
+        for record in tf_record_files.records(name):
+            yield tf.train.Example.FromString(record).features.feature
+    except DecodeError:
+        raise UnreadableError(f'{name} holds records that are no examples') from None
+    except tf_record_files.DamagedFileError as error:
+        raise UnreadableError(str(error)) from None
+
+
+def _files(reader: InputReader) -> list[str]:
+    import tensorflow as tf
+
+    patterns = reader.tf_record_input_reader.input_path
+    return [name for pattern in patterns for name in sorted(tf.io.gfile.glob(pattern))]

@@ -1,0 +1,127 @@
+"""What changed in a config since a training was last started, and what of it cannot be resumed."""
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+
+from object_detection.config import reader, walk
+from object_detection.config.errors import ConfigError
+from object_detection.data import label_map
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.validation import label_map_rules
+
+# In model_dir: the config and the classes of the last start. People keep label maps of their own
+# there, as label_map.pbtxt.
+CONFIG_FILE_NAME = 'resolved_pipeline.config'
+LABEL_MAP_FILE_NAME = 'resolved_label_map.pbtxt'
+
+# How many changes the log shows.
+_LISTED = 12
+_ABSENT = 'not set'
+
+_logger = logging.getLogger(__name__)
+
+
+def check(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
+    """Checks that the weights in `directory` mean what the config says.
+
+    Args:
+      pipeline: of the training that is to be resumed.
+      directory: its model_dir; what an earlier version did not write there is not compared.
+
+    Raises:
+      ConfigError: if the model is to have another number of classes, or other classes by the same
+        ids.
+    """
+    problem = _class_count(pipeline, directory) or _class_names(pipeline, directory)
+    if problem:
+        raise ConfigError(
+            f'{problem} Use the earlier classes; or another model_dir, with {directory} as '
+            'train_config.fine_tune_checkpoint, to train on from these weights.'
+        )
+
+
+def log_changes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
+    """Logs which fields differ from those of the last start, if any.
+
+    Args:
+      pipeline: as it is used.
+      directory: the model_dir, before the config of this start is written there.
+    """
+    before = _read_config(directory)
+    found = list(changes(before, pipeline)) if before is not None else []
+    if not found:
+        return
+    more = f'; and {len(found) - _LISTED} more' if len(found) > _LISTED else ''
+    _logger.warning('changed since the last start: %s%s', '; '.join(found[:_LISTED]), more)
+
+
+def changes(before: Message, now: Message) -> Iterator[str]:
+    """Yields e.g. 'train_config.batch_size: 2 -> 4' for each field that differs."""
+    old, new = _values(before), _values(now)
+    for path in dict.fromkeys([*old, *new]):
+        if old.get(path, _ABSENT) != new.get(path, _ABSENT):
+            yield f'{path}: {old.get(path, _ABSENT)} -> {new.get(path, _ABSENT)}'
+
+
+def write_classes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
+    """Writes the classes that the model is trained on, under their ids, into `directory`."""
+    path = pipeline.train_input_reader.label_map_path
+    if path:
+        text = str(label_map.parse(files.read_bytes(path), path))
+        files.write_text(os.path.join(directory, LABEL_MAP_FILE_NAME), text)
+
+
+def _class_count(pipeline: TrainEvalPipelineConfig, directory: str) -> str | None:
+    before = _read_config(directory)
+    kind = pipeline.model.WhichOneof('model')
+    if before is None or kind is None or before.model.WhichOneof('model') != kind:
+        return None
+    then, now = (getattr(each.model, kind).num_classes for each in (before, pipeline))
+    if then == now:
+        return None
+    return f'model.{kind}.num_classes is {now}, and {then} in the training of {directory}.'
+
+
+def _class_names(pipeline: TrainEvalPipelineConfig, directory: str) -> str | None:
+    earlier = os.path.join(directory, LABEL_MAP_FILE_NAME)
+    path = pipeline.train_input_reader.label_map_path
+    if not path or not os.path.exists(earlier):
+        return None
+    try:
+        now = label_map.load(path)
+    except ValueError:  # The rules of the config say so, with all else that is wrong.
+        return None
+    differing = label_map.differing_ids(label_map.load(earlier), now)
+    if not differing:
+        return None
+    return (
+        f'train_input_reader.label_map_path ({path}): expected the classes that {earlier} has from '
+        f'the last start. Received: {label_map_rules.describe(differing)}. If these are new names '
+        f'of the same classes, delete {earlier}.'
+    )
+
+
+def _read_config(directory: str) -> TrainEvalPipelineConfig | None:
+    path = os.path.join(directory, CONFIG_FILE_NAME)
+    try:
+        return reader.read_pipeline(path) if os.path.exists(path) else None
+    except ConfigError:  # It is only written, for people; they may have changed it.
+        return None
+
+
+def _values(message: Message) -> dict[str, Any]:
+    """Path -> value of each set field that is no message, as it is written in a config."""
+    found = {}
+    for each in walk.set_fields(message):
+        if isinstance(each.value, Message):
+            continue
+        value = each.value
+        if each.field.enum_type is not None:
+            value = each.field.enum_type.values_by_number[value].name
+        found[each.path] = f'{value:g}' if isinstance(value, float) else str(value)
+    return found

@@ -1,0 +1,158 @@
+"""Rules of what `train_config` says about single variables, classes and averages of the weights."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from object_detection.builders import class_weights
+from object_detection.protos.optimizer_pb2 import (
+    LearningRate,
+    LearningRateMultiplier,
+    Optimizer,
+)
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.train_pb2 import TrainConfig, WeightDecay
+
+MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what is wrong with what the training does to some of the variables or classes."""
+    config = pipeline.train_config
+    for name in ('freeze_variables', 'update_trainable_variables'):
+        yield from pattern_problems(f'train_config.{name}', getattr(config, name))
+    if not 0 <= config.bias_grad_multiplier < math.inf:
+        yield (
+            'train_config.bias_grad_multiplier: expected a positive factor, or 0 for none. '
+            f'Received: {config.bias_grad_multiplier:g}.'
+        )
+    yield from multiplier_problems(config.optimizer.learning_rate_multiplier)
+    yield from _epochs(config.optimizer)
+    if config.HasField('weight_decay'):
+        yield from weight_decay_problems(config.weight_decay)
+    if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
+        yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
+    if config.gradient_accumulation_steps < 1:
+        yield 'train_config.gradient_accumulation_steps: expected at least 1. Received: 0.'
+    elif config.batch_size % config.gradient_accumulation_steps:
+        yield (
+            'train_config.gradient_accumulation_steps: expected a number that divides '
+            f'train_config.batch_size, {config.batch_size} images. '
+            f'Received: {config.gradient_accumulation_steps}.'
+        )
+    uses_tf32 = config.precision == TrainConfig.TF32
+    yield from exemption_problems(config.precision_exempt_patterns, uses_tf32=uses_tf32)
+    if config.HasField('loss_scale'):
+        yield from _loss_scale(config)
+    yield from class_weights.problems(
+        config.class_weight, pipeline.train_input_reader.label_map_path, _num_classes(pipeline)
+    )
+
+
+def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields what keeps averages of the weights from being evaluated, if that is asked for."""
+    if (
+        pipeline.eval_config.use_moving_averages
+        and not pipeline.train_config.optimizer.use_moving_average
+    ):
+        yield (
+            'eval_config.use_moving_averages: expected train_config.optimizer.use_moving_average: '
+            'true with it, as only then averages are kept. Received: false there.'
+        )
+
+
+def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yields a sentence for each element of the list `field` that is no regular expression."""
+    for index, pattern in enumerate(patterns):
+        yield from _pattern(f'{field}[{index}]', pattern)
+
+
+def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[str]:
+    """Yields what is wrong with factors of learning rates, whatever variables there are."""
+    for index, entry in enumerate(entries):
+        path = f'{MULTIPLIER}[{index}]'
+        if not entry.variables:
+            yield f'{path}.variables is not set; expected a regular expression.'
+        yield from _pattern(f'{path}.variables', entry.variables)
+        if not entry.HasField('multiplier'):
+            yield f'{path}.multiplier is not set; expected a factor of the learning rate.'
+        elif not 0 < entry.multiplier < math.inf:
+            instead = '; use train_config.freeze_variables to train none of them'
+            yield (
+                f'{path}.multiplier: expected a factor above 0'
+                f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
+            )
+
+
+def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
+    """Yields what is wrong with a penalty of all weights, whatever variables there are."""
+    path = 'train_config.weight_decay'
+    if not decay.HasField('weight'):
+        yield f'{path}.weight is not set; expected e.g. 0.0001.'
+    elif not 0 <= decay.weight < math.inf:
+        yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
+    yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
+
+
+def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
+    """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
+    yield from pattern_problems('train_config.precision_exempt_patterns', patterns)
+    if uses_tf32 and patterns:
+        yield (
+            'train_config.precision_exempt_patterns: expected precision: MIXED_BFLOAT16 or '
+            'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
+        )
+
+
+def _loss_scale(config: TrainConfig) -> Iterator[str]:
+    path, scale = 'train_config.loss_scale', config.loss_scale
+    if config.precision != TrainConfig.MIXED_FLOAT16:
+        name = TrainConfig.Precision.Name(config.precision)
+        yield (
+            f'{path}: expected train_config.precision: MIXED_FLOAT16 with it; gradients of other '
+            f'precisions need none. Received: {name}.'
+        )
+    if scale.WhichOneof('kind') is None:
+        yield f'{path}.kind is not set; expected dynamic or static.'
+    if not 1 <= scale.dynamic.initial < math.inf:
+        yield f'{path}.dynamic.initial: expected at least 1. Received: {scale.dynamic.initial:g}.'
+    if scale.dynamic.growth_steps < 1:
+        yield f'{path}.dynamic.growth_steps: expected at least 1. Received: 0.'
+    if scale.HasField('static') and not 0 < scale.static < math.inf:
+        yield f'{path}.static: expected a factor above 0. Received: {scale.static:g}.'
+
+
+def _epochs(config: Optimizer) -> Iterator[str]:
+    """Yields where a schedule gives a length in epochs that is in steps, or in both."""
+    kind = config.WhichOneof('optimizer')
+    rate = getattr(config, kind).learning_rate if kind else LearningRate()
+    option = rate.WhichOneof('learning_rate')
+    path = f'train_config.optimizer.{kind}.learning_rate.{option}'
+    pairs = [('warmup_steps', 'warmup_epochs', path, rate.cosine_decay_learning_rate)]
+    for index, entry in enumerate(rate.manual_step_learning_rate.schedule):
+        pairs.append(('step', 'epoch', f'{path}.schedule[{index}]', entry))
+    for steps, epochs, place, message in pairs:
+        if not message.HasField(epochs):
+            continue
+        value = getattr(message, epochs)
+        if config.learning_rate_unit != Optimizer.EPOCHS:
+            yield (
+                f'{place}.{epochs}: expected train_config.optimizer.learning_rate_unit: EPOCHS '
+                'with it. Received: STEPS.'
+            )
+        if message.HasField(steps):
+            yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
+        if not 0 <= value < math.inf:
+            yield f'{place}.{epochs}: expected at least 0. Received: {value:g}.'
+
+
+def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
+    model = pipeline.model.WhichOneof('model')
+    return getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+
+
+def _pattern(field: str, pattern: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f'{field}: expected a regular expression. Received: {pattern!r} ({error}).'

@@ -1,0 +1,300 @@
+"""Finds what cannot work in a config before anything slow starts.
+
+In three stages, each only if nothing was wrong in the one before: what the config and the names of
+files tell, at once; what the builders object to, which loads TensorFlow; the first records.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+
+from object_detection.config import synthetic_data, unsupported, walk
+from object_detection.config.errors import ConfigError
+from object_detection.data import label_map, shard_names
+from object_detection.protos import input_reader_pb2
+from object_detection.protos.input_reader_pb2 import (
+    CocoInputReader,
+    InputReader,
+    TFRecordInputReader,
+)
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.validation import (
+    augmentation,
+    builder_rules,
+    cautions,
+    data_service_rules,
+    fine_tuning,
+    label_map_rules,
+    records,
+)
+from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation import input_readers as input_reader_rules
+from object_detection.validation import train_config as train_config_rules
+from object_detection.validation.eval_config import MASK_METRICS
+from object_detection.validation.models import faster_rcnn as model_rules
+
+_AFTER_STEPS = ' (after train_config.data_augmentation_options)'
+PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
+
+Rule = Callable[[TrainEvalPipelineConfig], Iterator[str]]
+
+
+def validate(
+    pipeline: TrainEvalPipelineConfig,
+    *,
+    for_what: str | Collection[str],
+    prepare: Callable[[], None] = lambda: None,
+    resumes: bool = False,
+    reads_all: bool = False,
+) -> None:
+    """Checks the parts of a config that a purpose needs; warns of set fields without effect.
+
+    Args:
+      pipeline: the config, overrides applied.
+      for_what: one or several of `PURPOSES`.
+      prepare: called after the checks that need no TensorFlow.
+      resumes: whether a training goes on from a checkpoint, so that it reads no other one.
+      reads_all: whether records are read from end to end, for damage, and not the first ones alone.
+
+    Raises:
+      ConfigError: listing every problem of a stage, each with the path of its field.
+      ValueError: if `for_what` is not a purpose.
+    """
+    purposes = [for_what] if isinstance(for_what, str) else list(for_what)
+    if not purposes or not set(purposes) <= set(PURPOSES):
+        raise ValueError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
+    parts = {part for purpose in purposes for part in _PARTS[purpose]}
+    findings = unsupported.find_unsupported(pipeline, parts)
+    problems = findings.errors + list(_placeholders(pipeline, parts))
+    for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
+        if rules is _BUILDER_RULES:
+            prepare()
+        for rule in dict.fromkeys(rule for purpose in purposes for rule in rules[purpose]):
+            if not (resumes and rule is _fine_tuning):
+                problems += rule(pipeline)
+        _raise_if_any(problems)
+    if reads_all:
+        _raise_if_any(list(records.check_all(pipeline, parts)))
+    # Of a config with mistakes, the mistakes alone are shown.
+    unsupported.warn_once(findings.warnings)
+    cautions.warn(pipeline, parts, resumes=resumes)
+
+
+def _raise_if_any(problems: list[str]) -> None:
+    if problems:
+        problems = list(dict.fromkeys(problems))
+        count = 'one problem' if len(problems) == 1 else f'{len(problems)} problems'
+        listed = ''.join(f'\n  {problem}' for problem in problems)
+        raise ConfigError(f'The config has {count}:{listed}')
+
+
+def _placeholders(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+    for found in walk.set_fields(pipeline):
+        if (
+            isinstance(found.value, str)
+            and PLACEHOLDER in found.value
+            and found.path.replace('[', '.').split('.')[0] in parts
+            and found.key not in unsupported.FIELDS
+        ):
+            yield f'{found.path} still says {found.value!r}; expected a path of yours.'
+
+
+def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.HasField('train_config'):
+        yield 'train_config is not set.'
+        return
+    config = pipeline.train_config
+    if config.batch_size < 1:
+        yield f'train_config.batch_size: expected at least 1. Received: {config.batch_size}.'
+    if config.num_steps < 1 and not config.HasField('num_epochs'):
+        yield (
+            'train_config.num_steps: expected the number of steps to train, there or as '
+            '--num_train_steps (or epochs: train_config.num_epochs, --num_epochs). Received: 0.'
+        )
+    if config.HasField('num_epochs'):
+        if config.num_steps:
+            yield (
+                'train_config.num_steps, train_config.num_epochs: expected one of them. '
+                f'Received: {config.num_steps} and {config.num_epochs:g}.'
+            )
+        if config.num_epochs <= 0:
+            yield (
+                'train_config.num_epochs: expected a positive number. '
+                f'Received: {config.num_epochs:g}.'
+            )
+    if config.gradient_clipping_by_norm < 0:
+        yield (
+            'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
+            f'Received: {config.gradient_clipping_by_norm:g}.'
+        )
+    yield from _optimizer(config)
+
+
+def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if PLACEHOLDER not in pipeline.train_config.fine_tune_checkpoint:
+        yield from fine_tuning.check(pipeline)
+
+
+def _optimizer(config) -> Iterator[str]:
+    path = 'train_config.optimizer'
+    kind = config.optimizer.WhichOneof('optimizer')
+    if kind is None:
+        yield f'{path} is not set; expected e.g. momentum_optimizer.'
+        return
+    rate = getattr(config.optimizer, kind).learning_rate
+    if rate.WhichOneof('learning_rate') is None:
+        yield f'{path}.{kind}.learning_rate is not set; expected e.g. cosine_decay_learning_rate.'
+
+
+def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.HasField('train_input_reader'):
+        yield 'train_input_reader is not set.'
+        return
+    reader = pipeline.train_input_reader
+    yield from _reader(reader, 'train_input_reader', pipeline)
+    if model_rules.has_masks(pipeline.model) and not reader.load_instance_masks:
+        yield (
+            'train_input_reader.load_instance_masks is false, but the model '
+            '(model.faster_rcnn.number_of_stages: 3) trains on masks; set it to true.'
+        )
+
+
+def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not pipeline.eval_input_reader:
+        yield 'eval_input_reader is not set.'
+    for index, reader in enumerate(pipeline.eval_input_reader):
+        path = f'eval_input_reader[{index}]'
+        yield from _reader(reader, path, pipeline)
+        if not reader.label_map_path and not synthetic_data.is_synthetic(reader):
+            yield f'{path}.label_map_path is not set; metrics are told by the names in it.'
+        if MASK_METRICS in pipeline.eval_config.metrics_set and not reader.load_instance_masks:
+            yield (
+                f'{path}.load_instance_masks is false, but eval_config.metrics_set has '
+                f'{MASK_METRICS}; set it to true.'
+            )
+
+
+def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    config = pipeline.eval_config
+    if config.batch_size < 1:
+        yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
+    if MASK_METRICS in config.metrics_set and not model_rules.has_masks(pipeline.model):
+        yield (
+            f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
+            '(model.faster_rcnn.number_of_stages is not 3).'
+        )
+    if pipeline.eval_input_reader:
+        yield from eval_config_rules.check(pipeline)
+
+
+def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    yield from input_reader_rules.check(reader, path, pipeline.model)
+    yield from data_service_rules.check(reader, path, pipeline.train_config)
+    if reader.HasField('coco_input_reader'):
+        yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
+    elif not synthetic_data.is_synthetic(reader):
+        yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
+    if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
+        yield f'{path}.input_type: expected TF_EXAMPLE. Received: TF_SEQUENCE_EXAMPLE.'
+    for name in ('max_number_of_boxes', 'num_readers', 'read_block_length'):
+        if getattr(reader, name) < 1:
+            yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
+    if reader.sample_1_of_n_examples < 1:
+        yield f'{path}.sample_1_of_n_examples: expected at least 1. Received: 0.'
+    folder = reader.record_cache.directory
+    if '://' in folder or any(letter in folder for letter in '*?[]\\'):
+        yield (
+            f'{path}.record_cache.directory: expected a folder of this machine, without any of '
+            f'*?[]\\ in its name. Received: {folder!r}.'
+        )
+    yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
+
+
+def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
+    if not reader.input_path:
+        yield f'{path}.input_path is not set.'
+    for index, pattern in enumerate(reader.input_path):
+        if PLACEHOLDER in pattern:
+            continue
+        found = files.matches(pattern)
+        problem = shard_names.problem(found, pattern, glob=files.matches, exists=files.exists)
+        if not found:
+            problem = f'no file matches {pattern!r}.'
+        if problem:
+            yield f'{path}.input_path[{index}]: {problem}'
+
+
+def _coco_files(reader: CocoInputReader, path: str) -> Iterator[str]:
+    counts = len(reader.image_dir), len(reader.annotation_file)
+    if not reader.annotation_file or counts[0] != counts[1]:
+        yield (
+            f'{path}: expected one image_dir for each annotation_file. '
+            f'Received: {counts[0]} image_dir and {counts[1]} annotation_file.'
+        )
+    for name, what in (('image_dir', 'folder'), ('annotation_file', 'file')):
+        for index, value in enumerate(getattr(reader, name)):
+            if PLACEHOLDER not in value and not files.exists(value):
+                yield f'{path}.{name}[{index}]: there is no {what} {value!r}.'
+
+
+def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    if not path or PLACEHOLDER in path:
+        return
+    if not files.exists(path):
+        yield f'{field}: there is no file {path!r}.'
+        return
+    try:
+        ids = set(label_map.load(path).name_to_id.values())
+    except ValueError as error:
+        yield f'{field}: {error}'
+        return
+    left = ids
+    if field.startswith('train_input_reader'):
+        left = augmentation.ids_trained_on(ids, pipeline.train_config)
+    max_id = max(left, default=0)
+    model = pipeline.model.WhichOneof('model')
+    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    if max_id > num_classes > 0:
+        yield (
+            f'model.{model}.num_classes is {num_classes}, but {field} ({path}) has ids up to '
+            f'{max_id}{"" if left == ids else _AFTER_STEPS}; expected at least {max_id}.'
+        )
+
+
+_PARTS = {
+    'train': ('model', 'train_config', 'train_input_reader', 'graph_rewriter'),
+    'eval': ('model', 'eval_config', 'eval_input_reader'),
+    'export': ('model',),
+}
+
+_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (
+        model_rules.check,
+        _train_config,
+        augmentation.check,
+        _fine_tuning,
+        _train_input,
+        train_config_rules.check,
+    ),
+    'eval': (
+        model_rules.check,
+        _eval_config,
+        _eval_input,
+        label_map_rules.check,
+        train_config_rules.check_averages,
+    ),
+    'export': (model_rules.check,),
+}
+
+_BUILDER_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (builder_rules.check_model, builder_rules.check_training),
+    'eval': (builder_rules.check_model, builder_rules.check_evaluation),
+    'export': (builder_rules.check_model,),
+}
+
+_RECORD_RULES: dict[str, tuple[Rule, ...]] = {
+    'train': (records.check_training,),
+    'eval': (records.check_evaluation,),
+    'export': (),
+}
+
+PURPOSES = tuple(_RULES)

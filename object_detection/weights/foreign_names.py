@@ -1,0 +1,178 @@
+"""Names of ResNet v1 weights in the checkpoints of other systems, as layers of our backbones.
+
+A lineage is known by its names alone.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from object_detection.models.backbones.resnet_v1 import Options, Padding
+from object_detection.models.feature_extractors.two_stage import VGG_MEANS
+from object_detection.weights import resnet_names
+
+FIRST = 'conv1_conv/kernel'
+
+_NORM = r'(?:beta|gamma|moving_mean|moving_variance)'
+# What follows the name of a layer there -> what follows it here.
+_VARIABLES = {
+    **dict.fromkeys(('kernel', 'conv2d/kernel', 'weights', 'W'), 'conv/kernel'),
+    'bn/mean/EMA': 'bn/moving_mean',
+    'bn/variance/EMA': 'bn/moving_variance',
+    **{
+        f'{norm}/{name}': f'bn/{name}'
+        for norm in ('BatchNorm', 'bn')
+        for name in ('beta', 'gamma', 'moving_mean', 'moving_variance')
+    },
+}
+_SHORTCUT = 0
+
+# Our name 'conv2_block1_1_conv/kernel' -> theirs, of those names that are of the lineage.
+Translation = Callable[[Collection[str]], dict[str, str]]
+
+
+class Pixels(NamedTuple):
+    """What a network was trained on: (image - mean) / std of images in 0..255.
+
+    Attributes:
+      mean, std: red, green and blue.
+      is_bgr: whether its images have blue first.
+    """
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    is_bgr: bool = False
+
+
+class Lineage(NamedTuple):
+    """Checkpoints of one system.
+
+    Attributes:
+      title: of its checkpoints.
+      example: one of its names.
+      translate: finds the names of the lineage.
+      pixels: how its images were normalised.
+      options: how its networks compute; no change of weights makes up for another way.
+      remark: on them, where they are not all alike.
+    """
+
+    title: str
+    example: str
+    translate: Translation
+    pixels: Pixels
+    options: Options
+    remark: str = ''
+
+
+def _structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:
+    """Names that say stage, block and convolution.
+
+    Args:
+      stem: pattern of the variables of the first convolution and its norm; the group `variable`
+        holds a key of `_VARIABLES`.
+      unit: pattern of those of the stages, with the groups `stage`, `block`, `conv` (1-3, or none
+        for the shortcut) and `variable`.
+      first_stage: number there of what is stage 2 here.
+      first_block: number there of the first block of a stage.
+    """
+    stem_pattern, unit_pattern = re.compile(stem), re.compile(unit)
+
+    def translate(names: Collection[str]) -> dict[str, str]:
+        found = {}
+        # Sorted: what a detector's second stage has replaces what its first one has.
+        for name in sorted(names):
+            layer = 'conv1'
+            match = stem_pattern.fullmatch(name)
+            if match is None:
+                match = unit_pattern.fullmatch(name)
+                if match is None:
+                    continue
+                stage = int(match['stage']) - first_stage + 2
+                block = int(match['block']) - first_block + 1
+                layer = f'conv{stage}_block{block}_{match["conv"] or _SHORTCUT}'
+            found[f'{layer}_{_VARIABLES[match["variable"]]}'] = name
+        return found
+
+    return translate
+
+
+_COUNTED = re.compile(
+    r'(?:resnet\d+/)?(?:(?P<conv>conv2d)|batch_normalization)(?:_(?P<number>\d+))?'
+    rf'/(?P<variable>(?(conv)kernel|{_NORM}))'
+)
+
+
+def _counted(names: Collection[str]) -> dict[str, str]:
+    """Names that count the layers; those of no ResNet if there are too few or too many."""
+    matches = [match for name in names if (match := _COUNTED.fullmatch(name))]
+    count = sum(match['conv'] is not None for match in matches)
+    order = list(resnet_names.bottleneck_layers(count, shortcut_first=True))
+    found = {}
+    for match in matches:
+        number = int(match['number'] or 0)
+        if number < len(order):
+            kind = 'conv' if match['conv'] else 'bn'
+            found[f'{order[number]}_{kind}/{match["variable"]}'] = match.string
+    return found
+
+
+_IMAGENET = Pixels(mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375))
+_CAFFE = Pixels(mean=VGG_MEANS, std=(1.0, 1.0, 1.0))
+
+_NVIDIA = rf'(?P<variable>conv2d/kernel|BatchNorm/{_NORM})'
+_SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?(?:resnet_v1_\d+/)?resnet_v1_\d+'
+_SLIM = rf'(?P<variable>weights|BatchNorm/{_NORM})'
+_TENSORPACK = r'(?P<variable>W|bn/(?:beta|gamma|mean/EMA|variance/EMA))(?::0)?'
+
+# In slim a stage ends with its stride, here the next one begins with it: that is the same, as what
+# is left out in between are positions that nobody reads.
+SLIM_RESNET = Lineage(
+    'TF-Slim ResNet v1',
+    'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',
+    _structured(
+        rf'{_SLIM_SCOPE}/conv1/{_SLIM}',
+        rf'{_SLIM_SCOPE}/block(?P<stage>\d)/unit_(?P<block>\d+)/bottleneck_v1/'
+        rf'(?:conv(?P<conv>[123])|shortcut)/{_SLIM}',
+        first_stage=1,
+        first_block=1,
+    ),
+    _CAFFE,
+    Options(),
+)
+NAME_BASED = (
+    Lineage(
+        'NVIDIA ResNet v1.5',
+        'resnet50/btlnck_block_0_0/bottleneck_1/conv2d/kernel',
+        _structured(
+            rf'(?:[^/]+/)?conv2d/{_NVIDIA}',
+            r'(?:[^/]+/)?btlnck_block_(?P<stage>\d)_(?P<block>\d+)/'
+            rf'(?:bottleneck_(?P<conv>[123])|shortcut/conv2d)/{_NVIDIA}',
+            first_stage=0,
+            first_block=0,
+        ),
+        _IMAGENET,
+        Options(stride_in_1x1=False, padding=Padding.SAME),
+    ),
+    Lineage(
+        'TPU or Habana ResNet',
+        'conv2d_1/kernel',
+        _counted,
+        _IMAGENET,
+        Options(stride_in_1x1=False),
+    ),
+    SLIM_RESNET,
+)
+TENSORPACK = Lineage(
+    'tensorpack ResNet',
+    'group0/block0/conv1/W',
+    _structured(
+        rf'conv0/{_TENSORPACK}',
+        r'group(?P<stage>\d)/block(?P<block>\d+)/'
+        rf'conv(?:(?P<conv>[123])|shortcut)/{_TENSORPACK}',
+        first_stage=0,
+        first_block=0,
+    ),
+    _IMAGENET._replace(is_bgr=True),
+    Options(stride_in_1x1=False, padding=Padding.SYMMETRIC_ALL),
+    ' (MSRA variants have their stride at the 1x1)',
+)

@@ -1,0 +1,173 @@
+"""Backbones from the ResNet v1 checkpoints of other systems: NVIDIA, TPU and Habana, TF-Slim,
+tensorpack.
+
+Most of these networks saw images normalised otherwise. Let theirs be (x - m) / s and ours
+(x - v) / t, a value a channel, and K their first kernel. With r the geometric mean of s / t, ours
+
+    K' = K r t / s    moving_mean' = r (moving_mean - c)    c = sum of K (v - m) / s
+    moving_variance' = r^2 (moving_variance + their epsilon) - our epsilon
+
+gives the same after the first norm, but at the border of the image, where zeros stand for other
+colours. The factor r lies in the norm and not in the kernel, so that the kernel keeps its size and
+learns as fast as it did there. Where both see the same images, all values stay as they are.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.weights import backbone_differences, foreign_names, resnet_names
+from object_detection.weights.checkpoint_contents import is_weight, listing
+from object_detection.weights.foreign_names import FIRST, Lineage
+from object_detection.weights.weight_entry import Entry
+
+_MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
+# Of the norms of those systems. Of ours the first alone makes up for another one.
+_EPSILON = 1e-5
+
+
+class Arrays(Protocol):
+    """An open file of arrays, see `weights.arrays`."""
+
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def read(self, name: str) -> np.ndarray: ...
+
+    def close(self) -> None: ...
+
+
+class ForeignCheckpoint:
+    """A ResNet of another system, as a `sources.WeightSource`.
+
+    Args:
+      arrays: closed with this.
+      lineage: of its names.
+    """
+
+    types = ('classification',)
+
+    def __init__(self, arrays: Arrays, lineage: Lineage):
+        self._arrays = arrays
+        self._lineage = lineage
+        self.description = f'{lineage.title} {arrays.path}'
+        self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.close()
+
+    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+        """Returns what the file holds for a detector, by the detector's names.
+
+        What its network computes otherwise than the detector's backbone is logged.
+        """
+        names = detector.named_variables()
+        there = self._lineage.translate(self.shapes)
+        entries = {
+            resnet_names.place(ours, names): self._entry(theirs) for ours, theirs in there.items()
+        }
+        first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
+        changed = self._renormalized(first, detector)
+        entries |= {resnet_names.place(ours, names): e for ours, e in changed.items()}
+        backbone_differences.warn(
+            self.description, self._lineage.options, detector, self._lineage.remark
+        )
+        return entries
+
+    def _entry(self, name: str) -> Entry:
+        return Entry((name,), self.shapes[name], lambda: self._read(name))
+
+    def _renormalized(self, there: Mapping[str, str], detector: DetectionModel) -> dict[str, Entry]:
+        """Returns the first convolution and its norm for the detector's images; see the module.
+
+        Args:
+          there: our names -> theirs, of those that change.
+          detector: whose images they get.
+        """
+
+        def read(ours: str) -> np.ndarray:
+            change = _change_of_pixels(self._lineage.pixels, detector)
+            epsilon = _epsilon_of(detector)
+            value = self._read(there[ours])
+            if change.is_none and np.isclose(epsilon, _EPSILON, rtol=1e-3, atol=0):
+                return value
+            if ours == _VARIANCE:
+                return np.maximum(change.ratio**2 * (value + _EPSILON) - epsilon, 0)
+            kernel = self._read(there[FIRST])
+            if self._lineage.pixels.is_bgr:
+                kernel = kernel[:, :, ::-1]
+            kernel = kernel * change.factor[:, np.newaxis]  # [7, 7, 3, 64], RGB
+            if ours == FIRST:
+                return change.ratio * kernel
+            constant = np.einsum('hwio,i->o', kernel, change.shift)
+            return change.ratio * (value - constant)
+
+        keys = {ours: tuple(dict.fromkeys((name, there[FIRST]))) for ours, name in there.items()}
+        keys[_VARIANCE] = keys.get(_VARIANCE, ())[:1]
+        return {
+            ours: Entry(keys[ours], self.shapes[name], lambda ours=ours: read(ours))
+            for ours, name in there.items()
+        }
+
+    def _read(self, name: str) -> np.ndarray:
+        return np.asarray(self._arrays.read(name), np.float32)
+
+
+class _Change(NamedTuple):
+    """From their normalised images to ours, a number a channel, red first.
+
+    Attributes:
+      factor: t / s.
+      shift: (v - m) / t: `factor * shift` is what a pixel of our mean colour has there.
+      ratio: r.
+      is_none: whether theirs are ours, but for rounding.
+    """
+
+    factor: np.ndarray
+    shift: np.ndarray
+    ratio: float
+    is_none: bool
+
+
+def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) -> _Change:
+    mean, std = np.array(pixels.mean), np.array(pixels.std)
+    ends = tf.reshape(tf.constant([0.0, 255.0]), [2, 1, 1, 1]) * tf.ones([1, 1, 1, 3])
+    black, white = np.asarray(detector.normalize(ends), np.float64)[:, 0, 0]
+    our_std = 255.0 / (white - black)
+    our_mean = -black * our_std
+    factor = our_std / std
+    shift = (our_mean - mean) / our_std
+    ratio = float(np.exp(-np.mean(np.log(factor))))
+    same = np.allclose(factor, 1, rtol=1e-5) and np.allclose(our_mean, mean, atol=1e-3)
+    return _Change(factor, shift, ratio, same and not pixels.is_bgr)
+
+
+def _epsilon_of(detector: DetectionModel) -> float:
+    """Of the norm after the first convolution; where there is none, that of the default."""
+    backbone = detector.parts().get('backbone')
+    norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
+    return getattr(norm, 'epsilon', _EPSILON)
+
+
+def recognize(arrays: Arrays, lineages: tuple[Lineage, ...]) -> ForeignCheckpoint:
+    """Returns the checkpoint that an open file is, by its names.
+
+    Raises:
+      CheckpointError: if they are of none of the lineages.
+    """
+    for lineage in lineages:
+        if FIRST in lineage.translate(arrays.shapes):
+            return ForeignCheckpoint(arrays, lineage)
+    known = ', '.join(f'{lineage.title} ({lineage.example})' for lineage in lineages)
+    received = listing(sorted(arrays.shapes)) or 'no variables'
+    raise CheckpointError(
+        f'{arrays.path}: expected the names of one of these with 50, 101 or 152 layers: {known}. '
+        f'Received: {received}.'
+    )

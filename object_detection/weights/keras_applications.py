@@ -1,0 +1,193 @@
+"""Weights of backbones as `keras.applications` publishes them and as Keras saves them.
+
+Two layouts of HDF5: the older one (`*_tf_dim_ordering_tf_kernels_notop.h5`) names layers and
+variables; that of Keras 3 (`.weights.h5`) counts the layers by class and numbers their variables,
+and only newer files have the layers' names beside. Unlike our backbones, these ResNets see BGR,
+and their convolutions have biases. Of Inception-ResNet v2 most layers have names with numbers only,
+which count all layers of a program: their order counts.
+"""
+
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Self
+
+import h5py
+import numpy as np
+
+from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.system import files
+from object_detection.weights import backbone_differences, inception_resnet_names, resnet_names
+from object_detection.weights.weight_entry import Entry
+
+_SIGNATURE = b'\x89HDF\r\n\x1a\n'
+# Keras' class in snake case -> its variables in the order that Keras 3 saves them in.
+_NUMBERED = {
+    'conv2d': ('kernel', 'bias'),
+    'batch_normalization': ('gamma', 'beta', 'moving_mean', 'moving_variance'),
+    'dense': ('kernel', 'bias'),
+}
+_SUFFIXES = {'conv2d': '_conv', 'batch_normalization': '_bn'}
+_FIRST = 'conv1_conv/kernel'
+_INCEPTION_RESNET = 'conv_7b/kernel'
+# Beginnings of layers of a backbone; others are of a top.
+_BACKBONE = ('conv', 'mixed_', 'block')
+
+
+def is_hdf5(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is one of HDF5."""
+    return head.startswith(_SIGNATURE)
+
+
+class KerasWeights:
+    """An open weights file of an image classifier, with its top or without.
+
+    Attributes:
+      path: of it, for messages.
+      description: for the log.
+      types: the checkpoint types that it can serve.
+      shapes: 'conv1_conv/kernel' -> shape, of all that is in it.
+      dtypes: by the same names.
+
+    Raises:
+      CheckpointError: if it is damaged.
+    """
+
+    types = ('classification',)
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            source = io.BytesIO(files.read_bytes(path)) if '://' in path else path
+            with contextlib.ExitStack() as after_failure:
+                self._file = after_failure.enter_context(h5py.File(source, 'r'))
+                self._datasets = _name_by_order(_find_datasets(self._file))
+                after_failure.pop_all()
+        except (OSError, KeyError, RuntimeError) as error:
+            raise CheckpointError(
+                f'{path}: expected a whole HDF5 file; it is damaged or was not downloaded to its '
+                f'end. Received: {error}.'
+            ) from error
+        self.description = f'Keras weights {path}'
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: dataset.shape for name, dataset in self._datasets.items()
+        }
+        self.dtypes: Mapping[str, str] = {
+            name: dataset.dtype.name for name, dataset in self._datasets.items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+        """Returns what the file holds for a detector, by the detector's names.
+
+        Raises:
+          CheckpointError: if it is of another network than those of the module.
+        """
+        names = detector.named_variables()
+        if not {_FIRST, _INCEPTION_RESNET} & self.shapes.keys():
+            layers = list(dict.fromkeys(name.rpartition('/')[0] for name in self.shapes))
+            received = ', '.join(layers[:4]) if layers else 'no layers'
+            raise CheckpointError(
+                f'{self.path}: expected the weights of a ResNet of keras.applications (layers '
+                'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), or of its Inception-ResNet v2 '
+                f'(conv_7b, conv_7b_bn, block35_1_conv, ...). Received: {received}.'
+            )
+        if _FIRST in self.shapes:
+            backbone_differences.warn_of_images(self.description, detector)
+        convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
+        entries = {resnet_names.place(name, names): self._entry(name) for name in convolutional}
+        # A bias before a norm is part of the norm's mean.
+        biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
+        return {name: entry for name, entry in entries.items() if name not in biased}
+
+    def _entry(self, name: str) -> Entry:
+        """Returns one variable, changed to what our backbones compute with it."""
+        keys = [name]
+        bias = name.replace('_bn/moving_mean', '_conv/bias')
+        if bias != name and bias in self.shapes:
+            keys.append(bias)
+
+        def read() -> np.ndarray:
+            array = self._read(name)
+            if name == _FIRST:
+                array = array[:, :, ::-1]  # [7, 7, BGR, 64] -> [7, 7, RGB, 64]
+            return array - self._read(bias) if len(keys) > 1 else array
+
+        return Entry(tuple(keys), self.shapes[name], read)
+
+    def _read(self, name: str) -> np.ndarray:
+        try:
+            return np.asarray(self._datasets[name][()], np.float32)
+        except (OSError, TypeError, ValueError) as error:
+            raise CheckpointError(f'{self.path}: {name} cannot be read: {error}.') from error
+
+
+def _find_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Returns the variables of either layout as 'layer/kernel'."""
+    datasets: dict[str, h5py.Dataset] = {}
+    numbered: dict[str, h5py.Group] = {}
+
+    def visit(path: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Group):
+            if path.endswith('/vars') and len(item):
+                numbered[path] = item
+        elif 'vars' not in path.split('/') and not path.startswith('optimizer'):
+            datasets['/'.join(path.removesuffix(':0').split('/')[-2:])] = item
+
+    file.visititems(visit)
+    return datasets | _name_numbered(numbered)
+
+
+def _name_numbered(groups: Mapping[str, h5py.Group]) -> dict[str, h5py.Dataset]:
+    """Names the variables of groups '.../conv2d_7/vars', which hold them under '0', '1', ..."""
+    classes = {path: _class_and_number(path.split('/')[-2]) for path in groups}
+    kinds = [kind for kind, _ in classes.values()]
+    order = list(resnet_names.bottleneck_layers(kinds.count('conv2d')))
+    datasets = {}
+    for path, group in groups.items():
+        kind, number = classes[path]
+        if kind not in _NUMBERED:
+            continue
+        layer = group.attrs.get('name')
+        if layer is None:
+            counted = kind in _SUFFIXES and number < len(order)
+            layer = f'{order[number]}{_SUFFIXES[kind]}' if counted else path.split('/')[-2]
+        # A norm without a scale, as in Inception-ResNet v2, has three.
+        first = 1 if kind == 'batch_normalization' and len(group) == 3 else 0
+        for index, variable in enumerate(_NUMBERED[kind][first : first + len(group)]):
+            datasets[f'{layer}/{variable}'] = group[str(index)]
+    return datasets
+
+
+def _name_by_order(datasets: Mapping[str, h5py.Dataset]) -> Mapping[str, h5py.Dataset]:
+    """Gives the numbered layers of an Inception-ResNet v2 our names."""
+    if _INCEPTION_RESNET not in datasets:
+        return datasets
+    convolutions = list(inception_resnet_names.numbered_convolutions())
+    ours = {'conv2d': convolutions, 'batch_normalization': [f'{name}_bn' for name in convolutions]}
+    layers = sorted({name.rpartition('/')[0] for name in datasets}, key=_class_and_number)
+    names = {}
+    for kind, expected in ours.items():
+        numbered = [layer for layer in layers if _class_and_number(layer)[0] == kind]
+        names |= dict(zip(numbered, expected, strict=False))
+    # What lies in no layer is no variable of the network, and keeps its name.
+    return {
+        f'{names.get(layer, layer)}{slash}{variable}': dataset
+        for name, dataset in datasets.items()
+        for layer, slash, variable in [name.rpartition('/')]
+    }
+
+
+def _class_and_number(name: str) -> tuple[str, int]:
+    """'conv2d_7' -> ('conv2d', 7); the first of its class, 'conv2d', has the number 0."""
+    kind, _, number = name.rpartition('_')
+    return (kind, int(number)) if number.isdigit() else (name, 0)

@@ -1,0 +1,217 @@
+"""Starts a detector from the weights of a checkpoint or of a weights file.
+
+A type says what is taken, as in the reference implementation: 'classification' the backbone,
+'detection' the whole feature extractor (backbone, pyramid, layers over the crops), 'full'
+everything. Unlike there, a changed number of classes starts just the layers concerned anew, and
+the backbone can be taken out of a detector.
+"""
+
+import dataclasses
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos import train_pb2
+from object_detection.validation import fine_tuning
+from object_detection.weights import sources as weight_sources
+from object_detection.weights.checkpoint_contents import is_weight, listing
+from object_detection.weights.checkpoint_files import VALUE_SUFFIX
+from object_detection.weights.comparison import (
+    Comparison,
+    check,
+    check_backbones,
+    compare,
+    num_classes_of,
+)
+from object_detection.weights.weight_entry import Entry
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What became of each variable; the detector's names, but for `unused`.
+
+    Attributes:
+      restored: have their value from the file.
+      missing: the type does not take them, or the file lacks them; started anew.
+      mismatched: have another shape there; started anew.
+      unused: in the file, by its names, and in no variable.
+    """
+
+    restored: list[str]
+    missing: list[str]
+    unused: list[str]
+    mismatched: list[str]
+
+
+def from_config(
+    detector: DetectionModel,
+    train_config: train_pb2.TrainConfig,
+    model_dir: str | None = None,
+) -> Report | None:
+    """Restores what `train_config` says; None if it names no checkpoint.
+
+    Args:
+      detector: with all its variables.
+      train_config: its fields about fine-tuning are read.
+      model_dir: of the new training; None does not look where the checkpoint lies.
+
+    Raises:
+      CheckpointError: as `restore`, or if the checkpoint lies in `model_dir` itself, where the new
+        ones would replace it.
+    """
+    path = train_config.fine_tune_checkpoint
+    if not path:
+        return None
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    is_checkpoint = not path.endswith(fine_tuning.WEIGHTS_SUFFIXES)
+    if model_dir and is_checkpoint and os.path.realpath(folder) == os.path.realpath(model_dir):
+        raise CheckpointError(
+            'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
+            f'checkpoints go. Received: {path}.'
+        )
+    whatever_fits = train_config.load_all_detection_checkpoint_vars
+    checkpoint_type = fine_tuning.resolve_type(
+        train_config.fine_tune_checkpoint_type, train_config.from_detection_checkpoint
+    )
+    if whatever_fits and checkpoint_type == 'detection':
+        checkpoint_type = 'full'
+    return restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)
+
+
+def restore(
+    detector: DetectionModel,
+    checkpoint_path: str,
+    checkpoint_type: str = 'full',
+    *,
+    whatever_fits: bool = False,
+) -> Report:
+    """Assigns the weights of a file, all or, after an error, none; logs what became of which.
+
+    Args:
+      detector: variables that it lacks are made; in the scope of its tf.distribute strategy.
+      checkpoint_path: a prefix ('DIR/ckpt-3'), a folder of checkpoints (the newest is taken), or a
+        weights file; of which kinds, `sources.open_source` says.
+      checkpoint_type: 'classification', 'detection' or 'full'; see the module.
+      whatever_fits: whether variables that are absent, or have another shape for another reason
+        than the number of classes, are started anew rather than an error.
+
+    Raises:
+      CheckpointError: if there is no such file, it is damaged, or it does not fit.
+      ValueError: if there is no such type.
+    """
+    for problem in fine_tuning.check_type(checkpoint_type):
+        raise ValueError(problem)
+    if not all(part.built for part in detector.parts().values()):
+        detector.build_variables()  # `predict` alone makes those of the mask head in training only
+    variables = detector.named_variables()
+    with weight_sources.open_source(checkpoint_path) as source:
+        if checkpoint_type not in source.types:
+            raise CheckpointError(
+                f'{checkpoint_path} holds a backbone alone: expected fine_tune_checkpoint_type: '
+                f"'classification'. Received: {checkpoint_type!r}."
+            )
+        scope = _scope(checkpoint_type, detector)
+        entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
+        wanted = {k: v for k, v in variables.items() if k.startswith(scope)}
+        found = compare(wanted, entries, detector.num_classes)
+        check_backbones(wanted, entries, checkpoint_path)
+        if not whatever_fits:
+            check(found, wanted, entries, checkpoint_path, checkpoint_type)
+        if not found.restored:
+            raise CheckpointError(f'{checkpoint_path} holds no variable that fits the model.')
+        assign({k: variables[k] for k in found.restored}, entries, checkpoint_path)
+        report = _report(found, variables, entries, source.shapes)
+    _log(report, f"{source.description} ('{checkpoint_type}')", variables)
+    if found.of_classes:
+        _logger.info(
+            'num_classes is %d, and %d there; started anew: %s',
+            detector.num_classes,
+            num_classes_of(wanted, entries, detector.num_classes),
+            _by_layer(found.of_classes, variables),
+        )
+    if found.reshaped:
+        _logger.info(
+            'of another shape there; started anew: %s', _by_layer(found.reshaped, variables)
+        )
+    return report
+
+
+def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], path: str) -> None:
+    """Assigns values of a file, all or, after an error, none.
+
+    Args:
+      variables: by name.
+      entries: of the file, by the same names and more, of the same shapes.
+      path: of the file, for errors.
+
+    Raises:
+      CheckpointError: if it is damaged.
+    """
+    arrays = {name: _read(name, entries[name], path) for name in variables}
+    # Only now, when nothing can fail any more.
+    for name, array in arrays.items():
+        variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
+
+
+def _scope(checkpoint_type: str, detector: DetectionModel) -> tuple[str, ...]:
+    """Beginnings of the names of what a type takes."""
+    if checkpoint_type == 'full':
+        return ('',)
+    if checkpoint_type == 'detection':
+        return ('backbone/', 'fpn/', 'box_classifier/')
+    # The last stages of a backbone without a pyramid run on crops.
+    has_pyramid = any(name.startswith('fpn/') for name in detector.named_variables())
+    return ('backbone/',) if has_pyramid else ('backbone/', 'box_classifier/')
+
+
+def _report(
+    found: Comparison,
+    variables: Collection[str],
+    entries: Mapping[str, Entry],
+    names_in_file: Iterable[str],
+) -> Report:
+    mismatched = sorted(found.of_classes + found.reshaped)
+    used = {key for name in found.restored for key in entries[name].keys}
+    return Report(
+        restored=found.restored,
+        missing=sorted(set(variables) - set(found.restored) - set(mismatched)),
+        unused=[k for k in names_in_file if k not in used and is_weight(k)],
+        mismatched=mismatched,
+    )
+
+
+def _read(name: str, entry: Entry, path: str) -> np.ndarray:
+    array = entry.read()
+    if not np.isfinite(array).all():
+        raise CheckpointError(
+            f'{path}: expected finite weights. Received: NaN or infinity in {name}.'
+        )
+    return array
+
+
+def _log(report: Report, source: str, variables: Collection[str]) -> None:
+    restored = len(report.restored)
+    _logger.info('fine-tuning from %s: %d of %d variables', source, restored, len(variables))
+    if report.missing:
+        _logger.info('not taken from it; started anew: %s', _by_layer(report.missing, variables))
+    if report.unused:
+        _logger.info('not used of it: %s', _by_layer(report.unused))
+
+
+def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
+    """Lists names by layer, or by part where all of `all_names` in that part are among them."""
+    parts = {name.split('/')[0] for name in all_names}
+    parts -= {name.split('/')[0] for name in set(all_names) - set(names)}
+    names = [name.removesuffix(VALUE_SUFFIX) for name in names]
+    groups = (
+        name.split('/')[0] if name.split('/')[0] in parts else name.rpartition('/')[0]
+        for name in sorted(names)
+    )
+    return listing(dict.fromkeys(groups))

@@ -1,0 +1,124 @@
+"""Names of our variables in TensorFlow 1 checkpoints: Inception networks of TF-Slim, and the heads
+of two-stage detectors of the TensorFlow Object Detection API.
+
+The scopes of a detector are FirstStageFeatureExtractor, Conv (of the proposals),
+FirstStageBoxPredictor, SecondStageFeatureExtractor and SecondStageBoxPredictor; the networks lie
+below the extractors. What ResNets are called there, `foreign_names` says.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from object_detection.weights import resnet_names
+
+_SCOPES = (
+    'FirstStageFeatureExtractor/',
+    'FirstStageBoxPredictor/',
+    'SecondStageFeatureExtractor/',
+    'SecondStageBoxPredictor/',
+)
+_FIRST, _SECOND = 'FirstStageBoxPredictor', 'SecondStageBoxPredictor'
+_HEADS = {
+    'rpn/conv': 'Conv',
+    'rpn/box_codes_0': f'{_FIRST}/BoxEncodingPredictor',
+    'rpn/objectness_0': f'{_FIRST}/ClassPredictor',
+    'box_head/box_codes': f'{_SECOND}/BoxEncodingPredictor',
+    'box_head/classes': f'{_SECOND}/ClassPredictor',
+}
+_RFCN_LAYER = 'box_head/reduce_depth'
+_RFCN_HEADS = {
+    _RFCN_LAYER: f'{_SECOND}/reduce_depth',
+    'box_head/box_codes': f'{_SECOND}/refined_locations',
+    'box_head/classes': f'{_SECOND}/class_predictions',
+}
+_MASK_CONV = re.compile(rf'{_SECOND}/(Conv(?:_(\d+))?)/weights')
+
+# What follows the name of a layer here -> there; of norms, which are layers of their own here.
+_OF_LAYER = {
+    'kernel': 'weights',
+    'bias': 'biases',
+    'depthwise_kernel': 'depthwise_weights',
+    'pointwise_kernel': 'pointwise_weights',
+}
+_OF_NORM = {name: name for name in ('gamma', 'beta', 'moving_mean', 'moving_variance')}
+
+_NETWORK = re.compile(
+    r'(?:(?:FirstStage|SecondStage)FeatureExtractor/)?'
+    r'(?:InceptionV2|InceptionResnetV2)/(?:InceptionV2/|InceptionResnetV2/)?'
+    r'(?P<path>.+?)/(?:depthwise_weights|weights)'
+)
+_STEM = re.compile(r'Conv2d_(\d[a-z])_\dx\d')
+_IN_BRANCH = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Branch_(?P<branch>\d)/Conv2d_\w+')
+_EXPANSION = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Conv2d_1x1')
+# The last block of its kind has a scope of its own.
+_BLOCKS = {'Block8': 'block8_10'}
+
+
+def is_detector(keys: Collection[str]) -> bool:
+    """Tells checkpoints of detectors by their scopes."""
+    return any(key.startswith(_SCOPES) for key in keys)
+
+
+def is_inception(keys: Iterable[str]) -> bool:
+    """Whether the checkpoint of a classifier or detector holds an Inception network."""
+    return any(_NETWORK.fullmatch(key) for key in keys)
+
+
+def match(variables: Collection[str], keys: Collection[str]) -> dict[str, str]:
+    """Finds the variables of a detector in a checkpoint, but for those of a ResNet.
+
+    Args:
+      variables: names in our detector.
+      keys: of the checkpoint.
+
+    Returns:
+      Name -> key. A variable that only the checkpoint has, of a layer that both have, is among
+      them under the name that it would have here.
+    """
+    own = list(dict.fromkeys(name.rpartition('/')[0] for name in variables))
+    layers = [*_inception(own, keys), *_heads(own, keys)]
+    return {
+        f'{ours}{suffix}/{name}': f'{theirs}/{norm}{there}'
+        for ours, theirs in layers
+        for suffix, norm, table in (('', '', _OF_LAYER), ('_bn', 'BatchNorm/', _OF_NORM))
+        for name, there in table.items()
+        if f'{theirs}/{norm}{there}' in keys
+    }
+
+
+def _heads(layers: Collection[str], keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yields layers here, of `layers`, and there."""
+    yield from (_HEADS | (_RFCN_HEADS if _RFCN_LAYER in layers else {})).items()
+    # There they are merely counted.
+    masks = [layer for layer in layers if layer.startswith('mask_head/')]
+    masks = [layer for layer in masks if not layer.endswith('_bn')]
+    found = [match for key in keys if (match := _MASK_CONV.fullmatch(key))]
+    found.sort(key=lambda match: int(match[2] or 0))
+    yield from ((ours, f'{_SECOND}/{match[1]}') for ours, match in zip(masks, found, strict=False))
+
+
+def _inception(own: Collection[str], keys: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yields layers here, of `own`, and there of an Inception network."""
+    branches: dict[tuple[str, str], list[str]] = {}
+    # Sorted: what a detector's second stage has replaces what its first one has.
+    for key in sorted(keys):
+        network = _NETWORK.fullmatch(key)
+        if network is None:
+            continue
+        layer, path = key.rpartition('/')[0], network['path']
+        if found := _STEM.fullmatch(path):
+            yield resnet_names.place(f'conv_{found[1]}', own), layer
+        elif found := _IN_BRANCH.fullmatch(path):
+            scope = layer.rpartition('/')[0]
+            branches.setdefault((f'{_block(found)}_branch{found["branch"]}', scope), []).append(
+                layer
+            )
+        elif found := _EXPANSION.fullmatch(path):
+            yield resnet_names.place(f'{_block(found)}_conv', own), layer
+    for (branch, _), layers in branches.items():
+        for number, layer in enumerate(layers, start=1):
+            yield resnet_names.place(f'{branch}_{number}', own), layer
+
+
+def _block(found: re.Match) -> str:
+    return _BLOCKS.get(found['block'], found['block'][0].lower() + found['block'][1:])

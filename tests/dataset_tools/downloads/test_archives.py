@@ -1,0 +1,156 @@
+import errno
+import pathlib
+import shutil
+import zipfile
+
+import pytest
+
+from object_detection.dataset_tools.downloads import archives
+from object_detection.dataset_tools.downloads.partial_file import DownloadError
+from object_detection.system import disk_space
+
+FILES = {'photos/a.jpg': b'a' * 5000, 'photos/b.jpg': b'b', 'lists/sub/c.json': b'{}'}
+
+
+def write_zip(folder: pathlib.Path, files: dict[str, bytes] = FILES, name: str = 'x.zip') -> str:
+    path = folder / name
+    with zipfile.ZipFile(path, 'w') as archive:
+        archive.mkdir('photos')
+        for member, content in files.items():
+            archive.writestr(member, content)
+    return str(path)
+
+
+def unpack(archive: str, folder: pathlib.Path) -> list[tuple[int, int]]:
+    reports = []
+    archives.unpack(archive, str(folder), lambda *report: reports.append(report))
+    return reports
+
+
+def visible(folder: pathlib.Path) -> set[str]:
+    paths = (path for path in folder.rglob('*') if path.is_file())
+    names = (path.relative_to(folder).as_posix() for path in paths)
+    return {name for name in names if not name.startswith('.unpacked/')}
+
+
+def test_unpacks_and_remembers(tmp_path):
+    archive = write_zip(tmp_path)
+    out = tmp_path / 'out'
+    out.mkdir()
+    assert not archives.is_unpacked(archive, str(out))
+    assert unpack(archive, out)[-1] == (5003, 5003)
+    assert visible(out) == set(FILES)
+    assert (out / 'photos' / 'a.jpg').read_bytes() == FILES['photos/a.jpg']
+    pathlib.Path(archive).unlink()
+    assert archives.is_unpacked('x.zip', str(out))
+
+
+@pytest.mark.parametrize('change', ['absent', 'short'])
+def test_notices_files_that_are_lost_or_cut(tmp_path, change):
+    archive = write_zip(tmp_path)
+    unpack(archive, tmp_path)
+    path = tmp_path / 'photos' / 'a.jpg'
+    path.unlink() if change == 'absent' else path.write_bytes(b'a')
+    assert not archives.is_unpacked(archive, str(tmp_path))
+    unpack(archive, tmp_path)
+    assert archives.is_unpacked(archive, str(tmp_path))
+
+
+def test_joins_a_folder_that_exists(tmp_path):
+    (tmp_path / 'lists').mkdir()
+    (tmp_path / 'lists' / 'mine.json').write_text('mine')
+    unpack(write_zip(tmp_path), tmp_path)
+    assert visible(tmp_path) == {'x.zip', 'lists/mine.json', *FILES}
+
+
+@pytest.mark.parametrize(
+    'name', ['../out.txt', 'a/../../out.txt', '/out.txt', 'C:\\out.txt', '..\\o']
+)
+def test_refuses_members_outside_of_the_folder(tmp_path, name):
+    inner = tmp_path / 'inner'
+    inner.mkdir()
+    archive = write_zip(inner, {'photos/a.jpg': b'a', name: b'bad'})
+    with pytest.raises(DownloadError, match='expected files below the folder'):
+        unpack(archive, inner)
+    assert visible(tmp_path) == {'inner/x.zip'}
+
+
+def test_refuses_links(tmp_path):
+    path = tmp_path / 'x.zip'
+    with zipfile.ZipFile(path, 'w') as archive:
+        link = zipfile.ZipInfo('link')
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, '/etc')
+    with pytest.raises(DownloadError, match="Received: 'link'"):
+        unpack(str(path), tmp_path)
+
+
+@pytest.mark.parametrize('damage', ['cut', 'changed'])
+def test_a_damaged_archive_leaves_the_folder_as_it_was(tmp_path, damage):
+    path = pathlib.Path(write_zip(tmp_path))
+    content = path.read_bytes()
+    middle = content.index(b'aaaa') + 100
+    changed = content[:middle] + b'z' + content[middle + 1 :]
+    path.write_bytes(content[:-30] if damage == 'cut' else changed)
+    with pytest.raises(DownloadError, match='the archive is damaged'):
+        unpack(str(path), tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
+
+
+def test_a_disk_that_becomes_full_is_told_and_cleaned(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    archive = write_zip(tmp_path)
+    monkeypatch.setattr(shutil, 'copyfileobj', fail)
+    with pytest.raises(DownloadError, match=r'the disk became full while x\.zip was unpacked'):
+        unpack(archive, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
+
+
+def test_asks_for_space_before_unpacking(tmp_path, monkeypatch):
+    archive = write_zip(tmp_path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=5002)
+    monkeypatch.setattr(disk_space.shutil, 'disk_usage', lambda path: usage)
+    with pytest.raises(DownloadError, match=r'unpacking x\.zip needs'):
+        unpack(archive, tmp_path)
+
+
+def test_sweeps_what_a_killed_run_left(tmp_path):
+    left = tmp_path / '.unpacking-x.zip'
+    left.mkdir()
+    (left / 'stray.jpg').write_bytes(b'')
+    unpack(write_zip(tmp_path), tmp_path)
+    assert visible(tmp_path) == {'x.zip', *FILES}
+
+
+def test_an_interruption_leaves_no_half_folder(tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    archive = write_zip(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        archives.unpack(archive, str(tmp_path), interrupt)
+    assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
+
+
+def test_unpacks_into_a_folder_on_another_disk(tmp_path, monkeypatch):
+    out, disk = tmp_path / 'out', tmp_path / 'disk'
+    out.mkdir()
+    disk.mkdir()
+    (out / 'photos').symlink_to(disk)
+    replace = archives.os.replace
+
+    def replace_within_a_disk(source, target):
+        places = [pathlib.Path(path).resolve().is_relative_to(disk) for path in (source, target)]
+        if places[0] != places[1]:
+            raise OSError(errno.EXDEV, 'Invalid cross-device link')
+        replace(source, target)
+
+    monkeypatch.setattr(archives.os, 'replace', replace_within_a_disk)
+    archive = write_zip(tmp_path)
+    unpack(archive, out)
+    assert archives.is_unpacked(archive, str(out))
+    assert sorted(path.name for path in disk.iterdir()) == ['a.jpg', 'b.jpg']
+    assert (disk / 'a.jpg').read_bytes() == FILES['photos/a.jpg']
+    assert (out / 'lists/sub/c.json').read_bytes() == b'{}'

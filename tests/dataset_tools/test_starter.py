@@ -1,0 +1,201 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from object_detection.config.errors import ConfigError
+from object_detection.config.reader import parse_pipeline
+from object_detection.dataset_tools import starter, starter_weights
+from object_detection.dataset_tools.data_statistics import DataStatistics
+
+# 100 images of 400 x 600 pixels (height x width), with objects of 60 x 60 pixels.
+DATA = DataStatistics(
+    pattern='train-?????-of-?????',
+    label_map_path='map.pbtxt',
+    class_names={1: 'cat', 3: 'dog'},
+    num_images=100,
+    num_sampled=100,
+    image_sizes=np.full((100, 2), [400, 600]),
+    objects_per_image=np.full(100, 12),
+    box_sizes=np.full((1200, 2), 0.1),
+    objects_per_class={'cat': 1200, 'dog': 0},
+    mask_type='PNG_MASKS',
+)
+
+
+def make(data=DATA, validation=None, *, device='cpu', task='', weights=None):
+    return starter.make(data, validation, device=device, task=task, weights=weights)
+
+
+def model_of(made):
+    return made.pipeline.model.faster_rcnn
+
+
+def reasons_of(made):
+    return dict(made.reasons)
+
+
+def test_classes_paths_and_counts_are_those_of_the_data():
+    made = make(validation=dataclasses.replace(DATA, pattern='val-?????-of-?????'))
+    pipeline, model = made.pipeline, model_of(made)
+    assert model.num_classes == 3
+    assert 'Without any object: dog' in reasons_of(made)['model.faster_rcnn.num_classes']
+    assert pipeline.train_input_reader.label_map_path == 'map.pbtxt'
+    assert list(pipeline.train_input_reader.tf_record_input_reader.input_path) == [DATA.pattern]
+    (evaluation,) = pipeline.eval_input_reader
+    assert list(evaluation.tf_record_input_reader.input_path) == ['val-?????-of-?????']
+    assert pipeline.train_input_reader.max_number_of_boxes == 16
+    suppression = model.second_stage_post_processing.batch_non_max_suppression
+    assert suppression.max_total_detections == 20
+    assert 'eval_input_reader' not in reasons_of(made)
+
+
+def test_images_are_as_large_as_small_objects_need_and_the_device_allows():
+    # 20 pixels for a tenth of the image: 200 pixels, rounded up to a multiple of 32.
+    resizer = model_of(make()).image_resizer.keep_aspect_ratio_resizer
+    assert (resizer.max_dimension, resizer.pad_height, resizer.pad_width) == (224, 160, 224)
+    tiny = dataclasses.replace(DATA, box_sizes=np.full((1200, 2), 0.01))
+    made = make(tiny)
+    assert model_of(made).image_resizer.keep_aspect_ratio_resizer.max_dimension == 512
+    assert 'That is little' in reasons_of(made)['model.faster_rcnn.image_resizer']
+    # Never much larger than the images are.
+    resizer = model_of(make(tiny, device='gpu')).image_resizer.keep_aspect_ratio_resizer
+    assert resizer.max_dimension == 608
+
+
+@pytest.mark.parametrize('size', [0.02, 0.1, 0.5])
+@pytest.mark.parametrize('device', starter.DEVICES)
+def test_anchors_are_as_large_as_the_objects(size, device):
+    made = make(dataclasses.replace(DATA, box_sizes=np.full((1200, 2), size)), device=device)
+    model = model_of(made)
+    side = model.image_resizer.keep_aspect_ratio_resizer.max_dimension * size
+    anchors = model.first_stage_anchor_generator.multiscale_anchor_generator
+    smallest = anchors.anchor_scale * 2**anchors.min_level
+    largest = anchors.anchor_scale * 2**anchors.max_level * 2**0.5
+    # An anchor with half the side of an object still has an IoU of a quarter with it.
+    assert smallest <= max(1.5 * side, 10.0)
+    assert largest >= side / 1.5
+    assert (anchors.min_level, anchors.max_level) == (
+        model.feature_extractor.fpn.min_level,
+        model.feature_extractor.fpn.max_level,
+    )
+    assert list(anchors.aspect_ratios) == [1.0]
+
+
+def test_aspect_ratios_are_those_of_the_objects():
+    wide = np.tile([0.05, 0.1], (1200, 1))
+    anchors = model_of(make(dataclasses.replace(DATA, box_sizes=wide))).first_stage_anchor_generator
+    assert list(anchors.multiscale_anchor_generator.aspect_ratios) == [1.0, 2.0]
+    both = np.concatenate([wide, wide[:, ::-1]])
+    anchors = model_of(make(dataclasses.replace(DATA, box_sizes=both))).first_stage_anchor_generator
+    assert list(anchors.multiscale_anchor_generator.aspect_ratios) == [1.0, 2.0, 0.5]
+
+
+def test_masks_are_a_task_where_the_records_have_them():
+    pipeline = make().pipeline
+    assert pipeline.model.faster_rcnn.number_of_stages == 3
+    assert 'coco_mask_metrics' in pipeline.eval_config.metrics_set
+    assert pipeline.train_input_reader.load_instance_masks
+    no_masks = dataclasses.replace(DATA, mask_type='')
+    for pipeline in (make(task='boxes').pipeline, make(no_masks).pipeline):
+        assert pipeline.model.faster_rcnn.number_of_stages == 2
+        assert list(pipeline.eval_config.metrics_set) == ['coco_detection_metrics']
+        assert not pipeline.train_input_reader.load_instance_masks
+        predictor = pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
+        assert not predictor.predict_instance_masks
+    with pytest.raises(ConfigError, match='--task masks: expected records with masks'):
+        make(no_masks, task='masks')
+
+
+def test_the_schedule_has_as_many_steps_as_so_many_images_need():
+    assert [starter.images_to_see(count) for count in (16, 100, 500, 118_000)] == [
+        2000,
+        6000,
+        12_000,
+        12 * 118_000,
+    ]
+    config = make().pipeline.train_config
+    assert (config.batch_size, config.num_steps) == (4, 1500)
+    schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
+    assert (schedule.total_steps, schedule.warmup_steps) == (1500, 150)
+
+
+def test_backbone_weights_choose_the_backbone_and_freeze_its_norms():
+    found = starter_weights.Weights('w/resnet50.h5', 'classification', depth=50)
+    made = make(weights=found)
+    extractor = model_of(made).feature_extractor
+    assert extractor.type == 'faster_rcnn_resnet50_fpn_keras'
+    assert (extractor.batch_norm_trainable, extractor.frozen_stages) == (False, 2)
+    config = made.pipeline.train_config
+    assert (config.fine_tune_checkpoint, config.fine_tune_checkpoint_type) == (
+        'w/resnet50.h5',
+        'classification',
+    )
+    assert 'weights download' in reasons_of(make())['train_config.fine_tune_checkpoint']
+
+
+def test_a_detector_brings_its_model_along():
+    trained = parse_pipeline(
+        'model { faster_rcnn { num_classes: 90 first_stage_max_proposals: 77 } }'
+        'train_config { data_augmentation_options { random_vertical_flip {} } }',
+        'test',
+    )
+    found = starter_weights.Weights('zoo/checkpoint', 'detection', pipeline=trained)
+    # The records have masks, the detector predicts none.
+    made = make(weights=found)
+    assert model_of(made).number_of_stages == 2
+    assert model_of(made).num_classes == 3
+    assert model_of(made).first_stage_max_proposals == 77
+    (step,) = made.pipeline.train_config.data_augmentation_options
+    assert step.WhichOneof('preprocessing_step') == 'random_vertical_flip'
+    assert made.pipeline.train_config.fine_tune_checkpoint_type == 'detection'
+    with pytest.raises(ConfigError, match='predicts no masks'):
+        make(weights=found, task='masks')
+    trained = parse_pipeline('model { ssd { num_classes: 90 } }', 'test')
+    with pytest.raises(ConfigError, match='Received: ssd'):
+        make(weights=starter_weights.Weights('zoo', 'detection', pipeline=trained))
+
+
+def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert starter_weights.find('') is None
+    folder = tmp_path / 'weights'
+    folder.mkdir()
+    for depth in (101, 50):
+        (folder / f'resnet{depth}_weights_tf_dim_ordering_tf_kernels_notop.h5').touch()
+    (folder / 'other.h5').touch()
+    found = starter_weights.find('')
+    assert (found.depth, found.kind) == (50, 'classification')
+    named = folder / 'resnet101_weights_tf_dim_ordering_tf_kernels_notop.h5'
+    assert starter_weights.find(str(named)).depth == 101
+    for path in ('absent', 'weights/other.h5'):
+        with pytest.raises(ConfigError, match=f'--weights {path}: expected a file that'):
+            starter_weights.find(path)
+    zoo = tmp_path / 'zoo'
+    (zoo / 'checkpoint').mkdir(parents=True)
+    (zoo / 'pipeline.config').write_text('model { faster_rcnn { num_classes: 90 } }')
+    found = starter_weights.find(str(zoo))
+    assert (found.path, found.kind) == (str(zoo / 'checkpoint'), 'detection')
+    assert found.pipeline.model.faster_rcnn.num_classes == 90
+    trained = tmp_path / 'model'
+    trained.mkdir()
+    (trained / 'resolved_pipeline.config').write_text('model { faster_rcnn { num_classes: 7 } }')
+    assert starter_weights.find(str(trained)).path == str(trained)
+
+
+def test_validation_records_are_found_beside_the_training_records(tmp_path):
+    prefix = str(tmp_path / 'train_cats')
+    assert starter.validation_prefix(prefix) == ''
+    (tmp_path / 'valid_cats-00000-of-00001').touch()
+    assert starter.validation_prefix(prefix) == str(tmp_path / 'valid_cats')
+
+
+def test_text_reads_back_as_the_config_and_tells_the_reasons():
+    made = make()
+    text = starter.to_text(made, 'my.config')
+    assert parse_pipeline(text, 'test') == made.pipeline
+    assert '# Command: tfod train --config my.config' in text
+    assert '- model.faster_rcnn.num_classes: the largest id' in text
+    lines = starter.format_reasons(made, DATA)
+    assert lines[0] == '100 images; objects: cat 1200, dog 0'
+    assert all(len(line) <= 100 for line in lines)

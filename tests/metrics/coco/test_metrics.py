@@ -1,0 +1,121 @@
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from pycocotools import mask as mask_api
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from object_detection.metrics.coco import matching as coco_matching
+from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.instances import Instances
+
+SIZE = 40
+CATEGORIES = (2, 3, 7, 9)
+
+
+def _boxes(rng, count):
+    """Boxes on whole pixels, so that many are the same and overlaps are exactly on thresholds."""
+    corners = rng.integers(0, 4, (count, 2)) * 5
+    return np.concatenate([corners, corners + rng.choice([4, 8, 10, 20], (count, 2))], 1) * 1.0
+
+
+def _instances(rng, count, categories, *, detected):
+    boxes = _boxes(rng, count)
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    masks = []
+    for box in boxes.astype(int):
+        mask = np.zeros((SIZE, SIZE), np.uint8, order='F')
+        mask[box[0] : box[2], box[1] : box[3]] = 1
+        masks.append(mask_api.encode(mask)['counts'])
+    return Instances(
+        boxes,
+        rng.choice(categories, count),
+        # With areas of objects on the edges of the ranges.
+        areas if detected else rng.choice([20.0, 32.0**2, 50.0**2, 96.0**2, 1e5], count),
+        masks,
+        scores=rng.choice(np.linspace(0, 1, 6), count).astype(np.float32) if detected else None,
+        is_crowd=None if detected else rng.random(count) < 0.2,
+    )
+
+
+def _pycocotools(annotated, detected, iou_type):
+    rows = [[], []]
+    for entries, side in zip(rows, (annotated, detected), strict=True):
+        for image_id, found in enumerate(side, 1):
+            for i, (ymin, xmin, ymax, xmax) in enumerate(found.boxes.tolist()):
+                entry = {'id': len(entries) + 1, 'image_id': image_id, 'area': found.areas[i]}
+                entry |= {'category_id': int(found.classes[i]), 'iscrowd': 0}
+                entry['bbox'] = [xmin, ymin, xmax - xmin, ymax - ymin]
+                entry['segmentation'] = {'size': [SIZE, SIZE], 'counts': found.masks[i]}
+                if found.scores is not None:
+                    entry['score'] = float(found.scores[i])
+                if found.is_crowd is not None:
+                    entry['iscrowd'] = int(found.is_crowd[i])
+                entries.append(entry)
+    images = [{'id': n, 'height': SIZE, 'width': SIZE} for n in range(1, len(annotated) + 1)]
+    sides = []
+    with contextlib.redirect_stdout(io.StringIO()):
+        for entries in rows:
+            side = COCO()
+            side.dataset = {'images': images, 'annotations': entries}
+            side.dataset['categories'] = [{'id': i} for i in CATEGORIES]
+            side.createIndex()
+            sides.append(side)
+        engine = COCOeval(*sides, iou_type)
+        engine.evaluate()
+        engine.accumulate()
+    return engine.eval
+
+
+def _assert_equals_pycocotools(annotated, detected, with_masks=False):
+    sizes = [(SIZE, SIZE)] * len(annotated) if with_masks else None
+    metrics = coco_metrics.measure(annotated, detected, CATEGORIES, mask_sizes=sizes)
+    expected = _pycocotools(annotated, detected, 'segm' if with_masks else 'bbox')
+    for area, name in enumerate(coco_metrics.AREA_RANGES):
+        np.testing.assert_array_equal(
+            metrics.precision[name], expected['precision'][..., area, -1], err_msg=name
+        )
+        for maximum, number in enumerate(coco_metrics.MAX_DETECTIONS):
+            np.testing.assert_array_equal(
+                metrics.recall[name, number], expected['recall'][..., area, maximum], err_msg=name
+            )
+    return metrics
+
+
+@pytest.mark.parametrize('with_masks', [False, True])
+@pytest.mark.parametrize('seed', range(4))
+def test_equals_pycocotools_to_the_last_bit(seed, with_masks):
+    rng = np.random.default_rng(seed)
+    # The last category has no objects, the one before no detections.
+    annotated, detected = [], []
+    for _ in range(25):
+        counts = rng.integers(0, 12), rng.integers(0, 60) * rng.integers(0, 2)
+        annotated.append(_instances(rng, counts[0], CATEGORIES[:3], detected=False))
+        detected.append(_instances(rng, counts[1], [2, 3, 9], detected=True))
+    metrics = _assert_equals_pycocotools(annotated, detected, with_masks)
+    precision = metrics.precision['all']
+    assert (precision[..., 0] > 0).any()
+    assert (precision[..., 2] == 0).all()
+    assert (precision[..., 3] == coco_metrics.UNDEFINED).all()
+
+
+def test_more_detections_of_a_category_than_count(monkeypatch):
+    rng = np.random.default_rng(5)
+    # Not all pairs are compared at once.
+    monkeypatch.setattr(coco_matching, '_PAIRS', 100)
+    annotated = [_instances(rng, 9, CATEGORIES[:1], detected=False) for _ in range(3)]
+    detected = [_instances(rng, count, CATEGORIES[:1], detected=True) for count in (250, 100, 3)]
+    _assert_equals_pycocotools(annotated, detected)
+    assert len(coco_matching.table(detected, CATEGORIES).groups) == 203
+
+
+@pytest.mark.parametrize('counts', [(0, 0), (0, 3), (3, 0)])
+@pytest.mark.parametrize('with_masks', [False, True])
+def test_nothing_on_one_side(counts, with_masks):
+    rng = np.random.default_rng(6)
+    annotated = [_instances(rng, counts[0], CATEGORIES, detected=False)]
+    _assert_equals_pycocotools(
+        annotated, [_instances(rng, counts[1], CATEGORIES, detected=True)], with_masks
+    )

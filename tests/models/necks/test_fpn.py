@@ -1,0 +1,127 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.necks.fpn import Options, feature_pyramid
+
+
+def build(**options) -> keras.Model:
+    defaults = {
+        'channels': [1, 1, 1],
+        'min_level': 3,
+        'depth': 1,
+        'num_coarse_levels': 2,
+        'hyperparams': LayerHyperparams(activation=None),
+        'batch_norm_trainable': False,
+        'name': 'fpn',
+    }
+    return feature_pyramid(**(defaults | options))
+
+
+def test_numbers_by_hand():
+    model = build()
+    for level in (3, 4, 5):
+        model.get_layer(f'projection_{level}').set_weights([np.ones([1, 1, 1, 1]), np.ones(1)])
+    center = np.zeros([3, 3, 1, 1])
+    center[1, 1] = 1.0
+    for name, factor in (('smoothing_3', 2), ('smoothing_4', 2), ('coarse_6', 1), ('coarse_7', 1)):
+        model.get_layer(name).set_weights([factor * center, np.zeros(1)])
+    c3 = np.random.default_rng(0).normal(size=(1, 8, 4, 1)).astype(np.float32)
+    c4 = np.random.default_rng(1).normal(size=(1, 4, 2, 1)).astype(np.float32)
+    c5 = np.array([[3.0], [-5.0]], np.float32).reshape(1, 2, 1, 1)
+
+    def doubled(x):
+        return x.repeat(2, axis=1).repeat(2, axis=2)
+
+    p5 = c5 + 1  # not smoothed
+    p4 = 2 * (doubled(p5) + c4 + 1)
+    p3 = 2 * (doubled(p4) + c3 + 1)  # of the smoothed p4
+    maps = model([c3, c4, c5])
+    for ours, expected in zip(maps[:3], (p3, p4, p5), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    # SAME padding of a stride of 2: the kernel's centre falls on rows 1, 3, ... of an even
+    # size and on rows 0, 2, ... of an odd one.
+    np.testing.assert_allclose(maps[3], p5[:, 1:, :1])
+    np.testing.assert_allclose(maps[4], p5[:, 1:, :1])
+
+
+def numbers(levels) -> list[np.ndarray]:
+    """Random maps [1, 4, 2, 1], [1, 2, 1, 1], ..."""
+    rng = np.random.default_rng(0)
+    sizes = [(2 * 2**i, 2**i) for i in range(levels)][::-1]
+    return [rng.normal(size=(1, *size, 1)).astype(np.float32) for size in sizes]
+
+
+def give_weights(model: keras.Model) -> None:
+    """Projections keep their map; the smoothing of level l multiplies by l."""
+    for layer in model.layers:
+        kind, _, level = layer.name.partition('_')
+        if kind == 'projection':
+            layer.set_weights([np.ones([1, 1, 1, 1]), np.zeros(1)])
+        elif kind == 'smoothing' and isinstance(layer, keras.layers.Conv2D):
+            kernel = np.zeros([3, 3, 1, 1])
+            kernel[1, 1] = int(level)
+            layer.set_weights([kernel, np.zeros(1)])
+
+
+def test_smoothed_outputs_by_hand():
+    model = build(num_coarse_levels=0, options=Options(smooth_outputs=True))
+    give_weights(model)
+    c3, c4, c5 = numbers(3)
+    m4 = c5.repeat(2, axis=1).repeat(2, axis=2) + c4
+    m3 = m4.repeat(2, axis=1).repeat(2, axis=2) + c3  # of the map that is not smoothed
+    for ours, expected in zip(model([c3, c4, c5]), (3 * m3, 4 * m4, 5 * c5), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
+def test_bilinear_upsampling_by_hand(dtype):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(dtype)
+    try:
+        options = Options(bilinear=True)
+        model = build(channels=[1, 1], num_coarse_levels=0, options=options)
+    finally:
+        keras.config.set_dtype_policy(before)
+    give_weights(model)
+    c4 = np.array([[0.0, 4.0]], np.float32).reshape(1, 1, 2, 1)
+    p3, _ = model([np.zeros([1, 2, 4, 1], np.float32), c4])
+    assert p3.dtype == model.compute_dtype
+    # New centres lie a quarter of a cell beside the old ones.
+    expected = 3 * np.array([[0.0, 1.0, 3.0, 4.0]] * 2).reshape(1, 2, 4, 1)
+    np.testing.assert_allclose(tf.cast(p3, tf.float32), expected)
+
+
+def test_pooled_levels_by_hand():
+    model = build(channels=[1], options=Options(pool_extra_levels=True))
+    give_weights(model)
+    c3 = np.arange(35, dtype=np.float32).reshape(1, 7, 5, 1) - 17.0
+    p3, p4, p5 = model([c3])
+    np.testing.assert_array_equal(p3, c3)
+    np.testing.assert_array_equal(p4, c3[:, ::2, ::2])
+    np.testing.assert_array_equal(p5, c3[:, ::4, ::4])
+    assert {variable.path.split('/')[0] for variable in model.variables} == {'projection_3'}
+
+
+def test_names_shapes_and_penalties():
+    hyperparams = LayerHyperparams(
+        regularizer=keras.regularizers.L2(0.1), batch_norm=BatchNormParams(scale=True)
+    )
+    model = build(channels=[4, 8], min_level=4, depth=6, hyperparams=hyperparams)
+    maps = model([tf.zeros([2, 6, 10, 4]), tf.zeros([2, 3, 5, 8])])
+    sizes = [(6, 10), (3, 5), (2, 3), (1, 2)]
+    assert [tuple(level.shape) for level in maps] == [(2, *size, 6) for size in sizes]
+    convs = {'projection_4', 'projection_5', 'smoothing_4', 'coarse_6', 'coarse_7'}
+    norms = {'smoothing_4_bn', 'coarse_6_bn', 'coarse_7_bn'}
+    assert {variable.path.split('/')[0] for variable in model.variables} == convs | norms
+    assert len(model.losses) == len(convs)
+
+
+def test_one_level_is_a_projection():
+    model = build(channels=[2], min_level=5, num_coarse_levels=0)
+    assert [variable.path for variable in model.variables] == [
+        'projection_5/kernel',
+        'projection_5/bias',
+    ]

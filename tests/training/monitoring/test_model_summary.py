@@ -1,0 +1,56 @@
+"""The table of a tiny detector against its variables and hand-made numbers."""
+
+import pytest
+
+from object_detection.training.monitoring import model_summary
+from tests import tiny_models as tiny
+
+
+@pytest.fixture(scope='module')
+def detector():
+    return tiny.tiny_detector()
+
+
+@pytest.fixture(scope='module')
+def summary(detector):
+    return model_summary.summarize(detector)
+
+
+def test_counts_each_parameter_once(detector, summary):
+    everything = sum(v.shape.num_elements() for v in detector.named_variables().values())
+    trainable = sum(v.value.shape.num_elements() for v in detector.trainable_variables)
+    assert sum(row.trained for row in summary.layers) == trainable
+    assert sum(row.trained + row.frozen for row in summary.layers) == everything
+    assert list(dict.fromkeys(row.part for row in summary.layers)) == list(detector.parts())
+
+
+def test_flops_and_shapes_by_hand(summary):
+    assert summary.image_size == (tiny.IMAGE_SIZE, tiny.IMAGE_SIZE)
+    assert summary.unknown == []
+    rows = {(row.part, row.name): row for row in summary.layers}
+    first = rows['backbone', 'conv1_conv']
+    assert first.output == (1, 32, 32, 64)
+    assert first.flops == 2 * 32 * 32 * 64 * 7 * 7 * 3
+    assert first.trained == 7 * 7 * 3 * 64
+    # Called once a level: maps of 16, 8 and 4 pixels, 3 x 3 x 8 products for 8 channels.
+    assert rows['rpn', 'conv'].flops == 2 * (256 + 64 + 16) * 9 * 8 * 8
+    assert summary.flops >= sum(row.flops for row in summary.layers)
+
+
+def test_trained_are_those_that_the_run_trains(detector):
+    names = [name for name in detector.named_variables() if name.startswith('box_head/')]
+    size = (tiny.IMAGE_SIZE, tiny.IMAGE_SIZE)
+    rows = model_summary.summarize(detector, trained=names, image_size=size).layers
+    assert {row.part for row in rows if row.trained} == {'box_head'}
+
+
+def test_lines_are_grouped_or_complete(detector, summary):
+    grouped = model_summary.table(summary, 'tiny')
+    assert len(grouped) < 40
+    assert max(map(len, grouped)) <= 100
+    assert grouped[1].split() == ['part', 'layers', 'output', 'trained', 'frozen', 'GFLOP']
+    assert grouped[-1].startswith('total')
+    every = model_summary.table(summary, 'tiny', every_layer=True)
+    assert len(every) >= len(summary.layers) + 3
+    # The layers are as they were before.
+    assert 'call' not in vars(detector.rpn.head)

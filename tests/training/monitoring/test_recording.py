@@ -1,0 +1,227 @@
+"""What a run tells: the progress line, the history file, TensorBoard pictures."""
+
+import dataclasses
+import io
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+import rich.console
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields
+from object_detection.training.monitoring import history, progress, recorder
+from object_detection.visualization import tensorboard
+from tests.training import fakes
+
+RECORD = progress.Record(
+    step=25,
+    losses={'Loss/RPNLoss/objectness_loss': 0.25, 'Loss/total_loss': 1.5},
+    learning_rate=0.02,
+    images_per_second=4.0,
+)
+
+
+def test_a_record_in_words():
+    assert progress.describe(RECORD, num_steps=100, batch_size=8) == (
+        'loss 1.500 (RPN/objectness 0.250)  lr 0.02  4 images/s  0:02:30 to go'
+    )
+
+
+@pytest.mark.parametrize(
+    ('name', 'short'),
+    [
+        ('Loss/RPNLoss/localization_loss', 'RPN/localization'),
+        ('Loss/BoxClassifierLoss/mask_loss', 'BoxClassifier/mask'),
+        ('Loss/regularization_loss', 'regularization'),
+    ],
+)
+def test_short_names(name, short):
+    assert progress.short_name(name) == short
+
+
+def test_log_lines(caplog):
+    lines = progress.LogLines()
+    lines.start(0, 100, 8)
+    with caplog.at_level(logging.INFO):
+        caplog.clear()
+        lines.update(RECORD)
+        assert not caplog.messages
+        lines.log(RECORD)
+    lines.close()
+    assert caplog.messages[0].startswith('step 25/100  loss 1.500')
+
+
+def test_live_line():
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=120)
+    line = progress.LiveLine(console)
+    line.start(0, 100, 8)
+    line.update(RECORD)
+    line.log(RECORD)
+    line.close()
+    text = console.file.getvalue()
+    assert '25/100' in text
+    assert 'lr 0.02' in text
+
+
+def _screen(width: int, num_steps: int = 180_000) -> list[str]:
+    """The last lines that a terminal of this width shows of a training with all losses."""
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width)
+    line = progress.LiveLine(console)
+    line.start(0, num_steps, 8)
+    kinds = ('RPNLoss/localization', 'RPNLoss/objectness', 'BoxClassifierLoss/localization')
+    losses = {f'Loss/{kind}_loss': 0.25 for kind in kinds} | {'Loss/total_loss': 1.5}
+    line.update(dataclasses.replace(RECORD, step=120_000, losses=losses, waiting_share=0.02))
+    line.close()
+    text = re.sub(r'\x1b\[[0-9;?]*[a-zA-Z]', '', console.file.getvalue())
+    return [row for row in re.split(r'[\r\n]+', text) if row.strip()]
+
+
+@pytest.mark.parametrize('width', [80, 140])
+def test_step_bar_and_time_to_go_have_room_on_a_terminal(width):
+    lines = _screen(width)
+    (bar_index,) = (index for index, line in enumerate(lines) if 'step 120000' in line)
+    bar, losses = lines[bar_index], lines[bar_index + 1]
+    assert bar.startswith('step 120000/180000 ━')
+    assert 'loss 1.500  1 day, 9:20:00 to go  4 images/s' in bar
+    assert '…' not in bar
+    assert losses.startswith('  RPN/localization 0.250 RPN/objectness 0.250')
+    assert 'BoxClassifier/localization 0.250' in ' '.join(lines[bar_index + 1 :])
+    assert max(map(len, lines)) <= width
+    assert ('lr 0.02  2% waiting for input' in bar) == (width == 140)
+
+
+def test_log_lines_come_by_time_where_steps_are_slow(caplog):
+    now = [0.0]
+    lines = progress.LogLines(clock=lambda: now[0])
+    with caplog.at_level(logging.INFO):
+        lines.start(0, 100, 8)
+        caplog.clear()
+        for seconds in range(0, 100, 10):
+            now[0] = float(seconds)
+            lines.update(RECORD)
+        assert len(caplog.messages) == 3
+        lines.log(RECORD)
+        now[0] += 29.0
+        lines.update(RECORD)
+        assert len(caplog.messages) == 4
+
+
+def test_no_live_line_without_a_terminal(capsys):
+    assert isinstance(progress.automatic(), progress.LogLines)
+
+
+def test_history_drops_what_came_after_the_checkpoint(tmp_path):
+    path = tmp_path / 'train' / 'history.jsonl'
+    first = history.History(path, 0)
+    for step in (10, 20, 25):
+        first.add(progress.Record(step, {'Loss/total_loss': 1.0}, 0.1, None))
+    with path.open('a') as file:
+        file.write('{"step": 30, "loss')
+    history.History(path, 20).add(RECORD)
+    entries = history.read(path)
+    assert [entry['step'] for entry in entries] == [10, 20, 25]
+    assert entries[-1]['losses'] == dict(RECORD.losses)
+    assert json.loads(path.read_text().splitlines()[0])['images_per_second'] is None
+
+
+def test_meter_averages_over_steps_and_leaves_out_the_first_call():
+    meter = recorder.Meter()
+    assert meter.is_empty
+    meter.add({'a': tf.constant(1.0)}, 1, 0.0, timed=False)
+    assert meter.speed.steps_per_second() is None
+    meter.add({'a': tf.constant(4.0)}, 2, 0.5)
+    meter.speed.add_seconds(0.5)
+    assert meter.means() == {'a': 3.0}
+    assert meter.speed.steps_per_second() == 2.0
+    meter.reset()
+    assert meter.is_empty
+
+
+def _batch(num_images=2):
+    batch = next(iter(fakes.dataset(num_images, num_images)))
+    return {name: tensor.numpy() for name, tensor in batch.items()}
+
+
+def test_input_pictures_show_true_colours_without_padding():
+    batch = _batch()
+    batch[InputFields.NUM_GROUNDTRUTH_BOXES][:] = 0
+    batch[InputFields.IMAGE][:] = [200.4, 100.0, 300.0]
+    (picture, _) = tensorboard.input_pictures(batch)
+    # 8 x 8 with two columns of padding, 40 times enlarged.
+    assert picture.shape == (320, 240, 3)
+    assert picture.dtype == np.uint8
+    assert np.all(picture == [200, 100, 255])
+
+
+def test_input_pictures_scale_boxes_by_the_padded_image():
+    batch = _batch(1)
+    batch[InputFields.IMAGE][:] = 0
+    batch[InputFields.NUM_GROUNDTRUTH_BOXES][:] = 1
+    batch[InputFields.GROUNDTRUTH_BOXES][0, 0] = [0.0, 0.5, 1.0, 0.75]
+    (picture,) = tensorboard.input_pictures(batch, {1: ''})
+    columns = np.flatnonzero(picture[200].any(axis=-1))
+    # Columns 4 to 6 of 8, each 40 pixels wide in the picture.
+    assert abs(columns.min() - 160) <= 2
+    assert abs(columns.max() - 240) <= 3
+
+
+@pytest.mark.parametrize('form', ['crops', 'images'])
+def test_masks_of_both_forms_are_drawn(form):
+    batch = _batch(1)
+    batch[InputFields.IMAGE][:] = 0
+    batch[InputFields.NUM_GROUNDTRUTH_BOXES][:] = 1
+    batch[InputFields.GROUNDTRUTH_BOXES][0, 0] = [0.0, 0.0, 1.0, 0.75]
+    if form == 'crops':
+        crops = np.zeros([1, 2, 4, 4], np.uint8)
+        crops[0, 0, :, :2] = 255
+        batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS] = crops
+    else:
+        masks = np.zeros([1, 2, 8, 8], np.uint8)
+        masks[0, 0, :, :3] = 1
+        batch[InputFields.GROUNDTRUTH_INSTANCE_MASKS] = masks
+    (picture,) = tensorboard.input_pictures(batch, {1: ''})
+    assert picture[200, 60].any()
+    assert not picture[200, 180].any()
+
+
+def test_detection_pictures_stand_beside_the_ground_truth():
+    batch = _batch(2)
+    detections = {
+        'detection_boxes': np.array([[[0, 0, 1, 0.5]], [[0, 0, 0, 0]]], np.float32),
+        'detection_scores': np.array([[0.9], [0.0]], np.float32),
+        'detection_classes': np.zeros([2, 1], np.float32),
+        'detection_masks': np.ones([2, 1, 4, 4], np.float32),
+        'num_detections': np.array([1.0, 0.0], np.float32),
+    }
+    pictures = tensorboard.detection_pictures(batch, detections, {1: 'cat'}, limit=5)
+    assert len(pictures) == 2
+    assert all(picture.shape[1] > 480 for picture in pictures)
+    assert len(tensorboard.detection_pictures(batch, detections, limit=1)) == 1
+
+
+def test_an_entry_after_a_cut_off_line_stands_on_its_own(tmp_path, caplog):
+    path = tmp_path / 'history.jsonl'
+    history.append(path, {'step': 1})
+    with path.open('a') as file:
+        file.write('{"step": 2, "lo')
+    history.append(path, {'step': 3})
+    history.append(path, {'step': 4})
+    with caplog.at_level(logging.WARNING):
+        assert [entry['step'] for entry in history.read(path)] == [1, 3, 4]
+    assert f'{path}: line 2 cannot be read' in caplog.text
+
+
+def test_the_history_survives_a_kill_while_it_is_rewritten(tmp_path, monkeypatch):
+    path = tmp_path / 'history.jsonl'
+    history.append(path, {'step': 1})
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('os.replace', kill)
+    with pytest.raises(KeyboardInterrupt):
+        history.History(path, 5)
+    assert history.read(path) == [{'step': 1}]

@@ -1,0 +1,125 @@
+"""Names of readers and of the metrics that decide something."""
+
+import re
+
+import pytest
+from google.protobuf import text_format
+
+from object_detection.config.errors import ConfigError
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation import eval_config as rules
+from object_detection.validation.validate import validate
+from tests.validation.pipelines import sound_pipeline
+
+BOXES, MASKS = 'DetectionBoxes_Precision/mAP', 'DetectionMasks_Precision/mAP'
+
+
+def _pipeline(eval_config='', readers=('',)):
+    text = f'eval_config {{ {eval_config} }}'
+    text += ''.join(f' eval_input_reader {{ name: "{name}" }}' for name in readers)
+    return text_format.Parse(text, TrainEvalPipelineConfig())
+
+
+@pytest.mark.parametrize(
+    ('names', 'expected'),
+    [
+        ([], []),
+        ([''], ['']),
+        (['val'], ['val']),
+        (['', 'val'], ['reader_0', 'val']),
+        (['val', 'val'], ['val_0', 'val_1']),
+        (['val', 'val', 'val_0'], ['val_0_', 'val_1', 'val_0']),
+        (['reader_1', ''], ['reader_1', 'reader_1_']),
+    ],
+)
+def test_names_of_readers_are_distinct(names, expected):
+    assert rules.reader_names(_pipeline(readers=names)) == expected
+
+
+def test_the_best_is_told_by_masks_where_they_are_evaluated():
+    assert rules.best_metric(_pipeline()) == (BOXES, '')
+    both = 'metrics_set: ["coco_detection_metrics", "coco_mask_metrics"]'
+    assert rules.best_metric(_pipeline(both, ['a', 'b'])) == (MASKS, 'a')
+    chosen = 'best_checkpoint { metric: "Loss/total_loss" reader: "b" }'
+    assert rules.best_metric(_pipeline(chosen, ['a', 'b'])) == ('Loss/total_loss', 'b')
+
+
+def test_stopping_looks_at_the_metric_of_the_best():
+    best = 'best_checkpoint { metric: "Loss/total_loss" reader: "b" }'
+    assert rules.stopping_metric(_pipeline(best, ['a', 'b'])) == ('Loss/total_loss', 'b')
+    own = f'{best} early_stopping {{ metric: "{BOXES}" reader: "a" }}'
+    assert rules.stopping_metric(_pipeline(own, ['a', 'b'])) == (BOXES, 'a')
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('best_checkpoint { reader: "c" }', "best_checkpoint.reader: .*'a', 'b'. Received: 'c'"),
+        ('early_stopping { patience: 1 reader: "c" }', 'early_stopping.reader: '),
+        ('async_evaluation { device: "tpu" }', "device: expected 'cpu'.* Received: 'tpu'"),
+        ('async_evaluation { cpu_affinity: "x" }', 'cpu_affinity .*: expected CPU cores such as'),
+        ('async_evaluation { max_waiting: 0 }', 'max_waiting: expected 1 or more'),
+        ('early_stopping {}', 'early_stopping: expected patience or a target'),
+        ('early_stopping { patience: 1 min_delta: -1 }', 'min_delta: expected 0 or more'),
+        ('early_stopping { target { value: 1 } }', r'target\[0\].metric is not set'),
+        ('early_stopping { target { metric: "a" } }', r'target\[0\].value: .* Received: nothing'),
+        ('early_stopping { target { metric: "a" value: nan } }', r'target\[0\].value: .* nan'),
+    ],
+)
+def test_one_mistake_gives_one_line(text, message):
+    (problem,) = rules.check(_pipeline(text, ['a', 'b']))
+    assert re.search(message, problem)
+
+
+@pytest.mark.parametrize('name', ['../other', '/tmp/x', 'a/../../b', '.'])
+def test_results_stay_in_their_folder(name):
+    (problem,) = rules.check(_pipeline(readers=[name]))
+    assert problem.startswith('eval_input_reader[0].name: expected the name of a folder')
+
+
+def test_a_sound_config_has_nothing_wrong():
+    text = f'best_checkpoint {{ reader: "a" }} early_stopping {{ target {{ metric: "{BOXES}" '
+    assert not list(rules.check(_pipeline(text + 'value: 0.3 } patience: 3 }', ['a', 'b/c'])))
+
+
+@pytest.mark.parametrize(
+    ('text', 'field'),
+    [
+        ('best_checkpoint { metric: "mAP" }', 'best_checkpoint.metric'),
+        ('early_stopping { patience: 1 metric: "mAP" }', 'early_stopping.metric'),
+        (
+            'early_stopping { target { metric: "mAP" value: 1 } }',
+            'early_stopping.target[0].metric',
+        ),
+    ],
+)
+def test_metrics_that_do_not_exist_are_told_before_the_start(tmp_path, text, field):
+    pipeline = sound_pipeline(tmp_path)
+    text_format.Merge(text, pipeline.eval_config)
+    with pytest.raises(ConfigError) as error:
+        validate(pipeline, for_what='eval')
+    assert f"eval_config.{field}: expected a metric of the evaluation: '{BOXES}'" in str(
+        error.value
+    )
+    assert "Received: 'mAP'." in str(error.value)
+
+
+def test_metrics_that_exist_pass(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    text_format.Merge(
+        'best_checkpoint { metric: "DetectionMasks_PerformanceByCategory/mAP/a" } '
+        'early_stopping { patience: 2 metric: "Loss/BoxClassifierLoss/mask_loss" } '
+        'include_metrics_per_category: true',
+        pipeline.eval_config,
+    )
+    validate(pipeline, for_what='eval')
+
+
+def test_an_annotation_file_needs_one_reader(tmp_path):
+    path = tmp_path / 'val.json'
+    with pytest.raises(ConfigError, match='--val_json_file: there is no file'):
+        rules.check_val_json_file(_pipeline(), str(path))
+    path.write_text('{}')
+    rules.check_val_json_file(_pipeline(), str(path))
+    with pytest.raises(ConfigError, match=r'expected one eval_input_reader.* Received: 2'):
+        rules.check_val_json_file(_pipeline(readers=['a', 'b']), str(path))

@@ -1,0 +1,65 @@
+"""Rules of `aspect_ratio_buckets`."""
+
+import re
+
+import pytest
+from google.protobuf import text_format
+
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.validation import input_readers as input_reader_rules
+
+KEEP = 'keep_aspect_ratio_resizer {}'
+PYRAMID = "type: 'faster_rcnn_resnet50_fpn_keras'"
+
+
+def find(function, buckets, *, resizer=KEEP, extractor=PYRAMID):
+    sizes = ' '.join(f'aspect_ratio_buckets {{ {bucket} }}' for bucket in buckets)
+    model = f'faster_rcnn {{ image_resizer {{ {resizer} }} feature_extractor {{ {extractor} }} }}'
+    return list(
+        function(
+            text_format.Parse(sizes, InputReader()),
+            'train_input_reader',
+            text_format.Parse(model, DetectionModel()),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ('buckets', 'resizer', 'expected'),
+    [
+        (['height: 832 width: 1344', 'height: 1344 width: 832'], KEEP, None),
+        ([], 'identity_resizer {}', None),
+        (['height: 64'], KEEP, r'aspect_ratio_buckets\[0\]: expected a positive height and width'),
+        (['height: 64 width: -1'], KEEP, 'height=64, width=-1'),
+        (['height: 64 width: 32'] * 2, KEEP, r'\[1\]: expected another size .* 64 x 32 twice'),
+        (
+            ['height: 64 width: 32'],
+            'fixed_shape_resizer {}',
+            'keep_aspect_ratio_resizer with them. Received: fixed_shape_resizer',
+        ),
+    ],
+)
+def test_problems(buckets, resizer, expected):
+    problems = find(input_reader_rules.check, buckets, resizer=resizer)
+    if expected is None:
+        assert not problems
+    else:
+        (problem,) = problems
+        assert re.search(expected, problem)
+        assert problem.startswith('train_input_reader.aspect_ratio_buckets')
+
+
+@pytest.mark.parametrize(
+    ('size', 'extractor', 'padded'),
+    [
+        ('height: 800 width: 1333', PYRAMID, '800 x 1344'),
+        ('height: 832 width: 1344', PYRAMID, None),
+        ('height: 800 width: 1344', f'{PYRAMID} pad_to_multiple: 64', '832 x 1344'),
+        ('height: 800 width: 1333', "type: 'faster_rcnn_resnet50_keras'", None),
+    ],
+)
+def test_sizes_that_the_feature_extractor_pads_are_told(size, extractor, padded):
+    cautions = find(input_reader_rules.cautions, [size], extractor=extractor)
+    assert len(cautions) == (padded is not None)
+    assert padded is None or f'pads to {padded},' in cautions[0]

@@ -1,0 +1,887 @@
+import subprocess
+import sys
+
+import pytest
+
+from object_detection.config import unsupported
+from object_detection.config.errors import ConfigError
+from object_detection.config.overrides import apply_setting
+from object_detection.config.reader import read_pipeline
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.validate import PURPOSES, validate
+from tests.validation.pipelines import sound_pipeline, write_files
+
+MODEL = 'model.faster_rcnn'
+MINER = f'{MODEL}.hard_example_miner'
+NMS = f'{MODEL}.second_stage_post_processing.batch_non_max_suppression'
+ANCHORS = f'{MODEL}.first_stage_anchor_generator'
+PREDICTOR = f'{MODEL}.second_stage_box_predictor.mask_rcnn_box_predictor'
+AUGMENTATION = 'train_config.data_augmentation_options[0]'
+RATE = 'train_config.optimizer.momentum_optimizer.learning_rate'
+MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier[0]'
+
+
+def in_epochs(manual_steps: str) -> str:
+    """A setting: a schedule in epochs."""
+    rate = f'{{manual_step_learning_rate {{{manual_steps}}}}}'
+    optimizer = f'momentum_optimizer {{learning_rate {rate}}}'
+    return f'train_config.optimizer={{learning_rate_unit: EPOCHS {optimizer}}}'
+
+
+def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
+    try:
+        validate(pipeline, for_what=for_what)
+    except ConfigError as error:
+        return [line.strip() for line in str(error).splitlines()[1:]]
+    return []
+
+
+def test_of_a_config_with_mistakes_the_mistakes_alone_are_told(tmp_path, caplog):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, 'eval_config.skip_scores=true')
+    apply_setting(pipeline, f'{MODEL}.num_classes=0')
+    unsupported._warned.clear()
+    assert len(problems(pipeline)) == 1
+    assert not caplog.messages
+    apply_setting(pipeline, f'{MODEL}.num_classes=4')
+    problems(pipeline)
+    assert any('eval_config.skip_scores' in message for message in caplog.messages)
+
+
+def test_an_evaluation_by_swapped_ids_is_an_error(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    path = tmp_path / 'swapped.pbtxt'
+    path.write_text('item { id: 2 name: "a" } item { id: 1 name: "b" }')
+    pipeline.eval_input_reader[0].label_map_path = str(path)
+    (problem,) = problems(pipeline)
+    assert "id 1 is 'a' there and 'b' here" in problem
+
+
+def test_a_sound_config_passes(tmp_path):
+    assert problems(sound_pipeline(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ('setting', 'purpose', 'field', 'message'),
+    [
+        (f'{MODEL}.number_of_stages=4', 'export', f'{MODEL}.number_of_stages', '1 to 3'),
+        (f'{MODEL}.num_classes=0', 'export', f'{MODEL}.num_classes', 'at least 1'),
+        (
+            f'{PREDICTOR}.predict_instance_masks=false',
+            'export',
+            f'{PREDICTOR}.predict_instance_masks',
+            'is false, but model.faster_rcnn.number_of_stages is 3',
+        ),
+        (
+            f'{MODEL}.second_stage_balance_fraction=0.12',
+            'train',
+            MODEL,
+            'second_stage_balance_fraction of at least 1, the most positive proposals',
+        ),
+        (f'{MODEL}.second_stage_batch_size=21', 'export', f'{MODEL}.second_stage_batch_size', '20'),
+        (f'{MINER}={{num_hard_examples: -1}}', 'export', f'{MINER}.num_hard_', 'at least 0'),
+        (f'{MINER}={{iou_threshold: 2}}', 'export', f'{MINER}.iou_threshold', '0 to 1'),
+        (
+            f'{MODEL}.second_stage_classification_loss={{weighted_dice_classification_loss {{}}}}',
+            'export',
+            f'{MODEL}.second_stage_classification_loss.weighted_dice_classification_loss is a',
+            'expected one of: bootstrapped_sigmoid, ',
+        ),
+        (f'{MODEL}.initial_crop_size=0', 'export', f'{MODEL}.initial_crop_size', 'at least 1'),
+        (f'{MODEL}.maxpool_kernel_size=15', 'export', f'{MODEL}.maxpool_kernel_size', '14'),
+        (f'{MODEL}.first_stage_nms_iou_threshold=7', 'export', f'{MODEL}.first_', '0 to 1'),
+        (f'{MODEL}.first_stage_crowd_ioa_threshold=2', 'train', f'{MODEL}.first_', '0 to 1'),
+        (f'{MODEL}.first_stage_min_box_size=-1', 'train', f'{MODEL}.first_', 'at least 0'),
+        (
+            f'{MODEL}.first_stage_matcher={{hungarian_matcher {{}}}}',
+            'train',
+            f'{MODEL}.first_stage_matcher: ',
+            'expected argmax_matcher',
+        ),
+        (f'{NMS}.max_detections_per_class=101', 'export', f'{NMS}.max_detections', '100'),
+        (f'{PREDICTOR}.mask_height=0', 'export', f'{PREDICTOR}.mask_height', 'at least 1'),
+        (
+            f'{PREDICTOR}.mask_head_deconv=true',
+            'export',
+            f'{PREDICTOR}.mask_head_deconv',
+            'mask_height and mask_width of 28, twice the size',
+        ),
+        (
+            f'{PREDICTOR}.box_head={{num_convs: 1 conv_depth: 0}}',
+            'export',
+            f'{PREDICTOR}.box_head',
+            'conv_depth: expected at least 1',
+        ),
+        (
+            f'{MODEL}.mask_target_binarize_threshold=1.5',
+            'export',
+            f'{MODEL}.mask_target_binarize_threshold',
+            '0 to 1',
+        ),
+        (
+            f'{MODEL}.second_stage_fg_iou_threshold=0.4',
+            'export',
+            MODEL,
+            'second_stage_fg_iou_threshold <= 1. Received: 0, 0.5 and 0.4',
+        ),
+        (
+            f'{MODEL}.second_stage_box_coder={{keypoint_box_coder {{num_keypoints: 1}}}}',
+            'export',
+            MODEL,
+            'Received: keypoint_box_coder',
+        ),
+        (
+            f'{MODEL}.second_stage_localization_loss={{weighted_iou {{}}}}',
+            'export',
+            MODEL,
+            'weighted_iou compares boxes',
+        ),
+        (
+            f'{MODEL}.second_stage_fg_iou_threshold=0',
+            'export',
+            f'{MODEL}.second_stage_fg_iou_threshold: expected above 0',
+            'Received: 0.',
+        ),
+        (f'{MODEL}.image_resizer={{}}', 'export', f'{MODEL}.image_resizer', 'is not set'),
+        (f'{MODEL}.feature_extractor.type=', 'export', f'{MODEL}.feature_ext', 'is not set'),
+        (f'{MODEL}.feature_extractor.type=resnet50', 'export', f'{MODEL}.feature_ext', 'resnet18'),
+        (
+            f'{MODEL}.feature_extractor.type=faster_rcnn_resnet18_keras',
+            'export',
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "'faster_rcnn_resnet18_keras'; did you mean 'faster_rcnn_resnet18_fpn_keras'?",
+        ),
+        (
+            f'{MODEL}.feature_extractor.type=faster_rcnn_nas',
+            'export',
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "Received: 'faster_rcnn_nas', a feature extractor of the reference implementation "
+            'that is not built here.',
+        ),
+        (
+            f'{MODEL}.feature_extractor.type=ssd_mobilenet_v2_keras',
+            'export',
+            f'{MODEL}.feature_extractor.type: expected one of',
+            "Received: 'ssd_mobilenet_v2_keras'.",
+        ),
+        (
+            f'{MODEL}.feature_extractor.first_stage_features_stride=4',
+            'export',
+            f'{MODEL}.feature_extractor',
+            'first_stage_features_stride: expected 8 or 16',
+        ),
+        (
+            f'{MODEL}.feature_extractor.pad_to_multiple=7',
+            'export',
+            f'{MODEL}.feature_extractor',
+            'pad_to_multiple: expected a multiple of 32',
+        ),
+        (f'{PREDICTOR}.box_code_size=5', 'export', f'{PREDICTOR}.box_code_size', '4 numbers'),
+        ('train_config.num_steps=0', 'train', 'train_config.num_steps', '--num_train_steps'),
+        (
+            'train_config.data_augmentation_options[0]={random_horizontal_flip {probability: 2}}',
+            'train',
+            'train_config.data_augmentation_options[0]',
+            'probability must be between 0 and 1',
+        ),
+        (
+            'train_input_reader.input_type=TF_SEQUENCE_EXAMPLE',
+            'train',
+            'train_input_reader.input_type',
+            'expected TF_EXAMPLE',
+        ),
+        (
+            'eval_config.super_categories[letter]=a,bb',
+            'eval',
+            'eval_config',
+            "super category 'letter' must list names of categories: ['a', 'b']",
+        ),
+        (f'{ANCHORS}={{}}', 'export', ANCHORS, 'is not set'),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=',
+            'export',
+            ANCHORS,
+            'aspect_ratios',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.max_level=6',
+            'export',
+            f'{ANCHORS}.multiscale_anchor_generator',
+            'levels 2 to 5',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.normalize_coordinates=true',
+            'export',
+            f'{ANCHORS}.multiscale_anchor_generator.normalize_coordinates',
+            'false',
+        ),
+        (
+            f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+            'export',
+            f'{ANCHORS}.grid_anchor_generator',
+            'use multiscale_anchor_generator',
+        ),
+        ('train_config.batch_size=0', 'train', 'train_config.batch_size', 'at least 1'),
+        (
+            'train_config.data_augmentation_options[0]={}',
+            'train',
+            'train_config.data_augmentation_options[0]',
+            'is empty',
+        ),
+        ('train_config.optimizer={}', 'train', 'train_config.optimizer', 'is not set'),
+        (f'{RATE}={{}}', 'train', RATE, 'is not set'),
+        (
+            'train_config.optimizer={momentum_optimizer {learning_rate {constant_learning_rate {}}}'
+            ' moving_average_decay: 2}',
+            'train',
+            'train_config.optimizer',
+            'moving_average_decay: expected 0 to 1. Received: 2.',
+        ),
+        (
+            'eval_config.use_moving_averages=true',
+            'eval',
+            'eval_config.use_moving_averages',
+            'expected train_config.optimizer.use_moving_average: true',
+        ),
+        (
+            'train_config.freeze_variables=backbone,conv(1',
+            'train',
+            'train_config.freeze_variables[1]',
+            "expected a regular expression. Received: 'conv(1' (missing ), unterminated",
+        ),
+        (
+            'train_config.update_trainable_variables=[',
+            'train',
+            'train_config.update_trainable_variables[0]',
+            'expected a regular expression',
+        ),
+        (
+            'train_config.bias_grad_multiplier=-1',
+            'train',
+            'train_config.bias_grad_multiplier',
+            'expected a positive factor, or 0 for none. Received: -1.',
+        ),
+        ('train_config.weight_decay={}', 'train', 'train_config.weight_decay.weight', 'is not set'),
+        (
+            'train_config.weight_decay={weight: -1}',
+            'train',
+            'train_config.weight_decay.weight',
+            'at least 0. Received: -1.',
+        ),
+        (
+            "train_config.weight_decay={weight: 1 exclude_pattern: '['}",
+            'train',
+            'train_config.weight_decay.exclude_pattern',
+            'expected a regular expression',
+        ),
+        (
+            'train_config.gradient_accumulation_steps=0',
+            'train',
+            'train_config.gradient_accumulation_steps',
+            'at least 1. Received: 0.',
+        ),
+        (
+            'train_config.gradient_accumulation_steps=5',
+            'train',
+            'train_config.gradient_accumulation_steps',
+            'expected a number that divides train_config.batch_size',
+        ),
+        (
+            'train_config.auto_scale_lr.reference_batch_size=0',
+            'train',
+            'train_config.auto_scale_lr.reference_batch_size',
+            'at least 1. Received: 0.',
+        ),
+        (
+            'train_config.optimizer={lars_optimizer {trust_coefficient: 0 learning_rate '
+            '{constant_learning_rate {}}}}',
+            'train',
+            'train_config.optimizer: LARS',
+            'trust_coefficient above 0',
+        ),
+        (
+            f'{RATE}={{cosine_decay_learning_rate {{warmup_epochs: 1}}}}',
+            'train',
+            f'{RATE}.cosine_decay_learning_rate.warmup_epochs',
+            'learning_rate_unit: EPOCHS with it. Received: STEPS.',
+        ),
+        (
+            in_epochs('schedule {step: 1 epoch: 1.5} schedule {step: 2}'),
+            'train',
+            f'{RATE}.manual_step_learning_rate.schedule[0].step, epoch',
+            'expected one of them. Received: both.',
+        ),
+        (
+            in_epochs('schedule {epoch: -1} schedule {step: 2}'),
+            'train',
+            f'{RATE}.manual_step_learning_rate.schedule[0].epoch',
+            'expected at least 0. Received: -1.',
+        ),
+        (f'{MULTIPLIER}={{multiplier: 1}}', 'train', f'{MULTIPLIER}.variables', 'is not set'),
+        (f"{MULTIPLIER}={{variables: 'a'}}", 'train', f'{MULTIPLIER}.multiplier', 'is not set'),
+        (
+            f"{MULTIPLIER}={{variables: 'a(' multiplier: 1}}",
+            'train',
+            f'{MULTIPLIER}.variables',
+            'expected a regular expression',
+        ),
+        (
+            f"{MULTIPLIER}={{variables: 'a' multiplier: 0}}",
+            'train',
+            f'{MULTIPLIER}.multiplier',
+            'above 0; use train_config.freeze_variables to train none of them. Received: 0.',
+        ),
+        (
+            f"{MULTIPLIER}={{variables: 'a' multiplier: -2}}",
+            'train',
+            f'{MULTIPLIER}.multiplier',
+            'expected a factor above 0. Received: -2.',
+        ),
+        (
+            "train_config.class_weight[0]={name: 'aa' weight: 2}",
+            'train',
+            'train_config.class_weight[0].name',
+            "such as a, b. Received: 'aa', did you mean 'a'?",
+        ),
+        (
+            f'{RATE}={{cosine_decay_learning_rate {{total_steps: 5}}}}',
+            'train',
+            'train_config.optimizer',
+            'total_steps',
+        ),
+        (
+            'train_config.fine_tune_checkpoint=a/ckpt-1',
+            'train',
+            'train_config.fine_tune_checkpoint',
+            'there is none',
+        ),
+        (
+            'train_input_reader.load_instance_masks=false',
+            'train',
+            'train_input_reader.load_instance_masks',
+            'set it to true',
+        ),
+        (
+            'train_input_reader.tf_record_input_reader.input_path[0]=no/such-*',
+            'train',
+            'train_input_reader.tf_record_input_reader.input_path[0]',
+            'no file matches',
+        ),
+        (
+            'train_input_reader.label_map_path=no/such',
+            'train',
+            'train_input_reader.label_map_path',
+            'there is no file',
+        ),
+        (f'{MODEL}.num_classes=1', 'train', f'{MODEL}.num_classes', 'ids up to 2'),
+        ('eval_config.metrics_set=coco', 'eval', 'eval_config.metrics_set', 'Received: coco'),
+        ('eval_config.batch_size=0', 'eval', 'eval_config.batch_size', 'at least 1'),
+        (
+            'eval_input_reader[0].load_instance_masks=false',
+            'eval',
+            'eval_input_reader[0].load_instance_masks',
+            'set it to true',
+        ),
+        (
+            'eval_input_reader[0].label_map_path=',
+            'eval',
+            'eval_input_reader[0].label_map_path',
+            'is not set',
+        ),
+        ('eval_input_reader=', 'eval', 'eval_input_reader', 'is not set'),
+        (
+            'train_input_reader.label_map_path=PATH_TO_BE_CONFIGURED/map.pbtxt',
+            'train',
+            'train_input_reader.label_map_path',
+            'expected a path of yours',
+        ),
+    ],
+)
+def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, setting)
+    found = problems(pipeline, purpose)
+    assert len(found) == 1, found
+    assert found[0].startswith(field)
+    assert message in found[0]
+
+
+def test_a_set_of_records_with_a_gap_is_told(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    for shard in (0, 2):
+        (tmp_path / f'a-{shard:05d}-of-00003').touch()
+    pattern = f'{tmp_path}/a-?????-of-?????'
+    pipeline.train_input_reader.tf_record_input_reader.input_path[:] = [pattern]
+    (found,) = problems(pipeline, 'train')
+    assert found.startswith('train_input_reader.tf_record_input_reader.input_path[0]: expected all')
+    assert 'a-00001-of-00003' in found
+
+
+def test_a_set_of_records_that_is_being_replaced_is_told(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    (tmp_path / 'a-00000-of-00001').touch()
+    (tmp_path / 'a.publishing').touch()
+    pipeline.eval_input_reader[0].tf_record_input_reader.input_path[:] = [f'{tmp_path}/a-*']
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('eval_input_reader[0].tf_record_input_reader.input_path[0]: expected')
+    assert 'a.publishing exists' in found
+
+
+def test_missing_files_and_types_are_told_at_once_and_without_tensorflow(tmp_path):
+    path = write_files(tmp_path)
+    path.write_text(path.read_text().replace('resnet18_fpn', 'resnet17_fpn'))
+    (tmp_path / 'label_map.pbtxt').unlink()
+    code = (
+        'import sys; from object_detection.config import job_options\n'
+        'from object_detection.training import jobs\n'
+        'options = job_options.TrainOptions()\n'
+        'try: jobs.read_config(sys.argv[1], options, for_what="train and eval")\n'
+        'except ValueError as error: print(error, "tensorflow" in sys.modules)'
+    )
+    result = subprocess.run(
+        [sys.executable, '-c', code, path], capture_output=True, text=True, check=True
+    )
+    assert 'train_input_reader.label_map_path: there is no file' in result.stdout
+    assert f'{MODEL}.feature_extractor.type: expected one of' in result.stdout
+    assert result.stdout.endswith(' False\n')
+
+
+GRID = 'base_sizes: 32 aspect_ratios: -1 height_stride: 16 width_stride: 16'
+NEGATIVE_GRIDS = f'anchor_grid {{{GRID}}} ' * 4
+FC = f'{PREDICTOR}.fc_hyperparams'
+RPN = f'{MODEL}.first_stage_box_predictor_conv_hyperparams'
+EXTRACTOR = f'{MODEL}.feature_extractor.conv_hyperparams'
+
+
+@pytest.mark.parametrize(
+    ('setting', 'field', 'message'),
+    [
+        (f'{FC}.batch_norm.epsilon=-1', f'{FC}.batch_norm.epsilon', 'a positive number'),
+        (f'{RPN}.batch_norm.decay=2', f'{RPN}.batch_norm.decay', 'a number from 0 to 1'),
+        (f'{RPN}.sync_batch_norm.decay=nan', f'{RPN}.sync_batch_norm.decay', 'from 0 to 1'),
+        (
+            f'{EXTRACTOR}.initializer={{truncated_normal_initializer {{stddev: -1}}}}',
+            f'{EXTRACTOR}.initializer.truncated_normal_initializer.stddev',
+            'not negative. Received: -1',
+        ),
+        (
+            f'{RPN}.initializer={{random_normal_initializer {{stddev: -1}}}}',
+            f'{RPN}.initializer.random_normal_initializer.stddev',
+            'not negative',
+        ),
+        (
+            f'{PREDICTOR}.conv_hyperparams.regularizer={{l2_regularizer {{weight: -1}}}}',
+            f'{PREDICTOR}.conv_hyperparams.regularizer.l2_regularizer.weight',
+            'not negative',
+        ),
+        (
+            f'{RPN}.initializer={{keras_initializer_by_name: "glorot"}}',
+            f'{RPN}.initializer.keras_initializer_by_name',
+            "Received: 'glorot'",
+        ),
+        (
+            f'{FC}.group_norm={{}}',
+            f'{FC}.group_norm',
+            'group_norm.groups: expected a number that divides the ',
+        ),
+        (f'{RPN}.group_norm={{groups: 24}}', f'{RPN}.group_norm', 'divides the 512 channels'),
+        (
+            f'{PREDICTOR}.conv_hyperparams.group_norm={{groups: 24}}',
+            f'{PREDICTOR}.conv_hyperparams.group_norm',
+            'divides the 256 channels',
+        ),
+        (
+            f'{ANCHORS}.multiscale_anchor_generator.aspect_ratios=-1',
+            ANCHORS,
+            'aspect_ratios must be positive. Received: [-1.0]',
+        ),
+        (
+            f'{ANCHORS}={{flexible_grid_anchor_generator {{{NEGATIVE_GRIDS}'
+            'normalize_coordinates: false}}',
+            ANCHORS,
+            'aspect_ratios must be positive. Received: [-1.0]',
+        ),
+    ],
+)
+def test_layers_and_anchors_that_cannot_be_built(tmp_path, setting, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, setting)
+    (line,) = problems(pipeline, 'export')
+    assert line.startswith(f'{field}: ')
+    assert message in line
+    assert 'protos' not in line
+
+
+def test_a_group_norm_that_fits_passes(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{PREDICTOR}.conv_hyperparams.group_norm={{}}')
+    assert problems(pipeline, 'export') == []
+
+
+@pytest.mark.parametrize('permutation', ['', 'keypoint_flip_permutation: [1, 0]'])
+def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_horizontal_flip {{{permutation}}}}}')
+    assert problems(pipeline, 'train') == []
+    pipeline.train_input_reader.num_keypoints = 3
+    (found,) = problems(pipeline, 'train')
+    field = f'{AUGMENTATION}.random_horizontal_flip.keypoint_flip_permutation'
+    assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
+
+
+def test_turned_keypoints_keep_their_places_unless_a_permutation_is_given(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_input_reader.num_keypoints = 3
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_rotation90 {{}}}}')
+    assert problems(pipeline, 'train') == []
+    turn = 'random_rotation90 {keypoint_rot_permutation: [1, 0]}'
+    apply_setting(pipeline, f'{AUGMENTATION}={{{turn}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_rotation90.keypoint_rot_permutation: expected one entry for each of' in found
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_vertical_flip {{}}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
+
+
+@pytest.mark.parametrize(
+    ('settings', 'field', 'message'),
+    [
+        (
+            ['train_config.use_multiclass_scores=true'],
+            'train_config.use_multiclass_scores: ',
+            'train_input_reader.load_multiclass_scores: true',
+        ),
+        (
+            [
+                'train_config.use_multiclass_scores=true',
+                'train_input_reader.load_multiclass_scores=true',
+                'train_config.merge_multiple_label_boxes=true',
+            ],
+            'train_config.use_multiclass_scores, train_config.merge_multiple_label_boxes: ',
+            'expected one of them',
+        ),
+        (
+            [f'{AUGMENTATION}={{convert_class_logits_to_softmax {{}}}}'],
+            f'{AUGMENTATION}.convert_class_logits_to_softmax: ',
+            'train_input_reader.load_multiclass_scores: true',
+        ),
+        (
+            [f'{AUGMENTATION}={{remap_labels {{original_labels: 1 new_label: 3}}}}'],
+            'model.faster_rcnn.num_classes is 2, but train_input_reader.label_map_path',
+            'has ids up to 3 (after train_config.data_augmentation_options)',
+        ),
+        (
+            [f'{AUGMENTATION}={{normalize_image {{}}}}'],
+            f'{AUGMENTATION}: normalize_image.original_maxval: ',
+            'more than original_minval',
+        ),
+        (
+            [f'{AUGMENTATION}={{scale_boxes_to_pixel_coordinates {{}}}}'],
+            f'{AUGMENTATION}.scale_boxes_to_pixel_coordinates is not supported',
+            'boxes stay normalized',
+        ),
+    ],
+)
+def test_steps_and_labels_that_do_not_fit(tmp_path, settings, field, message):
+    pipeline = sound_pipeline(tmp_path)
+    for setting in settings:
+        apply_setting(pipeline, setting)
+    (found,) = problems(pipeline, 'train')
+    assert found.startswith(field)
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    'step',
+    [
+        'remap_labels {original_labels: [1, 2] new_label: 1}',
+        'drop_label_probabilistically {label: 2}',
+    ],
+)
+def test_ids_that_no_object_keeps_need_no_class(tmp_path, step):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.model.faster_rcnn.num_classes = 1
+    (found,) = problems(pipeline, 'train')
+    assert 'has ids up to 2' in found
+    apply_setting(pipeline, f'{AUGMENTATION}={{{step}}}')
+    assert problems(pipeline, 'train') == []
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('model.faster_rcnn.num_classes is 1, but eval_input_reader[0].label_')
+
+
+def test_mask_metrics_need_a_mask_model(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.model.faster_rcnn.number_of_stages = 2
+    predictor = pipeline.model.faster_rcnn.second_stage_box_predictor
+    predictor.mask_rcnn_box_predictor.predict_instance_masks = False
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('eval_config.metrics_set has coco_mask_metrics')
+
+
+def test_static_shapes_need_images_of_one_size(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{MODEL}.use_static_shapes=true')
+    assert problems(pipeline) == []
+    apply_setting(pipeline, f'{MODEL}.image_resizer={{keep_aspect_ratio_resizer {{}}}}')
+    (found,) = problems(pipeline, 'export')
+    assert found.startswith(f'{MODEL}.use_static_shapes')
+    for padding in ('pad_to_max_dimension: true', 'pad_height: 64 pad_width: 96'):
+        resizer = f'{{keep_aspect_ratio_resizer {{{padding}}}}}'
+        apply_setting(pipeline, f'{MODEL}.image_resizer={resizer}')
+        assert problems(pipeline, 'export') == []
+
+
+def test_all_problems_are_listed_in_one_error(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.batch_size = 0
+    pipeline.model.faster_rcnn.num_classes = 0
+    pipeline.eval_input_reader[0].label_map_path = 'no/such'
+    with pytest.raises(ConfigError, match=r'^The config has 3 problems:') as caught:
+        validate(pipeline, for_what=PURPOSES)
+    for field in (f'{MODEL}.num_classes', 'train_config.batch', 'eval_input_reader[0].label'):
+        assert f'\n  {field}' in str(caught.value)
+
+
+def test_an_empty_config_is_told_what_it_lacks():
+    found = problems(TrainEvalPipelineConfig())
+    for start in ('model', 'train_config', 'train_input_reader', 'eval_input_reader'):
+        assert any(line.startswith(f'{start} is not set') for line in found)
+
+
+def test_only_the_parts_of_the_purpose_are_checked(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.batch_size = 0
+    pipeline.train_input_reader.label_map_path = 'PATH_TO_BE_CONFIGURED'
+    assert problems(pipeline, 'eval') == []
+    assert len(problems(pipeline, 'train')) == 2
+
+
+def test_every_reference_config_gets_sentences_and_no_crash(shared):
+    for path in sorted((shared / 'reference' / 'configs').rglob('*.config')):
+        found = problems(read_pipeline(str(path)))
+        assert any('PATH_TO_BE_CONFIGURED' in line for line in found), path.name
+        assert all(line.endswith('.') for line in found), path.name
+
+
+def test_an_unknown_purpose_is_rejected(tmp_path):
+    with pytest.raises(ValueError, match='for_what'):
+        validate(sound_pipeline(tmp_path), for_what='fun')
+
+
+FLEXIBLE = f'{ANCHORS}.flexible_grid_anchor_generator'
+MULTISCALE = f'{ANCHORS}.multiscale_anchor_generator'
+CALIBRATION = f'{MODEL}.second_stage_post_processing.calibration_config'
+PLATT = f'{CALIBRATION}.class_id_sigmoid_calibrations.class_id_sigmoid_parameters_map'
+# Features of crops: 14 on a pyramid; elsewhere 7 after the pooling, and half of them.
+UPSAMPLES = [f'{PREDICTOR}.convolve_then_upsample_masks=true']
+MASKS_OF_28 = [f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=28']
+ONE_MAP = [
+    f'{MODEL}.masks_from_crops=false',
+    f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
+    f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+]
+
+
+def flexible(*sizes: str) -> str:
+    grids = [
+        f'anchor_grid {{base_sizes: [{size}] aspect_ratios: [{"1" if size else ""}] '
+        'height_stride: 16 width_stride: 16}'
+        for size in sizes
+    ]
+    generator = f'flexible_grid_anchor_generator {{{" ".join(grids)} normalize_coordinates: false}}'
+    return f'{ANCHORS}={{{generator}}}'
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (
+            [f'{ANCHORS}={{ssd_anchor_generator {{}}}}'],
+            f'{ANCHORS}.ssd_anchor_generator makes anchors relative to the image, but Faster R-CNN '
+            'needs them in pixels; use multiscale_anchor_generator, flexible_grid_anchor_generator',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false}}',
+            ],
+            f'{MULTISCALE}: anchors are made for levels 3 to 7, but {MODEL}.feature_extractor has '
+            'one feature map, of level 4 (stride 16); set min_level to 4 and max_level to 4.',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false min_level: 4 '
+                'max_level: 4}',
+            ],
+            None,
+        ),
+        ([*ONE_MAP, flexible('32')], None),
+        (
+            [*ONE_MAP, f'{PREDICTOR}.box_head={{}}'],
+            f'{PREDICTOR}.box_head: expected a feature extractor with a pyramid',
+        ),
+        (
+            [f'{PREDICTOR}.mask_head_deconv=true', *MASKS_OF_28],
+            None,
+        ),
+        (
+            [*ONE_MAP, flexible('32', '64')],
+            f'{FLEXIBLE}.anchor_grid: expected one for each feature map; {MODEL}.feature_extractor '
+            'has one feature map, of level 4 (stride 16). Received: 2.',
+        ),
+        (
+            [flexible('32')],
+            f'{FLEXIBLE}.anchor_grid: expected one for each feature map; {MODEL}.feature_extractor '
+            'has a pyramid of levels 2 to 5. Received: 1.',
+        ),
+        (
+            [*ONE_MAP, flexible('')],
+            f'{FLEXIBLE}.anchor_grid[0].base_sizes is empty; without any there are no anchors.',
+        ),
+        (
+            [f'{MODEL}.number_of_stages=1', f'{MODEL}.return_raw_detections_during_predict=true'],
+            f'{MODEL}.return_raw_detections_during_predict is true, but {MODEL}.number_of_stages: '
+            '1 has no box classifier',
+        ),
+        (
+            [f'{MODEL}.number_of_stages=1', f'{MODEL}.output_final_box_rpn_features=true'],
+            f'{MODEL}.output_final_box_rpn_features is true, but',
+        ),
+        ([f'{PREDICTOR}.dropout_keep_probability=1'], None),
+        (
+            [f'{PREDICTOR}.dropout_keep_probability=0'],
+            f'{PREDICTOR}.dropout_keep_probability: expected above 0, up to 1. Received: 0.',
+        ),
+        (
+            [f'{PREDICTOR}.dropout_keep_probability=1.5'],
+            f'{PREDICTOR}.dropout_keep_probability: expected above 0, up to 1. Received: 1.5.',
+        ),
+        (
+            [*UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 14, the size of the features that they are enlarged from. Received: 15 '
+            'and 15.',
+        ),
+        ([*UPSAMPLES, f'{PREDICTOR}.mask_height=28', f'{PREDICTOR}.mask_width=14'], None),
+        ([*UPSAMPLES, f'{MODEL}.masks_from_crops=false'], None),
+        (
+            [
+                *UPSAMPLES,
+                f'{MODEL}.masks_from_crops=false',
+                f'{PREDICTOR}.box_head={{num_convs: 1 num_fcs: 0}}',
+            ],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 7, the',
+        ),
+        (
+            [
+                f'{PREDICTOR}.mask_head_deconv=true',
+                *MASKS_OF_28,
+                f'{MODEL}.masks_from_crops=false',
+            ],
+            f'{PREDICTOR}.mask_head_deconv: expected a mask_height and mask_width of 2, twice',
+        ),
+        (
+            [*ONE_MAP, f'{MODEL}.masks_from_crops=true'],
+            f'{MODEL}.masks_from_crops: expected a feature extractor with a pyramid, as one',
+        ),
+        (
+            [*ONE_MAP, *UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 4, the',
+        ),
+        (
+            [*ONE_MAP, f'{MODEL}.feature_extractor.type=faster_rcnn_resnet50', *UPSAMPLES],
+            f'{PREDICTOR}.convolve_then_upsample_masks: expected mask_height and mask_width to be '
+            'multiples of 7, the',
+        ),
+        (
+            [
+                *ONE_MAP,
+                f'{MODEL}.feature_extractor.first_stage_features_stride=8',
+                f'{MULTISCALE}={{aspect_ratios: 1 normalize_coordinates: false min_level: 4 '
+                'max_level: 4}',
+            ],
+            f'{MULTISCALE}: anchors are made for levels 4 to 4, but {MODEL}.feature_extractor has '
+            'one feature map, of level 3 (stride 8); set min_level to 3 and max_level to 3.',
+        ),
+        (
+            [*ONE_MAP, *UPSAMPLES, f'{PREDICTOR}.mask_height=8', f'{PREDICTOR}.mask_width=4'],
+            None,
+        ),
+        (
+            [f'{PLATT}[2]={{}}'],
+            None,
+        ),
+        (
+            [f'{PLATT}[3]={{}}'],
+            f'{PLATT}: expected class ids from 0, the background, to 2 ({MODEL}.num_classes). '
+            'Received: 3.',
+        ),
+        (
+            [
+                f'{CALIBRATION}.class_id_function_approximations.class_id_xy_pairs_map[90]='
+                '{x_y_pair {x: 0 y: 0}}'
+            ],
+            f'{CALIBRATION}.class_id_function_approximations.class_id_xy_pairs_map: expected',
+        ),
+    ],
+)
+def test_what_the_builders_of_a_model_would_refuse(tmp_path, settings, message):
+    pipeline = sound_pipeline(tmp_path)
+    for setting in settings:
+        apply_setting(pipeline, setting)
+    found = problems(pipeline, 'export')
+    if message is None:
+        assert found == []
+    else:
+        (line,) = found
+        assert line.startswith(message)
+
+
+RFCN = f'{MODEL}.second_stage_box_predictor.rfcn_box_predictor'
+RFCN_SETTINGS = [
+    f'{MODEL}.number_of_stages=2',
+    f'{MODEL}.feature_extractor={{type: "faster_rcnn_resnet50_keras"}}',
+    f'{ANCHORS}={{grid_anchor_generator {{scales: 1 aspect_ratios: 1}}}}',
+    f'{MODEL}.second_stage_box_predictor={{rfcn_box_predictor {{}}}}',
+]
+
+
+@pytest.mark.parametrize(
+    ('setting', 'message'),
+    [
+        (f'{MODEL}.initial_crop_size=0', None),
+        (f'{MODEL}.number_of_stages=3', f'{MODEL}.number_of_stages is 3, but {RFCN} predicts no'),
+        (
+            f'{MODEL}.output_final_box_features=true',
+            f'{MODEL}.output_final_box_features is true, but {RFCN} makes no features',
+        ),
+        (f'{RFCN}.box_code_size=5', f'{RFCN}.box_code_size: Faster R-CNN codes a box with 4'),
+        (f'{RFCN}.depth=0', f'{RFCN}.depth: expected at least 1. Received: 0.'),
+        (f'{RFCN}.num_spatial_bins_width=0', f'{RFCN}.num_spatial_bins_width: expected at least 1'),
+        (
+            f'{RFCN}.crop_height=10',
+            f'{RFCN}.crop_height: expected a multiple of num_spatial_bins_height, 3. Received: 10.',
+        ),
+    ],
+)
+def test_rfcn(tmp_path, setting, message):
+    pipeline = sound_pipeline(tmp_path)
+    for text in [*RFCN_SETTINGS, setting]:
+        apply_setting(pipeline, text)
+    found = problems(pipeline, 'export')
+    if message is None:
+        assert found == []
+    else:
+        (line,) = found
+        assert line.startswith(message)
+
+
+def test_rfcn_takes_no_pyramid(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    for text in (RFCN_SETTINGS[0], RFCN_SETTINGS[3]):
+        apply_setting(pipeline, text)
+    (line,) = problems(pipeline, 'export')
+    assert line.startswith(f'{RFCN} needs a feature extractor of one feature map, but {MODEL}.')
