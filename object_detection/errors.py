@@ -1,8 +1,23 @@
-"""What can stop a training or an evaluation."""
+"""The errors that a user can cause and correct. Each message says where, what was expected and what
+was received; the `tfod` command shows it without a traceback.
+
+All are `ValueError`s, so that callers who know no more can catch them as such.
+"""
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that is absent or does not fit the model."""
+class UserError(ValueError):
+    """A mistake in what a user wrote or gave, or a fault of the machine; not one of this package.
+
+    The message alone tells the user what to change.
+    """
+
+
+class ConfigError(UserError):
+    """A pipeline config that cannot be used; the message names the file or field and the remedy."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is absent, does not fit the model or cannot be written."""
 
 
 class DamagedCheckpointError(CheckpointError):
@@ -13,14 +28,34 @@ class UnreadableCheckpointError(CheckpointError):
     """A checkpoint that the system cannot read now; it may be whole."""
 
 
-class DivergenceError(ValueError):
+class DataError(UserError):
+    """Images, annotations or records that cannot be used."""
+
+
+class UnusableError(DataError):
+    """An image or an annotation that cannot be converted; the conversion continues without it.
+
+    Attributes:
+      reason: one word, by which the report counts.
+    """
+
+    def __init__(self, reason: str, detail: str):
+        super().__init__(detail)
+        self.reason = reason
+
+
+class DivergenceError(UserError):
     """A loss or a weight that is NaN or infinite."""
 
 
-class WorkerError(ValueError):
+class WorkerError(UserError):
     """Another worker of a training in several processes has failed, or cannot be reached."""
 
 
+class DownloadError(UserError):
+    """Something could not be downloaded or unpacked; the message tells a user what to do."""
+
+
 # Exit status (EX_TEMPFAIL) of a program that ended by a WorkerError or UnreadableCheckpointError,
-# and can go on when all are started again.
+# and can resume when all are started again.
 LOST_WORKER_STATUS = 75

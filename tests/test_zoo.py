@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
 from object_detection.config.reader import read_pipeline
+from object_detection.errors import ConfigError
 from object_detection.export import exporter
 from object_detection.export.inference import SavedDetector
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

@@ -4,8 +4,8 @@ import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from object_detection.config.errors import ConfigError
 from object_detection.data import label_map
+from object_detection.errors import ConfigError
 from object_detection.protos.train_pb2 import ClassWeight
 
 _FIELD = 'train_config.class_weight'

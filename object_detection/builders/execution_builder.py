@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from object_detection.config import unsupported
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
+from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.optimizers.gradients import Execution

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
 from object_detection.validation import train_config as train_config_rules

@@ -6,8 +6,8 @@ import re
 
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.core import sums
+from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training.step import trainable_variables

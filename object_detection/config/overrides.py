@@ -9,8 +9,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from object_detection.config import suggestions
-from object_detection.config.errors import ConfigError
 from object_detection.config.walk import is_map
+from object_detection.errors import ConfigError
 
 _TOKEN = re.compile(r'\.?([^.\[\]]+)|\[([^\[\]]+)\]')
 _BOOLEANS = {'true': True, 'True': True, '1': True, 'false': False, 'False': False, '0': False}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from google.protobuf import descriptor_pool, text_format
 
 from object_detection.config import overrides, suggestions
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 

@@ -3,7 +3,7 @@
 import os
 
 from object_detection.config import reader
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from object_detection.config import walk
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 _warned: set[str] = set()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 # PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file is a
 # JPEG with more pictures behind the first, as some cameras write.

@@ -10,12 +10,14 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
+from object_detection.errors import DataError
+
 # A record is its length (8 bytes), a checksum of that (4), the content and its checksum (4).
 _HEADER = struct.Struct('<QI')
 _CHECKSUM = struct.Struct('<I')
 
 
-class DamagedFileError(ValueError):
+class DamagedFileError(DataError):
     """A damaged file, or none of records; the message is a sentence without its end."""
 
 

@@ -23,7 +23,6 @@ from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
-from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import (
     annotation_file,
     beam_runners,
@@ -35,6 +34,7 @@ from object_detection.dataset_tools import (
 )
 from object_detection.dataset_tools.coco_job import CocoSource, Target
 from object_detection.dataset_tools.conversion_report import Tally
+from object_detection.errors import UnusableError
 
 
 class ConversionError(Exception):

@@ -20,9 +20,9 @@ from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoImage
-from object_detection.data.unusable import UnusableError
 from object_detection.dataset_tools import annotation_file, conversion_report, sharded_writer
 from object_detection.dataset_tools.conversion_report import Tally
+from object_detection.errors import UnusableError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from object_detection.data.coco.annotations import EntryProblem
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 COUNTS = (
     *('images', 'bad_images', 'images_without_objects', 'examples'),

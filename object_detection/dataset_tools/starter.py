@@ -14,10 +14,10 @@ import textwrap
 import numpy as np
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
 from object_detection.dataset_tools.starter_weights import Weights
+from object_detection.errors import ConfigError
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn

@@ -5,8 +5,8 @@ import glob
 import os
 import re
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.reader import read_pipeline
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 DEFAULT_FOLDER = 'weights'

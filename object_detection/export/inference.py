@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 from object_detection.export import class_names
 from object_detection.export.input_types import TF_EXAMPLE
 from object_detection.export.saved_model import LABEL_MAP

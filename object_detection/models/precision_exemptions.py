@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.precision import TF32
 from object_detection.validation import train_config as train_config_rules

@@ -6,7 +6,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.system import cpu_cores
 from object_detection.training.distribution.cluster import Cluster
 

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from object_detection.dataset_tools.downloads.partial_file import DownloadError
+from object_detection.errors import DownloadError
 
 
 class ArchiveSpace(NamedTuple):

@@ -6,7 +6,7 @@ Writes local files.
 import glob
 import os
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 
 def read_bytes(path: str) -> bytes:

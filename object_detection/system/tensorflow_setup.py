@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import logging
 from object_detection.builders import optimizer_builder
 from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.config import synthetic_data
-from object_detection.config.errors import ConfigError
 from object_detection.data.pipeline import record_count
+from object_detection.errors import ConfigError
 from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.input_reader_pb2 import InputReader

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields as F
+from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 

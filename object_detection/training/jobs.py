@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from object_detection.config import reader, synthetic_data
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files, freed_memory, quiet_import, tensorflow_setup
 from object_detection.training.distribution import strategy_choice

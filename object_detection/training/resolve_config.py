@@ -5,7 +5,7 @@ import os
 import tensorflow as tf
 
 from object_detection.config import synthetic_data, unsupported
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import epochs

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import DivergenceError
+from object_detection.errors import ConfigError, DivergenceError
 from object_detection.system.signals import Interrupts
 from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.distribution import collectives, strategies

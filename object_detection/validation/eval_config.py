@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu_cores, files
 

@@ -8,8 +8,8 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.config import reader, walk
-from object_detection.config.errors import ConfigError
 from object_detection.data import label_map
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.validation import label_map_rules

@@ -7,8 +7,8 @@ files tell, at once; what the builders object to, which loads TensorFlow; the fi
 from collections.abc import Callable, Collection, Iterator
 
 from object_detection.config import synthetic_data, unsupported, walk
-from object_detection.config.errors import ConfigError
 from object_detection.data import label_map, shard_names
+from object_detection.errors import ConfigError
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,

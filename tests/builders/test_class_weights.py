@@ -2,7 +2,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import class_weights
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.train_pb2 import TrainConfig
 
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import execution_builder
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
+from object_detection.errors import ConfigError
 from object_detection.optimizers.gradients import Execution
 from object_detection.protos.train_pb2 import TrainConfig
 from tests.training import fakes

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import variables_builder
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.training import setup
 from object_detection.training.step import trainable_variables

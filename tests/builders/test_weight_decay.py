@@ -8,7 +8,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import weight_decay
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training import setup
 from object_detection.training.loop import train

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main as cli
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 HEAVY = ('tensorflow', 'apache_beam', 'numpy', 'google.protobuf')
 

@@ -1,8 +1,8 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
+from object_detection.errors import ConfigError
 from object_detection.protos import calibration_pb2, train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 

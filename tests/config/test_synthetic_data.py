@@ -3,7 +3,7 @@
 import pytest
 
 from object_detection.config import synthetic_data, writer
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.validation import validate
 from tests.validation import pipelines
 

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.config import unsupported
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 

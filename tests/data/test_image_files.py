@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.data import image_files
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 from tests.data import examples
 
 HEIGHT, WIDTH = 32, 64

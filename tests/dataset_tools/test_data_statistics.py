@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.dataset_tools import data_statistics
+from object_detection.errors import ConfigError
 from tests.data import examples
 
 SIZE = {'image__height': [20], 'image__width': [40]}

@@ -3,10 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools import starter, starter_weights
 from object_detection.dataset_tools.data_statistics import DataStatistics
+from object_detection.errors import ConfigError
 
 # 100 images of 400 x 600 pixels (height x width), with objects of 60 x 60 pixels.
 DATA = DataStatistics(

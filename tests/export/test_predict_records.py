@@ -9,8 +9,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 from PIL import Image
 
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
+from object_detection.errors import ConfigError
 from object_detection.export import exporter, predict_records
 from object_detection.metrics.detections import encode_masks, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod

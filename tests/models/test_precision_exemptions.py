@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.models import precision, precision_exemptions
 from object_detection.training import setup
 from object_detection.training.evaluation import eval_job

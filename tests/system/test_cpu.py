@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.system import cpu
 from object_detection.training.distribution.cluster import Cluster
 

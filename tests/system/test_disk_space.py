@@ -1,6 +1,6 @@
 import pytest
 
-from object_detection.dataset_tools.downloads.partial_file import DownloadError
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 from object_detection.system.disk_space import ArchiveSpace
 

@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.system import files
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.system import tensorflow_setup
 
 VARIABLE = 'TF_XLA_FLAGS'

@@ -5,7 +5,7 @@ import json
 import pytest
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training import epochs
 from object_detection.validation import schedule_cautions
 from tests.data import examples

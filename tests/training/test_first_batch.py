@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields as F
+from object_detection.errors import ConfigError
 from object_detection.training import first_batch
 from tests.training import fakes
 

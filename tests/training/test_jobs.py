@@ -2,8 +2,8 @@
 
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import EvalOptions, TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training import jobs
 
 CONFIG = """

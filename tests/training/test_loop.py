@@ -11,10 +11,9 @@ import pytest
 import tensorflow as tf
 
 from object_detection.config import reader
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import iterator_state
-from object_detection.errors import CheckpointError, DivergenceError
+from object_detection.errors import CheckpointError, ConfigError, DivergenceError
 from object_detection.training import measurements
 from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.loop import train

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import ended
 from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.distribution import collectives, strategies

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.config import writer
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training import epochs, jobs
 from tests import tiny_models
 

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.config import writer
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import EvalOptions, TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training import jobs
 from object_detection.training.distribution import devices
 from tests.validation.pipelines import sound_pipeline

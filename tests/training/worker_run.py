@@ -10,9 +10,8 @@ from unittest import mock
 import tensorflow as tf
 
 from object_detection.cli.main import exit_status
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
-from object_detection.errors import DivergenceError, WorkerError
+from object_detection.errors import ConfigError, DivergenceError, WorkerError
 from object_detection.training import jobs
 from object_detection.training.distribution import strategies, strategy_choice
 from object_detection.training.loop import train

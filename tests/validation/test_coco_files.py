@@ -3,7 +3,7 @@ import json
 import pytest
 
 from object_detection.config import unsupported
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.validation import cautions, records
 from object_detection.validation.validate import validate
 from tests.data import examples

@@ -5,7 +5,7 @@ import re
 import pytest
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import eval_config as rules
 from object_detection.validation.validate import validate

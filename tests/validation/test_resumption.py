@@ -3,8 +3,8 @@
 import pytest
 
 from object_detection.config import writer
-from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
+from object_detection.errors import ConfigError
 from object_detection.validation import resumption
 from tests.validation.pipelines import sound_pipeline
 

@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from object_detection.config import unsupported
-from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
 from object_detection.config.reader import read_pipeline
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.validate import PURPOSES, validate
 from tests.validation.pipelines import sound_pipeline, write_files

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.builders.input_readers import examples as examples_builder
-from object_detection.config.errors import ConfigError
 from object_detection.data import tf_record_files
 from object_detection.data.coco.records import ImageFileError
 from object_detection.data.decoder import TOO_MANY_PIXELS
 from object_detection.data.pipeline import record_cache
+from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 
 # How TensorFlow's error begins where Python code of the input pipeline raised this one.

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 _REQUIRED = {
     'images': ('id', 'file_name'),

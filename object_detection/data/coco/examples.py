@@ -30,7 +30,7 @@ from object_detection.data.tf_examples import (
     float_feature,
     int64_feature,
 )
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 # Of a clipped box's height and width, in pixels.
 MIN_REMAINDER = 1.0

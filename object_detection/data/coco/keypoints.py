@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.data.coco.annotations import CocoFile
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 # For files whose categories do not list their keypoints.
 PERSON_KEYPOINTS = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as coco_mask
 
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 
 # Of one number; they fill 60 bits.
 _MAX_LETTERS = 12

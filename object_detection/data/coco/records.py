@@ -20,7 +20,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoImage
 from object_detection.data.coco.examples import CocoObject, Contents
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import DataError, UnusableError
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _ANNOTATION_KEYS = (
 _MAX_WARNINGS = 10
 
 
-class ImageFileError(ValueError):
+class ImageFileError(DataError):
     """An image is missing, or cannot be the one that the annotation file means."""
 
 

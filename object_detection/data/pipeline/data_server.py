@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.data.pipeline.data_service import PREFIX, check_answers
+from object_detection.errors import ConfigError
 
 _BETWEEN_LOOKS = 0.2
 _HEARTBEAT = 1000  # milliseconds between what a worker tells of itself

@@ -14,7 +14,8 @@ import stat
 import zipfile
 import zlib
 
-from object_detection.dataset_tools.downloads.partial_file import DownloadError, Report
+from object_detection.dataset_tools.downloads.partial_file import Report
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 
 _CHUNK_BYTES = 1 << 20

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import requests
 
 from object_detection.dataset_tools.downloads.partial_file import (
-    DownloadError,
     PartialFile,
     Report,
     checksum_of,
 )
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 
 # At most this much is lost when a connection breaks.

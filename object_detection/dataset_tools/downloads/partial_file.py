@@ -12,6 +12,8 @@ import json
 import os
 from collections.abc import Callable
 
+from object_detection.errors import DownloadError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -22,10 +24,6 @@ Report = Callable[[int, int | None], None]
 
 _CHUNK_BYTES = 1 << 20
 _ALGORITHMS = {32: 'md5', 64: 'sha256'}
-
-
-class DownloadError(ValueError):
-    """Something could not be downloaded or unpacked; the message tells a user what to do."""
 
 
 def hasher(checksum: str) -> 'hashlib._Hash':

@@ -12,7 +12,7 @@ from object_detection.data import source_ids
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import masks as coco_masks
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
 
 _REQUIRED = {

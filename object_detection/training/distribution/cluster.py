@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import job_variables
 
 VARIABLE = 'TF_CONFIG'

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import JobOptions
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import strategy_choice
 from object_detection.training.distribution.strategy_choice import Choice
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import slurm_lists
 
 # Ports that this package uses unless told otherwise: below those that Linux gives to clients.

@@ -13,8 +13,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import LOST_WORKER_STATUS
+from object_detection.errors import LOST_WORKER_STATUS, ConfigError
 from object_detection.training.distribution import cluster
 from object_detection.training.distribution.worker_processes import Signals, Workers
 

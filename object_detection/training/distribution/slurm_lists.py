@@ -2,7 +2,7 @@
 
 import re
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 
 def hosts(text: str, where: str) -> list[str]:

@@ -17,8 +17,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context as tensorflow_context
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import WorkerError
+from object_detection.errors import ConfigError, WorkerError
 from object_detection.training.distribution import rendezvous, start_watch, strategy_choice
 from object_detection.training.distribution.strategy_choice import Choice
 

@@ -5,8 +5,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import cluster as clusters
 
 _logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files

@@ -15,8 +15,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import LOST_WORKER_STATUS
+from object_detection.errors import LOST_WORKER_STATUS, ConfigError
 from object_detection.system.signals import LAUNCHER_PIPE
 
 _logger = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import object_detection
-from object_detection.config.errors import ConfigError
-from object_detection.errors import CheckpointError, DamagedCheckpointError
+from object_detection.errors import CheckpointError, ConfigError, DamagedCheckpointError
 from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
 from object_detection.training.evaluation import worker as evaluation_process
 from object_detection.training.evaluation.worker import DONE, FAILED, Job

@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.errors import (
     CheckpointError,
+    ConfigError,
     DamagedCheckpointError,
     UnreadableCheckpointError,
 )

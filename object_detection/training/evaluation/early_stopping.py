@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.eval_pb2 import EarlyStopping as EarlyStoppingConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import eval_config as eval_config_rules

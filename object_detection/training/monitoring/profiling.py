@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 

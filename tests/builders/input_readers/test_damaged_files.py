@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import damaged_files, tf_records
 from object_detection.builders.input_readers import examples as examples_builder
-from object_detection.config.errors import ConfigError
 from object_detection.data.decoder import ExampleDecoder
+from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from tests.data import examples
 

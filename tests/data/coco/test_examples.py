@@ -11,7 +11,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, CocoImage
 from object_detection.data.coco.categories import CategoryLabel, from_categories
 from object_detection.data.coco.examples import Contents
-from object_detection.data.unusable import UnusableError
+from object_detection.errors import UnusableError
 from tests import goldens
 from tests.dataset_tools import records
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.data.pipeline import data_server
+from object_detection.errors import ConfigError
 
 
 @pytest.mark.parametrize(

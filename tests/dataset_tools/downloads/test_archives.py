@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from object_detection.dataset_tools.downloads import archives
-from object_detection.dataset_tools.downloads.partial_file import DownloadError
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 
 FILES = {'photos/a.jpg': b'a' * 5000, 'photos/b.jpg': b'b', 'lists/sub/c.json': b'{}'}

@@ -3,7 +3,7 @@ import contextlib
 import pytest
 
 from object_detection.dataset_tools.downloads import coco_download, known_files
-from object_detection.dataset_tools.downloads.partial_file import DownloadError
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 from tests.dataset_tools import miniature_coco
 from tests.dataset_tools.downloads import file_server

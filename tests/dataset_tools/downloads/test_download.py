@@ -7,7 +7,8 @@ import resource
 import pytest
 
 from object_detection.dataset_tools.downloads.download import Downloader, Patience, RemoteFile
-from object_detection.dataset_tools.downloads.partial_file import DownloadError, PartialFile
+from object_detection.dataset_tools.downloads.partial_file import PartialFile
+from object_detection.errors import DownloadError
 from object_detection.system import disk_space
 from tests.dataset_tools.downloads import file_server
 

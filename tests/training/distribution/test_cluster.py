@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import cluster
 
 TWO = {'worker': ['a:1', 'b:1']}

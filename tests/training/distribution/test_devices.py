@@ -3,8 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import devices
 from object_detection.training.distribution.cluster import Cluster
 from object_detection.training.distribution.strategy_choice import Choice

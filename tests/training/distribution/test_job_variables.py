@@ -2,7 +2,7 @@
 
 import pytest
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import cluster, job_variables, slurm_lists
 
 SLURM = {

@@ -14,9 +14,9 @@ import time
 import pytest
 
 from object_detection.cli.main import exit_status
-from object_detection.config.errors import ConfigError
 from object_detection.errors import (
     LOST_WORKER_STATUS,
+    ConfigError,
     DamagedCheckpointError,
     UnreadableCheckpointError,
     WorkerError,

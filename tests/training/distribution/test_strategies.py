@@ -7,7 +7,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import strategies
 from object_detection.training.distribution.cluster import Cluster
 from object_detection.training.distribution.strategy_choice import Choice

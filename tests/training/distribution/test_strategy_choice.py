@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from object_detection.config.errors import ConfigError
 from object_detection.config.job_options import TrainOptions
+from object_detection.errors import ConfigError
 from object_detection.training.distribution import strategy_choice
 from tests.training.distribution.test_job_variables import OPEN_MPI, SLURM
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.distribution import worker_agreement
 from object_detection.training.run_types import Intervals

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, ConfigError
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.evaluation import async_evaluation
 from object_detection.training.evaluation.async_evaluation import AsyncEvaluation

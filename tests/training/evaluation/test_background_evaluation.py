@@ -9,7 +9,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import ended
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.evaluation import (

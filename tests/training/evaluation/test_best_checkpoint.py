@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk
 from object_detection.training.checkpoints import manager as checkpoints

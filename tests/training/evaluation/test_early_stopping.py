@@ -5,7 +5,7 @@ import math
 import pytest
 from google.protobuf import text_format
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.evaluation.early_stopping import (
     EarlyStopping,

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
 from object_detection.core.fields import InputFields
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, ConfigError
 from object_detection.training.checkpoints import following
 from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.checkpoints.ended import mark_ended

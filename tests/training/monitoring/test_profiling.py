@@ -5,7 +5,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from object_detection.config.errors import ConfigError
+from object_detection.errors import ConfigError
 from object_detection.training.loop import train
 from object_detection.training.monitoring import profiling
 from object_detection.training.monitoring.profiling import ProfiledSteps

@@ -3,8 +3,8 @@ import logging
 import pytest
 
 from object_detection.config import unsupported
-from object_detection.config.errors import ConfigError
 from object_detection.config.overrides import apply_setting
+from object_detection.errors import ConfigError
 from object_detection.validation.validate import validate
 from tests.validation.pipelines import sound_pipeline
 
