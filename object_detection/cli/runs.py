@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from object_detection.training.monitoring import run_clock, run_record
+from object_detection.training.monitoring import run_record
 
 
 @click.command(name='runs')
@@ -64,5 +64,5 @@ def _times(times: Mapping[str, float] | None) -> str:
 def _shares(seconds: Mapping[str, float]) -> str:
     if not seconds.get('all'):
         return ''
-    names = (run_clock.STEPS, run_clock.SAVES, run_clock.EVALUATION)
+    names = (run_record.STEPS, run_record.SAVES, run_record.EVALUATION)
     return '/'.join(f'{seconds.get(name, 0.0) / seconds["all"]:.0%}' for name in names)

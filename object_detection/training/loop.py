@@ -30,11 +30,10 @@ from object_detection.training.monitoring import progress as progresses
 from object_detection.training.monitoring import run_averages
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.recorder import Recorder
-from object_detection.training.monitoring.run_clock import RunClock
+from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.run_evaluations import RunEvaluations
-from object_detection.training.run_types import Intervals
+from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.step import TrainStep
-from object_detection.training.train_result import TrainResult
 from object_detection.training.trainer import Trainer
 from object_detection.weights import checkpoint_contents, restore
 
@@ -251,7 +250,7 @@ class _Run:
                 **how,
             ).run()
             if self.is_chief:
-                run_averages.write(self.directory, run, result, train_step)
+                run_averages.write(self.directory, run, result, train_step.count_flops)
                 recorder.averages(result.speed, result.seconds)
             return result
 

@@ -4,23 +4,22 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from object_detection.errors import DivergenceError
 from object_detection.system import memory
-from object_detection.training import divergence
 from object_detection.training.distribution import strategies
-from object_detection.training.monitoring import run_clock
+from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
 from object_detection.training.monitoring.progress import Record
 from object_detection.training.monitoring.recorder import Meter, Recorder
-from object_detection.training.monitoring.run_clock import RunClock
+from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.speed import Speed
 from object_detection.training.monitoring.step_times import Stopwatch
 from object_detection.training.run_types import Intervals
-from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
+from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +27,9 @@ _logger = logging.getLogger(__name__)
 _LOOK_INTERVAL = 1.0
 # How long a call of several steps lasts.
 _CALL_SECONDS = 0.5
-_FEWEST_STEPS_A_CALL = 4
+_MIN_STEPS_PER_CALL = 4
+# How many images of a diverged step are named.
+_MAX_SOURCE_IDS = 16
 
 
 class Measurements:
@@ -123,7 +124,7 @@ class Measurements:
         self.steps_a_call = self._choose_steps_a_call()
         if not all(map(math.isfinite, means.values())):
             raise DivergenceError(
-                divergence.describe(self._reports, self.learning_rate, self._last_good())
+                _describe_divergence(self._reports, self.learning_rate, self._last_good())
             )
         self._reports.clear()
         record = self._describe(step, means, self._meter)
@@ -133,7 +134,7 @@ class Measurements:
     def _fetch(self) -> dict[str, float]:
         """Waits for the steps so far; returns the means since the last log record."""
         started = time.monotonic()
-        with self.clock.spent(run_clock.STEPS):
+        with self.clock.spent(run_record.STEPS):
             means = self._meter.means()
         waited = time.monotonic() - started
         times = self._stopwatch.take()
@@ -185,7 +186,7 @@ class Measurements:
             return self.steps_a_call
         steps = int(rate * _CALL_SECONDS)
         # Few steps are not worth the graph of a loop.
-        return steps if steps >= _FEWEST_STEPS_A_CALL else 1
+        return steps if steps >= _MIN_STEPS_PER_CALL else 1
 
     def _describe(self, step: int, means: dict[str, float], meter: Meter) -> Record:
         speed = meter.speed.describe(self._batch_size)
@@ -199,3 +200,36 @@ class Measurements:
             latencies=speed['latencies'],
             memory=memory.peaks(),
         )
+
+
+def _describe_divergence(
+    reports: Sequence[StepReport], learning_rate: Callable[[int], float], last_good: str | None
+) -> str:
+    """Returns which numbers of which step were not finite, and where the training can go on.
+
+    Args:
+      reports: of the calls since the numbers were last looked at, in order.
+      learning_rate: of the update after so many others.
+      last_good: prefix of the newest checkpoint, or None.
+    """
+    report = next((r for r in reports if not r.is_finite()), reports[-1])
+    values = {name: float(value) for name, value in report.values.items()}
+    terms = [name for name in values if name not in (TOTAL_LOSS, GRADIENT_NORM)]
+    broken = [name for name in terms if not math.isfinite(values[name])]
+    # Each term can be finite and their gradients, or their sum, not.
+    told = broken or [GRADIENT_NORM if math.isfinite(values[TOTAL_LOSS]) else TOTAL_LOSS]
+    others = ', '.join(f'{name} = {values[name]:g}' for name in terms if name not in broken)
+    step = int(report.step)
+    ids = [text.decode(errors='replace') for text in report.source_ids.numpy()]
+    more = f' and {len(ids) - _MAX_SOURCE_IDS} more' if len(ids) > _MAX_SOURCE_IDS else ''
+    saved = (
+        f'the last good checkpoint is {last_good}' if last_good else 'there is no checkpoint yet'
+    )
+    return (
+        f'The training diverged: {", ".join(f"{name} = {values[name]:g}" for name in told)} at '
+        f'step {step + 1}, learning rate {learning_rate(step):g}'
+        f'{f" (the others: {others})" if others else ""}. The images of that batch have the '
+        f'source ids {", ".join(map(repr, ids[:_MAX_SOURCE_IDS]))}{more}. Nothing of it was '
+        f'saved; {saved}. A lower learning rate, a longer warm-up or '
+        'train_config.gradient_clipping_by_norm may help.'
+    )

@@ -21,8 +21,8 @@ from object_detection.training.evaluation.background_evaluation import Backgroun
 from object_detection.training.evaluation.early_stopping import EarlyStopping
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.run_types import Metrics, TrainResult
 from object_detection.training.step import TrainStep
-from object_detection.training.train_result import Metrics, TrainResult
 from object_detection.training.trainer import EvaluateFunction
 from object_detection.validation import eval_config as eval_config_rules
 

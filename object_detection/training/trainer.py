@@ -15,12 +15,11 @@ from object_detection.training.distribution import collectives, strategies
 from object_detection.training.distribution.replica_statistics import StatisticsAverage
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.measurements import Measurements
-from object_detection.training.monitoring import run_clock
+from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.profiling import StepProfile
 from object_detection.training.monitoring.recorder import Recorder
-from object_detection.training.run_types import Intervals
+from object_detection.training.run_types import Intervals, Metrics, TrainResult
 from object_detection.training.step import TOTAL_LOSS, TrainStep
-from object_detection.training.train_result import Metrics, TrainResult
 
 _logger = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class Trainer:
           False if the data had ended before.
         """
         started = time.monotonic()
-        with self._measurements.clock.spent(run_clock.FIRST_STEP):
+        with self._measurements.clock.spent(run_record.FIRST_STEP):
             is_done = self._train_first_batch()
         if is_done:
             seconds = time.monotonic() - started
@@ -168,7 +167,7 @@ class Trainer:
         try:
             with (
                 self._profile.call(self._step),
-                self._measurements.clock.spent(run_clock.STEPS),
+                self._measurements.clock.spent(run_record.STEPS),
             ):
                 values = self._train_step.repeat(self._iterator, count)
         except (StopIteration, tf.errors.OutOfRangeError):
@@ -207,7 +206,7 @@ class Trainer:
         if saves or evaluates:
             self._save()
         if in_background:
-            with self._measurements.clock.spent(run_clock.EVALUATION):
+            with self._measurements.clock.spent(run_record.EVALUATION):
                 self._background.add(self._checkpoints.latest, self._step)
         elif evaluates:
             self._run_evaluation(interrupts)
@@ -264,7 +263,7 @@ class Trainer:
         )
 
     def _save(self) -> None:
-        with self._measurements.clock.spent(run_clock.SAVES):
+        with self._measurements.clock.spent(run_record.SAVES):
             self._save_checkpoint()
         self._saved_step = self._step
         if self._is_chief:
@@ -284,7 +283,7 @@ class Trainer:
             ) from error
 
     def _run_evaluation(self, interrupts: Interrupts) -> None:
-        with self._measurements.clock.spent(run_clock.EVALUATION):
+        with self._measurements.clock.spent(run_record.EVALUATION):
             self._statistics.update()
             metrics = self._evaluate(self._step, lambda: interrupts.received is not None)
         self._metrics = metrics or self._metrics
@@ -297,12 +296,12 @@ class Trainer:
     def _take_results(self) -> None:
         """Takes what the evaluation beside the training has found."""
         if self._background is not None:
-            with self._measurements.clock.spent(run_clock.EVALUATION):
+            with self._measurements.clock.spent(run_record.EVALUATION):
                 self._background.look()
             self._metrics = self._background.metrics
 
     def _finish_background(self, interrupts: Interrupts) -> None:
-        with self._measurements.clock.spent(run_clock.EVALUATION):
+        with self._measurements.clock.spent(run_record.EVALUATION):
             reason = self._background.finish(
                 self._checkpoints.latest, self._step, lambda: interrupts.received is not None
             )

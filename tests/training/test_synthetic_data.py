@@ -9,7 +9,7 @@ import tensorflow as tf
 from object_detection.config import writer
 from object_detection.config.job_options import TrainOptions
 from object_detection.errors import ConfigError
-from object_detection.training import epochs, jobs
+from object_detection.training import jobs, resolve_config
 from tests import tiny_models
 
 CONFIG = """
@@ -79,7 +79,7 @@ def test_an_epoch_is_one_of_coco(path):
         use_synthetic_data=True, num_epochs=2, set=('train_config.batch_size=16',)
     )
     pipeline = jobs.read_config(path, options, for_what='train')
-    epochs.resolve(pipeline)
+    resolve_config.resolve_epochs(pipeline)
     assert pipeline.train_config.num_steps == round(2 * 118287 / 16)
 
 

@@ -4,12 +4,12 @@ A program that they started alone, or a script of a batch job outside `srun`, is
 no TensorFlow.
 """
 
+import re
 import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from object_detection.errors import ConfigError
-from object_detection.training.distribution import slurm_lists
 
 # Ports that this package uses unless told otherwise: below those that Linux gives to clients.
 _FIRST_PORT, _NUM_PORTS = 20_000, 12_000
@@ -97,9 +97,9 @@ def _of_slurm(environment: Mapping[str, str], hosts: str | None, port: int | Non
             f'--worker_hosts: expected none with srun, which tells them. Received: {hosts!r}.'
         )
     nodes = _first(environment, 'SLURM_STEP_NODELIST', 'SLURM_JOB_NODELIST', 'SLURM_NODELIST')
-    names = slurm_lists.hosts(environment[nodes], nodes)
+    names = expand_hosts(environment[nodes], nodes)
     tasks = _first(environment, 'SLURM_STEP_TASKS_PER_NODE', 'SLURM_TASKS_PER_NODE')
-    counts = slurm_lists.counts(environment[tasks], tasks)
+    counts = expand_counts(environment[tasks], tasks)
     if len(counts) != len(names) or sum(counts) != size:
         raise ConfigError(
             f'{tasks}: expected a number for each of the {len(names)} machines of {nodes}, '
@@ -190,3 +190,56 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
         if environment.get(name):
             return name
     raise ConfigError(f'{names[0]}: expected what srun sets. Received: nothing.')
+
+
+def expand_hosts(text: str, where: str) -> list[str]:
+    """Expands a list of machines, e.g. 'gpu[1-2,07],login' to gpu1, gpu2, gpu07, login.
+
+    Args:
+      text: the list; numbers keep their leading zeros, and several brackets multiply.
+      where: named in errors.
+
+    Raises:
+      ConfigError: if it is no such list.
+    """
+    if not re.fullmatch(r'(?:[^\[\]]|\[[\d,-]+\])+', text):
+        raise ConfigError(f'{where}: expected machines such as node[1-3,5]. Received: {text!r}.')
+    names: list[str] = []
+    # Commas within brackets belong to the numbers.
+    for part in re.split(r',(?![^\[]*\])', text.replace(' ', '')):
+        names += _expand_ranges(part, where)
+    return names
+
+
+def expand_counts(text: str, where: str) -> list[int]:
+    """Expands numbers of tasks, e.g. '2(x3),1' to 2, 2, 2, 1.
+
+    Raises:
+      ConfigError: naming `where`, if it is no such list.
+    """
+    numbers: list[int] = []
+    for part in text.split(','):
+        match = re.fullmatch(r'(\d+)(?:\(x(\d+)\))?', part.strip())
+        if not match:
+            raise ConfigError(f'{where}: expected numbers such as 2(x3),1. Received: {text!r}.')
+        numbers += [int(match[1])] * int(match[2] or 1)
+    return numbers
+
+
+def _expand_ranges(name: str, where: str) -> list[str]:
+    prefix, bracket, rest = name.partition('[')
+    if not bracket:
+        return [name] if name else []
+    inside, _, tail = rest.partition(']')
+    numbers: list[str] = []
+    for part in inside.split(','):
+        match = re.fullmatch(r'(\d+)(?:-(\d+))?', part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise ConfigError(f'{where}: expected ranges such as 1-3. Received: {part!r}.')
+        last = int(match[2] or match[1])
+        numbers += [str(n).zfill(len(match[1])) for n in range(int(match[1]), last + 1)]
+    return [
+        f'{prefix}{number}{end}'
+        for number in numbers
+        for end in _expand_ranges(tail, where) or ['']
+    ]

@@ -1,4 +1,4 @@
-"""Workers wait for each other before TensorFlow does, which would do so for ever.
+"""Workers wait for each other before TensorFlow connects them, which would wait for ever.
 
 The chief listens at its own address, at whose port TensorFlow serves afterwards; the others tell it
 that they are there. Imports no TensorFlow.
@@ -7,10 +7,14 @@ that they are there. Imports no TensorFlow.
 import contextlib
 import errno
 import ipaddress
+import os
 import select
 import socket
+import subprocess
+import sys
 import time
 import zlib
+from collections.abc import Iterator
 
 from object_detection.errors import WorkerError
 from object_detection.training.distribution.cluster import Cluster
@@ -23,6 +27,13 @@ _LONGER = 5.0
 # For a port that an earlier run, or a program that ends just now, has not given back yet.
 _SECONDS_FOR_A_PORT = 20.0
 _GO = 'go'
+# A process of its own, which lives until its standard input ends. TensorFlow catches SIGTERM.
+_WATCH = """
+import os, select, signal, sys
+if not select.select([sys.stdin], [], [], float(sys.argv[2]))[0]:
+    os.write(2, (sys.argv[3] + chr(10)).encode())
+    os.kill(int(sys.argv[1]), signal.SIGKILL)
+"""
 
 
 def gather(cluster: Cluster, timeout: float) -> None:
@@ -168,3 +179,23 @@ def _missing(cluster: Cluster, indices: list[int], timeout: float) -> str:
         f'{named} of {cluster.num_workers} workers did not come within {timeout:g} seconds '
         '(--start_timeout): see whether it was started and its address can be reached.'
     )
+
+
+@contextlib.contextmanager
+def killed_after(seconds: float, reason: str) -> Iterator[None]:
+    """A context whose block is killed with the whole process if it takes longer.
+
+    This bounds calls that block Python: TensorFlow holds its lock while it connects the workers.
+
+    Args:
+      seconds: how long it may take.
+      reason: one sentence for standard error.
+    """
+    watch = subprocess.Popen(
+        [sys.executable, '-I', '-S', '-c', _WATCH, str(os.getpid()), str(seconds), reason],
+        stdin=subprocess.PIPE,
+    )
+    try:
+        yield
+    finally:
+        watch.communicate()

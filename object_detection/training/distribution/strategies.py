@@ -18,7 +18,7 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context as tensorflow_context
 
 from object_detection.errors import ConfigError, WorkerError
-from object_detection.training.distribution import rendezvous, start_watch, strategy_choice
+from object_detection.training.distribution import rendezvous, strategy_choice
 from object_detection.training.distribution.strategy_choice import Choice
 
 _logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
         left = max(_CONNECTION_SECONDS, choice.worker_timeout, deadline - time.monotonic())
         with (
             _signal_handlers_kept(),
-            start_watch.killed_after(
+            rendezvous.killed_after(
                 left,
                 f'Error: worker {cluster.index} of {cluster.num_workers} was ended, as it had not '
                 f'connected {left:.0f} seconds after all had come (--start_timeout): another one '

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.training.evaluation.inference import PredictFunction
-from object_detection.training.monitoring.latencies import Latencies
+from object_detection.training.monitoring.speed import Latencies
 
 Batch = Mapping[str, tf.Tensor]
 

@@ -1,5 +1,6 @@
-"""A record of each start of a training: what ran, with which versions, where; and of its end."""
+"""The record of each run: what ran, with which versions, where, and where its time went."""
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -9,12 +10,18 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from object_detection.training.monitoring import history
 
 FILE_NAME = 'runs.jsonl'
 AVERAGES_FILE_NAME = 'averages.jsonl'
+
+# What the time of a run is spent on.
+START, FIRST_STEP, STEPS, SAVES, EVALUATION = 'start', 'first_step', 'steps', 'saves', 'evaluation'
+_OTHER = 'other'
 
 # A monitor of files, hooks, and what fetches missing objects of a partial clone.
 _RUN_NOTHING = ('-c', 'core.fsmonitor=false', '-c', 'core.hooksPath=', '-c', 'protocol.allow=never')
@@ -37,7 +44,7 @@ def write(
     git = {'program': git_state(pathlib.Path(__file__).parent)}
     if config_path is not None:
         git['config'] = git_state(pathlib.Path(config_path).absolute())
-    history.append(folder / FILE_NAME, {'run': run, **describe(), 'git': git, **facts})
+    history.append(folder / FILE_NAME, {'run': run, **describe_environment(), 'git': git, **facts})
     return run
 
 
@@ -72,7 +79,7 @@ def num_steps(directory: str | os.PathLike) -> int | None:
     return runs[-1].get('num_steps') if runs else None
 
 
-def describe() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Returns command line, versions, machine and devices."""
     # Imported here: the files are read without it.
     import tensorflow as tf
@@ -157,3 +164,36 @@ def _git(folder: pathlib.Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ''
     return done.stdout.strip() if done.returncode == 0 else ''
+
+
+class RunClock:
+    """Seconds of a run, by what they were spent on; it starts when it is made, with `START`."""
+
+    def __init__(self):
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._spent_on = START
+        self._since = time.monotonic()
+
+    def begin(self) -> None:
+        """Ends `START`: what is not `spent` on anything from now on is 'other'."""
+        self._switch(_OTHER)
+
+    @contextlib.contextmanager
+    def spent(self, what: str) -> Iterator[None]:
+        """A context whose time is spent on `what`, but for that of such contexts within it."""
+        outer = self._switch(what)
+        try:
+            yield
+        finally:
+            self._switch(outer)
+
+    def describe(self) -> dict[str, float]:
+        """Returns the seconds so far: 'all', which is the sum of the others, by name."""
+        self._switch(self._spent_on)
+        return {'all': sum(self._seconds.values()), **self._seconds}
+
+    def _switch(self, what: str) -> str:
+        now = time.monotonic()
+        self._seconds[self._spent_on] += now - self._since
+        before, self._spent_on, self._since = self._spent_on, what, now
+        return before

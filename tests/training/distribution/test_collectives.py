@@ -79,7 +79,8 @@ class _Attack:
 
 
 @pytest.mark.parametrize(
-    'function', [os.system, eval, pickle.loads, run_record.describe, run_record.history.append]
+    'function',
+    [os.system, eval, pickle.loads, run_record.describe_environment, run_record.history.append],
 )
 def test_nothing_that_arrives_is_called(monkeypatch, function):
     with pytest.raises(WorkerError, match=r'^Another worker has sent .*, which is no value'):

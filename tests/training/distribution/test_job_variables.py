@@ -3,7 +3,7 @@
 import pytest
 
 from object_detection.errors import ConfigError
-from object_detection.training.distribution import cluster, job_variables, slurm_lists
+from object_detection.training.distribution import cluster, job_variables
 
 SLURM = {
     'SLURM_JOB_ID': '77',
@@ -33,19 +33,19 @@ OPEN_MPI = {
     ],
 )
 def test_lists_of_machines(text, names):
-    assert slurm_lists.hosts(text, 'X') == names
+    assert job_variables.expand_hosts(text, 'X') == names
 
 
 @pytest.mark.parametrize('text', ['n[1-', 'n[2-1]', 'n]1', 'n[a-b]', 'n[]'])
 def test_mistakes_in_lists_of_machines(text):
     with pytest.raises(ConfigError, match=r'^X: expected '):
-        slurm_lists.hosts(text, 'X')
+        job_variables.expand_hosts(text, 'X')
 
 
 def test_lists_of_numbers():
-    assert slurm_lists.counts('2(x3),1', 'X') == [2, 2, 2, 1]
+    assert job_variables.expand_counts('2(x3),1', 'X') == [2, 2, 2, 1]
     with pytest.raises(ConfigError, match=r"^X: expected numbers .*Received: '2\(y3\)'"):
-        slurm_lists.counts('2(y3)', 'X')
+        job_variables.expand_counts('2(y3)', 'X')
 
 
 def test_tasks_of_srun():

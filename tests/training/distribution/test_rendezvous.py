@@ -11,7 +11,7 @@ import time
 import pytest
 
 from object_detection.errors import WorkerError
-from object_detection.training.distribution import launcher, rendezvous, start_watch
+from object_detection.training.distribution import launcher, rendezvous
 from object_detection.training.distribution.cluster import Cluster
 
 
@@ -133,15 +133,15 @@ def test_strangers_and_those_that_went_again_do_not_count(addresses):
 
 
 def test_what_ends_in_time_is_not_killed():
-    with start_watch.killed_after(30, 'too long'):
+    with rendezvous.killed_after(30, 'too long'):
         pass
 
 
 def test_what_takes_too_long_is_killed_with_a_sentence():
     code = """
 import time
-from object_detection.training.distribution import start_watch
-with start_watch.killed_after(0.2, 'it took too long'):
+from object_detection.training.distribution import rendezvous
+with rendezvous.killed_after(0.2, 'it took too long'):
     time.sleep(60)
 """
     ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=False)

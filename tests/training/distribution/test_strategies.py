@@ -82,7 +82,7 @@ def test_devices_may_take_the_rest_of_the_time_of_the_start(
         watched.append((seconds, reason))
         yield
 
-    monkeypatch.setattr(strategies.start_watch, 'killed_after', killed_after)
+    monkeypatch.setattr(strategies.rendezvous, 'killed_after', killed_after)
     monkeypatch.setattr(strategies.rendezvous, 'gather', lambda *_: time.sleep(gathering))
     monkeypatch.setattr(strategies, '_set_heartbeat', lambda *_: None)
     monkeypatch.setattr(tf.distribute, 'MultiWorkerMirroredStrategy', lambda cluster_resolver: 's')

@@ -1,8 +1,12 @@
-"""The record of a run."""
+"""The record of a run, and the clock of it."""
 
+import contextlib
 import json
 
+import pytest
+
 from object_detection.training.monitoring import run_record
+from object_detection.training.monitoring.run_record import RunClock
 
 
 def test_each_start_adds_a_line(tmp_path, monkeypatch):
@@ -23,3 +27,38 @@ def test_the_last_start_tells_the_length(tmp_path):
     run_record.write(tmp_path, num_steps=30)
     run_record.write(tmp_path, num_steps=50)
     assert run_record.num_steps(tmp_path) == 50
+
+
+@pytest.fixture
+def time(monkeypatch):
+    """A clock that goes on when it is told to."""
+    now = [100.0]
+    monkeypatch.setattr(run_record.time, 'monotonic', lambda: now[0])
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    return pass_by
+
+
+def test_inner_times_are_not_those_of_the_outer_ones(time):
+    clock = RunClock()
+    time(3.0)
+    clock.begin()
+    time(0.5)
+    with clock.spent('steps'):
+        time(2.0)
+        with clock.spent('saves'):
+            time(1.0)
+        time(4.0)
+    with contextlib.suppress(ValueError), clock.spent('saves'):
+        time(8.0)
+        raise ValueError
+    time(0.25)
+    assert clock.describe() == {
+        'all': 18.75,
+        'start': 3.0,
+        'other': 0.75,
+        'steps': 6.0,
+        'saves': 9.0,
+    }

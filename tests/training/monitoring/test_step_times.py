@@ -99,14 +99,3 @@ def test_which_side_waits(slow, steps_a_call):
     assert slow_side['p50'] >= 0.03 * 0.99
     share = speed.waiting_share()
     assert share > 0.6 if slow == 'input' else share < 0.3
-
-
-def test_speed_of_nothing():
-    speed = Speed()
-    assert speed.describe(4) == {
-        'timed_steps': 0,
-        'steps_per_second': None,
-        'images_per_second': None,
-        'waiting_share': None,
-        'latencies': {},
-    }

@@ -1,9 +1,9 @@
-"""Percentiles of single times."""
+"""Percentiles of single times, and the speed of steps."""
 
 import numpy as np
 import pytest
 
-from object_detection.training.monitoring.latencies import PERCENTILES, Latencies
+from object_detection.training.monitoring.speed import PERCENTILES, Latencies, Speed
 
 
 @pytest.mark.parametrize('shape', ['lognormal', 'few', 'two_peaks'])
@@ -43,3 +43,14 @@ def test_without_times():
     latencies.add(1.0)
     latencies.clear()
     assert latencies.count == 0
+
+
+def test_speed_of_nothing():
+    speed = Speed()
+    assert speed.describe(4) == {
+        'timed_steps': 0,
+        'steps_per_second': None,
+        'images_per_second': None,
+        'waiting_share': None,
+        'latencies': {},
+    }

@@ -5,7 +5,7 @@ import pytest
 
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import ConfigError
-from object_detection.training import first_batch
+from object_detection.training import run_start
 from tests.training import fakes
 
 
@@ -18,7 +18,7 @@ def batch():
 
 
 def _check(batch, num_classes=fakes.NUM_CLASSES, has_masks=True):
-    first_batch.check(batch, num_classes=num_classes, has_masks=has_masks)
+    run_start.check_batch(batch, num_classes=num_classes, has_masks=has_masks)
 
 
 def test_a_right_batch_passes(batch, caplog):
