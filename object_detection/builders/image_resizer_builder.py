@@ -6,10 +6,12 @@ from object_detection.builders.oneof import build_oneof
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
 from object_detection.resizers.conditional_shape import GREATER, SMALLER, ConditionalShapeResizer
-from object_detection.resizers.fixed_sizes import FixedShapeResizer
-from object_detection.resizers.identity import IdentityResizer
+from object_detection.resizers.fixed_sizes import (
+    FixedShapeResizer,
+    IdentityResizer,
+    PadToMultipleResizer,
+)
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
-from object_detection.resizers.pad_to_multiple import PadToMultipleResizer
 from object_detection.resizers.resizer import Resizer
 
 METHODS = {

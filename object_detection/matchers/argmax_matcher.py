@@ -1,13 +1,28 @@
 """Matching of columns (anchors) to rows (ground truth) by the largest similarity."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
-from object_detection.matchers.best_rows import BestRows, best_rows, best_rows_one_by_one
 from object_detection.matchers.matcher import IGNORED, UNMATCHED
+
+
+class BestRows(NamedTuple):
+    """What decides about the columns of similarities [B, M, N].
+
+    Attributes:
+      similarities: float32 [B, N], the largest of each column; minus infinity without rows.
+      rows: int32 [B, N], the first row that has it; 0 without rows.
+      forced_rows: int32 [B, N], the first valid row of which a column is the most similar one (of
+        equally similar columns the first), -1 for none. None unless forced matches are asked for.
+    """
+
+    similarities: tf.Tensor
+    rows: tf.Tensor
+    forced_rows: tf.Tensor | None
 
 
 class ArgMaxMatcher:
@@ -22,8 +37,8 @@ class ArgMaxMatcher:
       negatives_lower_than_unmatched: False exchanges the roles: unmatched in between, ignored
         below.
       force_match_for_each_row: whether each valid row also gets the column most similar to it,
-        whatever the thresholds say; of equally similar columns the first, of several rows that
-        claim a column the first.
+        whatever the thresholds say; of equally similar columns the first, of several rows with the
+        same column the first.
       ignored_below: a column less similar than it to every row is ignored, whatever the other
         thresholds say; one that there are no rows for too, if it is above 0.
       use_matmul_gather: how what belongs to the matched rows is to be gathered where XLA compiles,
@@ -125,6 +140,93 @@ class ArgMaxMatcher:
             if self._ignored_below > 0:
                 missed = tf.where(most >= self._ignored_below, missed, IGNORED)
             rows = tf.where(most >= self._matched_threshold, rows, missed)
-        if best.claims is not None:
-            rows = tf.where(best.claims >= 0, best.claims, rows)
+        if best.forced_rows is not None:
+            rows = tf.where(best.forced_rows >= 0, best.forced_rows, rows)
         return rows
+
+
+def best_rows(similarity: tf.Tensor, valid_rows: tf.Tensor, with_forced: bool) -> BestRows:
+    """Finds the best rows of a matrix.
+
+    Args:
+      similarity: float32 [B, M, N], M at least 1.
+      valid_rows: bool [B, M], the rows that may be forced.
+      with_forced: whether to compute `forced_rows`.
+    """
+    return BestRows(
+        similarities=tf.reduce_max(similarity, axis=1),
+        rows=tf.argmax(similarity, axis=1, output_type=tf.int32),
+        forced_rows=_forced_rows(similarity, valid_rows) if with_forced else None,
+    )
+
+
+def best_rows_one_by_one(
+    similarity_of: Callable[[tf.Tensor], tf.Tensor],
+    num_rows: int | tf.Tensor,
+    valid_rows: tf.Tensor,
+    num_columns: int | tf.Tensor,
+    with_forced: bool,
+) -> BestRows:
+    """Finds the same as `best_rows` from rows of the matrix that are computed one at a time.
+
+    The memory does not depend on M, and a row stays in the processor's cache, so this is faster
+    than the whole matrix where that is large. No gradients flow.
+
+    Args:
+      similarity_of: `(row, an int32 scalar) -> float32 [B, N]`.
+      num_rows: the rows to visit, 0 to M. The others must equal the last one, or be less similar to
+        every column than another row, and are never forced.
+      valid_rows: bool [B, M].
+      num_columns: N.
+      with_forced: whether to compute `forced_rows`.
+    """
+    (batch,) = dimensions(valid_rows, 0)
+    # Float32 throughout, as TensorFlow compares int32 on the host; the numbers are exact.
+    columns = tf.range(tf.cast(num_columns, tf.float32))
+    unforced = float(UNMATCHED)
+
+    def visit(
+        row: tf.Tensor, best: tf.Tensor, rows: tf.Tensor, forced: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        similarity = tf.ensure_shape(similarity_of(row), best.shape)
+        number = tf.cast(row, tf.float32)
+        rows = tf.where(similarity > best, number, rows)
+        if with_forced:
+            most = tf.reduce_max(similarity, axis=1, keepdims=True)
+            best_columns = tf.where(similarity == most, columns, np.inf)
+            is_forced = columns == tf.reduce_min(best_columns, axis=1, keepdims=True)
+            is_forced &= tf.gather(valid_rows, row, axis=1)[:, tf.newaxis]
+            forced = tf.where(is_forced & (forced == unforced), number, forced)
+        return row + 1, tf.maximum(best, similarity), rows, forced
+
+    def filled(value: float) -> tf.Tensor:
+        return tf.fill([batch, num_columns], value)
+
+    start = (0, filled(-np.inf), filled(0.0), filled(unforced) if with_forced else 0.0)
+    _, best, rows, forced = tf.while_loop(lambda row, *_: row < num_rows, visit, start)
+    return BestRows(
+        similarities=best,
+        rows=tf.cast(rows, tf.int32),
+        forced_rows=tf.cast(forced, tf.int32) if with_forced else None,
+    )
+
+
+def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
+    """Computes `BestRows.forced_rows` by scattering M rows rather than comparing M x N pairs."""
+    shape = tf.shape(similarity)
+    num_images, num_rows, num_columns = shape[0], shape[1], shape[2]
+    # There is no arg max without a column.
+    missing = tf.maximum(1 - num_columns, 0)
+    similarity = tf.pad(similarity, [[0, 0], [0, 0], [0, missing]], constant_values=-np.inf)
+    best_columns = tf.argmax(similarity, axis=2, output_type=tf.int32)  # [B, M]
+    images = tf.broadcast_to(tf.range(num_images)[:, tf.newaxis], [num_images, num_rows])
+    # Float32 as TensorFlow scatters int32 on the host; row numbers are exact. Rows that are not
+    # valid scatter the number that stands for no row.
+    none = tf.cast(num_rows, tf.float32)
+    rows = tf.where(valid_rows, tf.range(num_rows, dtype=tf.float32), none)
+    first = tf.tensor_scatter_nd_min(
+        tf.fill([num_images, num_columns + missing], none),
+        tf.stack([images, best_columns], axis=-1),
+        rows,
+    )[:, :num_columns]
+    return tf.where(first < none, tf.cast(first, tf.int32), UNMATCHED)

@@ -15,10 +15,7 @@ from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
 from object_detection.matchers.matcher import IGNORED
-from object_detection.meta_architectures.faster_rcnn.region_candidates import (
-    Candidates,
-    with_objects,
-)
+from object_detection.meta_architectures.faster_rcnn.proposals import Candidates, with_objects
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
     Proposals,
     true_image_windows,

@@ -1,4 +1,4 @@
-"""From the codes and logits of anchors to the proposals of a batch."""
+"""The proposals of a batch, and the candidates that the second stage samples its regions from."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms import non_max_suppression
 from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
 from object_detection.core.post_processing import (
@@ -32,6 +33,20 @@ class Proposals(NamedTuple):
     def is_valid(self) -> tf.Tensor:
         """bool [B, P]."""
         return tf.range(tf.shape(self.boxes)[1]) < self.count[:, tf.newaxis]
+
+
+class Candidates(NamedTuple):
+    """Regions of a batch, in rows of which some may be padding.
+
+    Attributes:
+      boxes: float32 [B, N, 4], absolute.
+      scores: float32 [B, N], objectness.
+      is_valid: bool [B, N], False for padding.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    is_valid: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +173,30 @@ def choose_of_all(
     if keeps_empty:
         return _clip_with_empty(detections, windows)
     return Proposals(detections.boxes, detections.scores, detections.num_detections)
+
+
+def with_objects(
+    candidates: Candidates, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
+) -> Candidates:
+    """Appends the boxes of the objects, with a score of 1.
+
+    Crowds and objects of weight 0 become padding: rows of zeros.
+
+    Args:
+      candidates: N an image.
+      groundtruth_boxes: float32 [B, M, 4], absolute.
+      groundtruth: gives weights and crowds.
+
+    Returns:
+      N + M candidates an image.
+    """
+    is_valid = groundtruth.weights > 0
+    if groundtruth.is_crowd is not None:
+        is_valid &= ~groundtruth.is_crowd
+    scores = tf.cast(is_valid, tf.float32)
+    boxes = groundtruth_boxes * scores[..., tf.newaxis]
+    objects = Candidates(boxes, scores, is_valid)
+    return Candidates(*(tf.concat(rows, axis=1) for rows in zip(candidates, objects, strict=True)))
 
 
 def is_large_enough(clipped: tf.Tensor, min_size: float) -> tf.Tensor:

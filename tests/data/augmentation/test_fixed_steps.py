@@ -13,8 +13,7 @@ from object_detection.data.augmentation.labels import DropLabelProbabilistically
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import preprocessor_pb2
-from object_detection.resizers.fixed_sizes import FixedShapeResizer
-from object_detection.resizers.identity import IdentityResizer
+from object_detection.resizers.fixed_sizes import FixedShapeResizer, IdentityResizer
 from tests import goldens
 from tests.data import examples
 from tests.data.test_instance_masks import blobs

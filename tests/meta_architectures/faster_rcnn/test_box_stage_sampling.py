@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.builders.faster_rcnn import second_stage_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
-from object_detection.meta_architectures.faster_rcnn.region_candidates import (
+from object_detection.meta_architectures.faster_rcnn.proposals import (
     Candidates,
     with_objects,
 )
