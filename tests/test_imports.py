@@ -57,7 +57,6 @@ SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training'
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2', 'weights'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
-    'data/pipeline/service_watch.py',
     'models/precision.py',
 }
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}

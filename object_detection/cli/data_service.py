@@ -21,8 +21,8 @@ def command(port: int, dispatcher: str | None, host: str | None) -> None:
     from object_detection.system import quiet_import
 
     quiet_import.import_tensorflow()
-    from object_detection.data.pipeline import data_server
+    from object_detection.data.pipeline import data_service
 
-    servers = data_server.serve(port, dispatcher=dispatcher, host=host)
+    servers = data_service.serve(port, dispatcher=dispatcher, host=host)
     click.echo(f'serving; train with --data_service {servers.address}')
     sys.exit(servers.wait())

@@ -14,7 +14,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import damaged_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
-from object_detection.data.pipeline import service_watch
+from object_detection.data.pipeline import data_service
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, files, folder_lock
@@ -229,7 +229,7 @@ class _Run:
             recorder = self._recorder(start)
             opened.callback(recorder.close)
             opened.enter_context(damaged_files.named(reader, 'train_input_reader'))
-            opened.enter_context(service_watch.watched(reader))
+            opened.enter_context(data_service.watched(reader.data_service))
             result = Trainer(
                 train_step=train_step,
                 iterator=iterator,

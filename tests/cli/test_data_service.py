@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main
-from object_detection.data.pipeline import data_server
+from object_detection.data.pipeline import data_service
 
 
 class _Servers:
@@ -33,7 +33,7 @@ def test_serves_until_it_is_stopped_and_tells_the_address(monkeypatch, options, 
         seen.append((port, others))
         return _Servers()
 
-    monkeypatch.setattr(data_server, 'serve', serve)
+    monkeypatch.setattr(data_service, 'serve', serve)
     result = CliRunner().invoke(main.main, ['data_service', *options])
     assert result.exit_code == 143
     assert result.stdout == 'serving; train with --data_service grpc://here:5050\n'

@@ -19,7 +19,6 @@ READERS = (
         'cli',
         'core/determinism.py',
         'data/label_map.py',
-        'data/pipeline/service_watch.py',
     ),
     *('export', 'models/precision*.py', 'optimizers', 'system', 'training', 'visualization'),
     *('weights', '*.py'),

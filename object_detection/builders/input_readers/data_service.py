@@ -9,7 +9,7 @@ from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import tf_records
 from object_detection.data.pipeline import data_service
-from object_detection.data.pipeline.empty_images import EmptyImageFilter
+from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import input_reader_pb2
 

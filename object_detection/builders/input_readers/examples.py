@@ -4,7 +4,7 @@ from object_detection.builders import class_weights, image_resizer_builder
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.label_map import LabelMap
-from object_detection.data.pipeline.empty_images import EmptyImageFilter
+from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import input_reader_pb2, model_pb2
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.data import shard_names
 from object_detection.data.pipeline import record_cache, record_order
-from object_detection.data.pipeline.empty_images import EmptyImageFilter
+from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)

@@ -1,14 +1,22 @@
 """Input that other processes prepare: tf.data service, which several trainings' workers read from.
 
-What is served runs in these processes: Python functions, such as reports, cannot be part of it.
+The serving side (`serve`, `Servers`: a dispatcher and workers), the reading side (`records`,
+`through`) and the check that the service is still there (`watched`). Serving processes run the
+input pipeline: Python functions, such as reports, cannot be part of it.
 """
 
+import contextlib
 import logging
+import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
+
+from object_detection.errors import LOST_WORKER_STATUS, ConfigError, WorkerError
 
 _logger = logging.getLogger(__name__)
 
@@ -17,7 +25,94 @@ _logger = logging.getLogger(__name__)
 _SHARES = 8
 PREFIX = 'grpc://'
 _CONNECTION_SECONDS = 10.0
-_BETWEEN_ATTEMPTS = 1.0
+_SECONDS_BETWEEN_ATTEMPTS = 1.0
+_HEARTBEAT_MILLISECONDS = 1000  # between two reports of a worker to its dispatcher
+_SIGNAL_POLL_SECONDS = 0.2
+
+_WHERE = 'train_input_reader.data_service'
+_POLL_SECONDS = 10.0
+_LOST_TIMEOUT = 60.0  # seconds
+
+
+def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) -> 'Servers':
+    """Starts a worker; and a dispatcher beside it, where there is none yet.
+
+    Args:
+      port: of the dispatcher; 0 takes a free one. The worker beside it takes a free one, and so
+        does one that is given a dispatcher with port 0.
+      dispatcher: host:port of the dispatcher that the worker belongs to.
+      host: of this machine, by which trainings reach it; None takes its name.
+
+    Raises:
+      ConfigError: if a server cannot be started, naming it and the reason.
+      ValueError: if the dispatcher does not answer.
+    """
+    service = tf.data.experimental.service
+    name = host or socket.gethostname()
+    main = None
+    if dispatcher is None:
+        with _failure_named('dispatcher', port):
+            main = service.DispatchServer(service.DispatcherConfig(port=port))
+        dispatcher = f'{name}:{main.target.rpartition(":")[2]}'
+        port = 0
+    else:
+        dispatcher = dispatcher.removeprefix(PREFIX)
+        check_answers(dispatcher, '--dispatcher')
+    port = port or _free_port()
+    with _failure_named(f'worker of {dispatcher}', port):
+        worker = service.WorkerServer(
+            service.WorkerConfig(
+                dispatcher_address=dispatcher,
+                worker_address=f'{name}:{port}',
+                port=port,
+                heartbeat_interval_ms=_HEARTBEAT_MILLISECONDS,
+            )
+        )
+    return Servers(main, worker, f'{PREFIX}{dispatcher}')
+
+
+@contextlib.contextmanager
+def _failure_named(server: str, port: int) -> Iterator[None]:
+    """A context that starts a server; TensorFlow does not say that a port is taken."""
+    try:
+        if port:
+            socket.create_server(('', port)).close()
+    except OSError as error:
+        raise ConfigError(
+            f'--port: expected a free one for the {server}. Received: {port} '
+            f'({os.strerror(error.errno)}).'
+        ) from error
+    try:
+        yield
+    except (tf.errors.OpError, RuntimeError) as error:
+        reason = getattr(error, 'message', None) or str(error)
+        raise ConfigError(f'The {server} cannot be started: {reason}') from error
+
+
+class Servers:
+    """Serve as long as this lives.
+
+    Attributes:
+      address: of the dispatcher, for --data_service.
+    """
+
+    def __init__(self, dispatcher: object | None, worker: object, address: str):
+        self._servers = (worker, dispatcher)
+        self.address = address
+
+    def wait(self) -> int:
+        """Waits for SIGTERM or SIGINT; returns the exit status of the program."""
+        received: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: received.append(number))
+        while not received:
+            time.sleep(_SIGNAL_POLL_SECONDS)
+        return 128 + received[0]
+
+
+def _free_port() -> int:
+    with socket.create_server(('', 0)) as server:
+        return server.getsockname()[1]
 
 
 def records(
@@ -109,4 +204,73 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
                     timeout,
                 )
                 is_logged = True
-        time.sleep(_BETWEEN_ATTEMPTS)
+        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+
+@contextlib.contextmanager
+def watched(address: str) -> Iterator[None]:
+    """A context in which the process ends when the data service does not answer any more.
+
+    TensorFlow would wait for a batch of it for ever. The process ends at once, with
+    `LOST_WORKER_STATUS` and without a checkpoint: the thread that waits cannot be woken.
+
+    Args:
+      address: host:port of the service, with or without grpc://; '' watches nothing.
+
+    Raises:
+      WorkerError: if the service was started again, which does not know the training then.
+    """
+    if not address:
+        yield
+        return
+    is_over = threading.Event()
+    watch = threading.Thread(
+        target=_watch, args=(address, is_over), name='service_watch', daemon=True
+    )
+    watch.start()
+    try:
+        yield
+    except tf.errors.NotFoundError as error:
+        if 'dispatcher' not in error.message:
+            raise
+        raise WorkerError(
+            f'{_WHERE}: {address} was started again and does not know this training; '
+            'start the training again to go on from the newest checkpoint.'
+        ) from error
+    finally:
+        is_over.set()
+
+
+def _watch(address: str, is_over: threading.Event) -> None:
+    """Ends the process when the service is lost before `is_over`."""
+    if _is_lost(address, is_over):
+        _logger.error(
+            '%s: %s has not answered for %g s; start it and the training again, which goes on from '
+            'the newest checkpoint',
+            _WHERE,
+            address,
+            _LOST_TIMEOUT,
+        )
+        os._exit(LOST_WORKER_STATUS)
+
+
+def _is_lost(address: str, is_over: threading.Event) -> bool:
+    """Polls the service until it has not answered for `_LOST_TIMEOUT`, or until `is_over`."""
+    silent_since = None
+    while not is_over.wait(_POLL_SECONDS):
+        now = time.monotonic()
+        try:
+            check_answers(address, _WHERE)
+        except ValueError as error:
+            if silent_since is None:
+                silent_since = now
+                _logger.warning(
+                    '%s The training ends if it stays so for %g s', error, _LOST_TIMEOUT
+                )
+            elif now - silent_since >= _LOST_TIMEOUT:
+                return not is_over.is_set()
+        else:
+            if silent_since is not None:
+                _logger.info('%s: %s answers again', _WHERE, address)
+            silent_since = None
+    return False

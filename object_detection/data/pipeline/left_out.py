@@ -1,13 +1,20 @@
-"""Tells a user which images lost objects on their way into the batches."""
+"""What is left out of the batches, and the log of it: objects, unknown classes, empty images."""
 
 import logging
 from collections.abc import Mapping
 
 import numpy as np
+import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.data import objects
+from object_detection.data.decoder import ExampleDecoder
 
 _log = logging.getLogger(__name__)
+
+# Positions of the element that follows the last record: of a whole pass, and of one that began
+# later.
+_END, _END_OF_A_PART = -1, -2
 
 _REASONS = {
     InputFields.NUM_INVALID_OBJECTS: (
@@ -18,13 +25,13 @@ _REASONS = {
 
 
 class DroppedObjectsReport:
-    """Logs one warning an image and reason, for the first images, and counts on silently.
+    """Logs one warning for each image and reason, for the first images; counts the others silently.
 
     Args:
-      max_warnings: images to name a reason; what comes after is said once.
+      max_warnings: images to name for each reason; one last warning says that there are more.
 
     Attributes:
-      counts: objects dropped so far, by reason (the batch's keys), each image counted once.
+      counts: objects left out so far, by reason (the batch's keys), each image counted once.
     """
 
     def __init__(self, max_warnings: int = 10):
@@ -35,9 +42,9 @@ class DroppedObjectsReport:
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
         """Takes the counters of a batch (of `pipeline.ExampleTransform`), as NumPy arrays."""
         for reason in _REASONS:
-            dropped = np.asarray(batch[reason])
-            for i in np.flatnonzero(dropped):
-                self._add(reason, bytes(batch[InputFields.SOURCE_ID][i]), int(dropped[i]))
+            left_out = np.asarray(batch[reason])
+            for i in np.flatnonzero(left_out):
+                self._add(reason, bytes(batch[InputFields.SOURCE_ID][i]), int(left_out[i]))
 
     def _add(self, reason: str, source_id: bytes, count: int) -> None:
         seen = self._seen[reason]
@@ -61,7 +68,7 @@ class UnknownClassReport:
 
     Args:
       label_map_path: names the label map in the warnings.
-      max_warnings: texts to name; what comes after is said once.
+      max_warnings: texts to name; one last warning says that there are more.
     """
 
     def __init__(self, label_map_path: str, max_warnings: int = 10):
@@ -83,3 +90,70 @@ class UnknownClassReport:
                 )
             else:
                 _log.warning('Further classes that are not in the label map are not named.')
+
+
+class EmptyImageFilter:
+    """Leaves out serialized examples without a usable object.
+
+    Images are not decoded for it. Augmentation comes later: an image whose objects a random crop
+    cuts away stays.
+
+    Args:
+      decoder: of the annotations.
+      skip_crowd: whether an image with nothing but crowds is empty.
+      where: the reader's path in the config, for the log.
+    """
+
+    def __init__(self, decoder: ExampleDecoder, *, skip_crowd: bool, where: str):
+        self._decoder = decoder
+        self._skip_crowd = skip_crowd
+        self._where = where
+
+    def __call__(self, records: tf.data.Dataset, is_whole: tf.Tensor) -> tf.data.Dataset:
+        """Filters (position, record) of one pass over a data set; see `record_order.epochs`."""
+        counter = _Counter(self._where)
+
+        def keep(position: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
+            is_kept = tf.cond(position < 0, lambda: False, lambda: self.is_usable(serialized))
+            # Python is called for the few records only that are left out.
+            tf.cond(
+                is_kept,
+                lambda: tf.constant(0),
+                lambda: tf.numpy_function(counter.update, [position], tf.int32),
+            )
+            return is_kept
+
+        position = tf.where(is_whole, tf.constant(_END, tf.int64), _END_OF_A_PART)
+        end = tf.data.Dataset.from_tensors((position, tf.constant('')))
+        return records.concatenate(end).filter(keep)
+
+    def is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
+        """Whether training could use an example, bool scalar."""
+        example = objects.clip_boxes(objects.keep_known(self._decoder.annotations(serialized)))
+        if self._skip_crowd:
+            example = objects.drop_crowds(example)
+        return tf.reduce_any(example[InputFields.GROUNDTRUTH_WEIGHTS] > 0)
+
+
+class _Counter:
+    """Counts the images that are left out, and logs their number after the first whole pass."""
+
+    def __init__(self, where: str):
+        self._where = where
+        self._count = 0
+        self._is_logged = False
+
+    def update(self, position: np.ndarray) -> np.int32:
+        if position >= 0:
+            self._count += 1
+        elif position == _END_OF_A_PART:
+            self._count = 0
+        elif not self._is_logged:
+            self._is_logged = True
+            _log.info(
+                '%s.filter_empty_images: %d images without a usable object are left out of each '
+                'pass over the data',
+                self._where,
+                self._count,
+            )
+        return np.int32(0)

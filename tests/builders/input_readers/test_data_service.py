@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from object_detection.builders import dataset_builder
 from object_detection.builders.input_readers import data_service as data_service_reader
 from object_detection.core.fields import InputFields as F
-from object_detection.data.pipeline import data_server, data_service
+from object_detection.data.pipeline import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
 from object_detection.validation import data_service_rules
 from tests.builders.test_dataset_builder import KEEP, config, ids
@@ -23,8 +23,8 @@ BUCKETS = (
 @pytest.fixture(scope='module')
 def service():
     """Two processes' work in this one: a dispatcher and two workers."""
-    first = data_server.serve(0, host='localhost')
-    second = data_server.serve(0, dispatcher=first.address, host='localhost')
+    first = data_service.serve(0, host='localhost')
+    second = data_service.serve(0, dispatcher=first.address, host='localhost')
     yield first.address
     del first, second
 
@@ -93,7 +93,7 @@ def test_a_service_that_does_not_answer_is_told(records, monkeypatch):
     monkeypatch.setattr(data_service_reader, '_SECONDS_TO_ANSWER', 0.0)
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
     with pytest.raises(ValueError, match=said):
-        data_server.serve(0, dispatcher='localhost:1', host='localhost')
+        data_service.serve(0, dispatcher='localhost:1', host='localhost')
     with pytest.raises(ValueError, match=r'^train_input_reader\.data_service: expected HOST:PORT'):
         _read(records, 'grpc://localhost:1', 1)
 
