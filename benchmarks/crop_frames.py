@@ -22,8 +22,7 @@ from object_detection.config import reader
 from object_detection.core import boxes as box_ops
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics import mask_pasting
-from object_detection.training.checkpoints import manager as checkpoints
-from object_detection.weights import inference_weights
+from object_detection.weights import checkpoints, inference_weights
 
 _SAME_IOU = 0.7
 _SIDE = 256

@@ -202,8 +202,7 @@ def _steps_done(directory: pathlib.Path) -> int:
 def _newest_step(directory: pathlib.Path) -> int | None:
     """The step of the newest checkpoint that counts, 0 without one; None if one is damaged."""
     from object_detection.errors import CheckpointError
-    from object_detection.training.checkpoints import manager as checkpoints
-    from object_detection.weights import checkpoint_files
+    from object_detection.weights import checkpoint_files, checkpoints
 
     try:
         state = checkpoint_files.read_state(str(directory))

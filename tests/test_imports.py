@@ -49,9 +49,6 @@ UPWARD = {
         'object_detection.validation.train_config',
     ),
     'system/cpu.py': ('object_detection.training.distribution.cluster',),
-    'weights/conversion.py': ('object_detection.training.checkpoints.manager',),
-    'weights/inference_weights.py': ('object_detection.training.checkpoints.manager',),
-    'weights/sources.py': ('object_detection.training.checkpoints.manager',),
 }
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2', 'weights'}

@@ -12,8 +12,8 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.step import TrainStep, trainable_variables
+from object_detection.weights import checkpoints
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 # ResNet-101 is ResNet-50 with more of the same; these others have the parts of the ones that stay.

@@ -70,7 +70,7 @@ def command(
     validate(pipeline, for_what='export')
     quiet_import.import_tensorflow()
     from object_detection.export import exporter
-    from object_detection.training.checkpoints import manager as checkpoints
+    from object_detection.weights import checkpoints
 
     # Once: a training that still runs may save another before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)

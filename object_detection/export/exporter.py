@@ -14,9 +14,8 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.models import precision_exemptions
 from object_detection.protos import pipeline_pb2
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.evaluation import best_checkpoint
-from object_detection.weights import inference_weights
+from object_detection.weights import checkpoints, inference_weights
 
 _logger = logging.getLogger(__name__)
 

@@ -16,12 +16,11 @@ from object_detection.export.inference import SavedDetector, find_saved_model
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.detections import ImageDetections, boxes_to_absolute, unbatch
 from object_detection.models import precision as precisions
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.validation.validate import validate
 from object_detection.visualization import drawing
-from object_detection.weights import inference_weights
+from object_detection.weights import checkpoints, inference_weights
 from object_detection.weights.conversion import CONFIG_FILE
 
 _logger = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, files, folder_lock
 from object_detection.training import resolve_config, resume, run_start, setup
-from object_detection.training.checkpoints import ended, recovery
-from object_detection.training.checkpoints import manager as checkpoint_files
+from object_detection.training.checkpoints import ended, manager, recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies, worker_agreement
@@ -164,7 +163,7 @@ class _Run:
             if not self.evaluations.are_beside:
                 Snapshots(self.directory).clear()
             if self.intervals.evaluation:
-                step = checkpoint_files.read_step(newest) if newest else 0
+                step = checkpoint_contents.read_step(newest) if newest else 0
                 reader_evaluation.drop_later_results(self.config, self.directory, step)
 
         collectives.on_chief(self.strategy, clean)
@@ -267,10 +266,8 @@ class _Run:
         )
         return train_step, iterator
 
-    def _checkpoints(
-        self, train_step: TrainStep, places: InputPlaces
-    ) -> checkpoint_files.Checkpoints:
-        return checkpoint_files.Checkpoints(
+    def _checkpoints(self, train_step: TrainStep, places: InputPlaces) -> manager.Checkpoints:
+        return manager.Checkpoints(
             self.directory,
             model=train_step.detector.named_variables(),
             optimizer=train_step.optimizer_state(),
@@ -282,7 +279,7 @@ class _Run:
 
     def _tell_start(
         self,
-        checkpoints: checkpoint_files.Checkpoints,
+        checkpoints: manager.Checkpoints,
         train_step: TrainStep,
         seed: int,
         restored: str | None,
@@ -336,4 +333,4 @@ class _Run:
 
 def _newest_step(directory: str) -> int:
     latest = tf.train.latest_checkpoint(directory)
-    return checkpoint_files.read_step(latest) if latest else 0
+    return checkpoint_contents.read_step(latest) if latest else 0

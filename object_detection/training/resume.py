@@ -8,9 +8,9 @@ import tensorflow as tf
 from object_detection.builders.input_readers import tf_records
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.training.checkpoints import input_state
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.training.distribution import collectives
+from object_detection.weights import checkpoints
 
 _logger = logging.getLogger(__name__)
 

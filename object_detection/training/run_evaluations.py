@@ -13,7 +13,6 @@ from object_detection.optimizers import moving_averages
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system.signals import Interrupts
 from object_detection.training import setup
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import background_evaluation, reader_evaluation
@@ -25,6 +24,7 @@ from object_detection.training.run_types import Metrics, TrainResult
 from object_detection.training.step import TrainStep
 from object_detection.training.trainer import EvaluateFunction
 from object_detection.validation import eval_config as eval_config_rules
+from object_detection.weights import checkpoints
 
 _logger = logging.getLogger(__name__)
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.system import disk, files
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
-from object_detection.weights import checkpoint_files, restore
+from object_detection.weights import checkpoint_files, checkpoints, restore
 from object_detection.weights import sources as weight_sources
 
 CONFIG_FILE = 'pipeline.config'

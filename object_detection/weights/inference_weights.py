@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training.checkpoints import manager as checkpoints
-from object_detection.weights import checkpoint_files, mask_features, reference
+from object_detection.weights import checkpoint_files, checkpoints, mask_features, reference
 from object_detection.weights import comparison as weight_comparison
 from object_detection.weights import restore as restoring
 from object_detection.weights.arrays import CheckpointArrays

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 from object_detection.weights import arrays as named_arrays
 from object_detection.weights import (
     checkpoint_files,
+    checkpoints,
     foreign_names,
     foreign_resnets,
     reference,

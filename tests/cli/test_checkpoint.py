@@ -16,9 +16,9 @@ from object_detection.config.reader import read_pipeline
 from object_detection.errors import CheckpointError
 from object_detection.export import exporter
 from object_detection.system import disk
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 from object_detection.validation import validate
-from object_detection.weights import restore
+from object_detection.weights import checkpoints, restore
 from tests.tiny_models import tiny_detector, tiny_pipeline
 from tests.training.fake_detectors import VariablesDetector
 from tests.weights import foreign_files
@@ -34,7 +34,7 @@ def run(*arguments, fails=False):
 def trained(tmp_path):
     """A folder with a checkpoint of ours of a model and its optimizer."""
     name = 'backbone/conv1_conv/kernel'
-    checkpoints.Checkpoints(
+    manager.Checkpoints(
         str(tmp_path),
         model={name: tf.Variable(tf.zeros([2, 3]))},
         optimizer={'momentum': {name: tf.Variable(tf.zeros([2, 3]))}},

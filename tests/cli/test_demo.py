@@ -115,7 +115,7 @@ def test_files_that_no_demo_wrote_are_left_alone(stages, tmp_path, options):
 def test_weights_are_counted_without_the_step(tmp_path):
     import tensorflow as tf
 
-    from object_detection.training.checkpoints import manager as checkpoints
+    from object_detection.weights import checkpoints
 
     variables = {'head/kernel': tf.Variable(tf.zeros([3, 4])), 'head/bias': tf.Variable([1.0])}
     checkpoints.save_model(str(tmp_path / 'checkpoint'), variables, 7)

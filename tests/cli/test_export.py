@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from object_detection.cli.export import command
 from object_detection.export import exporter
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.weights import checkpoints
 from tests.validation import pipelines
 
 

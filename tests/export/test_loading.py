@@ -20,7 +20,7 @@ from object_detection.errors import CheckpointError
 from object_detection.export import exporter
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.mask_pasting import paste_mask
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')

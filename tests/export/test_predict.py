@@ -10,7 +10,7 @@ from object_detection.export import class_names, exporter, predict
 from object_detection.export.inference import read_image
 from object_detection.export.predict import predict_files
 from object_detection.metrics.detections import ImageDetections
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')

@@ -18,7 +18,8 @@ from object_detection.data.image_decoding import decode_image
 from object_detection.export import class_names, exporter, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
+from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 from tests import tolerances
 
@@ -326,7 +327,7 @@ def test_the_exported_checkpoint_is_unfolded(exports, detector):
 def test_averages_are_exported_where_the_training_kept_them(tmp_path):
     named = tiny.tiny_detector().named_variables()
     name = 'box_head/classes/kernel'
-    saver = checkpoints.Checkpoints(
+    saver = manager.Checkpoints(
         str(tmp_path),
         model=named,
         optimizer={'average': {name: tf.Variable(named[name] + 1.0)}},

@@ -10,9 +10,8 @@ import time
 import pytest
 
 from object_detection.errors import CheckpointError
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.monitoring import history
-from object_detection.weights import checkpoint_files
+from object_detection.weights import checkpoint_files, checkpoints
 from tests import forks
 from tests.training import killed_training
 from tests.weights.tiny_checkpoints import names_in

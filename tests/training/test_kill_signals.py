@@ -6,11 +6,10 @@ import signal
 import pytest
 import tensorflow as tf
 
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
 from object_detection.training.run_types import Intervals
-from object_detection.weights import checkpoint_files
+from object_detection.weights import checkpoint_files, checkpoints
 from tests.training import fakes
 from tests.weights.tiny_checkpoints import files_of, names_in, state_of
 

@@ -15,12 +15,13 @@ from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import iterator_state
 from object_detection.errors import CheckpointError, ConfigError, DivergenceError
 from object_detection.training import measurements
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
 from object_detection.training.run_types import Intervals
 from object_detection.training.step import TrainStep
 from object_detection.validation.resumption import CONFIG_FILE_NAME
+from object_detection.weights import checkpoints
 from tests import forks
 from tests.training import fake_training, fakes
 
@@ -505,12 +506,12 @@ def _train_config(directory, **train_config):
 def test_checkpoints_are_kept_for_good_as_often_as_the_config_says(tmp_path, monkeypatch):
     made = []
 
-    class Recorded(checkpoints.Checkpoints):
+    class Recorded(manager.Checkpoints):
         def __init__(self, *args, **options):
             made.append(options['keep_every_n_hours'])
             super().__init__(*args, **options)
 
-    monkeypatch.setattr(checkpoints, 'Checkpoints', Recorded)
+    monkeypatch.setattr(manager, 'Checkpoints', Recorded)
     _train_config(tmp_path, keep_checkpoint_every_n_hours=2.5)
     assert made == [2.5]
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import ended
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import reader_evaluation
 from object_detection.training.evaluation.early_stopping import EarlyStopping
@@ -19,6 +18,7 @@ from object_detection.training.monitoring import history
 from object_detection.training.monitoring.progress import Silent
 from object_detection.training.run_types import Intervals
 from object_detection.training.trainer import Trainer
+from object_detection.weights import checkpoints
 from tests.data import examples
 from tests.training import fakes
 

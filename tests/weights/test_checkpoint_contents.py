@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.optimizers import optimizers as optimizer_classes
-from object_detection.training.checkpoints import manager as checkpoints
-from object_detection.training.checkpoints import recovery
-from object_detection.weights import checkpoint_contents
+from object_detection.training.checkpoints import manager, recovery
+from object_detection.weights import checkpoint_contents, checkpoints
 from object_detection.weights.checkpoint_contents import OPTIMIZERS, describe_end
 from tests.weights.tiny_checkpoints import make_variables
 
@@ -16,7 +15,7 @@ from tests.weights.tiny_checkpoints import make_variables
 def _make(directory, slots, names=('backbone/conv1/kernel', 'head/bias'), model=None):
     """Checkpoints of `make_variables()` with an optimizer that keeps `slots` of `names`."""
     model = model or make_variables()
-    return checkpoints.Checkpoints(
+    return manager.Checkpoints(
         str(directory),
         model=model,
         optimizer={

@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.core.nesting import nest
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 from object_detection.weights import inference_weights
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from tests.training.fake_detectors import VariablesDetector
@@ -42,7 +42,7 @@ def write_ours(folder, *, averages=()):
     """Weights of 1 and averages of 2, at step 7."""
     model = detector(1.0).variables
     slots = {name: tf.Variable(tf.fill(model[name].shape, 2.0)) for name in averages}
-    return checkpoints.Checkpoints(
+    return manager.Checkpoints(
         str(folder),
         model=model,
         optimizer={'average': slots},

@@ -3,8 +3,7 @@
 import pytest
 
 from object_detection.errors import CheckpointError
-from object_detection.training.checkpoints import manager as checkpoints
-from object_detection.weights import restore
+from object_detection.weights import checkpoints, restore
 from tests import tiny_models as tiny
 
 DETECTORS = {

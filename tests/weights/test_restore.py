@@ -10,8 +10,8 @@ import tensorflow as tf
 from object_detection.builders import model_builder
 from object_detection.errors import CheckpointError
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.training.checkpoints import manager as checkpoints
-from object_detection.weights import restore
+from object_detection.training.checkpoints import manager
+from object_detection.weights import checkpoints, restore
 from tests.tiny_models import tiny_detector, tiny_pipeline
 from tests.training.fake_detectors import VariablesDetector
 
@@ -142,7 +142,7 @@ def test_a_norm_that_the_model_lacks_is_not_dropped(tmp_path):
 def test_averages_go_before_the_weights_of_the_last_step(tmp_path):
     model = weights(1.0)
     averages = {'rpn/conv/kernel': tf.Variable(tf.fill([4, 4], 2.0))}
-    prefix = checkpoints.Checkpoints(
+    prefix = manager.Checkpoints(
         str(tmp_path),
         model=model.variables,
         optimizer={'average': averages},

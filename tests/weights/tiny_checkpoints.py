@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 
 
 def make_variables(value=1.0, shape=(2, 3)):
@@ -15,7 +15,7 @@ def make_variables(value=1.0, shape=(2, 3)):
 
 def make_checkpoints(directory, model, step=0, **options):
     slots = {name: tf.Variable(tf.zeros_like(v)) for name, v in model.items() if 'seed' not in name}
-    return checkpoints.Checkpoints(
+    return manager.Checkpoints(
         str(directory),
         model=model,
         optimizer={'momentum': slots},

@@ -14,7 +14,6 @@ never taken. `recovery.prepare` brings a directory in order after a kill.
 
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,15 +24,8 @@ from object_detection.errors import CheckpointError, DivergenceError
 from object_detection.system import disk
 from object_detection.training.checkpoints import recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
-from object_detection.weights import checkpoint_files
-from object_detection.weights.checkpoint_contents import (
-    AVERAGES,
-    check_fits,
-    listing,
-    read_shapes,
-    read_step,
-)
-from object_detection.weights.checkpoint_files import exists
+from object_detection.weights import checkpoint_files, checkpoints
+from object_detection.weights.checkpoint_contents import check_fits, listing
 
 _logger = logging.getLogger(__name__)
 
@@ -62,9 +54,9 @@ class Checkpoints:
         max_to_keep: int | None = 7,
         keep_every_n_hours: float | None = None,
     ):
-        self._variables = {'step': step, **_prefixed('model', model)}
+        self._variables = {'step': step, **checkpoints.prefixed('model', model)}
         for slot, variables in optimizer.items():
-            self._variables |= _prefixed(f'optimizer/{slot}', variables)
+            self._variables |= checkpoints.prefixed(f'optimizer/{slot}', variables)
         self._places = places
         beside = {} if places is None else places.variables
         self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **beside}))
@@ -96,7 +88,7 @@ class Checkpoints:
             )
         try:
             with disk.writing(self._directory, 'A checkpoint', self.num_bytes):
-                return self._manager.save(options=_durable())
+                return self._manager.save(options=checkpoints.durable_options())
         except CheckpointError as error:
             with contextlib.suppress(OSError):
                 recovery.sweep(self._directory)
@@ -114,7 +106,7 @@ class Checkpoints:
     @property
     def num_bytes(self) -> int:
         """The size of one checkpoint, but for some names."""
-        return _num_bytes(self._variables)
+        return checkpoints.num_bytes(self._variables)
 
     def check_room(self, num_snapshots: int = 0) -> None:
         """Checks that there is disk space for a checkpoint, and warns if not for all to be kept.
@@ -167,133 +159,6 @@ class Checkpoints:
         return tf.train.CheckpointManager(
             self._checkpoint, self._directory, checkpoint_name='ckpt', **self._options
         )
-
-
-def save_model(
-    directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
-) -> str:
-    """Saves a model alone, in the place of an older one, and returns its prefix.
-
-    Args:
-      directory: created; what it holds under another number is deleted afterwards.
-      variables: of the model, by name.
-      step: number of steps that it was trained for.
-      number: N of 'ckpt-N'.
-
-    Raises:
-      CheckpointError: if it cannot be written.
-    """
-    named = {'step': tf.Variable(step, dtype=tf.int64), **_prefixed('model', variables)}
-    checkpoint = tf.train.Checkpoint(**nest(named))
-    with disk.writing(directory, 'A checkpoint', _num_bytes(named)):
-        checkpoint_files.read_state(directory)
-        manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
-        return manager.save(checkpoint_number=number, options=_durable())
-
-
-def restore_model(
-    prefix: str, variables: Mapping[str, tf.Variable], *, averages: bool = False
-) -> int:
-    """Restores a model's variables, by name, and leaves the optimizer's state.
-
-    Args:
-      prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
-      variables: of the model, as `named_variables()` gives them.
-      averages: whether a variable gets the moving average that the checkpoint holds of it.
-
-    Returns:
-      The step that the checkpoint was saved at.
-
-    Raises:
-      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
-    """
-    named = _prefixed('model', variables)
-    check_fits(prefix, named, exact=True, within='model/')
-    held = read_shapes(prefix)
-    averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
-    if averaged and not averages:
-        _logger.info(
-            '%s holds moving averages, which are not asked for (use_moving_average: false): taking '
-            'the weights themselves',
-            prefix,
-        )
-    if averages:
-        if not averaged:
-            _logger.info('%s holds no moving averages: taking the weights themselves', prefix)
-        for name, variable in averaged.items():
-            del named[f'model/{name}']
-            named[f'{AVERAGES}{name}'] = variable
-    _restore(prefix, named)
-    return read_step(prefix)
-
-
-def restore_variables(prefix: str, variables: Mapping[str, tf.Variable]) -> None:
-    """As `restore_model`, also from checkpoints that do not say their step; without averages.
-
-    `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
-    """
-    named = _prefixed('model', variables)
-    check_fits(prefix, named, exact=True, within='model/', needs_step=False)
-    _restore(prefix, named)
-
-
-def find(path: str) -> str:
-    """Returns the prefix of one checkpoint.
-
-    Args:
-      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken; or what
-        `is_archive` tells of.
-
-    Raises:
-      CheckpointError: if there is none, or the state file names one that is gone.
-    """
-    if exists(path):
-        return path
-    if is_archive(path):
-        path = os.path.join(path, checkpoint_files.STATE_FILE)
-    others = checkpoint_files.complete(path)
-    hint = f'; {others[-1]} is complete, and can be named instead' if others else ''
-    try:
-        state = checkpoint_files.read_state(path)
-    except CheckpointError as error:
-        raise CheckpointError(f'{error}{hint}') from error
-    if state is None:
-        raise CheckpointError(
-            f'{path}: no checkpoint found; expected a directory with a file `checkpoint` and files '
-            f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}{hint}.'
-        )
-    if not checkpoint_files.is_complete(state.newest):
-        raise CheckpointError(
-            f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
-        )
-    return state.newest
-
-
-def is_archive(path: str) -> bool:
-    """Whether the checkpoints of a directory are in a folder `checkpoint` of it.
-
-    So it is in archives of trained models, and in exports; nothing is trained there.
-    """
-    return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
-
-
-def _restore(prefix: str, named: Mapping[str, tf.Variable]) -> None:
-    checkpoint = tf.train.Checkpoint(**nest(named))
-    with checkpoint_files.reading(prefix):
-        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
-
-
-def _prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf.Variable]:
-    return {f'{prefix}/{name}': variable for name, variable in variables.items()}
-
-
-def _num_bytes(variables: Mapping[str, tf.Variable]) -> int:
-    return sum(v.dtype.size * v.shape.num_elements() for v in variables.values())
-
-
-def _durable() -> tf.train.CheckpointOptions:
-    """Has the files of a checkpoint on the disk before the state file names it."""
-    return tf.train.CheckpointOptions(experimental_write_callbacks=[checkpoint_files.make_durable])
 
 
 def _is_finite(variable: tf.Variable) -> bool:

@@ -18,14 +18,13 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.system.signals import Interrupts
 from object_detection.training.checkpoints import following
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import validate
-from object_detection.weights import inference_weights
+from object_detection.weights import checkpoints, inference_weights
 
 _logger = logging.getLogger(__name__)
 

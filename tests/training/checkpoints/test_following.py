@@ -6,7 +6,7 @@ import shutil
 import pytest
 import tensorflow as tf
 
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 from object_detection.training.checkpoints.ended import mark_ended
 from object_detection.training.checkpoints.following import follow
 from object_detection.weights import checkpoint_files
@@ -30,7 +30,7 @@ class _Clock:
 
 @pytest.fixture
 def saver(tmp_path):
-    return checkpoints.Checkpoints(
+    return manager.Checkpoints(
         str(tmp_path),
         model={'weight': tf.Variable(1.0)},
         optimizer={},

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, DivergenceError
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
+from object_detection.weights import checkpoints
 from tests.weights.tiny_checkpoints import make_checkpoints, make_variables
 
 
@@ -67,18 +68,11 @@ def test_another_model_is_told_by_names_and_shapes(tmp_path):
 
 def test_another_optimizer_is_told(tmp_path):
     make_checkpoints(tmp_path, make_variables()).save()
-    adam = checkpoints.Checkpoints(
+    adam = manager.Checkpoints(
         str(tmp_path), model=make_variables(), optimizer={}, step=tf.Variable(0, dtype=tf.int64)
     )
     with pytest.raises(CheckpointError, match=r'only in the checkpoint: optimizer/momentum'):
         adam.restore_latest()
-
-
-def test_a_model_alone_is_restored_without_the_optimizer(tmp_path):
-    prefix = make_checkpoints(tmp_path, make_variables(2.0), step=12).save()
-    model = make_variables(0.0)
-    assert checkpoints.restore_model(prefix, model) == 12
-    assert float(model['head/bias'][0]) == 2.0
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
@@ -89,35 +83,3 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     with pytest.raises(DivergenceError, match=r'model/head/bias.*last good checkpoint is .*ckpt-1'):
         saver.save()
     assert saver.latest.endswith('ckpt-1')
-
-
-def test_find(tmp_path):
-    with pytest.raises(CheckpointError, match='no checkpoint found'):
-        checkpoints.find(str(tmp_path))
-    saver = make_checkpoints(tmp_path, make_variables())
-    first, second = saver.save(), saver.save()
-    assert checkpoints.find(str(tmp_path)) == second
-    assert checkpoints.find(first) == first
-
-
-def test_find_in_an_unpacked_archive(tmp_path):
-    (tmp_path / 'pipeline.config').write_text('')
-    prefix = make_checkpoints(tmp_path / 'checkpoint', make_variables()).save()
-    assert checkpoints.is_archive(str(tmp_path))
-    assert checkpoints.find(str(tmp_path)) == prefix
-    assert not checkpoints.is_archive(str(tmp_path / 'checkpoint'))
-    (tmp_path / 'checkpoint' / 'checkpoint').unlink()
-    with pytest.raises(CheckpointError, match=r'no checkpoint found.*checkpoint/ckpt-1 is comple'):
-        checkpoints.find(str(tmp_path))
-
-
-def test_an_unreadable_file_is_told(tmp_path):
-    (tmp_path / 'ckpt-1.index').write_bytes(b'nonsense')
-    with pytest.raises(CheckpointError, match='cannot be read as a checkpoint'):
-        checkpoints.read_step(str(tmp_path / 'ckpt-1'))
-
-
-def test_names_that_begin_with_another_are_refused():
-    for names in (['a', 'a/b'], ['a/b', 'a']):
-        with pytest.raises(ValueError, match='another variable'):
-            checkpoints.nest({name: tf.Variable(0.0) for name in names})

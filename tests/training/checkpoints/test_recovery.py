@@ -7,9 +7,8 @@ import pathlib
 import pytest
 
 from object_detection.errors import CheckpointError, UnreadableCheckpointError
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.checkpoints import recovery
-from object_detection.weights import checkpoint_files
+from object_detection.weights import checkpoint_files, checkpoints
 from tests.weights.tiny_checkpoints import (
     files_of,
     make_checkpoints,

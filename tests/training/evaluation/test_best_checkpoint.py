@@ -11,8 +11,8 @@ from google.protobuf import text_format
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk
-from object_detection.training.checkpoints import manager as checkpoints
 from object_detection.training.evaluation import best_checkpoint
+from object_detection.weights import checkpoints
 
 AP = 'DetectionBoxes_Precision/mAP'
 LOSS = 'Loss/total_loss'

@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, ConfigError
-from object_detection.training.checkpoints import following
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import following, manager
 from object_detection.training.checkpoints.ended import mark_ended
 from object_detection.training.evaluation import best_checkpoint, inference, reader_evaluation
 from object_detection.training.evaluation.eval_job import evaluate_checkpoint, evaluate_directory
@@ -24,6 +23,7 @@ from object_detection.training.evaluation.reader_evaluation import (
     results_path,
 )
 from object_detection.training.monitoring import history, run_record
+from object_detection.weights import checkpoints
 from tests.training import fakes
 
 
@@ -53,7 +53,7 @@ def _save(directory, steps):
     model = fakes.FakeDetector()
     model.build_variables()
     step = tf.Variable(0, dtype=tf.int64)
-    saver = checkpoints.Checkpoints(
+    saver = manager.Checkpoints(
         str(directory), model=model.named_variables(), optimizer={}, step=step
     )
     for number in steps:

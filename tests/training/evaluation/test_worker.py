@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.config import synthetic_data
 from object_detection.config.job_options import EvalOptions
-from object_detection.training.checkpoints import manager as checkpoints
+from object_detection.training.checkpoints import manager
 from object_detection.training.distribution import devices
 from object_detection.training.evaluation import worker as evaluation_process
 from object_detection.training.evaluation.async_evaluation import AsyncEvaluation
@@ -31,7 +31,7 @@ def logger():
 
 
 def _save(directory, model, step):
-    saver = checkpoints.Checkpoints(
+    saver = manager.Checkpoints(
         str(directory),
         model=model.named_variables(),
         optimizer={},

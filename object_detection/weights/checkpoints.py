@@ -1,0 +1,157 @@
+"""Finds checkpoints, and saves and restores the variables of a model by their names.
+
+A model's variables lie below `model/` in a checkpoint, one level a part of the name:
+
+    model/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
+
+`training.checkpoints.manager` saves the state of the optimizer and of the input beside them.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from object_detection.core.nesting import nest
+from object_detection.errors import CheckpointError
+from object_detection.system import disk
+from object_detection.weights import checkpoint_files
+from object_detection.weights.checkpoint_contents import (
+    AVERAGES,
+    check_fits,
+    read_shapes,
+    read_step,
+)
+from object_detection.weights.checkpoint_files import exists
+
+_logger = logging.getLogger(__name__)
+
+
+def save_model(
+    directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
+) -> str:
+    """Saves a model alone, in the place of an older one, and returns its prefix.
+
+    Args:
+      directory: created; what it holds under another number is deleted afterwards.
+      variables: of the model, by name.
+      step: number of steps that it was trained for.
+      number: N of 'ckpt-N'.
+
+    Raises:
+      CheckpointError: if it cannot be written.
+    """
+    named = {'step': tf.Variable(step, dtype=tf.int64), **prefixed('model', variables)}
+    checkpoint = tf.train.Checkpoint(**nest(named))
+    with disk.writing(directory, 'A checkpoint', num_bytes(named)):
+        checkpoint_files.read_state(directory)
+        manager = tf.train.CheckpointManager(checkpoint, directory, 1, checkpoint_name='ckpt')
+        return manager.save(checkpoint_number=number, options=durable_options())
+
+
+def restore_model(
+    prefix: str, variables: Mapping[str, tf.Variable], *, averages: bool = False
+) -> int:
+    """Restores a model's variables, by name, and leaves the optimizer's state.
+
+    Args:
+      prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
+      variables: of the model, as `named_variables()` gives them.
+      averages: whether a variable gets the moving average that the checkpoint holds of it.
+
+    Returns:
+      The step that the checkpoint was saved at.
+
+    Raises:
+      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
+    """
+    named = prefixed('model', variables)
+    check_fits(prefix, named, exact=True, within='model/')
+    held = read_shapes(prefix)
+    averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
+    if averaged and not averages:
+        _logger.info(
+            '%s holds moving averages, which are not asked for (use_moving_average: false): taking '
+            'the weights themselves',
+            prefix,
+        )
+    if averages:
+        if not averaged:
+            _logger.info('%s holds no moving averages: taking the weights themselves', prefix)
+        for name, variable in averaged.items():
+            del named[f'model/{name}']
+            named[f'{AVERAGES}{name}'] = variable
+    _restore(prefix, named)
+    return read_step(prefix)
+
+
+def restore_variables(prefix: str, variables: Mapping[str, tf.Variable]) -> None:
+    """As `restore_model`, also from checkpoints that do not say their step; without averages.
+
+    `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
+    """
+    named = prefixed('model', variables)
+    check_fits(prefix, named, exact=True, within='model/', needs_step=False)
+    _restore(prefix, named)
+
+
+def find(path: str) -> str:
+    """Returns the prefix of one checkpoint.
+
+    Args:
+      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken; or what
+        `is_archive` tells of.
+
+    Raises:
+      CheckpointError: if there is none, or the state file names one that is gone.
+    """
+    if exists(path):
+        return path
+    if is_archive(path):
+        path = os.path.join(path, checkpoint_files.STATE_FILE)
+    others = checkpoint_files.complete(path)
+    hint = f'; {others[-1]} is complete, and can be named instead' if others else ''
+    try:
+        state = checkpoint_files.read_state(path)
+    except CheckpointError as error:
+        raise CheckpointError(f'{error}{hint}') from error
+    if state is None:
+        raise CheckpointError(
+            f'{path}: no checkpoint found; expected a directory with a file `checkpoint` and files '
+            f'ckpt-N.index, or a prefix such as {os.path.join(path, "ckpt-3")}{hint}.'
+        )
+    if not checkpoint_files.is_complete(state.newest):
+        raise CheckpointError(
+            f'{path}: its file `checkpoint` names {state.newest}, of which files are missing{hint}.'
+        )
+    return state.newest
+
+
+def is_archive(path: str) -> bool:
+    """Whether the checkpoints of a directory are in a folder `checkpoint` of it.
+
+    So it is in archives of trained models, and in exports; nothing is trained there.
+    """
+    return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
+
+
+def _restore(prefix: str, named: Mapping[str, tf.Variable]) -> None:
+    checkpoint = tf.train.Checkpoint(**nest(named))
+    with checkpoint_files.reading(prefix):
+        checkpoint.restore(prefix).expect_partial().assert_existing_objects_matched()
+
+
+def prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf.Variable]:
+    """Returns the variables by their names below `prefix`."""
+    return {f'{prefix}/{name}': variable for name, variable in variables.items()}
+
+
+def num_bytes(variables: Mapping[str, tf.Variable]) -> int:
+    """Returns the size of the values of variables, in bytes."""
+    return sum(v.dtype.size * v.shape.num_elements() for v in variables.values())
+
+
+def durable_options() -> tf.train.CheckpointOptions:
+    """Returns options that have a checkpoint's files on the disk before the state file names it."""
+    return tf.train.CheckpointOptions(experimental_write_callbacks=[checkpoint_files.make_durable])
