@@ -88,14 +88,14 @@ def build(pipeline: Any, precision: str, *, is_training: bool) -> Any:
     """
     import keras
 
-    from object_detection.builders import model_builder, weight_decay
+    from object_detection.builders import model_builder, variables_builder
     from object_detection.models import precision as precisions
 
     keras.utils.set_random_seed(0)
     with precisions.scope(precision):
         detector = model_builder.build(pipeline.model, is_training=is_training)
         detector.build_variables()
-    weight_decay.install(detector, pipeline.train_config)
+    variables_builder.install_weight_decay(detector, pipeline.train_config)
     for variable in _last_of_blocks(detector.named_variables()):
         variable.assign(variable * 0.2)
     return detector

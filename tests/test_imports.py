@@ -39,11 +39,6 @@ LAYERS = [
 UPWARD = {
     'builders/evaluator_builder.py': ('object_detection.validation.models.faster_rcnn',),
     'builders/model_builder.py': ('object_detection.weights.inference_weights',),
-    'builders/variables_builder.py': ('object_detection.validation.train_config',),
-    'builders/weight_decay.py': (
-        'object_detection.training.step',
-        'object_detection.validation.train_config',
-    ),
     'models/precision_exemptions.py': (
         'object_detection.meta_architectures.detection_model',
         'object_detection.validation.train_config',

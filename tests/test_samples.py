@@ -12,7 +12,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
-from object_detection.training.step import TrainStep, trainable_variables
+from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
@@ -110,15 +110,14 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
         ),
         element_spec=data.element_spec,
     )
-    before = {path: v.numpy() for path, v in trainable_variables(detector).items()}
+    before = {path: v.numpy() for path, v in detector.named_trainable_variables().items()}
     # Two steps: the learning rate of the first may be zero.
     batch = next(iter(data))
     train_step(batch)
     losses = train_step(batch)
     assert all(np.isfinite(value) for value in losses.values())
-    assert any(
-        (v.numpy() != before[path]).any() for path, v in trainable_variables(detector).items()
-    )
+    after = detector.named_trainable_variables()
+    assert any((variable.numpy() != before[name]).any() for name, variable in after.items())
     saved_model.export(
         detector,
         tmp_path,

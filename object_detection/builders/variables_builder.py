@@ -1,5 +1,6 @@
-"""Which variables are trained, and how fast: freezing, factors of gradients and learning rates."""
+"""Which variables are trained and how: freezing, factors of gradients and rates, weight decay."""
 
+import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,13 +9,18 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from object_detection.builders import variable_rules
+from object_detection.core import sums
 from object_detection.errors import ConfigError
+from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
-from object_detection.validation import train_config as train_config_rules
+from object_detection.protos.train_pb2 import TrainConfig
 
-_MOST_NAMES = 5
-_MOST_GROUPS = 12
+_MAX_NAMES = 5
+_MAX_GROUPS = 12
+
+_logger = logging.getLogger(__name__)
 
 
 class Selection(NamedTuple):
@@ -28,8 +34,8 @@ class Selection(NamedTuple):
         lines = [f'training {_size(self.trained)}']
         if self.frozen:
             groups = list(_groups(list(self.frozen), list(self.trained)))
-            shown = ', '.join(groups[:_MOST_GROUPS])
-            more = f' and {len(groups) - _MOST_GROUPS} more' if len(groups) > _MOST_GROUPS else ''
+            shown = ', '.join(groups[:_MAX_GROUPS])
+            more = f' and {len(groups) - _MAX_GROUPS} more' if len(groups) > _MAX_GROUPS else ''
             lines.append(f'frozen are {_size(self.frozen)}: {shown}{more}')
         return lines
 
@@ -107,10 +113,10 @@ def multipliers(
         effect: it matches no name, or none that the entries before it leave.
     """
     entries = list(entries)
-    _raise_if_any(train_config_rules.multiplier_problems(entries))
+    _raise_if_any(variable_rules.multiplier_problems(entries))
     factors: dict[str, float] = {}
     for index, entry in enumerate(entries):
-        field = f'{train_config_rules.MULTIPLIER}[{index}].variables'
+        field = f'{variable_rules.MULTIPLIER}[{index}].variables'
         matching = _matching_one(field, entry.variables, names)
         fresh = [name for name in matching if name not in factors]
         if not fresh:
@@ -135,8 +141,51 @@ def gradient_factors(names: Iterable[str], bias_grad_multiplier: float) -> dict[
     return dict.fromkeys(biases, bias_grad_multiplier)
 
 
+def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
+    """Makes `config.weight_decay`, if set, the detector's only penalty.
+
+    It takes the place of the regularizers of single layers: weight / 2 times the sum of squares of
+    the variables that are trained and in whose names `exclude_pattern` is not found.
+
+    Args:
+      detector: with all variables built.
+      config: says also which variables are frozen.
+
+    Raises:
+      ConfigError: if a field of it is wrong, or no variable is left.
+    """
+    if not config.HasField('weight_decay'):
+        return
+    decay = config.weight_decay
+    _raise_if_any(variable_rules.weight_decay_problems(decay))
+    excluded = [*filter(None, [decay.exclude_pattern]), *config.freeze_variables]
+    updated = list(config.update_trainable_variables)
+    variables = [
+        variable
+        for name, variable in detector.named_trainable_variables().items()
+        if not _is_found(excluded, name) and (not updated or _is_found(updated, name))
+    ]
+    if not variables:
+        raise ConfigError(
+            'train_config.weight_decay.exclude_pattern: expected one that leaves trained '
+            f'variables. Received: {decay.exclude_pattern!r}.'
+        )
+    _logger.info(
+        'weight decay %g of %s parameters in %d variables',
+        decay.weight,
+        f'{sum(math.prod(variable.shape) for variable in variables):,}',
+        len(variables),
+    )
+
+    def penalty() -> tf.Tensor:
+        # l2_loss is half the sum of squares.
+        return decay.weight * sums.in_order([tf.nn.l2_loss(variable) for variable in variables])
+
+    detector.weight_decay = penalty
+
+
 def _matching(field: str, patterns: Sequence[str], names: Collection[str]) -> set[str]:
-    _raise_if_any(train_config_rules.pattern_problems(field, patterns))
+    _raise_if_any(variable_rules.pattern_problems(field, patterns))
     matching: set[str] = set()
     for index, pattern in enumerate(patterns):
         matching.update(_matching_one(f'{field}[{index}]', pattern, names))
@@ -153,6 +202,10 @@ def _matching_one(field: str, pattern: str, names: Collection[str]) -> list[str]
     return matching
 
 
+def _is_found(patterns: list[str], name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
 def _raise_if_any(problems: Iterable[str]) -> None:
     problems = list(problems)
     if problems:
@@ -162,7 +215,7 @@ def _raise_if_any(problems: Iterable[str]) -> None:
 def _listing(names: Collection[str]) -> str:
     """Some of the names, from all over the model."""
     names = list(names)
-    step = max(1, math.ceil(len(names) / _MOST_NAMES))
+    step = max(1, math.ceil(len(names) / _MAX_NAMES))
     return ', '.join(names[::step])
 
 

@@ -127,6 +127,15 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
                 named[name] = variable.value
         return named
 
+    def named_trainable_variables(self) -> dict[str, tf.Variable]:
+        """Returns the variables that training changes, by the names of `named_variables`."""
+        trainable = {id(variable.value) for variable in self.trainable_variables}
+        return {
+            name: variable
+            for name, variable in self.named_variables().items()
+            if id(variable) in trainable
+        }
+
     @abc.abstractmethod
     def build_variables(self) -> None:
         """Creates all variables."""

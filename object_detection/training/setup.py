@@ -15,7 +15,6 @@ from object_detection.builders import (
     optimizer_builder,
     reduction_builder,
     variables_builder,
-    weight_decay,
 )
 from object_detection.data import label_map
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -24,7 +23,7 @@ from object_detection.models import precision_exemptions
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.distribution import collectives
-from object_detection.training.step import TrainStep, trainable_variables
+from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
         detector.build_variables()
     patterns = config.train_config.precision_exempt_patterns
     precision_exemptions.apply(detector, patterns, precision)
-    weight_decay.install(detector, config.train_config)
+    variables_builder.install_weight_decay(detector, config.train_config)
     return detector
 
 
@@ -96,7 +95,7 @@ def build_step(
         which steps are to be executed does not fit it, the data or the devices.
     """
     selection = variables_builder.choose(
-        trainable_variables(detector),
+        detector.named_trainable_variables(),
         update_patterns=config.update_trainable_variables,
         freeze_patterns=config.freeze_variables,
     )

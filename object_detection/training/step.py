@@ -97,7 +97,7 @@ class TrainStep:
             tf.zeros(input_state.state_spec(element_spec), tf.int64), trainable=False
         )
         if not optimizer.variables:
-            optimizer.build(trainable_variables(detector))
+            optimizer.build(detector.named_trainable_variables())
         self._seed = seed
         self._clip_norm = clip_norm
         self._gradient_factors = dict(gradient_factors or {})
@@ -317,16 +317,6 @@ class TrainStep:
         for variable, before in zip(self._statistics, statistics, strict=True):
             after = variable.read_value()
             variable.assign(tf.where(is_finite & tf.math.is_finite(after), after, before))
-
-
-def trainable_variables(detector: DetectionModel) -> dict[str, tf.Variable]:
-    """Returns the variables that training changes, by their stable names."""
-    trainable = {id(variable.value) for variable in detector.trainable_variables}
-    return {
-        name: variable
-        for name, variable in detector.named_variables().items()
-        if id(variable) in trainable
-    }
 
 
 def _first_not_finite(earlier: StepReport, newest: StepReport) -> StepReport:

@@ -1,35 +1,28 @@
 """Rules of what `train_config` says about single variables, classes and averages of the weights."""
 
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 
-from object_detection.builders import class_weights
-from object_detection.protos.optimizer_pb2 import (
-    LearningRate,
-    LearningRateMultiplier,
-    Optimizer,
-)
+from object_detection.builders import class_weights, variable_rules
+from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.protos.train_pb2 import TrainConfig, WeightDecay
-
-MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+from object_detection.protos.train_pb2 import TrainConfig
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what is wrong with what the training does to some of the variables or classes."""
     config = pipeline.train_config
     for name in ('freeze_variables', 'update_trainable_variables'):
-        yield from pattern_problems(f'train_config.{name}', getattr(config, name))
+        yield from variable_rules.pattern_problems(f'train_config.{name}', getattr(config, name))
     if not 0 <= config.bias_grad_multiplier < math.inf:
         yield (
             'train_config.bias_grad_multiplier: expected a positive factor, or 0 for none. '
             f'Received: {config.bias_grad_multiplier:g}.'
         )
-    yield from multiplier_problems(config.optimizer.learning_rate_multiplier)
+    yield from variable_rules.multiplier_problems(config.optimizer.learning_rate_multiplier)
     yield from _epochs(config.optimizer)
     if config.HasField('weight_decay'):
-        yield from weight_decay_problems(config.weight_decay)
+        yield from variable_rules.weight_decay_problems(config.weight_decay)
     if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
         yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
     if config.gradient_accumulation_steps < 1:
@@ -61,42 +54,9 @@ def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         )
 
 
-def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
-    """Yields a sentence for each element of the list `field` that is no regular expression."""
-    for index, pattern in enumerate(patterns):
-        yield from _pattern(f'{field}[{index}]', pattern)
-
-
-def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[str]:
-    """Yields what is wrong with factors of learning rates, whatever variables there are."""
-    for index, entry in enumerate(entries):
-        path = f'{MULTIPLIER}[{index}]'
-        if not entry.variables:
-            yield f'{path}.variables is not set; expected a regular expression.'
-        yield from _pattern(f'{path}.variables', entry.variables)
-        if not entry.HasField('multiplier'):
-            yield f'{path}.multiplier is not set; expected a factor of the learning rate.'
-        elif not 0 < entry.multiplier < math.inf:
-            instead = '; use train_config.freeze_variables to train none of them'
-            yield (
-                f'{path}.multiplier: expected a factor above 0'
-                f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
-            )
-
-
-def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
-    """Yields what is wrong with a penalty of all weights, whatever variables there are."""
-    path = 'train_config.weight_decay'
-    if not decay.HasField('weight'):
-        yield f'{path}.weight is not set; expected e.g. 0.0001.'
-    elif not 0 <= decay.weight < math.inf:
-        yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
-    yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
-
-
 def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
     """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
-    yield from pattern_problems('train_config.precision_exempt_patterns', patterns)
+    yield from variable_rules.pattern_problems('train_config.precision_exempt_patterns', patterns)
     if uses_tf32 and patterns:
         yield (
             'train_config.precision_exempt_patterns: expected precision: MIXED_BFLOAT16 or '
@@ -149,10 +109,3 @@ def _epochs(config: Optimizer) -> Iterator[str]:
 def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
     model = pipeline.model.WhichOneof('model')
     return getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
-
-
-def _pattern(field: str, pattern: str) -> Iterator[str]:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield f'{field}: expected a regular expression. Received: {pattern!r} ({error}).'

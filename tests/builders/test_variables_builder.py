@@ -9,7 +9,6 @@ from object_detection.builders import variables_builder
 from object_detection.errors import ConfigError
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.training import setup
-from object_detection.training.step import trainable_variables
 from tests import tiny_models
 from tests.training import step_runs
 
@@ -87,7 +86,7 @@ def test_one_name_may_be_the_beginning_of_another():
 
 
 def test_names_of_a_detector():
-    named = trainable_variables(tiny_models.tiny_detector())
+    named = tiny_models.tiny_detector().named_trainable_variables()
     selection = variables_builder.choose(
         named, update_patterns=[], freeze_patterns=['^backbone/conv[12]_', '_bn/']
     )

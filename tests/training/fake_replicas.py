@@ -30,7 +30,7 @@ def train(strategy: tf.distribute.Strategy) -> dict:
             value = tf.random.stateless_normal(variable.shape, [index, 5])
             variable.assign(value)
         optimizer = Averaging(Momentum(schedules.constant(0.1), momentum=0.9), decay=0.9)
-        trained = step.trainable_variables(detector)
+        trained = detector.named_trainable_variables()
         optimizer.build(trained, multipliers={'box_head/dense/bias': 0.5})
         train_step = step.TrainStep(
             detector,

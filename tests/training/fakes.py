@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 NUM_CLASSES = 2
@@ -22,6 +23,8 @@ class FakeDetector(keras.layers.Layer):
             units, kernel_regularizer=keras.regularizers.L2(0.01), name='head'
         )
         self.frozen = keras.layers.Dense(1, name='frozen', trainable=False)
+
+    named_trainable_variables = DetectionModel.named_trainable_variables
 
     def build_variables(self):
         self.head.build([None, 3])

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import tensorflow as tf
 
-from object_detection.builders import model_builder, weight_decay
+from object_detection.builders import model_builder, variables_builder
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
@@ -182,7 +182,7 @@ def build_detector(
         detector = model_builder.build(pipeline_config.model, is_training=False)
         detector.build_variables()
     precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
-    weight_decay.install(detector, config)
+    variables_builder.install_weight_decay(detector, config)
     return detector
 
 
