@@ -1,10 +1,16 @@
-"""Builds the optimizer and the learning rate schedule that an Optimizer proto describes."""
+"""Builds the optimizer, its learning rate, the loss scale and the reduction of gradients."""
+
+from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.optimizers import optimizers, schedules
-from object_detection.protos import optimizer_pb2
+from object_detection.optimizers.gradient_reduction import GradientReduction
+from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
+from object_detection.protos import optimizer_pb2, train_pb2
+from object_detection.protos.train_pb2 import TrainConfig
 
 
 def _manual_steps(config: optimizer_pb2.ManualStepLearningRate) -> schedules.Schedule:
@@ -77,6 +83,11 @@ OPTIMIZER_BUILDERS = {
         momentum=config.momentum_optimizer_value,
         epsilon=config.epsilon,
     ),
+}
+
+LOSS_SCALE_BUILDERS: dict[str, Callable[[Any], LossScale]] = {
+    'dynamic': lambda config: DynamicLossScale(config.initial, config.growth_steps),
+    'static': LossScale,
 }
 
 
@@ -158,3 +169,27 @@ def build_schedule(config: optimizer_pb2.LearningRate) -> schedules.Schedule:
       ValueError: if no learning rate is set or a schedule contradicts itself.
     """
     return build_oneof(config, 'learning_rate', SCHEDULE_BUILDERS)
+
+
+def build_loss_scale(config: TrainConfig) -> LossScale | None:
+    """Builds the loss scale in the scope of the strategy; None unless in MIXED_FLOAT16.
+
+    Raises:
+      ValueError: if `loss_scale` is set, but not of what kind it is.
+    """
+    if config.precision != TrainConfig.MIXED_FLOAT16:
+        return None
+    if not config.HasField('loss_scale'):
+        return DynamicLossScale()
+    return build_oneof(config.loss_scale, 'kind', LOSS_SCALE_BUILDERS)
+
+
+def build_reduction(config: TrainConfig) -> GradientReduction:
+    """Builds the reduction of gradients that `train_config.gradient_reduction` describes."""
+    reduction = config.gradient_reduction
+    kinds = train_pb2.GradientReduction.Implementation
+    return GradientReduction(
+        bytes_per_pack=reduction.bytes_per_pack,
+        implementation=kinds.Name(reduction.implementation),
+        in_bfloat16=reduction.in_bfloat16,
+    )

@@ -10,10 +10,8 @@ import tensorflow as tf
 from object_detection.builders import (
     dataset_builder,
     execution_builder,
-    loss_scale_builder,
     model_builder,
     optimizer_builder,
-    reduction_builder,
     variables_builder,
 )
 from object_detection.data import label_map
@@ -125,8 +123,8 @@ def build_step(
         ),
         add_regularization_loss=config.add_regularization_loss,
         execution=execution_builder.of_training(config, detector, element_spec, bucket_sizes),
-        loss_scale=loss_scale_builder.build(config),
-        reduction=reduction_builder.build(config),
+        loss_scale=optimizer_builder.build_loss_scale(config),
+        reduction=optimizer_builder.build_reduction(config),
     )
 
 

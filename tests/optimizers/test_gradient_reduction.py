@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import reduction_builder
+from object_detection.builders import optimizer_builder
 from object_detection.optimizers.gradient_reduction import GradientReduction
 from object_detection.protos import train_pb2
 from tests import forks
@@ -47,11 +47,11 @@ def test_another_number_of_replicas_keeps_batch_and_schedule(runs):
 
 def test_a_config_chooses(monkeypatch):
     made = {}
-    monkeypatch.setattr(reduction_builder, 'GradientReduction', lambda **given: made.update(given))
-    reduction_builder.build(train_pb2.TrainConfig())
+    monkeypatch.setattr(optimizer_builder, 'GradientReduction', lambda **given: made.update(given))
+    optimizer_builder.build_reduction(train_pb2.TrainConfig())
     assert made == {'bytes_per_pack': 0, 'implementation': 'AUTO', 'in_bfloat16': False}
     text = 'gradient_reduction { bytes_per_pack: 1000 implementation: NCCL in_bfloat16: true }'
-    reduction_builder.build(text_format.Parse(text, train_pb2.TrainConfig()))
+    optimizer_builder.build_reduction(text_format.Parse(text, train_pb2.TrainConfig()))
     assert made == {'bytes_per_pack': 1000, 'implementation': 'NCCL', 'in_bfloat16': True}
 
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import loss_scale_builder
+from object_detection.builders import optimizer_builder
 from object_detection.builders.oneof import missing_options
 from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
 from object_detection.protos.train_pb2 import LossScale as LossScaleProto
@@ -124,9 +124,9 @@ def test_steps_that_overflow_leave_the_weights_and_the_scale_finds_its_place():
 
 def test_the_builder():
     def build(text):
-        return loss_scale_builder.build(text_format.Parse(text, TrainConfig()))
+        return optimizer_builder.build_loss_scale(text_format.Parse(text, TrainConfig()))
 
-    assert not missing_options(LossScaleProto, 'kind', loss_scale_builder.BUILDERS)
+    assert not missing_options(LossScaleProto, 'kind', optimizer_builder.LOSS_SCALE_BUILDERS)
     assert build('precision: MIXED_BFLOAT16') is None
     default = build('precision: MIXED_FLOAT16')
     assert isinstance(default, DynamicLossScale)
