@@ -23,7 +23,7 @@ from object_detection.training.checkpoints import ended, manager, recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies, worker_agreement
-from object_detection.training.evaluation import reader_evaluation
+from object_detection.training.evaluation import results
 from object_detection.training.measurements import Measurements
 from object_detection.training.monitoring import progress as progresses
 from object_detection.training.monitoring import run_averages
@@ -164,7 +164,7 @@ class _Run:
                 Snapshots(self.directory).clear()
             if self.intervals.evaluation:
                 step = checkpoint_contents.read_step(newest) if newest else 0
-                reader_evaluation.drop_later_results(self.config, self.directory, step)
+                results.drop_later(self.config, self.directory, step)
 
         collectives.on_chief(self.strategy, clean)
         start = collectives.check_agreement(self.strategy, lambda: _newest_step(self.directory))

@@ -15,7 +15,7 @@ from object_detection.system.signals import Interrupts
 from object_detection.training import setup
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import background_evaluation, reader_evaluation
+from object_detection.training.evaluation import background_evaluation, results
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.evaluation.early_stopping import EarlyStopping
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
@@ -69,10 +69,8 @@ class RunEvaluations:
         reader = eval_config_rules.stopping_metric(self.config).reader
 
         def read() -> list[dict[str, Any]]:
-            results = reader_evaluation.read_results(
-                self.config, self.directory, reader, self.val_json_file
-            )
-            return [entry for entry in results if until is None or entry['step'] <= until]
+            entries = results.read(self.config, self.directory, reader, self.val_json_file)
+            return [entry for entry in entries if until is None or entry['step'] <= until]
 
         return EarlyStopping(self.config, read).reason_to_stop()
 
@@ -187,7 +185,7 @@ class RunEvaluations:
         )
 
     def _is_evaluated(self, step: int) -> bool:
-        return reader_evaluation.is_evaluated(self.config, self.directory, step, self.val_json_file)
+        return results.is_evaluated(self.config, self.directory, step, self.val_json_file)
 
     def _chief_says(self, question: Callable[[], object]) -> bool:
         answer = collectives.on_chief(self.strategy, question)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import ended
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import reader_evaluation
+from object_detection.training.evaluation import results
 from object_detection.training.evaluation.early_stopping import EarlyStopping
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.loop import train
@@ -201,9 +201,9 @@ def test_an_evaluation_that_was_cut_off_is_made_up_for_at_the_next_start(config,
 def test_results_of_fewer_images_do_not_count(config, tmp_path):
     config.eval_config.eval_samples = 2
     _train(config, tmp_path, num_steps=2)
-    assert reader_evaluation.is_evaluated(config, tmp_path, 2)
+    assert results.is_evaluated(config, tmp_path, 2)
     config.eval_config.eval_samples = 0
-    assert not reader_evaluation.is_evaluated(config, tmp_path, 2)
+    assert not results.is_evaluated(config, tmp_path, 2)
     _train(config, tmp_path, num_steps=2)
-    assert reader_evaluation.is_evaluated(config, tmp_path, 2)
-    assert not reader_evaluation.is_evaluated(config, tmp_path, 2, 'a.json')
+    assert results.is_evaluated(config, tmp_path, 2)
+    assert not results.is_evaluated(config, tmp_path, 2, 'a.json')

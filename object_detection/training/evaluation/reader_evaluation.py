@@ -1,11 +1,9 @@
 """Evaluates a detector on the data that a pipeline config names."""
 
-import json
 import logging
 import os
-import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,18 +17,17 @@ from object_detection.core.fields import InputFields
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
+from object_detection.training.evaluation import results
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
-from object_detection.training.evaluation.evaluation_times import EvaluationTimes
 from object_detection.training.evaluation.inference import (
     Batch,
     PredictFunction,
     evaluate,
     make_predict,
 )
-from object_detection.training.monitoring import history, metrics_table
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.speed import Latencies
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.eval_config import reader_names
 from object_detection.visualization import tensorboard
@@ -40,9 +37,6 @@ _logger = logging.getLogger(__name__)
 # What is entered for each reader gives a function that takes the number of images done and of all
 # (None while it is not known); None logs the number now and then.
 ShowProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None] | None]]
-
-_METRICS = 'metrics.json'
-_ALL_METRICS = 'metrics.jsonl'
 
 
 class ReaderEvaluation:
@@ -107,9 +101,9 @@ class ReaderEvaluation:
         self._predict = predictors[form]
         self._times = EvaluationTimes()
         self._num_images: int | None = None
-        self._directory = None if directory is None else pathlib.Path(directory)
-        if self._directory is not None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        if directory is not None:
+            os.makedirs(directory, exist_ok=True)
         self._draws = events is not None
         self._events = tensorboard.EventWriter(events)
 
@@ -160,14 +154,8 @@ class ReaderEvaluation:
           metrics: of `run`.
           data: what they are of, see `eval_config.evaluated_data`.
         """
-        if self._directory is None:
-            return
-        files.write_text(self._directory / _METRICS, json.dumps(metrics, indent=1) + '\n')
-        entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
-        latencies = self._times.describe()
-        if latencies:
-            entry['latencies'] = latencies
-        history.append(self._directory / _ALL_METRICS, entry)
+        if self._directory is not None:
+            results.write(self._directory, step, metrics, data, self._times.describe())
 
     @property
     def speed(self) -> dict[str, Any]:
@@ -234,7 +222,7 @@ class PipelineEvaluation:
                 detector,
                 pipeline_config,
                 index,
-                None if output_dir is None else _directory(output_dir, name),
+                None if output_dir is None else results.folder(output_dir, name),
                 events=_events(output_dir, name, log_files) if record_summaries else None,
                 annotations=annotations,
                 strategy=self._strategy,
@@ -268,7 +256,7 @@ class PipelineEvaluation:
         Returns:
           On the chief reader's name -> metrics; None if any worker is stopped, and on the others.
         """
-        results = {}
+        evaluated = {}
         is_chief = strategies.is_chief(self._strategy)
         for name, reader in self._readers.items():
             started = time.monotonic()
@@ -277,20 +265,20 @@ class PipelineEvaluation:
                 return None
             if not is_chief:
                 continue
-            results[name] = metrics
+            evaluated[name] = metrics
             seconds = time.monotonic() - started
-            _log_metrics(name, step, metrics, seconds)
+            results.log(name, step, metrics, seconds)
             if self._dll_log is not None:
                 named = {f'{name}/{key}' if name else key: each for key, each in metrics.items()}
                 self._dll_log.results(step, named, seconds=seconds, **reader.speed)
-        collectives.on_chief(self._strategy, lambda: self._keep(step, results))
-        return results if is_chief else None
+        collectives.on_chief(self._strategy, lambda: self._keep(step, evaluated))
+        return evaluated if is_chief else None
 
-    def _keep(self, step: int, results: Mapping[str, Mapping[str, float]]) -> None:
+    def _keep(self, step: int, evaluated: Mapping[str, Mapping[str, float]]) -> None:
         # In this order: after a kill in between, the evaluation is done again.
         if self._best is not None:
-            self._best.update(step, results)
-        for name, metrics in results.items():
+            self._best.update(step, evaluated)
+        for name, metrics in evaluated.items():
             self._readers[name].write(step, metrics, self._data[name])
 
     def close(self) -> None:
@@ -315,68 +303,53 @@ def read_annotations(
     )
 
 
-def results_path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
-    """Where all results of the reader `name` are, as lines of JSON: step, time, metrics."""
-    return pathlib.Path(_directory(output_dir, name)) / _ALL_METRICS
-
-
-def drop_later_results(
-    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
-) -> None:
-    """Removes results of later steps, of an earlier run that did not save what it evaluated.
-
-    For the start of a training: what is decided by the results would depend on them.
-    """
-    for name in reader_names(pipeline_config):
-        path = results_path(output_dir, name)
-        entries = history.read(path)
-        kept = [entry for entry in entries if entry['step'] <= step]
-        if len(kept) < len(entries):
-            files.write_text(path, ''.join(json.dumps(entry) + '\n' for entry in kept))
-
-
-def is_evaluated(
-    pipeline_config: TrainEvalPipelineConfig,
-    output_dir: str | os.PathLike,
-    step: int,
-    val_json_file: str | None = None,
-) -> bool:
-    """Whether every reader's results of a step are in `output_dir`; see `PipelineEvaluation`."""
-    return all(
-        any(
-            entry['step'] == step
-            for entry in read_results(pipeline_config, output_dir, name, val_json_file)
-        )
-        for name in reader_names(pipeline_config)
-    )
-
-
-def read_results(
-    pipeline_config: TrainEvalPipelineConfig,
-    output_dir: str | os.PathLike,
-    name: str,
-    val_json_file: str | None = None,
-) -> list[dict[str, Any]]:
-    """Reads the results of the reader `name`, those of other data left out.
-
-    An eval job may have evaluated fewer images, or compared with another file.
-    """
-    data = eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
-    entries = history.read(results_path(output_dir, name))
-    return [entry for entry in entries if entry.get('data', data) == data]
-
-
-def _directory(output_dir: str | os.PathLike, name: str) -> str:
-    """Where the results of the reader `name` go."""
-    return os.path.join(output_dir, 'eval', name)
-
-
 def _events(output_dir: str | None, name: str, log_files: LogFiles) -> str | None:
     """Where the TensorBoard events of the reader `name` go; None if nothing is written."""
     return None if output_dir is None else log_files.events_folder(output_dir, 'eval', name)
 
 
-def _log_metrics(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
-    title = f'evaluation of {name}' if name else 'evaluation'
-    lines = ''.join(f'\n  {line}' for line in metrics_table.lines(metrics))
-    _logger.info('%s at step %d (%.1f s)%s', title, step, seconds, lines)
+class EvaluationTimes:
+    """Takes the times of evaluations; the first batch of all, which builds graphs, is left out."""
+
+    def __init__(self):
+        self._input = Latencies()
+        self._step = Latencies()
+        self._has_begun = False
+
+    def clear(self) -> None:
+        """Forgets the times of the evaluations so far."""
+        self._input.clear()
+        self._step.clear()
+
+    def batches(self, dataset: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields the batches, and takes the time that each is waited for."""
+        iterator = iter(dataset)
+        while True:
+            started = time.perf_counter()
+            batch = next(iterator, None)
+            if batch is None:
+                return
+            if self._has_begun:
+                self._input.add(time.perf_counter() - started)
+            yield batch
+
+    def predict(self, function: PredictFunction) -> PredictFunction:
+        """Returns the function with NumPy arrays of detections, and takes the time until then."""
+
+        def timed(batch: Batch):
+            started = time.perf_counter()
+            detections, *others = function(batch)
+            # Waits for devices, which may be behind the host.
+            detections = {name: np.asarray(value) for name, value in detections.items()}
+            if self._has_begun:
+                self._step.add(time.perf_counter() - started)
+            self._has_begun = True
+            return detections, *others
+
+        return timed
+
+    def describe(self) -> dict[str, dict[str, float]]:
+        """Returns `Latencies.describe` of 'input' and 'step', a batch each; {} without any."""
+        if not self._step.count:
+            return {}
+        return {'input': self._input.describe(), 'step': self._step.describe()}

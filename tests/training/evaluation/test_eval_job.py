@@ -16,12 +16,8 @@ from object_detection.errors import CheckpointError, ConfigError
 from object_detection.training.checkpoints import following, manager
 from object_detection.training.checkpoints.ended import mark_ended
 from object_detection.training.evaluation import best_checkpoint, inference, reader_evaluation
+from object_detection.training.evaluation import results as evaluation_results
 from object_detection.training.evaluation.eval_job import evaluate_checkpoint, evaluate_directory
-from object_detection.training.evaluation.reader_evaluation import (
-    drop_later_results,
-    is_evaluated,
-    results_path,
-)
 from object_detection.training.monitoring import history, run_record
 from object_detection.weights import checkpoints
 from tests.training import fakes
@@ -214,7 +210,7 @@ def test_a_signal_ends_it_between_batches(tmp_path, config, number):
     assert told == [2]
     assert (result.metrics, result.stopped_by) == ({}, number)
     assert result.exit_status == 128 + number
-    assert not results_path(tmp_path, '').exists()
+    assert not evaluation_results.path(tmp_path, '').exists()
 
 
 def test_a_signal_ends_the_waiting(tmp_path, config, monkeypatch):
@@ -496,9 +492,9 @@ def test_results_of_steps_that_are_done_again_are_dropped(tmp_path, config):
     _save(tmp_path, [10, 20])
     for number in (1, 2):
         evaluate_checkpoint(config, tmp_path / f'ckpt-{number}', output_dir=tmp_path)
-    assert is_evaluated(config, tmp_path, 20)
-    drop_later_results(config, tmp_path, 15)
-    assert not is_evaluated(config, tmp_path, 20)
-    assert is_evaluated(config, tmp_path, 10)
-    drop_later_results(config, tmp_path / 'other', 15)
+    assert evaluation_results.is_evaluated(config, tmp_path, 20)
+    evaluation_results.drop_later(config, tmp_path, 15)
+    assert not evaluation_results.is_evaluated(config, tmp_path, 20)
+    assert evaluation_results.is_evaluated(config, tmp_path, 10)
+    evaluation_results.drop_later(config, tmp_path / 'other', 15)
     assert not (tmp_path / 'other').exists()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from object_detection.training.evaluation import inference
-from object_detection.training.evaluation.evaluation_times import EvaluationTimes
+from object_detection.training.evaluation.reader_evaluation import EvaluationTimes
 from tests.training import fakes
 
 

@@ -1,0 +1,107 @@
+"""The results of evaluations: the files that hold them, and the table in the log."""
+
+import json
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
+from object_detection.training.monitoring import history, metrics_table
+from object_detection.validation import eval_config as eval_config_rules
+from object_detection.validation.eval_config import reader_names
+
+_logger = logging.getLogger(__name__)
+
+_METRICS = 'metrics.json'
+_ALL_METRICS = 'metrics.jsonl'
+
+
+def folder(output_dir: str | os.PathLike, name: str) -> str:
+    """Where the results of the reader `name` go."""
+    return os.path.join(output_dir, 'eval', name)
+
+
+def write(
+    directory: str | os.PathLike,
+    step: int,
+    metrics: Mapping[str, float],
+    data: Mapping[str, int | str],
+    latencies: Mapping[str, Mapping[str, float]],
+) -> None:
+    """Writes the results of a step: replaces metrics.json, and appends to metrics.jsonl.
+
+    Args:
+      directory: of the reader, see `folder`.
+      step: number of training steps done.
+      metrics: name -> value.
+      data: what they are of, see `eval_config.evaluated_data`.
+      latencies: see `EvaluationTimes.describe`.
+    """
+    directory = pathlib.Path(directory)
+    files.write_text(directory / _METRICS, json.dumps(metrics, indent=1) + '\n')
+    entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
+    if latencies:
+        entry['latencies'] = latencies
+    history.append(directory / _ALL_METRICS, entry)
+
+
+def path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
+    """Where all results of the reader `name` are, as lines of JSON: step, time, metrics."""
+    return pathlib.Path(folder(output_dir, name)) / _ALL_METRICS
+
+
+def drop_later(
+    pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
+) -> None:
+    """Removes results of later steps, of an earlier run that did not save what it evaluated.
+
+    For the start of a training: what is decided by the results would depend on them.
+    """
+    for name in reader_names(pipeline_config):
+        file = path(output_dir, name)
+        entries = history.read(file)
+        kept = [entry for entry in entries if entry['step'] <= step]
+        if len(kept) < len(entries):
+            files.write_text(file, ''.join(json.dumps(entry) + '\n' for entry in kept))
+
+
+def is_evaluated(
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    step: int,
+    val_json_file: str | None = None,
+) -> bool:
+    """Whether every reader's results of a step are in `output_dir`; see `PipelineEvaluation`."""
+    return all(
+        any(
+            entry['step'] == step
+            for entry in read(pipeline_config, output_dir, name, val_json_file)
+        )
+        for name in reader_names(pipeline_config)
+    )
+
+
+def read(
+    pipeline_config: TrainEvalPipelineConfig,
+    output_dir: str | os.PathLike,
+    name: str,
+    val_json_file: str | None = None,
+) -> list[dict[str, Any]]:
+    """Reads the results of the reader `name`, those of other data left out.
+
+    An eval job may have evaluated fewer images, or compared with another file.
+    """
+    data = eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
+    entries = history.read(path(output_dir, name))
+    return [entry for entry in entries if entry.get('data', data) == data]
+
+
+def log(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+    """Logs a table of the metrics of the reader `name`, whose evaluation took so many seconds."""
+    title = f'evaluation of {name}' if name else 'evaluation'
+    lines = ''.join(f'\n  {line}' for line in metrics_table.lines(metrics))
+    _logger.info('%s at step %d (%.1f s)%s', title, step, seconds, lines)
