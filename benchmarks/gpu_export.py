@@ -122,8 +122,9 @@ def _training(pipeline: Any, detector: Any, batch: dict) -> tuple[Callable, dict
     import tensorflow as tf
 
     from object_detection.builders import optimizer_builder
+    from object_detection.optimizers.gradients import TOTAL_LOSS
     from object_detection.training import setup
-    from object_detection.training.step import TOTAL_LOSS, sampling_seeds
+    from object_detection.training.step import sampling_seeds
 
     config = pipeline.train_config
     if config.optimizer.learning_rate_unit == config.optimizer.EPOCHS:

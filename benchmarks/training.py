@@ -151,7 +151,8 @@ def _plain_step(pipeline, detector, batch) -> dict:
     """The losses and the norm of the gradients of the first step, eagerly."""
     import tensorflow as tf
 
-    from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, sampling_seeds
+    from object_detection.optimizers.gradients import TOTAL_LOSS
+    from object_detection.training.step import GRADIENT_NORM, sampling_seeds
 
     step = _step(pipeline, detector, batch)
     seeds = sampling_seeds(SEED, tf.constant(0, tf.int64), tf.constant(len(batch['image'])))

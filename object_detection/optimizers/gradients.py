@@ -1,12 +1,12 @@
 """The losses and gradients of one replica's batch: at once or in parts, interpreted or compiled."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import moving_statistics, replicas
+from object_detection.core import moving_statistics, replicas, sums
 from object_detection.core.fields import InputFields
 
 Tensors = dict[str, tf.Tensor]
@@ -14,7 +14,9 @@ Tensors = dict[str, tf.Tensor]
 LossFunction = Callable[[Tensors, tf.Tensor, Tensors], Tensors]
 # (batch, seeds) -> what losses of the batch are means over, see `DetectionModel.loss_normalizers`.
 NormalizerFunction = Callable[[Tensors, tf.Tensor], Tensors]
-# Gradients are of the loss of this name.
+# The sum of the regularisers' penalties.
+REGULARIZATION_LOSS = 'Loss/regularization_loss'
+# The sum of all losses, of which gradients are computed.
 TOTAL_LOSS = 'Loss/total_loss'
 # Axis of the image's height in each entry that is as large as the image.
 _SIZED = {InputFields.IMAGE: 1, InputFields.GROUNDTRUTH_INSTANCE_MASKS: 2}
@@ -115,10 +117,10 @@ class LossGradients:
         if parts == 1:
             return program(batch, seeds, first)
 
-        def add(index: tf.Tensor, sums: Any) -> tuple[tf.Tensor, Any]:
+        def add(index: tf.Tensor, totals: Any) -> tuple[tf.Tensor, Any]:
             own = {name: values[index] for name, values in shares.items()}
             results = program(*_part([batch, seeds], index, parts), own)
-            return index + 1, tf.nest.map_structure(tf.add, sums, results)
+            return index + 1, tf.nest.map_structure(tf.add, totals, results)
 
         zeros = tf.nest.map_structure(lambda t: tf.zeros(t.shape, t.dtype), program.outputs)
         _, (losses, gradients) = tf.while_loop(
@@ -250,3 +252,14 @@ def _sized(name: str, shape: tf.TensorShape, size: tuple[int, int]) -> tf.Tensor
     """The static shape of an entry of a batch of images of `size`."""
     axis = _SIZED.get(name)
     return shape if axis is None else shape[:axis] + list(size) + shape[axis + 2 :]
+
+
+def with_total(
+    losses: Mapping[str, tf.Tensor], penalties: Sequence[tf.Tensor] = ()
+) -> dict[str, tf.Tensor]:
+    """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
+    named = dict(losses)
+    if penalties:
+        named[REGULARIZATION_LOSS] = sums.in_order(penalties)
+    named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
+    return {**named, TOTAL_LOSS: sums.in_order(list(named.values()))}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from object_detection.errors import DivergenceError
+from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system import memory
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import run_record
@@ -19,7 +20,7 @@ from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.speed import Speed
 from object_detection.training.monitoring.step_times import Stopwatch
 from object_detection.training.run_types import Intervals
-from object_detection.training.step import GRADIENT_NORM, TOTAL_LOSS, StepReport, TrainStep
+from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import moving_statistics, sums
+from object_detection.core import moving_statistics
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers.gradient_reduction import GradientReduction
-from object_detection.optimizers.gradients import TOTAL_LOSS, Execution, LossGradients
+from object_detection.optimizers.gradients import Execution, LossGradients, with_total
 from object_detection.optimizers.loss_scale import LossScale
 from object_detection.optimizers.optimizers import Optimizer
 from object_detection.training.checkpoints import input_state
@@ -18,7 +18,6 @@ from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import flops, step_times
 from object_detection.training.monitoring.step_times import CallTimes
 
-REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # Stand among the losses that a step returns: the norm of all gradients before clipping, and the
 # factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
@@ -321,17 +320,6 @@ class TrainStep:
 
 def _first_not_finite(earlier: StepReport, newest: StepReport) -> StepReport:
     return tf.cond(earlier.is_finite(), lambda: newest, lambda: earlier)
-
-
-def with_total(
-    losses: Mapping[str, tf.Tensor], penalties: Sequence[tf.Tensor] = ()
-) -> dict[str, tf.Tensor]:
-    """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
-    named = dict(losses)
-    if penalties:
-        named[REGULARIZATION_LOSS] = sums.in_order(penalties)
-    named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
-    return {**named, TOTAL_LOSS: sums.in_order(list(named.values()))}
 
 
 def sampling_seeds(

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import ConfigError, DivergenceError
+from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.signals import Interrupts
 from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.distribution import collectives, strategies
@@ -19,7 +20,7 @@ from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.profiling import StepProfile
 from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.run_types import Intervals, Metrics, TrainResult
-from object_detection.training.step import TOTAL_LOSS, TrainStep
+from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
 

@@ -9,11 +9,11 @@ from google.protobuf import text_format
 
 from object_detection.builders import variables_builder
 from object_detection.errors import ConfigError
+from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOSS
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training import setup
 from object_detection.training.loop import train
 from object_detection.training.monitoring.progress import Silent
-from object_detection.training.step import REGULARIZATION_LOSS, TOTAL_LOSS
 from tests.training import fakes
 
 KERNEL, BIAS = 'box_head/dense/kernel', 'box_head/dense/bias'

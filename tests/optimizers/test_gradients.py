@@ -12,7 +12,7 @@ import tensorflow as tf
 from object_detection.core import replicas
 from object_detection.core.fields import InputFields
 from object_detection.optimizers import schedules
-from object_detection.optimizers.gradients import Execution
+from object_detection.optimizers.gradients import TOTAL_LOSS, Execution
 from object_detection.optimizers.optimizers import Momentum
 from object_detection.training import step
 from tests import tiny_models
@@ -131,8 +131,8 @@ def test_many_compiled_steps_in_one_call():
     dataset = tf.data.Dataset.from_generator(lambda: iter(data), output_signature=spec)
     means = many.repeat(iter(dataset), 4)
     losses, kernel = run(one, data)
-    total = np.mean([each[step.TOTAL_LOSS] for each in losses])
-    assert float(means[step.TOTAL_LOSS]) == pytest.approx(total, rel=1e-5)
+    total = np.mean([each[TOTAL_LOSS] for each in losses])
+    assert float(means[TOTAL_LOSS]) == pytest.approx(total, rel=1e-5)
     np.testing.assert_allclose(many.detector.head.kernel.numpy(), kernel, rtol=1e-5)
     built = many.num_traces
     dataset = tf.data.Dataset.from_generator(lambda: iter(data), output_signature=spec)

@@ -12,7 +12,7 @@ if __name__ == '__main__':
 
     import tensorflow as tf
 
-    from object_detection.optimizers.gradients import Execution
+    from object_detection.optimizers.gradients import TOTAL_LOSS, Execution
     from tests.optimizers import test_gradients as tests
 
     data = tests.batches(count=6, sizes=tests.SIZES)
@@ -21,7 +21,7 @@ if __name__ == '__main__':
     train_step = tests.make(spec, execution)
     losses, programs = [], []
     for batch in data:
-        losses.append(float(train_step(batch)[tests.step.TOTAL_LOSS]))
+        losses.append(float(train_step(batch)[TOTAL_LOSS]))
         programs.append(len(os.listdir(directory)))
     dataset = tf.data.Dataset.from_generator(lambda: iter(data), output_signature=spec)
     train_step.repeat(iter(dataset), len(data))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.models.hyperparams import BatchNorm
 from object_detection.optimizers import schedules
+from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOSS
 from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
 from object_detection.optimizers.optimizers import Averaging, Momentum
 from object_detection.training import step
@@ -46,14 +47,14 @@ def test_losses_and_update_by_hand(regularize):
     updated = train_step.detector.head.kernel.numpy()
     np.testing.assert_allclose(updated, kernel - 0.1 * expected, rtol=1e-5, atol=1e-6)
     penalty = 0.01 * (kernel**2).sum()
-    assert (step.REGULARIZATION_LOSS in losses) == regularize
+    assert (REGULARIZATION_LOSS in losses) == regularize
     if regularize:
-        assert float(losses[step.REGULARIZATION_LOSS]) == pytest.approx(penalty, rel=1e-5)
+        assert float(losses[REGULARIZATION_LOSS]) == pytest.approx(penalty, rel=1e-5)
     norm = np.sqrt((expected**2).sum() + (bias_gradient**2).sum())
     assert float(losses[step.GRADIENT_NORM]) == pytest.approx(norm, rel=1e-5)
-    sums = (step.TOTAL_LOSS, step.GRADIENT_NORM)
+    sums = (TOTAL_LOSS, step.GRADIENT_NORM)
     parts = [float(value) for name, value in losses.items() if name not in sums]
-    assert float(losses[step.TOTAL_LOSS]) == pytest.approx(sum(parts), rel=1e-6)
+    assert float(losses[TOTAL_LOSS]) == pytest.approx(sum(parts), rel=1e-6)
     assert int(train_step.step) == 1
 
 
@@ -89,8 +90,8 @@ def test_many_steps_in_one_call_are_the_same_steps():
     losses = [one(next(first))] + [one.repeat(first, 1) for _ in range(4)]
     many(next(second))
     means = many.repeat(second, 4)
-    total = np.mean([float(loss[step.TOTAL_LOSS]) for loss in losses[1:]])
-    assert float(means[step.TOTAL_LOSS]) == pytest.approx(total, rel=1e-5)
+    total = np.mean([float(loss[TOTAL_LOSS]) for loss in losses[1:]])
+    assert float(means[TOTAL_LOSS]) == pytest.approx(total, rel=1e-5)
     np.testing.assert_allclose(
         one.detector.head.kernel.numpy(), many.detector.head.kernel.numpy(), rtol=1e-5
     )

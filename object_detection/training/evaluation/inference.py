@@ -13,9 +13,9 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.optimizers.gradients import TOTAL_LOSS, with_total
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
-from object_detection.training.step import TOTAL_LOSS, with_total
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import rich.padding
 import rich.progress
 import rich.text
 
-from object_detection.training.step import TOTAL_LOSS
+from object_detection.optimizers.gradients import TOTAL_LOSS
 
 _logger = logging.getLogger(__name__)
 
