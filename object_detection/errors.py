@@ -11,6 +11,10 @@ class UserError(ValueError):
     The message alone tells the user what to change.
     """
 
+    # AutoGraph raises errors anew, with the place in the code that it has converted. It keeps the
+    # classes that have this initializer, and makes a StagingError, no ValueError, of others.
+    __init__ = Exception.__init__
+
 
 class ConfigError(UserError):
     """A pipeline config that cannot be used; the message names the file or field and the remedy."""

@@ -14,6 +14,7 @@ from absl import app, flags
 
 from object_detection.cli.main import is_users_error
 from object_detection.config.job_options import PRECISIONS
+from object_detection.errors import UserError
 from object_detection.export.input_types import INPUT_TYPES
 from object_detection.system import quiet_import
 
@@ -94,7 +95,7 @@ def run() -> None:
     define_flags()
     try:
         app.run(main)
-    except (ValueError, OSError) as error:
+    except (UserError, OSError) as error:
         if not is_users_error(error):
             raise
         sys.exit(f'Error: {error}')

@@ -18,6 +18,7 @@ from absl import app, flags, logging
 from object_detection.cli import option_flags
 from object_detection.cli.main import exit_status, is_users_error
 from object_detection.config.job_options import EvalOptions, TrainOptions
+from object_detection.errors import UserError
 from object_detection.training import jobs
 
 
@@ -82,7 +83,7 @@ def run() -> None:
     app.call_after_init(_hide_libraries_log)
     try:
         app.run(main)
-    except (ValueError, OSError) as error:
+    except (UserError, OSError) as error:
         if not is_users_error(error):
             raise
         print(f'Error: {error}', file=sys.stderr)

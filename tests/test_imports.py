@@ -101,6 +101,17 @@ def test_listed_upward_imports_are_there(file):
     assert not gone, f'delete these: {gone}'
 
 
+@pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_errors_with_a_message_are_those_of_users(path):
+    # The command line shows the message of a UserError, and a traceback of any other ValueError.
+    bare = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == 'ValueError'
+    ]
+    assert not bare, f'lines {bare}: raise a UserError, or one of its kinds'
+
+
 def test_core_imports_only_tensorflow_and_numpy():
     for path in modules():
         if part_of(path) == 'core':

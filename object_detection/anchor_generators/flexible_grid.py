@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.anchor_generators import tiling
 from object_detection.core import boxes
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +29,16 @@ class AnchorGrid:
 
     def __post_init__(self):
         if len(self.base_sizes) != len(self.aspect_ratios):
-            raise ValueError(
+            raise UserError(
                 'AnchorGrid: there must be as many aspect_ratios as base_sizes, one pair a box. '
                 f'Received: {list(self.base_sizes)} and {list(self.aspect_ratios)}.'
             )
         for name in ('base_sizes', 'aspect_ratios'):
             values = getattr(self, name)
             if not all(0 < value < math.inf for value in values):
-                raise ValueError(f'AnchorGrid: {name} must be positive. Received: {list(values)}.')
+                raise UserError(f'AnchorGrid: {name} must be positive. Received: {list(values)}.')
         if min(self.stride) <= 0:
-            raise ValueError(f'AnchorGrid: stride must be positive. Received: {self.stride}.')
+            raise UserError(f'AnchorGrid: stride must be positive. Received: {self.stride}.')
 
 
 class FlexibleGridAnchorGenerator:

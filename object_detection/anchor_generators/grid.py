@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.anchor_generators import tiling
+from object_detection.errors import UserError
 
 
 class GridAnchorGenerator:
@@ -37,7 +38,7 @@ class GridAnchorGenerator:
     ):
         pairs = [(scale, ratio) for ratio in aspect_ratios for scale in scales]
         if any(value <= 0 for value in [*scales, *aspect_ratios, *base_size, *stride]):
-            raise ValueError(
+            raise UserError(
                 'GridAnchorGenerator: scales, aspect_ratios, base_size and stride must be '
                 f'positive. Received: {scales}, {aspect_ratios}, {base_size}, {stride}.'
             )

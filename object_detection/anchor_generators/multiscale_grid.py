@@ -8,6 +8,7 @@ import tensorflow as tf
 from object_detection.anchor_generators import tiling
 from object_detection.anchor_generators.grid import GridAnchorGenerator
 from object_detection.core import boxes
+from object_detection.errors import UserError
 
 
 class MultiscaleGridAnchorGenerator:
@@ -42,23 +43,23 @@ class MultiscaleGridAnchorGenerator:
         center_offset: float | None = None,
     ):
         if not 0 <= min_level <= max_level:
-            raise ValueError(
+            raise UserError(
                 'MultiscaleGridAnchorGenerator: levels must satisfy 0 <= min_level <= max_level. '
                 f'Received: min_level={min_level}, max_level={max_level}.'
             )
         if anchor_scale <= 0 or scales_per_octave < 1:
-            raise ValueError(
+            raise UserError(
                 'MultiscaleGridAnchorGenerator: anchor_scale must be positive and '
                 'scales_per_octave at least 1. '
                 f'Received: anchor_scale={anchor_scale}, scales_per_octave={scales_per_octave}.'
             )
         if not all(0 < ratio < math.inf for ratio in aspect_ratios):
-            raise ValueError(
+            raise UserError(
                 'MultiscaleGridAnchorGenerator: aspect_ratios must be positive. '
                 f'Received: {list(aspect_ratios)}.'
             )
         if center_offset is not None and not 0 <= center_offset <= 1:
-            raise ValueError(
+            raise UserError(
                 'MultiscaleGridAnchorGenerator: anchor_center_offset must be in [0, 1], in cells. '
                 f'Received: {center_offset}.'
             )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from object_detection.anchor_generators import tiling
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class SsdAnchorGenerator:
         for name in ('strides', 'offsets'):
             pairs = getattr(layout, name)
             if pairs and len(pairs) != len(box_specs):
-                raise ValueError(
+                raise UserError(
                     f'SsdAnchorGenerator: {name} must be empty or have one pair for each of the '
                     f'{len(box_specs)} layers. Received: {list(pairs)}.'
                 )
@@ -115,7 +116,7 @@ def linear_scales(num_layers: int, min_scale: float, max_scale: float) -> list[f
       ValueError: for a single layer, whose scale the two bounds do not tell.
     """
     if num_layers < 2:
-        raise ValueError(
+        raise UserError(
             'SsdAnchorGenerator: min_scale and max_scale need at least 2 layers; give one layer '
             f'its scale with `scales`. Received: num_layers={num_layers}.'
         )
@@ -147,7 +148,7 @@ def ssd_box_specs(
       ValueError: if there are too few or too many scales.
     """
     if not num_layers <= len(scales) <= num_layers + 1:
-        raise ValueError(
+        raise UserError(
             'SsdAnchorGenerator: scales must have one entry for each layer, and at most one more; '
             f'expected {num_layers} or {num_layers + 1}. Received: {list(scales)}.'
         )

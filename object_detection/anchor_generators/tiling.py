@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 # A size in pixels or cells: a Python int, or a scalar int32 tensor where it is not static.
 Size = int | tf.Tensor
 
@@ -53,7 +55,7 @@ def tile(
 def check_num_feature_maps(owner: str, shapes: Sequence, expected: int) -> None:
     """Raises a ValueError unless there is one feature map for each level of the generator."""
     if len(shapes) != expected:
-        raise ValueError(
+        raise UserError(
             f'{owner}.generate: the number of feature maps must be that of the levels, '
             f'{expected}. Received: {len(shapes)} feature maps, {list(shapes)}.'
         )
@@ -62,7 +64,7 @@ def check_num_feature_maps(owner: str, shapes: Sequence, expected: int) -> None:
 def check_image_size(owner: str, image_height: Size | None, image_width: Size | None) -> None:
     """Raises a ValueError where anchors are to be normalized and the image's size is not given."""
     if image_height is None or image_width is None:
-        raise ValueError(
+        raise UserError(
             f'{owner}.generate: normalized anchors need the size of the image. '
             f'Received: image_height={image_height}, image_width={image_width}.'
         )

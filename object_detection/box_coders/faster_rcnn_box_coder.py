@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.errors import UserError
 
 # Keeps the codes of padding rows (boxes of zero size) finite.
 EPSILON = 1e-8
@@ -25,7 +26,7 @@ class FasterRcnnBoxCoder:
 
     def __init__(self, scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0)):
         if min(scale_factors) <= 0:
-            raise ValueError(
+            raise UserError(
                 f'FasterRcnnBoxCoder: scale_factors must be positive. Received: {scale_factors}.'
             )
         self._scale_factors = scale_factors

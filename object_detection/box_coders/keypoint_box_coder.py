@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from object_detection.box_coders.faster_rcnn_box_coder import EPSILON, FasterRcnnBoxCoder
 from object_detection.core import boxes as box_ops
+from object_detection.errors import UserError
 
 
 class KeypointBoxCoder:
@@ -23,7 +24,7 @@ class KeypointBoxCoder:
         scale_factors: tuple[float, float, float, float] = (10.0, 10.0, 5.0, 5.0),
     ):
         if num_keypoints < 0:
-            raise ValueError(
+            raise UserError(
                 f'KeypointBoxCoder: num_keypoints must not be negative. Received: {num_keypoints}.'
             )
         self.num_keypoints = num_keypoints

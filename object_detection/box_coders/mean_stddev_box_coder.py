@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 
 class MeanStddevBoxCoder:
     """Encodes a box as the difference of its corners from the anchor's, divided by `stddev`.
@@ -14,7 +16,7 @@ class MeanStddevBoxCoder:
 
     def __init__(self, stddev: float = 0.01):
         if stddev <= 0:
-            raise ValueError(f'MeanStddevBoxCoder: stddev must be positive. Received: {stddev}.')
+            raise UserError(f'MeanStddevBoxCoder: stddev must be positive. Received: {stddev}.')
         self._stddev = stddev
 
     def encode(self, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:

@@ -12,6 +12,7 @@ from object_detection.anchor_generators.ssd import (
     ssd_box_specs,
 )
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.protos import anchor_generator_pb2
 
 AnchorGenerator = (
@@ -71,7 +72,7 @@ def _pairs(config: Any, name: str) -> list[tuple[int, int]]:
     """Returns the (height, width) pairs of a repeated field, e.g. 'stride'."""
     heights, widths = getattr(config, f'height_{name}'), getattr(config, f'width_{name}')
     if len(heights) != len(widths):
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: height_{name} and width_{name} must be equally long. '
             f'Received: {list(heights)} and {list(widths)}.'
         )

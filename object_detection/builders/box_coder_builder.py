@@ -5,6 +5,7 @@ from object_detection.box_coders.keypoint_box_coder import KeypointBoxCoder
 from object_detection.box_coders.mean_stddev_box_coder import MeanStddevBoxCoder
 from object_detection.box_coders.square_box_coder import SquareBoxCoder
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.protos import box_coder_pb2
 
 _BOX_CODE_SIZE = 4
@@ -39,7 +40,7 @@ def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:
     """
     coder = build(config)
     if coder.code_size != _BOX_CODE_SIZE:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: expected faster_rcnn_box_coder or '
             f'mean_stddev_box_coder, which code a box with {_BOX_CODE_SIZE} numbers. '
             f'Received: {config.WhichOneof("box_coder_oneof")}.'

@@ -6,6 +6,7 @@ from typing import Any
 
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.predictors.box_classifier import BoxClassifier
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
@@ -70,7 +71,7 @@ def build_box_classifier(
             batch_norm_trainable=is_training,
         )
     except ValueError as error:
-        raise ValueError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
+        raise UserError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
 
 
 def _mask_rcnn(
@@ -80,7 +81,7 @@ def _mask_rcnn(
     with_masks: bool,
 ) -> tuple[BoxHead, MaskHead | None]:
     if config.predict_keypoints:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.predict_keypoints is not supported; expected false. '
             'Received: true.'
         )
@@ -106,7 +107,7 @@ def _mask_head(
     config: box_predictor_pb2.MaskRCNNBoxPredictor, num_classes: int, is_training: bool
 ) -> MaskHead:
     if not config.HasField('conv_hyperparams'):
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.predict_instance_masks needs conv_hyperparams. '
             'Received: none.'
         )
@@ -137,4 +138,4 @@ def _rfcn(
             batch_norm_trainable=is_training,
         )
     except ValueError as error:
-        raise ValueError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error

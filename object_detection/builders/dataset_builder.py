@@ -15,6 +15,7 @@ from object_detection.builders.input_readers import tf_records
 from object_detection.config import unsupported
 from object_detection.data import objects
 from object_detection.data.pipeline import iterator_state, record_order, synthetic
+from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ def build_train(
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
     _check_reader(reader, 'train_input_reader')
     if train_config.use_multiclass_scores and not reader.load_multiclass_scores:
-        raise ValueError(
+        raise UserError(
             'train_config.use_multiclass_scores: expected '
             'train_input_reader.load_multiclass_scores: true with it. Received: false there.'
         )
@@ -148,7 +149,7 @@ def build_eval(
     """
     readers = pipeline_config.eval_input_reader
     if not 0 <= reader_index < len(readers):
-        raise ValueError(
+        raise UserError(
             f'The config has {len(readers)} eval_input_reader entries. '
             f'Received: reader_index={reader_index}.'
         )
@@ -187,13 +188,13 @@ def build_eval(
 def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
     unsupported.check_unsupported(reader, path=where)
     if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
-        raise ValueError(
+        raise UserError(
             f'{where}.input_type: only TF_EXAMPLE is supported. Received: TF_SEQUENCE_EXAMPLE.'
         )
     if reader.WhichOneof('input_reader') in ('synthetic_input_reader', 'coco_input_reader'):
         return
     if not reader.tf_record_input_reader.input_path:
-        raise ValueError(f'{where}.tf_record_input_reader.input_path is not set.')
+        raise UserError(f'{where}.tf_record_input_reader.input_path is not set.')
 
 
 def _replicas(input_context: tf.distribute.InputContext | None) -> int:

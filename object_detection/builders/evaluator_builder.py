@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from object_detection.data import label_map
+from object_detection.errors import UserError
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.mask_pasting import PasteMethod
@@ -49,14 +50,14 @@ def build(
         metric.WhichOneof('parameterized_metric') for metric in eval_config.parameterized_metric
     ]
     if parameterized:
-        raise ValueError(
+        raise UserError(
             f'object_detection.protos.EvalConfig.parameterized_metric is not supported; use '
             f'metrics_set with: {", ".join(IOU_TYPES)}. Received: {parameterized}.'
         )
     names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
     unsupported = [name for name in names if name not in IOU_TYPES]
     if unsupported:
-        raise ValueError(
+        raise UserError(
             f'object_detection.protos.EvalConfig.metrics_set: supported are '
             f'{", ".join(IOU_TYPES)}. Received: {", ".join(unsupported)}.'
         )
@@ -96,7 +97,7 @@ def read_annotations(
     try:
         document = json.loads(files.read_bytes(path))
     except ValueError as error:
-        raise ValueError(f'{path}: expected a JSON file. Received: {error}.') from error
+        raise UserError(f'{path}: expected a JSON file. Received: {error}.') from error
     classes = defaultdict(list)
     for text, label in label_map.load(label_map_path).text_to_id.items():
         if label > 0:  # 0 is the background

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
+from object_detection.errors import UserError
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor, Preprocess
 from object_detection.models.feature_extractors.two_stage_types import (
@@ -55,7 +56,7 @@ def _naming(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> Iterator[None
     try:
         yield
     except ValueError as error:
-        raise ValueError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
+        raise UserError(f'{config.DESCRIPTOR.full_name} {config.type!r}: {error}') from error
 
 
 def _options(
@@ -103,7 +104,7 @@ def _depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:
     if not config.HasField('num_filters'):
         return depth
     if config.HasField('additional_layer_depth') and depth != filters:
-        raise ValueError(
+        raise UserError(
             'fpn.num_filters: expected that of fpn.additional_layer_depth, which says the same: '
             f'all levels have as many channels. Received: {filters} and {depth}.'
         )
@@ -123,7 +124,7 @@ def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> 
     kind = hyperparams.WhichOneof('normalizer_oneof')
     may_train = kind not in ('batch_norm', 'sync_batch_norm') or getattr(hyperparams, kind).train
     if config.batch_norm_trainable and may_train:
-        raise ValueError(
+        raise UserError(
             'freeze_affine: expected `batch_norm_trainable: false`, as scale and offset stop with '
             'the norms that are frozen. Received: true.'
         )

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.config import walk
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import (
     L2,
     BatchNormParams,
@@ -136,7 +137,7 @@ def build_initializer(
 
 def _raise_first_problem(config: Message) -> None:
     for problem in problems(config, config.DESCRIPTOR.name):
-        raise ValueError(problem)
+        raise UserError(problem)
 
 
 def _batch_norm(config: hyperparams_pb2.BatchNorm, *, synchronized: bool) -> BatchNormParams:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers import resizer
 from object_detection.resizers.conditional_shape import GREATER, SMALLER, ConditionalShapeResizer
@@ -55,7 +56,7 @@ def _fixed_shape(config: image_resizer_pb2.FixedShapeResizer) -> Resizer:
 
 def _conditional_shape(config: image_resizer_pb2.ConditionalShapeResizer) -> Resizer:
     if config.condition not in CONDITIONS:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.condition must be GREATER or SMALLER. '
             'Received: INVALID.'
         )
@@ -99,7 +100,7 @@ def build(
     if not buckets:
         return resizer
     if not isinstance(resizer, KeepAspectRatioResizer):
-        raise ValueError(
+        raise UserError(
             'aspect_ratio_buckets: expected keep_aspect_ratio_resizer as the image_resizer of the '
             f'model. Received: {config.WhichOneof("image_resizer_oneof")}.'
         )

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.losses.classification import (
     BootstrappedSigmoidLoss,
     DiceLoss,
@@ -110,7 +111,7 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
     kind = config.WhichOneof('localization_loss')
     if kind in _NOT_OF_CODES:
         expected = ', '.join(sorted(LOCALIZATION.keys() - set(_NOT_OF_CODES)))
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
             f'of: {expected}. Received: {kind}.'
         )
@@ -145,7 +146,7 @@ def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> 
         return SoftmaxLoss()
     if kind in _NOT_OF_PROPOSALS:
         expected = ', '.join(sorted(CLASSIFICATION.keys() - set(_NOT_OF_PROPOSALS)))
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.{kind} is a loss of pixels, not of proposals; expected '
             f'one of: {expected}. Received: {kind}.'
         )
@@ -171,7 +172,7 @@ def build_hard_example_miner(
     """
     name = config.DESCRIPTOR.full_name
     if classification.WhichOneof('classification_loss') == 'weighted_sigmoid_focal':
-        raise ValueError(
+        raise UserError(
             f'{name}: expected hard_example_miner or the classification loss '
             'weighted_sigmoid_focal, which are two ways of doing the same. Received: both.'
         )
@@ -188,7 +189,7 @@ def build_hard_example_miner(
             min_negatives_per_image=config.min_negatives_per_image,
         )
     except ValueError as error:
-        raise ValueError(f'{name}: {error}') from error
+        raise UserError(f'{name}: {error}') from error
 
 
 def build(config: losses_pb2.Loss) -> Losses:
@@ -200,7 +201,7 @@ def build(config: losses_pb2.Loss) -> Losses:
     """
     for field in _UNSUPPORTED:
         if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
-            raise ValueError(f'{config.DESCRIPTOR.full_name}.{field} is not supported; remove it.')
+            raise UserError(f'{config.DESCRIPTOR.full_name}.{field} is not supported; remove it.')
     weights = {
         'localization_weight': config.localization_weight,
         'classification_weight': config.classification_weight,
@@ -225,4 +226,4 @@ def _build(config: Any, oneof: str, builders: dict[str, Callable[[Any], Any]]) -
         field = config.WhichOneof(oneof)
         if field is None:
             raise
-        raise ValueError(f'{getattr(config, field).DESCRIPTOR.full_name}: {error}') from error
+        raise UserError(f'{getattr(config, field).DESCRIPTOR.full_name}: {error}') from error

@@ -14,6 +14,7 @@ from object_detection.builders.faster_rcnn import (
     second_stage_builder,
 )
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
@@ -47,7 +48,7 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
 
 def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     if config.number_of_stages not in (1, 2, 3):
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.number_of_stages must be 1, 2 or 3. '
             f'Received: {config.number_of_stages}.'
         )
@@ -61,7 +62,7 @@ def _faster_rcnn(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> Faste
     detector: type[FasterRcnn] = FasterRcnn
     parts: dict[str, Any] = {}
     if config.number_of_stages == 1 and outputs != ExtraOutputs():
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: number_of_stages: 1 has no box classifier, which '
             'output_final_box_features, output_final_box_rpn_features and '
             'return_raw_detections_during_predict are about; set them false.'

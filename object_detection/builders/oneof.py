@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from object_detection.errors import UserError
+
 T = TypeVar('T')
 
 
@@ -26,9 +28,9 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
     name = f'{config.DESCRIPTOR.full_name}.{oneof}'
     supported = ', '.join(sorted(builders))
     if field is None:
-        raise ValueError(f'{name} is not set; expected one of: {supported}. Received: nothing.')
+        raise UserError(f'{name} is not set; expected one of: {supported}. Received: nothing.')
     if field not in builders:
-        raise ValueError(
+        raise UserError(
             f'{name} is set to an option that is not supported; expected one of: {supported}. '
             f'Received: {field}.'
         )

@@ -6,6 +6,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
+from object_detection.errors import UserError
 from object_detection.optimizers import optimizers, schedules
 from object_detection.optimizers.gradient_reduction import GradientReduction
 from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale
@@ -106,7 +107,7 @@ def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optim
         itself, or a number of the optimizer is out of its range.
     """
     if config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.learning_rate_unit: expected STEPS, or to be converted '
             'before. Received: EPOCHS.'
         )
@@ -142,7 +143,7 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     schedule = getattr(rate, option)
     for name in _LENGTHS_THAT_MUST_BE_SET.get(option, ()):
         if not schedule.HasField(name):
-            raise ValueError(
+            raise UserError(
                 f'{schedule.DESCRIPTOR.full_name}.{name}: expected a number of epochs with '
                 'learning_rate_unit: EPOCHS. Received: none.'
             )

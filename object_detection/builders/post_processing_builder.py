@@ -19,6 +19,7 @@ from object_detection.core.score_conversion import (
     ScoreConverter,
     ScoreFunction,
 )
+from object_detection.errors import UserError
 from object_detection.protos import calibration_pb2, post_processing_pb2
 
 CONVERTERS: dict[int, ScoreFunction] = {
@@ -79,7 +80,7 @@ def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression) -> NmsP
     try:
         return NmsParams(**{field: getattr(config, field) for field in fields})
     except ValueError as error:
-        raise ValueError(f'{name}: {error}') from error
+        raise UserError(f'{name}: {error}') from error
 
 
 def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreConverter:
@@ -97,7 +98,7 @@ def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreCo
         else:
             calibrate = build_oneof(calibration, 'calibrator', CALIBRATIONS)
     if scale == 0.0:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.logit_scale divides the logits and must not be 0. '
             f'Received: {config.logit_scale}.'
         )
@@ -106,7 +107,7 @@ def build_score_converter(config: post_processing_pb2.PostProcessing) -> ScoreCo
 
 def _temperature(config: calibration_pb2.TemperatureScalingCalibration) -> float:
     if config.scaler <= 0:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.scaler must be positive. Received: {config.scaler}.'
         )
     return config.scaler
@@ -116,7 +117,7 @@ def _piecewise_linear(config: calibration_pb2.XYPairs) -> PiecewiseLinear:
     try:
         return PiecewiseLinear([(pair.x, pair.y) for pair in config.x_y_pair])
     except ValueError as error:
-        raise ValueError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
 
 
 def _platt_scaling(config: calibration_pb2.SigmoidParameters) -> PlattScaling:

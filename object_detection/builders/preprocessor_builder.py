@@ -31,6 +31,7 @@ from object_detection.data.augmentation.pixels import (
 from object_detection.data.augmentation.resize import ResizeImage
 from object_detection.data.augmentation.rotation import RandomRotation90
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
 from object_detection.resizers import resizer
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
@@ -87,7 +88,7 @@ def _normalize_image(config: preprocessor_pb2.NormalizeImage) -> Augmentation:
 
 def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
     if config.new_height < 1 or config.new_width < 1:
-        raise ValueError(
+        raise UserError(
             'resize_image: expected a positive new_height and new_width. '
             f'Received: {config.new_height} and {config.new_width}.'
         )

@@ -4,13 +4,13 @@ import errno
 import importlib
 import os
 import sys
-import traceback
 
 import click
 
 from object_detection.errors import (
     LOST_WORKER_STATUS,
     UnreadableCheckpointError,
+    UserError,
     WorkerError,
 )
 
@@ -34,8 +34,6 @@ COMMANDS = {
     'export': 'Export a checkpoint as a SavedModel.',
     'predict': 'Detect objects in images with an exported model.',
 }
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class LazyGroup(click.Group):
@@ -68,7 +66,7 @@ class LazyGroup(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             if context.params['debug'] or not is_users_error(error):
                 raise
             failure = click.ClickException(str(error))
@@ -96,17 +94,15 @@ def exit_status(error: Exception) -> int:
     return LOST_WORKER_STATUS if passes else 1
 
 
-def is_users_error(error: ValueError | OSError) -> bool:
+def is_users_error(error: Exception) -> bool:
     """Whether the message alone tells a user what to change.
 
-    So it is for files that cannot be opened, for disks that are full or read-only, and for the
-    ValueErrors that this package raises itself; one from a library points to a fault of ours, which
-    takes a traceback to find.
+    That is the case for a `UserError`, for files that cannot be opened, and for disks that are full
+    or read-only. Any other error is a bug of this package, which takes a traceback to find.
     """
     if isinstance(error, OSError):
         return error.filename is not None or error.errno in _DISK_ERRORS
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and os.path.abspath(frames[-1].filename).startswith(_PACKAGE + os.sep)
+    return isinstance(error, UserError)
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ import sys
 import click
 
 from object_detection.cli import option_flags, progress
+from object_detection.errors import UserError
 from object_detection.system import freed_memory, quiet_import
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
@@ -180,7 +181,7 @@ def find_images(inputs: tuple[str, ...], *, readable: bool = False) -> list[path
         elif found := sorted(glob.glob(text, recursive=True)):
             paths += [path for path in map(pathlib.Path, found) if not path.is_dir()]
         else:
-            raise ValueError(f'--input {text}: no such file or folder.')
+            raise UserError(f'--input {text}: no such file or folder.')
     return paths
 
 
@@ -190,7 +191,7 @@ def _in_folder(folder: pathlib.Path, text: str, readable: bool) -> list[pathlib.
     known = [path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES]
     if not known:
         others = sorted({path.suffix for path in found})
-        raise ValueError(
+        raise UserError(
             f'--input {text}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
             + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
         )

@@ -8,6 +8,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import at_least_one_row, used_first
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 
 
 class WithoutCrowds(NamedTuple):
@@ -43,7 +44,7 @@ def without_crowds(
     """
     is_crowd = groundtruth.is_crowd
     if is_crowd is None:
-        raise ValueError(
+        raise UserError(
             f'Regions on crowds are to be ignored (crowd_ioa_threshold {ioa_threshold:g}): '
             'expected groundtruth.is_crowd, bool [B, M]. Received: None.'
         )

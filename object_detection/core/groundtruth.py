@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
+from object_detection.errors import UserError
 
 
 class Groundtruth(NamedTuple):
@@ -59,7 +60,7 @@ class Groundtruth(NamedTuple):
         """
         for row in classes:
             if np.ndim(row) != 2:
-                raise ValueError(
+                raise UserError(
                     'Groundtruth.from_lists: expected `classes` as one-hot rows [n, K], one array '
                     f'an image. Received: an array of shape {np.shape(row)}.'
                 )
@@ -79,7 +80,7 @@ class Groundtruth(NamedTuple):
             if rows is None:
                 continue
             if [len(row) for row in rows] != counts:
-                raise ValueError(
+                raise UserError(
                     f'Groundtruth.from_lists: `{name}` has {[len(row) for row in rows]} rows for '
                     f'the images of the batch; `boxes` has {counts}.'
                 )

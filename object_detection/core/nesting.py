@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 
 def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
     """Turns names with '/' into nested dicts, which checkpoint keys are made of.
@@ -19,8 +21,8 @@ def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ValueError(f'{name!r} begins with the name of another variable.')
+                raise UserError(f'{name!r} begins with the name of another variable.')
         if leaf in node:
-            raise ValueError(f"{name!r} is the beginning of another variable's name.")
+            raise UserError(f"{name!r} is the beginning of another variable's name.")
         node[leaf] = variable
     return tree

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from object_detection.core import crop_and_resize
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 
 
 def crop(
@@ -85,7 +86,7 @@ def check_crop_size(crop_size: tuple[int, int], num_bins: tuple[int, int]) -> No
       ValueError: if `crop_size` is no positive multiple of `num_bins`.
     """
     if any(size < 1 or size % number for size, number in zip(crop_size, num_bins, strict=True)):
-        raise ValueError(
+        raise UserError(
             'position-sensitive crops: expected a crop size that is a multiple of the grid of bins '
             f'{tuple(num_bins)}. Received: {tuple(crop_size)}.'
         )
@@ -117,7 +118,7 @@ def _sampling_weights(
 def _channels_per_bin(maps: tf.Tensor, num_bins: tuple[int, int]) -> int:
     channels, groups = maps.shape[-1], num_bins[0] * num_bins[1]
     if channels % groups:
-        raise ValueError(
+        raise UserError(
             f'position-sensitive crops: expected a multiple of {groups} channels, some for each of '
             f'{num_bins[0]} x {num_bins[1]} bins. Received: {channels}.'
         )

@@ -15,6 +15,7 @@ from object_detection.core.nms import (
 )
 from object_detection.core.nms_tiles import NEVER, at_least_one_row, used_first
 from object_detection.core.soft_nms import soft_non_max_suppression
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ class NmsParams:
 
     def _check(self, name: str, is_right: bool, expected: str) -> None:
         if not is_right:
-            raise ValueError(
+            raise UserError(
                 f'Non-maximum suppression: {name} must be {expected}. '
                 f'Received: {getattr(self, name)}.'
             )
@@ -181,13 +182,13 @@ def _check_arguments(
 ) -> None:
     num_classes, boxes_per_row = scores.shape[2], boxes.shape[2]
     if num_classes is None or boxes_per_row not in (1, num_classes):
-        raise ValueError(
+        raise UserError(
             'batch_multiclass_non_max_suppression: expected boxes [B, N, q, 4] and scores '
             '[B, N, K] with q = 1 or q = K, both static. '
             f'Received: boxes {boxes.shape}, scores {scores.shape}.'
         )
     if changes_frame and clip_window is None:
-        raise ValueError(
+        raise UserError(
             'batch_multiclass_non_max_suppression: change_coordinate_frame makes boxes relative to '
             'the clip window, so it needs one. Received: clip_window None.'
         )

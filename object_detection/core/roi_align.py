@@ -14,6 +14,7 @@ import tensorflow as tf
 from object_detection.core import sums, tracing
 from object_detection.core.crop_and_resize import add_to_pixels, crop_by_products
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class SampleGrid:
 
     def __post_init__(self):
         if min(self.output_size) < 1 or self.sampling_ratio < 1:
-            raise ValueError(
+            raise UserError(
                 'RoIAlign: expected output_size and sampling_ratio of at least 1; adaptive '
                 f'sampling is not built. Received: {self.output_size[0]} and {self.sampling_ratio}.'
             )

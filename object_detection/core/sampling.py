@@ -6,6 +6,8 @@ Everything is batched, of static shape and compiled by XLA.
 import numpy as np
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 
 def sample_balanced(
     candidates: tf.Tensor,
@@ -39,7 +41,7 @@ def sample_balanced(
       ValueError: if `positive_fraction` is outside [0, 1], or 0 without `num_samples`.
     """
     if not 0 <= positive_fraction <= 1 or (num_samples is None and positive_fraction == 0):
-        raise ValueError(
+        raise UserError(
             'sample_balanced: positive_fraction must be in [0, 1], and above 0 where num_samples '
             f'is None. Received: positive_fraction={positive_fraction}, num_samples={num_samples}.'
         )
@@ -112,7 +114,7 @@ def sampling_noise(
     """
     if seeds is None:
         if batch_size is None:
-            raise ValueError('sampling_noise: expected seeds or batch_size. Received: neither.')
+            raise UserError('sampling_noise: expected seeds or batch_size. Received: neither.')
         return tf.random.uniform([batch_size, size])
     seeds = tf.bitcast(tf.cast(seeds, tf.int32), tf.uint32)
     # Two keys of an image: with one, the numbers of two images could be shifted copies.

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 ScoreFunction = Callable[[tf.Tensor], tf.Tensor]
 
 # Scores are kept this far from 0 and 1 where their logits are needed.
@@ -30,7 +32,7 @@ class ScoreConverter:
 
     def __post_init__(self):
         if self.logit_scale == 0.0:
-            raise ValueError('ScoreConverter: logit_scale must not be 0. Received: 0.')
+            raise UserError('ScoreConverter: logit_scale must not be 0. Received: 0.')
 
     def __call__(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns the scores."""
@@ -52,7 +54,7 @@ class PiecewiseLinear:
         self._xs = [x for x, _ in points]
         self._ys = [y for _, y in points]
         if not points or any(a >= b for a, b in zip(self._xs, self._xs[1:], strict=False)):
-            raise ValueError(
+            raise UserError(
                 'PiecewiseLinear: expected at least one (x, y) point, x strictly increasing. '
                 f'Received: {list(points)}.'
             )
@@ -105,7 +107,7 @@ class PerClass:
     def __init__(self, functions: Mapping[int, ScoreFunction]):
         self._functions = dict(functions)
         if any(column < 0 for column in functions):
-            raise ValueError(
+            raise UserError(
                 'PerClass: class ids must be 0 or more (columns of the scores). '
                 f'Received: {sorted(functions)}.'
             )
@@ -118,7 +120,7 @@ class PerClass:
         """
         columns = tf.unstack(scores, axis=-1)
         if any(column >= len(columns) for column in self._functions):
-            raise ValueError(
+            raise UserError(
                 f'PerClass: expected class ids below the number of scores, {len(columns)}. '
                 f'Received: {sorted(self._functions)}.'
             )

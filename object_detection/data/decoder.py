@@ -7,6 +7,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import OBJECT_FIELDS, Example
+from object_detection.errors import UserError
 
 PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
@@ -58,7 +59,7 @@ class ExampleDecoder:
         max_image_pixels: int = 0,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
-            raise ValueError(
+            raise UserError(
                 f'ExampleDecoder: mask_type must be None, {PNG_MASKS!r} or {NUMERICAL_MASKS!r}. '
                 f'Received: {mask_type!r}.'
             )

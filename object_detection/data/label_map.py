@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from google.protobuf import message, text_format
 
+from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
 
 _BACKGROUND = 'background'
@@ -44,12 +45,12 @@ def _read(path: str) -> bytes:
         try:
             return tf.io.gfile.GFile(path, 'rb').read()
         except tf.errors.OpError as error:
-            raise ValueError(f'Label map {path} cannot be read: {error.message}.') from error
+            raise UserError(f'Label map {path} cannot be read: {error.message}.') from error
     try:
         with open(path, 'rb') as file:
             return file.read()
     except OSError as error:
-        raise ValueError(f'Label map {path} cannot be read: {error.strerror}.') from error
+        raise UserError(f'Label map {path} cannot be read: {error.strerror}.') from error
 
 
 def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> LabelMap:
@@ -59,20 +60,20 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
       ValueError: as `load`.
     """
     if not proto.item:
-        raise ValueError(f'Label map {path}: expected at least one `item`. Received: none.')
+        raise UserError(f'Label map {path}: expected at least one `item`. Received: none.')
     name_to_id, text_to_id, categories = {}, {}, []
     for item in proto.item:
         _check_item(item, path)
         name = item.name or item.display_name
         if name in name_to_id or item.id in name_to_id.values():
-            raise ValueError(
+            raise UserError(
                 f'Label map {path}: names and ids must be distinct. '
                 f'Received: {name!r} = {item.id} beside {name_to_id}.'
             )
         name_to_id[name] = item.id
         for text in filter(None, (item.name, item.display_name)):
             if text_to_id.setdefault(text, item.id) != item.id:
-                raise ValueError(
+                raise UserError(
                     f'Label map {path}: no two items may share a name or display_name. '
                     f'Received: {text!r} for the ids {text_to_id[text]} and {item.id}.'
                 )
@@ -127,7 +128,7 @@ def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelM
         try:
             return string_int_label_map_pb2.StringIntLabelMap.FromString(content)
         except message.DecodeError:
-            raise ValueError(
+            raise UserError(
                 f'{path} is not a label map (expected `item {{ name: "cat" id: 1 }}` ...). '
                 f'Received: {error}'
             ) from error
@@ -135,9 +136,9 @@ def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelM
 
 def _check_item(item: string_int_label_map_pb2.StringIntLabelMapItem, path: str) -> None:
     if not (item.name or item.display_name):
-        raise ValueError(f'Label map {path}: every item needs a name. Received: id {item.id}.')
+        raise UserError(f'Label map {path}: every item needs a name. Received: id {item.id}.')
     if item.id < 0 or (item.id == 0 and item.name != _BACKGROUND):
-        raise ValueError(
+        raise UserError(
             f'Label map {path}: ids must be positive; 0 is kept for the item named '
             f'{_BACKGROUND!r}. Received: {item.name or item.display_name!r} = {item.id}.'
         )

@@ -18,6 +18,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProv
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 
 from object_detection.dataset_tools import beam_worker
+from object_detection.errors import UserError
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -35,7 +36,7 @@ def create(name: str) -> PipelineRunner:
     try:
         return create_runner(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f'The Beam runner {name!r} cannot be used: {error}') from error
+        raise UserError(f'The Beam runner {name!r} cannot be used: {error}') from error
 
 
 def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> PipelineOptions:
@@ -52,9 +53,9 @@ def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> Pipeli
       ValueError: if Beam has no such option, or `workers` does not go with the runner.
     """
     if workers < 1:
-        raise ValueError(f'The number of workers must be at least 1. Received: {workers}.')
+        raise UserError(f'The number of workers must be at least 1. Received: {workers}.')
     if runner and workers > 1:
-        raise ValueError(
+        raise UserError(
             'The number of workers is for local runs; give the runner an option of its own '
             f'instead. Received: {workers} workers and runner {runner}.'
         )
@@ -96,7 +97,7 @@ def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
             everything = parsed.get_all_options(retain_unknown_options=True)
     except SystemExit as error:
         reason = errors.getvalue().strip().splitlines()[-1:]
-        raise ValueError(f'Beam options {flags}: {" ".join(reason)}') from error
+        raise UserError(f'Beam options {flags}: {" ".join(reason)}') from error
     unknown = sorted(everything.keys() - known.keys())
     # An option's value may go by another name than its flag: --dask_npartitions is `npartitions`.
     names = {flag.split('=')[0].removeprefix('--') for flag in flags if flag.startswith('--')}
@@ -106,9 +107,9 @@ def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
         nearest = difflib.get_close_matches(unknown[0], spelled, n=1)
         nearest = nearest or [name for name in sorted(spelled) if name.endswith(unknown[0])]
         hint = f' Did you mean --{nearest[0]}?' if nearest else ''
-        raise ValueError(f'Beam has no option --{unknown[0]}.{hint} Received: {flags}.')
+        raise UserError(f'Beam has no option --{unknown[0]}.{hint} Received: {flags}.')
     if flags and not flags[0].startswith('--'):
-        raise ValueError(f'Beam options begin with --. Received: {flags}.')
+        raise UserError(f'Beam options begin with --. Received: {flags}.')
 
 
 def _flag_names() -> set[str]:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import Any, NamedTuple
 
+from object_detection.errors import UserError
 from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
     targets = {name: os.path.join(output, f'{name}.json') for name in ('train', 'val')}
     for target in targets.values():
         if os.path.exists(target) and os.path.samefile(target, path):
-            raise ValueError(
+            raise UserError(
                 f'--output {output}: expected another folder than that of {path}, which '
                 'would be replaced by a part of it.'
             )
@@ -78,22 +79,22 @@ def _read(path: str) -> dict[str, Any]:
     try:
         document = json.loads(files.read_bytes(path))
     except ValueError as error:
-        raise ValueError(f'{path} is not a JSON file: {error}.') from error
+        raise UserError(f'{path} is not a JSON file: {error}.') from error
     if not isinstance(document, dict):
-        raise ValueError(f'{path}: expected an object with lists of images and annotations.')
+        raise UserError(f'{path}: expected an object with lists of images and annotations.')
     for name, keys in (('images', ('id',)), ('annotations', ('image_id',))):
         rows = document.get(name)
         if not isinstance(rows, list):
-            raise ValueError(f'{path}: expected a list `{name}`. Received: {type(rows).__name__}.')
+            raise UserError(f'{path}: expected a list `{name}`. Received: {type(rows).__name__}.')
         for place, row in enumerate(rows):
             for key in keys:
                 if not isinstance(row, dict) or not isinstance(row.get(key), int | str):
-                    raise ValueError(
+                    raise UserError(
                         f'{path}: expected a number or a text as {name}[{place}].{key}. '
                         f'Received: {str(row)[:100]}'
                     )
     if len(document['images']) < 2:
-        raise ValueError(
+        raise UserError(
             f'{path}: expected at least two images to split. Received: {len(document["images"])}.'
         )
     return document

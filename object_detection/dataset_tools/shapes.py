@@ -33,6 +33,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from object_detection.dataset_tools import outlines
+from object_detection.errors import UserError
 
 MAX_OBJECTS = 12
 SIZE_RANGE = (8, 64)
@@ -138,11 +139,11 @@ def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
 def _check_arguments(*, num_train: int, num_val: int, image_size: int, seed: int) -> None:
     received = f'num_train={num_train}, num_val={num_val}, image_size={image_size}, seed={seed}'
     if min(num_train, num_val, seed) < 0:
-        raise ValueError(
+        raise UserError(
             f'shapes: numbers of images and the seed must be >= 0. Received: {received}.'
         )
     if image_size < MIN_IMAGE_SIZE:
-        raise ValueError(
+        raise UserError(
             f'shapes: image_size must be at least {MIN_IMAGE_SIZE} pixels. Received: {received}.'
         )
 

@@ -17,6 +17,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data import shard_names
+from object_detection.errors import UserError
 
 _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
@@ -48,12 +49,12 @@ def prepare_output(prefix: str, num_shards: int) -> str:
       ValueError: if the number of shards or the prefix cannot be used.
     """
     if not 1 <= num_shards <= _MAX_SHARDS:
-        raise ValueError(
+        raise UserError(
             f'The number of shards must be between 1 and {_MAX_SHARDS}. Received: {num_shards}.'
         )
     folder, name = os.path.split(prefix)
     if not name or _WILDCARDS & set(prefix):
-        raise ValueError(
+        raise UserError(
             'The output prefix must be a folder and the beginning of a file name, without any of '
             f'* ? [ ]. Received: {prefix!r}.'
         )

@@ -14,6 +14,8 @@ import contextlib
 import contextlib2
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 
 def open_sharded_output_tfrecords(
     exit_stack: contextlib.ExitStack | contextlib2.ExitStack, base_path: str, num_shards: int
@@ -32,7 +34,7 @@ def open_sharded_output_tfrecords(
       ValueError: if `num_shards` is less than 1.
     """
     if num_shards < 1:
-        raise ValueError(
+        raise UserError(
             f'open_sharded_output_tfrecords: num_shards must be at least 1. Received: {num_shards}.'
         )
     return [

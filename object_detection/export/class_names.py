@@ -6,6 +6,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.data import label_map
+from object_detection.errors import UserError
 from object_detection.protos import pipeline_pb2
 from object_detection.system import files
 
@@ -60,7 +61,7 @@ def read_file(path: str) -> str:
         content = files.read_bytes(path)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, 'strerror', None) or 'no such file, or no permission'
-        raise ValueError(f'Label map {path} cannot be read: {reason}.') from error
+        raise UserError(f'Label map {path} cannot be read: {reason}.') from error
     proto = label_map.parse(content, path)
     label_map.classes(proto, path)
     return text_format.MessageToString(proto, as_utf8=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 from object_detection.export import class_names
 from object_detection.export.input_types import TF_EXAMPLE
 from object_detection.export.saved_model import LABEL_MAP
@@ -47,18 +47,18 @@ class SavedDetector:
     def __init__(self, directory: str | os.PathLike):
         path = find_saved_model(directory)
         if path is None:
-            raise ValueError(
+            raise UserError(
                 f'{directory}: holds no SavedModel (no {_FILE} here or in {_FOLDER}/); '
                 'give the output directory of `tfod export`.'
             )
         self.directory = str(path)
         self._model = tf.saved_model.load(self.directory)
         if 'serving_default' not in self._model.signatures:
-            raise ValueError(f'{path}: the SavedModel has no signature `serving_default`.')
+            raise UserError(f'{path}: the SavedModel has no signature `serving_default`.')
         self._serve = self._model.signatures['serving_default']
         inputs = self._serve.structured_input_signature[1]
         if len(inputs) != 1:
-            raise ValueError(
+            raise UserError(
                 f'{path}: expected a SavedModel that takes images alone. Received one that takes '
                 f'{", ".join(sorted(inputs))}; call what `tf.saved_model.load` returns.'
             )
@@ -148,14 +148,14 @@ def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:
     try:
         encoded = image_files.read_upright(pathlib.Path(path).read_bytes()).encoded
     except OSError as error:
-        raise ValueError(f'{path}: cannot be opened: {error.strerror}.') from error
+        raise UserError(f'{path}: cannot be opened: {error.strerror}.') from error
     except UnusableError as error:
-        raise ValueError(f'{path}: {error}.') from error
+        raise UserError(f'{path}: {error}.') from error
     try:
         image = decode_image(encoded)
     except tf.errors.InvalidArgumentError as error:
         reason = _INTERNALS.sub('', error.message).strip()
-        raise ValueError(f'{path}: cannot be decoded: {reason}') from error
+        raise UserError(f'{path}: cannot be decoded: {reason}') from error
     return image.numpy(), encoded
 
 

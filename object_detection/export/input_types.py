@@ -1,5 +1,7 @@
 """What an exported model may take; apart, because commands list it without loading TensorFlow."""
 
+from object_detection.errors import UserError
+
 IMAGE_TENSOR = 'image_tensor'
 FLOAT_IMAGE_TENSOR = 'float_image_tensor'
 ENCODED_IMAGE_STRING_TENSOR = 'encoded_image_string_tensor'
@@ -20,6 +22,6 @@ INPUT_TYPES = (
 def check(input_type: str) -> None:
     """Raises ValueError unless `input_type` is one of `INPUT_TYPES`."""
     if input_type not in INPUT_TYPES:
-        raise ValueError(
+        raise UserError(
             f'Export: input_type must be one of {", ".join(INPUT_TYPES)}. Received: {input_type!r}.'
         )

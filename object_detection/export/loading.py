@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
 from object_detection.export import class_names, exporter, saved_model
 from object_detection.export.inference import SavedDetector, find_saved_model
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -177,7 +178,7 @@ def load(
     folder = os.fspath(path)
     if checkpoint is None and config is None and find_saved_model(folder) is not None:
         if precision is not None:
-            raise ValueError(
+            raise UserError(
                 f'load: a SavedModel computes in the precision that it was exported with; name a '
                 f'`checkpoint` to choose one. Received: precision={precision!r}, path={folder}.'
             )
@@ -211,14 +212,14 @@ def load(
 def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
     if checkpoint is None:
         if not tf.io.gfile.exists(folder) and not checkpoints.exists(folder):
-            raise ValueError(f'load: there is no file or folder {folder}.')
+            raise UserError(f'load: there is no file or folder {folder}.')
         return folder
     name = os.fspath(checkpoint)
     inside = os.path.join(folder, name)
     if name == best_checkpoint.FOLDER or os.path.isdir(inside) or checkpoints.exists(inside):
         return inside
     if not tf.io.gfile.exists(name) and not checkpoints.exists(name):
-        raise ValueError(
+        raise UserError(
             f'load: expected `checkpoint` to be one of {folder}, or a path of its own. '
             f'Received: {name}, and there is neither {inside} nor {name}.'
         )
@@ -232,7 +233,7 @@ def _find_config(folder: str) -> str:
         for name in _CONFIGS:
             if (parent / name).is_file():
                 return str(parent / name)
-    raise ValueError(
+    raise UserError(
         f'{folder}: expected a SavedModel, or a checkpoint with its {CONFIG_FILE} (name another '
         'with `config`). Received: no config here or in the folder above.'
     )
@@ -242,7 +243,7 @@ def _check_images(images: np.ndarray | tf.Tensor) -> tf.Tensor:
     tensor = tf.convert_to_tensor(images)
     is_image = tensor.shape.rank in (3, 4) and tensor.shape[-1] == 3
     if not is_image or not (tensor.dtype == tf.uint8 or tensor.dtype.is_floating):
-        raise ValueError(
+        raise UserError(
             'Detector: expected images uint8, or float in 0..255, of shape [H, W, 3] or '
             f'[B, H, W, 3]. Received: {tensor.dtype.name} {tensor.shape.as_list()}.'
         )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from object_detection.errors import UserError
 from object_detection.export import loading, results
 from object_detection.export.inference import read_image
 from object_detection.metrics.detections import ImageDetections, coco_results
@@ -145,7 +146,7 @@ def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
     for path in paths:
         # A link's own folder matters as much as that of the file behind it.
         if folder in (path.parent.resolve(), path.resolve().parent):
-            raise ValueError(
+            raise UserError(
                 'predict: the output folder must be another than that of the images, which the '
                 f'pictures would overwrite. Received: output {output}, image {path}.'
             )

@@ -11,6 +11,7 @@ from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.decoder import decode_image
+from object_detection.errors import UserError
 from object_detection.export import batch_norm_folding, input_types
 from object_detection.meta_architectures.detection_model import DetectionModel
 
@@ -168,7 +169,7 @@ def export(
     """
     output = pathlib.Path(output_directory)
     if (output / 'checkpoint').is_file():
-        raise ValueError(
+        raise UserError(
             f'{output}: holds the checkpoints of a training, whose file `checkpoint` an export '
             'would replace; give another output directory.'
         )

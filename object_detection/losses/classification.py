@@ -7,6 +7,8 @@ softmax losses [B, N]. Sums over anchors and normalisation are the caller's.
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 # Keeps the gradient of the focal factor finite where gamma is below 1.
 _SMALLEST_ERROR = 1e-12
 # Keeps the logarithms of heat map probabilities finite, and their gradients small.
@@ -36,7 +38,7 @@ class SigmoidFocalLoss:
 
     def __init__(self, *, gamma: float = 2.0, alpha: float | None = None):
         if gamma < 0:
-            raise ValueError(f'SigmoidFocalLoss: gamma must be 0 or more. Received: {gamma}.')
+            raise UserError(f'SigmoidFocalLoss: gamma must be 0 or more. Received: {gamma}.')
         self._gamma = gamma
         self._alpha = alpha
 
@@ -104,9 +106,7 @@ class BootstrappedSigmoidLoss:
 
     def __init__(self, *, alpha: float, hard: bool = False):
         if not 0.0 <= alpha <= 1.0:
-            raise ValueError(
-                f'BootstrappedSigmoidLoss: alpha must be in [0, 1]. Received: {alpha}.'
-            )
+            raise UserError(f'BootstrappedSigmoidLoss: alpha must be in [0, 1]. Received: {alpha}.')
         self._alpha = alpha
         self._hard = hard
 
@@ -187,5 +187,5 @@ def _weighted_softmax(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor)
 
 def _nonzero_scale(name: str, logit_scale: float) -> float:
     if logit_scale == 0.0:
-        raise ValueError(f'{name}: logit_scale must not be 0. Received: {logit_scale}.')
+        raise UserError(f'{name}: logit_scale must not be 0. Received: {logit_scale}.')
     return logit_scale

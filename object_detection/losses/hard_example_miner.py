@@ -5,6 +5,7 @@ import tensorflow as tf
 from object_detection.core.nms import non_max_suppression
 from object_detection.core.nms_tiles import NEVER, NmsSelection
 from object_detection.core.shapes import dimensions, smaller
+from object_detection.errors import UserError
 from object_detection.matchers.matcher import UNMATCHED
 
 
@@ -43,7 +44,7 @@ class HardExampleMiner:
         _check('max_negatives_per_positive', max_negatives_per_positive, 0)
         _check('min_negatives_per_image', min_negatives_per_image, 0)
         if not 0.0 <= iou_threshold <= 1.0:
-            raise ValueError(
+            raise UserError(
                 f'HardExampleMiner: iou_threshold must be in [0, 1]. Received: {iou_threshold}.'
             )
         self._num_hard_examples = num_hard_examples
@@ -118,4 +119,4 @@ def _marks(selection: NmsSelection, shape: tf.Tensor) -> tf.Tensor:
 
 def _check(name: str, value: float | None, lowest: int) -> None:
     if value is not None and value < lowest:
-        raise ValueError(f'HardExampleMiner: {name} must be at least {lowest}. Received: {value}.')
+        raise UserError(f'HardExampleMiner: {name} must be at least {lowest}. Received: {value}.')

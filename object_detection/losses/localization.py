@@ -7,6 +7,7 @@ unless it says otherwise. Sums over anchors and normalisation are the caller's.
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.errors import UserError
 
 
 class L2LocalizationLoss:
@@ -32,9 +33,7 @@ class SmoothL1LocalizationLoss:
 
     def __init__(self, *, delta: float = 1.0):
         if delta <= 0:
-            raise ValueError(
-                f'SmoothL1LocalizationLoss: delta must be positive. Received: {delta}.'
-            )
+            raise UserError(f'SmoothL1LocalizationLoss: delta must be positive. Received: {delta}.')
         self._delta = delta
 
     def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -62,7 +61,7 @@ class L1LocalizationLoss:
           ValueError: if the ranks differ.
         """
         if weights.shape.rank != predictions.shape.rank:
-            raise ValueError(
+            raise UserError(
                 'L1LocalizationLoss: weights must have the rank of the predictions. '
                 f'Received: weights {weights.shape}, predictions {predictions.shape}.'
             )

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 from object_detection.matchers.matcher import IGNORED, UNMATCHED
 
 
@@ -66,16 +67,16 @@ class ArgMaxMatcher:
             f'unmatched_threshold={unmatched_threshold}.'
         )
         if matched_threshold is None and unmatched_threshold is not None:
-            raise ValueError(
+            raise UserError(
                 'ArgMaxMatcher: unmatched_threshold needs a matched_threshold. ' + received
             )
         if matched_threshold is not None and unmatched_threshold > matched_threshold:
-            raise ValueError(
+            raise UserError(
                 'ArgMaxMatcher: unmatched_threshold must not be above matched_threshold. '
                 + received
             )
         if not negatives_lower_than_unmatched and matched_threshold == unmatched_threshold:
-            raise ValueError(
+            raise UserError(
                 'ArgMaxMatcher: negatives_lower_than_unmatched=False makes negatives of what is '
                 'between the thresholds, so unmatched_threshold must be below matched_threshold. '
                 + received

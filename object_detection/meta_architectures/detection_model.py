@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
 
 
@@ -123,7 +124,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
             for variable in layer.weights:
                 name = f'{part}/{variable.path.removeprefix(layer.name + "/")}'
                 if name in named:
-                    raise ValueError(f'{self.name}: two variables are named {name!r}.')
+                    raise UserError(f'{self.name}: two variables are named {name!r}.')
                 named[name] = variable.value
         return named
 

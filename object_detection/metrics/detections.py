@@ -8,6 +8,7 @@ from pycocotools import mask as mask_api
 
 from object_detection.core.fields import DetectionFields
 from object_detection.data import source_ids
+from object_detection.errors import DataError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 
 
@@ -137,8 +138,19 @@ def coco_results(
 
 def coco_image_id(source_id: str | bytes) -> int | float | str:
     """Returns the id of the annotation file that a source id was made of."""
-    text = source_id.decode('utf-8') if isinstance(source_id, bytes) else str(source_id)
-    return source_ids.from_text(text)
+    return source_ids.from_text(source_text(source_id))
+
+
+def source_text(source_id: str | bytes) -> str:
+    """Returns a source id as text.
+
+    Raises:
+      DataError: if its bytes are not UTF-8.
+    """
+    try:
+        return source_id.decode('utf-8') if isinstance(source_id, bytes) else str(source_id)
+    except UnicodeDecodeError as error:
+        raise DataError(f'image/source_id: expected UTF-8. Received: {error}.') from error
 
 
 def box_to_coco(box: np.ndarray) -> list[float]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
+from object_detection.errors import UserError
 from object_detection.metrics import detections
 
 
@@ -44,20 +45,20 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
     from PIL import Image
 
     if not png:
-        raise ValueError(
+        raise UserError(
             f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
         )
     try:
         # No other reader of Pillow: that of EPS would start a program.
         image = Image.open(io.BytesIO(png), formats=('PNG',))
     except Image.UnidentifiedImageError as error:
-        raise ValueError(
+        raise UserError(
             f'CocoEvaluator: expected masks as PNG. Received: {png[:8]!r}... as a mask of image '
             f'{source_id!r}.'
         ) from error
     # Before it is decoded, as it may be of any size.
     if image.size != (width, height):
-        raise ValueError(
+        raise UserError(
             f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
             f'({height}, {width}). Received: {image.size[::-1]}.'
         )

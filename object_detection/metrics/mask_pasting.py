@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+from object_detection.errors import UserError
+
 MASK_THRESHOLD = 0.5
 
 
@@ -70,7 +72,7 @@ def paste_masks(
     """
     masks, boxes = np.asarray(masks), np.asarray(boxes_normalized, np.float64)
     if masks.ndim != 3 or boxes.shape != (len(masks), 4):
-        raise ValueError(
+        raise UserError(
             'paste_masks: expected masks [n, h, w] and boxes [n, 4], of one image. Received: '
             f'{list(masks.shape)} and {list(boxes.shape)}.'
         )

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import moving_statistics
+from object_detection.errors import UserError
 from object_detection.models import convolutions
 
 
@@ -140,7 +141,7 @@ class GroupNorm(keras.layers.GroupNormalization):
 
     def build(self, input_shape):
         if input_shape[-1] % self.groups:
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: group_norm.groups: expected a number that divides the '
                 f'{input_shape[-1]} channels of the layer. Received: {self.groups}.'
             )

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from object_detection.config import unsupported
 from object_detection.config.job_options import PRECISION_ALIASES
+from object_detection.errors import UserError
 from object_detection.protos import train_pb2
 
 _logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def canonical(name: str) -> str:
     found = PRECISION_ALIASES.get(name, name)
     if found not in POLICIES:
         known = ', '.join([*POLICIES, *PRECISION_ALIASES])
-        raise ValueError(f'precision: expected one of {known}. Received: {name}.')
+        raise UserError(f'precision: expected one of {known}. Received: {name}.')
     return found
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core import moving_statistics, replicas, sums
 from object_detection.core.fields import InputFields
+from object_detection.errors import UserError
 
 Tensors = dict[str, tf.Tensor]
 # (batch, seeds int32 [B, 2], name of a loss -> its factor) -> losses and their sum, scalars.
@@ -40,7 +41,7 @@ class Execution:
 
     def __post_init__(self):
         if self.accumulation_steps < 1:
-            raise ValueError(
+            raise UserError(
                 'gradient_accumulation_steps: expected 1 or more. '
                 f'Received: {self.accumulation_steps}.'
             )

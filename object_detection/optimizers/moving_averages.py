@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 
 @contextlib.contextmanager
 def swapped(
@@ -29,7 +31,7 @@ def swapped(
     """
     unknown = sorted(averages.keys() - variables.keys())
     if unknown:
-        raise ValueError(
+        raise UserError(
             'moving_averages.swapped: expected averages of variables of the model. '
             f'Received averages of: {unknown[:5]}.'
         )

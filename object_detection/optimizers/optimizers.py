@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.optimizers.schedules import Schedule
 
 
@@ -52,7 +53,7 @@ class Optimizer(abc.ABC):
         """
         unknown = sorted((multipliers or {}).keys() - variables.keys())
         if unknown:
-            raise ValueError(
+            raise UserError(
                 f'{type(self).__name__}.build: expected multipliers of variables that are updated. '
                 f'Received multipliers of: {unknown[:5]}.'
             )
@@ -95,7 +96,7 @@ class Optimizer(abc.ABC):
         """
         if gradients.keys() != self._variables.keys():
             differing = sorted(gradients.keys() ^ self._variables.keys())
-            raise ValueError(
+            raise UserError(
                 f'{type(self).__name__}.apply_gradients: expected one gradient for each variable '
                 f'given to build(). Received gradients that differ by: {differing[:5]}.'
             )
@@ -194,14 +195,14 @@ class Lars(Momentum):
     ):
         super().__init__(learning_rate, momentum=momentum)
         if trust_coefficient <= 0 or weight_decay < 0:
-            raise ValueError(
+            raise UserError(
                 'LARS: expected trust_coefficient above 0, and weight_decay of at least 0. '
                 f'Received: {trust_coefficient:g} and {weight_decay:g}.'
             )
         try:
             self._exclude = re.compile(exclude_pattern) if exclude_pattern else None
         except re.error as error:
-            raise ValueError(
+            raise UserError(
                 f'LARS: expected exclude_pattern to be a regular expression. Received: '
                 f'{exclude_pattern!r} ({error}).'
             ) from error
@@ -309,7 +310,7 @@ class Averaging(Optimizer):
 
     def __init__(self, optimizer: Optimizer, *, decay: float):
         if not 0 <= decay <= 1:
-            raise ValueError(f'moving_average_decay: expected 0 to 1. Received: {decay:g}.')
+            raise UserError(f'moving_average_decay: expected 0 to 1. Received: {decay:g}.')
         super().__init__(optimizer.learning_rate)
         self._optimizer = optimizer
         self._decay = decay

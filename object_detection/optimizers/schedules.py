@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -48,7 +50,7 @@ def exponential_decay(
     """
     _check_not_negative('exponential decay, initial learning rate', initial)
     if decay_steps <= 0:
-        raise ValueError(
+        raise UserError(
             f'exponential decay: decay_steps must be positive. Received: {decay_steps}.'
         )
 
@@ -77,12 +79,12 @@ def manual_steps(
       ValueError: if the boundaries are not positive and increasing, or the counts do not fit.
     """
     if not boundaries or list(boundaries) != sorted(set(boundaries)) or boundaries[0] <= 0:
-        raise ValueError(
+        raise UserError(
             'manual steps: the steps of the schedule must be positive and increasing, and at least '
             f'one. Received: {list(boundaries)}.'
         )
     if len(rates) != len(boundaries) + 1:
-        raise ValueError(
+        raise UserError(
             f'manual steps: expected {len(boundaries) + 1} learning rates for {len(boundaries)} '
             f'boundaries. Received: {list(rates)}.'
         )
@@ -125,12 +127,12 @@ def cosine_decay(
     """
     _check_not_negative('cosine decay, learning_rate_base', base)
     if total_steps < warmup_steps:
-        raise ValueError(
+        raise UserError(
             'cosine decay: total_steps must be at least warmup_steps '
             f'({warmup_steps}). Received: {total_steps}.'
         )
     if warmup_steps > 0 and base < warmup_rate:
-        raise ValueError(
+        raise UserError(
             'cosine decay: learning_rate_base must be at least warmup_learning_rate '
             f'({warmup_rate}). Received: {base}.'
         )
@@ -164,4 +166,4 @@ def steps_in(epochs: float, steps_per_epoch: float) -> int:
 
 def _check_not_negative(what: str, rate: float) -> None:
     if rate < 0:
-        raise ValueError(f'{what}: expected a rate of at least 0. Received: {rate}.')
+        raise UserError(f'{what}: expected a rate of at least 0. Received: {rate}.')

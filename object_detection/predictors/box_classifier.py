@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 
 
@@ -40,10 +41,10 @@ class BoxClassifier(keras.layers.Layer):
     ):
         super().__init__(name=name)
         if num_convs and conv_hyperparams is None:
-            raise ValueError(f'num_convs needs conv_hyperparams. Received: {num_convs}, and none.')
+            raise UserError(f'num_convs needs conv_hyperparams. Received: {num_convs}, and none.')
         for kind, number, depth in (('conv', num_convs, conv_depth), ('fc', num_fcs, fc_depth)):
             if number and depth < 1:
-                raise ValueError(
+                raise UserError(
                     f'{kind}_depth: expected at least 1 for num_{kind}s: {number}. '
                     f'Received: {depth}.'
                 )
@@ -73,7 +74,7 @@ class BoxClassifier(keras.layers.Layer):
     def build(self, crops_shape):
         shape = [None, *crops_shape[1:]]
         if None in shape[1:]:
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: expected crops of known size and depth. '
                 f'Received: shape {tuple(crops_shape)}.'
             )

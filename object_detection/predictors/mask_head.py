@@ -5,6 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 
 
@@ -50,13 +51,13 @@ class MaskHead(keras.layers.Layer):
     ):
         super().__init__(name=name)
         if num_conv_layers < 1 or conv_depth < 0 or min(mask_size) < 1:
-            raise ValueError(
+            raise UserError(
                 f'{name}: expected at least one layer, a depth of 0 (automatic) or more and a '
                 f'positive mask size. Received: num_conv_layers {num_conv_layers}, '
                 f'conv_depth {conv_depth}, mask_size {tuple(mask_size)}.'
             )
         if convolve_then_upsample and deconvolve:
-            raise ValueError(
+            raise UserError(
                 f'{name}: expected convolve_then_upsample_masks or mask_head_deconv, two ways to '
                 'enlarge. Received: both.'
             )
@@ -144,14 +145,14 @@ class MaskHead(keras.layers.Layer):
 
     def _check_size(self, sizes: tuple[int | None, int | None]) -> None:
         if self._deconvolve and self._mask_size != tuple(2 * (size or 0) for size in sizes):
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: mask_head_deconv needs a mask size that is twice the size of the '
                 f'features, {sizes}. Received: {self._mask_size}.'
             )
         if self._convolve_then_upsample and (
             None in sizes or any(m % s for m, s in zip(self._mask_size, sizes, strict=True))
         ):
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: convolve_then_upsample_masks needs a mask size that is a multiple '
                 f'of the size of the features, {sizes}. Received: {self._mask_size}.'
             )

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import position_sensitive
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 
 
@@ -43,7 +44,7 @@ class RfcnHead(keras.layers.Layer):
         # Boxes would become bfloat16, too.
         super().__init__(name=name, autocast=False)
         if min(depth, code_size, *num_bins) < 1:
-            raise ValueError(
+            raise UserError(
                 f'{name}: expected positive numbers. Received: depth {depth}, code_size '
                 f'{code_size}, num_bins {tuple(num_bins)}.'
             )

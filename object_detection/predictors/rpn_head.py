@@ -5,6 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 
 _CODE_SIZE = 4
@@ -72,13 +73,13 @@ class RpnHead(keras.layers.Layer):
 
     def build(self, features_shape):
         if len(features_shape) != len(self._box_heads):
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: expected one feature map for each of the {len(self._box_heads)} '
                 f'entries of anchors_per_location. Received: {len(features_shape)} maps.'
             )
         channels = {shape[-1] for shape in features_shape}
         if len(channels) != 1:
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: expected feature maps of one depth. Received: {sorted(channels)}.'
             )
         self._conv.build((None, None, None, channels.pop()))

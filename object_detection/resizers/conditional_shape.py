@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
 GREATER = 'greater'
@@ -33,12 +34,12 @@ class ConditionalShapeResizer(Resizer):
             method=method, align_corners=True, convert_to_grayscale=convert_to_grayscale
         )
         if condition not in (GREATER, SMALLER):
-            raise ValueError(
+            raise UserError(
                 f'ConditionalShapeResizer: condition must be {GREATER!r} or {SMALLER!r}. '
                 f'Received: {condition!r}.'
             )
         if size_threshold < 1:
-            raise ValueError(
+            raise UserError(
                 'ConditionalShapeResizer: size_threshold must be positive. '
                 f'Received: {size_threshold}.'
             )

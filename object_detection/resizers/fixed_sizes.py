@@ -1,5 +1,6 @@
 """Resizers to one size, to the size of the image itself, and to its next multiple."""
 
+from object_detection.errors import UserError
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
 
@@ -20,7 +21,7 @@ class FixedShapeResizer(Resizer):
     ):
         super().__init__(method=method, convert_to_grayscale=convert_to_grayscale)
         if height < 1 or width < 1:
-            raise ValueError(
+            raise UserError(
                 'FixedShapeResizer: height and width must be positive. '
                 f'Received: height={height}, width={width}.'
             )
@@ -51,7 +52,7 @@ class PadToMultipleResizer(Resizer):
     def __init__(self, *, multiple: int, convert_to_grayscale: bool = False):
         super().__init__(convert_to_grayscale=convert_to_grayscale)
         if multiple < 1:
-            raise ValueError(
+            raise UserError(
                 f'PadToMultipleResizer: multiple must be positive. Received: {multiple}.'
             )
         self._multiple = multiple

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
 
@@ -44,12 +45,12 @@ class KeepAspectRatioResizer(Resizer):
             method=method, convert_to_grayscale=convert_to_grayscale, pad_values=pad_values
         )
         if not 0 < min_dimension <= max_dimension:
-            raise ValueError(
+            raise UserError(
                 'KeepAspectRatioResizer: min_dimension must be positive and at most max_dimension. '
                 f'Received: min_dimension={min_dimension}, max_dimension={max_dimension}.'
             )
         if len(pad_values) not in (0, 3):
-            raise ValueError(
+            raise UserError(
                 'KeepAspectRatioResizer: per_channel_pad_value needs one value for each of the 3 '
                 f'channels, or none. Received: {tuple(pad_values)}.'
             )
@@ -75,7 +76,7 @@ class KeepAspectRatioResizer(Resizer):
           ValueError: if there is none, or one has a side that is not positive.
         """
         if not sizes or min(map(min, sizes)) < 1:
-            raise ValueError(
+            raise UserError(
                 'KeepAspectRatioResizer: expected at least one bucket, of positive height and '
                 f'width. Received: {list(sizes)}.'
             )
@@ -127,12 +128,12 @@ def _checked_pad_size(
 ) -> tuple[int, int] | None:
     """Returns whichever is given."""
     if pad_size is not None and square is not None:
-        raise ValueError(
+        raise UserError(
             'KeepAspectRatioResizer: expected one of pad_to_max_dimension and pad_height with '
             'pad_width. Received: both.'
         )
     if pad_size is not None and min(pad_size) < 1:
-        raise ValueError(
+        raise UserError(
             'KeepAspectRatioResizer: pad_height and pad_width must both be positive, or both be '
             f'left out. Received: pad_height={pad_size[0]}, pad_width={pad_size[1]}.'
         )
@@ -142,7 +143,7 @@ def _checked_pad_size(
 def _check_range(min_dimension_range: tuple[int, int] | None, max_dimension: int) -> None:
     low, high = min_dimension_range or (1, 1)
     if not 0 < low <= high <= max_dimension:
-        raise ValueError(
+        raise UserError(
             'KeepAspectRatioResizer: min_dimension_range needs a positive min, at most its max, '
             f'which is at most max_dimension ({max_dimension}). Received: min={low}, max={high}.'
         )

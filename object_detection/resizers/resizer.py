@@ -5,6 +5,7 @@ import abc
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 
 BILINEAR = 'bilinear'
 NEAREST_NEIGHBOR = 'nearest_neighbor'
@@ -36,7 +37,7 @@ class Resizer(abc.ABC):
         pad_values: tuple[float, ...] = (),
     ):
         if method not in _METHODS:
-            raise ValueError(
+            raise UserError(
                 f'{type(self).__name__}: method must be one of {sorted(_METHODS)}. '
                 f'Received: {method!r}.'
             )
@@ -114,7 +115,7 @@ class Resizer(abc.ABC):
             return images
         channels = images.shape[-1]
         if pad_values and channels not in (None, len(pad_values)):
-            raise ValueError(
+            raise UserError(
                 f'{type(self).__name__}: pad_values needs one value a channel; the image has '
                 f'{channels} channels. Received: {pad_values}.'
             )

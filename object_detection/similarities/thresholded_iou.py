@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.errors import UserError
 
 
 class ThresholdedIouSimilarity:
@@ -14,7 +15,7 @@ class ThresholdedIouSimilarity:
 
     def __init__(self, iou_threshold: float = 0.5):
         if not 0 <= iou_threshold <= 1:
-            raise ValueError(
+            raise UserError(
                 'ThresholdedIouSimilarity: iou_threshold must be in [0, 1]. '
                 f'Received: {iou_threshold}.'
             )

@@ -3,6 +3,8 @@
 import os
 import re
 
+from object_detection.errors import UserError
+
 _RANGE = re.compile(r'(\d+)(?:-(\d+))?')
 
 
@@ -16,12 +18,12 @@ def parse(text: str) -> tuple[int, ...]:
     for part in text.split(',') if text.strip() else ():
         match = _RANGE.fullmatch(part.strip())
         if not match:
-            raise ValueError(f"expected CPU cores such as '0-3,8'. Received: {text!r}.")
+            raise UserError(f"expected CPU cores such as '0-3,8'. Received: {text!r}.")
         first = int(match[1])
         last = int(match[2] or first)
         # Not those that this process is bound to: another one may be bound to others.
         count = os.sysconf('SC_NPROCESSORS_CONF')
         if not first <= last < count:
-            raise ValueError(f'expected CPU cores of 0 to {count - 1}. Received: {text!r}.')
+            raise UserError(f'expected CPU cores of 0 to {count - 1}. Received: {text!r}.')
         cores |= set(range(first, last + 1))
     return tuple(sorted(cores))

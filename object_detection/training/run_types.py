@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from object_detection.errors import UserError
 from object_detection.training.monitoring.profiling import ProfiledSteps
 
 
@@ -32,7 +33,7 @@ class Intervals:
     def __post_init__(self):
         numbers = self.summary, self.checkpoint, self.evaluation, self.call, self.warmup
         if self.log < 1 or min(numbers) < 0:
-            raise ValueError(
+            raise UserError(
                 'Intervals: log must be positive, summary, checkpoint, evaluation, call and warmup '
                 f'at least 0. Received: {self}.'
             )

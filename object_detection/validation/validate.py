@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, UserError
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
@@ -61,7 +61,7 @@ def validate(
     """
     purposes = [for_what] if isinstance(for_what, str) else list(for_what)
     if not purposes or not set(purposes) <= set(PURPOSES):
-        raise ValueError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
+        raise UserError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
     findings = unsupported.find_unsupported(pipeline, parts)
     problems = findings.errors + list(_placeholders(pipeline, parts))

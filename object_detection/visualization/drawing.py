@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from object_detection.errors import UserError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
 
 _MASK_OPACITY = 0.45
@@ -71,7 +72,7 @@ def draw_instances(
     """
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
-        raise ValueError(
+        raise UserError(
             'draw_instances: `image` must be uint8 [H, W, 1] or uint8 [H, W, 3]. Received: '
             f'{image.dtype} {image.shape}.'
         )
@@ -114,7 +115,7 @@ def side_by_side(
       ValueError: if the heights differ.
     """
     if left.shape[0] != right.shape[0]:
-        raise ValueError(
+        raise UserError(
             f'side_by_side: pictures must be of one height. Received: {left.shape} and '
             f'{right.shape}.'
         )
@@ -146,7 +147,7 @@ def _choose(boxes, classes, scores, masks, names, min_score, max_boxes) -> list[
     given = {'classes': classes, 'scores': scores, 'masks': masks}
     for name, rows in given.items():
         if rows is not None and len(rows) != len(boxes):
-            raise ValueError(
+            raise UserError(
                 f'draw_instances: `{name}` must have one row a box, {len(boxes)}. Received: '
                 f'{len(rows)}.'
             )
@@ -196,7 +197,7 @@ def _blend_mask(canvas: np.ndarray, instance: _Instance) -> None:
         top, left = rows[0], columns[0]
         mask = mask[top : rows[-1] + 1, left : columns[-1] + 1] > 0
     else:
-        raise ValueError(
+        raise UserError(
             f'draw_instances: a mask of whole numbers must have the size of the image, '
             f'{(height, width)}. Received: {mask.shape}.'
         )

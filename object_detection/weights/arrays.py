@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, UserError
 from object_detection.system import files
 from object_detection.weights import checkpoint_files
 
@@ -116,10 +116,10 @@ class NpzArrays:
             shape, _, dtype = read(member)
             num_bytes = info.file_size - member.tell()
         if dtype.hasobject:
-            raise ValueError(f'Python objects in {info.filename}')
+            raise UserError(f'Python objects in {info.filename}')
         # Else memory would be asked for that nothing would fill.
         if math.prod(shape) * dtype.itemsize > num_bytes:
-            raise ValueError(f'{num_bytes} bytes for the shape {list(shape)} of {info.filename}')
+            raise UserError(f'{num_bytes} bytes for the shape {list(shape)} of {info.filename}')
         return shape, dtype
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import train_pb2
 from object_detection.validation import fine_tuning
@@ -107,7 +107,7 @@ def restore(
       ValueError: if there is no such type.
     """
     for problem in fine_tuning.check_type(checkpoint_type):
-        raise ValueError(problem)
+        raise UserError(problem)
     if not all(part.built for part in detector.parts().values()):
         detector.build_variables()  # `predict` alone makes those of the mask head in training only
     variables = detector.named_variables()

@@ -160,7 +160,7 @@ def test_a_full_disk_is_told_in_a_line():
     assert result.output == 'Error: [Errno 28] No space left\n'
 
 
-def test_whose_error_it_is_depends_on_where_it_was_raised():
+def test_whose_error_it_is_depends_on_its_class():
     from object_detection.config.reader import parse_pipeline
 
     with pytest.raises(ConfigError) as ours:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from object_detection.core.roi_align import SampleGrid
+from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 
@@ -50,4 +51,4 @@ def build(config: FasterRcnn, field: str, strides: Sequence[int]) -> RoiAlignCro
             use_matmul=use_matmul[message.impl],
         )
     except ValueError as error:
-        raise ValueError(f'{config.DESCRIPTOR.full_name}.{field}: {error}') from error
+        raise UserError(f'{config.DESCRIPTOR.full_name}.{field}: {error}') from error

@@ -12,6 +12,7 @@ from object_detection.builders import (
     matcher_builder,
 )
 from object_detection.core.post_processing import NmsParams
+from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.matcher import Matcher
@@ -97,13 +98,13 @@ def _anchors(config: faster_rcnn_pb2.FasterRcnn, num_levels: int) -> Any:
     anchors_per_location = anchors.num_anchors_per_location()
     name = f'{config.DESCRIPTOR.full_name}.first_stage_anchor_generator'
     if anchors.normalized:
-        raise ValueError(
+        raise UserError(
             f'{name}: Faster R-CNN needs anchors in pixels: of grid_anchor_generator, or of '
             'multiscale_anchor_generator or flexible_grid_anchor_generator with '
             'normalize_coordinates: false. Received: anchors relative to the image.'
         )
     if len(anchors_per_location) != num_levels or not all(anchors_per_location):
-        raise ValueError(
+        raise UserError(
             f'{name}: expected anchors for the {num_levels} levels of feature extractor '
             f'{config.feature_extractor.type!r}. Received: {anchors_per_location} anchors a '
             'location, one number a level.'
@@ -121,7 +122,7 @@ def _matcher(config: faster_rcnn_pb2.FasterRcnn) -> Matcher:
         )
     kind = config.first_stage_matcher.WhichOneof('matcher_oneof')
     if kind not in _MATCHERS:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.first_stage_matcher: expected argmax_matcher or '
             'bipartite_matcher; hungarian_matcher is for some hundred predictions, not for as many '
             f'anchors. Received: {kind or "nothing"}.'
@@ -158,7 +159,7 @@ def _proposal_params(config: faster_rcnn_pb2.FasterRcnn, static: bool) -> Propos
     name = config.DESCRIPTOR.full_name
     is_pruned = _outside_anchors(config) == OutsideAnchors.PRUNE
     if static and limits.is_per_level and is_pruned:
-        raise ValueError(
+        raise UserError(
             f'{name}: first_stage_pre_nms_topk_per_level and first_stage_max_proposals_per_level '
             'with use_static_shapes need as many anchors in every image; expected '
             'first_stage_outside_anchors IGNORE_LABEL, KEEP or CLIP. Received: PRUNE, the default.'
@@ -184,7 +185,7 @@ def _outside_anchors(config: faster_rcnn_pb2.FasterRcnn) -> OutsideAnchors:
     name = config.OutsideAnchors.Name(config.first_stage_outside_anchors)
     policy = OutsideAnchors[name]
     if config.HasField('clip_anchors_to_image') and clips != (policy == OutsideAnchors.CLIP):
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: first_stage_outside_anchors: {name} and '
             f'clip_anchors_to_image: {str(clips).lower()} contradict each other; remove the latter.'
         )

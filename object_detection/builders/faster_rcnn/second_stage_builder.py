@@ -14,6 +14,7 @@ from object_detection.builders import (
 from object_detection.builders.faster_rcnn import roi_align_builder
 from object_detection.core.post_processing import Detections
 from object_detection.core.score_conversion import ScoreConverter
+from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
@@ -84,13 +85,13 @@ def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> M
       ValueError: if there is no head, or an option does not fit.
     """
     if head is None:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: number_of_stages: 3 predicts masks, which needs '
             'second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks: true.'
         )
     has_pyramid, has_crops = extractor.pyramid is not None, config.HasField('mask_roi_align')
     if config.masks_from_crops and not has_pyramid:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.masks_from_crops: expected a feature extractor with a '
             'pyramid, as one without predicts masks from the last stage of its backbone. '
             f'Received: {config.feature_extractor.type}.'
@@ -121,7 +122,7 @@ def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: b
     if not predictor.HasField('box_head'):
         return
     if extractor.pyramid is None:
-        raise ValueError(
+        raise UserError(
             f'{predictor.DESCRIPTOR.full_name}.box_head: expected a feature extractor with a '
             'pyramid, as one without classifies by the last stage of its backbone. '
             f'Received: {config.feature_extractor.type}.'
@@ -146,7 +147,7 @@ def _sample(config: FasterRcnn) -> tuple[int, float]:
         return config.first_stage_max_proposals, 1.0
     size, fraction = config.second_stage_batch_size, config.second_stage_balance_fraction
     if int(size * fraction) < 1:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: expected second_stage_batch_size * '
             'second_stage_balance_fraction of at least 1, the most positive proposals that an '
             'image trains boxes and masks with; with fewer, none would train. '
@@ -173,12 +174,12 @@ def _matcher(config: FasterRcnn) -> ArgMaxMatcher:
         config.second_stage_fg_iou_threshold,
     )
     if positive == 0:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}.second_stage_fg_iou_threshold: expected above 0, as '
             'else each proposal is an object, those that touch none too. Received: 0.'
         )
     if not 0 <= low <= high <= positive <= 1:
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: expected 0 <= second_stage_bg_iou_threshold_lo <= '
             'second_stage_bg_iou_threshold_hi <= second_stage_fg_iou_threshold <= 1. '
             f'Received: {low:g}, {high:g} and {positive:g}.'
@@ -205,7 +206,7 @@ def _localization_loss(config: FasterRcnn) -> losses_builder.LossFunction:
 
 def _adds_objects(config: FasterRcnn) -> bool:
     if config.second_stage_add_gt_as_proposals and config.HasField('hard_example_miner'):
-        raise ValueError(
+        raise UserError(
             f'{config.DESCRIPTOR.full_name}: second_stage_add_gt_as_proposals adds to what a '
             'sample is drawn from, and with hard_example_miner none is; expected one or the '
             'other. Received: both.'

@@ -14,6 +14,7 @@ from object_detection.data.coco import records as coco_records
 from object_detection.data.coco.records import CocoRecords
 from object_detection.data.pipeline import record_order
 from object_detection.data.python_calls import PythonCalls
+from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]
     config = reader.coco_input_reader
     folders, files = list(config.image_dir), list(config.annotation_file)
     if not files or len(folders) != len(files):
-        raise ValueError(
+        raise UserError(
             f'{where}.coco_input_reader: expected one image_dir for each annotation_file. '
             f'Received: {len(folders)} image_dir and {len(files)} annotation_file.'
         )
@@ -47,7 +48,7 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]
                 )
             )
         except ValueError as error:
-            raise ValueError(f'{where}.coco_input_reader.annotation_file[{i}]: {error}') from error
+            raise UserError(f'{where}.coco_input_reader.annotation_file[{i}]: {error}') from error
         _check_keypoints(reader, where, records[-1])
     return records
 
@@ -88,7 +89,7 @@ def read(
     numbers = [_numbers(len(source), reader, input_context) for source in sources]
     weights = list(reader.sample_from_datasets_weights)
     if weights and len(weights) != len(sources):
-        raise ValueError(
+        raise UserError(
             f'{where}.sample_from_datasets_weights needs one weight for each of the '
             f'{len(sources)} entries of annotation_file. Received: {weights}.'
         )
@@ -213,7 +214,7 @@ def _check_keypoints(
         return
     names = coco_keypoints.keypoint_layout(records.index.file).names
     if len(names) != reader.num_keypoints:
-        raise ValueError(
+        raise UserError(
             f'{where}.num_keypoints: expected {len(names)}, the keypoints of the categories of '
             f'{records.index.path}. Received: {reader.num_keypoints}.'
         )

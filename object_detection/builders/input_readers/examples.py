@@ -6,6 +6,7 @@ from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDec
 from object_detection.data.label_map import LabelMap
 from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
+from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2, model_pb2
 
 MASK_TYPES = {
@@ -63,10 +64,10 @@ def transform(
     """
     kind = model.WhichOneof('model')
     if kind is None:
-        raise ValueError('model is not set; the input pipeline needs its num_classes and resizer.')
+        raise UserError('model is not set; the input pipeline needs its num_classes and resizer.')
     config = getattr(model, kind)
     if reader.max_number_of_boxes < 1:
-        raise ValueError(
+        raise UserError(
             'InputReader.max_number_of_boxes must be positive. '
             f'Received: {reader.max_number_of_boxes}.'
         )

@@ -13,6 +13,7 @@ from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.data import shard_names
 from object_detection.data.pipeline import record_cache, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
+from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def read(
         names = sorted({name for names in files for name in names})
         return record_order.alone(source(names, 0), start)
     if len(weights) != len(patterns):
-        raise ValueError(
+        raise UserError(
             f'{where}.sample_from_datasets_weights needs one weight for each of the '
             f'{len(patterns)} entries of input_path. Received: {weights}.'
         )
@@ -221,10 +222,10 @@ def matching_files(pattern: str, where: str) -> list[str]:
     """
     files = sorted(tf.io.gfile.glob(pattern))
     if not files:
-        raise ValueError(
+        raise UserError(
             f'{where}.tf_record_input_reader.input_path matches no file. Received: {pattern!r}.'
         )
     problem = shard_names.problem(files, pattern, glob=tf.io.gfile.glob, exists=tf.io.gfile.exists)
     if problem:
-        raise ValueError(f'{where}.tf_record_input_reader.input_path: {problem}')
+        raise UserError(f'{where}.tf_record_input_reader.input_path: {problem}')
     return files

@@ -12,6 +12,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.pixels import RgbToGray
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 
 Adjustment = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -30,7 +31,7 @@ def _check_factors(step: str, **factors: float) -> None:
     """Checks the least and the greatest factor, given by the names of their fields."""
     (least_name, least), (greatest_name, greatest) = factors.items()
     if not 0.0 <= least <= greatest:
-        raise ValueError(
+        raise UserError(
             f'{step}: expected 0 <= {least_name} <= {greatest_name}. '
             f'Received: {least:g} and {greatest:g}.'
         )
@@ -65,7 +66,7 @@ class RandomAdjustBrightness(RandomPixelStep):
 
     def __post_init__(self):
         if self.max_delta < 0:
-            raise ValueError(
+            raise UserError(
                 'random_adjust_brightness.max_delta: expected 0 or more. '
                 f'Received: {self.max_delta:g}.'
             )
@@ -110,7 +111,7 @@ class RandomAdjustHue(RandomPixelStep):
 
     def __post_init__(self):
         if not 0.0 <= self.max_delta <= 1.0:
-            raise ValueError(
+            raise UserError(
                 f'random_adjust_hue.max_delta: expected 0 to 1. Received: {self.max_delta:g}.'
             )
 
@@ -167,7 +168,7 @@ class RandomDistortColor(RandomPixelStep):
 
     def __post_init__(self):
         if self.color_ordering not in range(len(_ORDERINGS)):
-            raise ValueError(
+            raise UserError(
                 'random_distort_color.color_ordering: expected 0 or 1. '
                 f'Received: {self.color_ordering}.'
             )
@@ -225,7 +226,7 @@ class RandomRgbToGray(RandomPixelStep):
 
     def __post_init__(self):
         if not 0.0 <= self.probability <= 1.0:
-            raise ValueError(
+            raise UserError(
                 f'random_rgb_to_gray.probability: expected 0 to 1. Received: {self.probability:g}.'
             )
 

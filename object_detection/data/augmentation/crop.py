@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 
 
 class Window(NamedTuple):
@@ -83,14 +84,14 @@ class RandomSquareCropByScale:
     def __post_init__(self):
         name = 'random_square_crop_by_scale'
         if self.max_border < 0:
-            raise ValueError(f'{name}.max_border: expected 0 or more. Received: {self.max_border}.')
+            raise UserError(f'{name}.max_border: expected 0 or more. Received: {self.max_border}.')
         if not 0.0 < self.scale_min <= self.scale_max:
-            raise ValueError(
+            raise UserError(
                 f'{name}: expected 0 < scale_min <= scale_max. '
                 f'Received: {self.scale_min:g} and {self.scale_max:g}.'
             )
         if self.num_scales < 1:
-            raise ValueError(f'{name}.num_scales: expected 1 or more. Received: {self.num_scales}.')
+            raise UserError(f'{name}.num_scales: expected 1 or more. Received: {self.num_scales}.')
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Cuts a square out of `example`; `seed`, integer [2], tells alone which one."""

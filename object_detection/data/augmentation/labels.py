@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +26,11 @@ class RemapLabels:
 
     def __post_init__(self):
         if not self.original_labels:
-            raise ValueError(
+            raise UserError(
                 'remap_labels.original_labels: expected at least one id. Received: none.'
             )
         if self.new_label < 1:
-            raise ValueError(
+            raise UserError(
                 f'remap_labels.new_label: expected a positive id. Received: {self.new_label}.'
             )
 
@@ -56,12 +57,12 @@ class DropLabelProbabilistically:
 
     def __post_init__(self):
         if not 0.0 <= self.drop_probability <= 1.0:
-            raise ValueError(
+            raise UserError(
                 'drop_label_probabilistically.drop_probability: expected 0 to 1. '
                 f'Received: {self.drop_probability:g}.'
             )
         if self.label < 1:
-            raise ValueError(
+            raise UserError(
                 f'drop_label_probabilistically.label: expected a positive id. '
                 f'Received: {self.label}.'
             )
@@ -86,7 +87,7 @@ class ConvertClassLogitsToSoftmax:
 
     def __post_init__(self):
         if self.temperature <= 0:
-            raise ValueError(
+            raise UserError(
                 'convert_class_logits_to_softmax.temperature: expected a positive number. '
                 f'Received: {self.temperature:g}.'
             )
@@ -99,7 +100,7 @@ class ConvertClassLogitsToSoftmax:
         """
         del seed
         if F.MULTICLASS_SCORES not in example:
-            raise ValueError(
+            raise UserError(
                 'convert_class_logits_to_softmax: expected stored scores; set '
                 'train_input_reader.load_multiclass_scores: true. Received: none.'
             )

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 
 _NUM_CHANNELS = 3
 
@@ -39,7 +40,7 @@ class NormalizeImage(PixelStep):
 
     def __post_init__(self):
         if self.original_maxval <= self.original_minval:
-            raise ValueError(
+            raise UserError(
                 'normalize_image.original_maxval: expected more than original_minval. '
                 f'Received: {self.original_maxval:g} and {self.original_minval:g}.'
             )
@@ -62,7 +63,7 @@ class SubtractChannelMean(PixelStep):
 
     def __post_init__(self):
         if len(self.means) != _NUM_CHANNELS:
-            raise ValueError(
+            raise UserError(
                 f'subtract_channel_mean.means: expected one number for each of {_NUM_CHANNELS} '
                 f'channels. Received: {self.means}.'
             )
@@ -84,7 +85,7 @@ class AdjustGamma(PixelStep):
 
     def __post_init__(self):
         if self.gamma < 0:
-            raise ValueError(f'adjust_gamma.gamma: expected 0 or more. Received: {self.gamma:g}.')
+            raise UserError(f'adjust_gamma.gamma: expected 0 or more. Received: {self.gamma:g}.')
 
     def change(self, image: tf.Tensor) -> tf.Tensor:
         return 255.0 * tf.image.adjust_gamma(image / 255.0, self.gamma, self.gain)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 
 Mappings = Mapping[str, Callable[[tf.Tensor], tf.Tensor]]
 
@@ -31,11 +32,11 @@ class RandomSymmetry:
     def __init__(self, *, probability: float = 0.5, keypoint_permutation: tuple[int, ...] = ()):
         name = type(self).__name__
         if not 0.0 <= probability <= 1.0:
-            raise ValueError(
+            raise UserError(
                 f'{name}: probability must be between 0 and 1. Received: {probability}.'
             )
         if sorted(keypoint_permutation) != list(range(len(keypoint_permutation))):
-            raise ValueError(
+            raise UserError(
                 f'{name}: {self.permutation_field} must hold every index from 0 on once. '
                 f'Received: {tuple(keypoint_permutation)}.'
             )
@@ -70,7 +71,7 @@ class RandomSymmetry:
         if not self._permutation and not self.needs_permutation:
             return
         if keypoints.shape[1] != len(self._permutation):
-            raise ValueError(
+            raise UserError(
                 f'{type(self).__name__}: {self.permutation_field} needs one entry for each of the '
                 f'{keypoints.shape[1]} keypoints. Received: {self._permutation}.'
             )

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 
 _REQUIRED = {
     'images': ('id', 'file_name'),
@@ -74,7 +74,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
             content, object_hook=_pack_segmentation if segmentations else _drop_segmentation
         )
     except ValueError as error:
-        raise ValueError(f'{path} is not a JSON file: {error}.') from error
+        raise UserError(f'{path} is not a JSON file: {error}.') from error
     if isinstance(document, dict):
         document.setdefault('annotations', [])
     check_document(document, path, {'categories': _REQUIRED['categories']})
@@ -96,7 +96,7 @@ def check_document(document: Any, path: str, required: Mapping[str, Sequence[str
       ValueError: if it is not.
     """
     if not isinstance(document, dict):
-        raise ValueError(
+        raise UserError(
             f'{path}: expected an object with `images`, `annotations` and `categories`. '
             f'Received: {type(document).__name__}.'
         )
@@ -145,7 +145,7 @@ def check_categories(file: CocoFile, *names: str) -> list[Any]:
     ids = {category['name']: category['id'] for category in reversed(file.categories)} | {'': None}
     for name in names:
         if name not in ids:
-            raise ValueError(
+            raise UserError(
                 f'The annotation file has no category {name!r}. Received: '
                 f'{[category["name"] for category in file.categories]}.'
             )
@@ -174,7 +174,7 @@ def _drop_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
 def _check_list(path: str, document: dict[str, Any], name: str) -> list[Any]:
     entries = document.get(name)
     if not isinstance(entries, list):
-        raise ValueError(
+        raise UserError(
             f'{path}: `{name}` must be a list. Received: '
             f'{"nothing" if entries is None else type(entries).__name__}.'
         )
@@ -184,7 +184,7 @@ def _check_list(path: str, document: dict[str, Any], name: str) -> list[Any]:
 def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequence[str]) -> None:
     for index, entry in enumerate(_check_list(path, document, name)):
         if problem := _entry_problem(entry, f'{name}[{index}]', keys):
-            raise ValueError(f'{path}: {problem}.')
+            raise UserError(f'{path}: {problem}.')
 
 
 def _usable(
@@ -208,7 +208,7 @@ def _usable(
             )
         )
     if problems and not usable:
-        raise ValueError(f'{path}: {problems[0].error}.')
+        raise UserError(f'{path}: {problems[0].error}.')
     return usable, problems
 
 

@@ -3,6 +3,8 @@
 import json
 from typing import Any, NamedTuple
 
+from object_detection.errors import UserError
+
 # Ids of a label map have 32 bits.
 _MAX_LABEL = 2**31 - 1
 
@@ -105,7 +107,7 @@ def clean(name: str) -> str:
     return ''.join(letter if letter.isprintable() else ' ' for letter in name).strip()
 
 
-def _bad_id(category: dict[str, Any]) -> ValueError:
-    return ValueError(
+def _bad_id(category: dict[str, Any]) -> UserError:
+    return UserError(
         f'Category ids must be different. Received twice: {json.dumps(category)[:200]}.'
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as coco_mask
 
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 
 # Of one number; they fill 60 bits.
 _MAX_LETTERS = 12
@@ -122,14 +122,14 @@ def _counts_of_run_lengths(segmentation: dict[str, Any], height: int, width: int
     _check_size(height, width)
     size, counts = list(segmentation['size']), segmentation['counts']
     if size != [height, width]:
-        raise ValueError(f'run lengths are for {size}, the image is {[height, width]}')
+        raise UserError(f'run lengths are for {size}, the image is {[height, width]}')
     counts = np.array(counts, np.int64) if isinstance(counts, list) else _decompress(counts)
     if counts.ndim != 1:
-        raise ValueError('run lengths are no list of numbers')
+        raise UserError('run lengths are no list of numbers')
     # The largest one first: the sum of large ones wraps around.
     is_possible = np.all((counts >= 0) & (counts <= height * width))
     if not is_possible or counts.sum() != height * width:
-        raise ValueError(f'run lengths do not add up to {height} x {width} pixels')
+        raise UserError(f'run lengths do not add up to {height} x {width} pixels')
     return counts
 
 
@@ -147,20 +147,20 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     polygons = [np.asarray(polygon, np.float64) for polygon in segmentation or []]
     polygons = [polygon for polygon in polygons if polygon.size >= 6]
     if any(polygon.ndim > 1 for polygon in polygons):
-        raise ValueError('a polygon is no list of numbers')
+        raise UserError('a polygon is no list of numbers')
     if not polygons:
-        raise ValueError('there is no polygon')
+        raise UserError('there is no polygon')
     limits = np.array([width, height])
     outline = 0.0
     for polygon in polygons:
         points = polygon.reshape(-1, 2)
         # The rasteriser walks along every edge, however far it leads.
         if not np.all((points >= -limits) & (points <= 2 * limits)):
-            raise ValueError('a polygon reaches farther beyond the image than its size')
+            raise UserError('a polygon reaches farther beyond the image than its size')
         edges = np.abs(np.roll(points, -1, axis=0) - points)
         outline += edges.max(axis=1).sum()
     if outline > _MAX_OUTLINE:
-        raise ValueError(
+        raise UserError(
             f'the edges of its polygons are {outline:.0f} pixels long; '
             f'expected at most {_MAX_OUTLINE}'
         )
@@ -169,7 +169,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
 
 def _check_size(height: int, width: int) -> None:
     if not 0 < height * width <= _MAX_PIXELS:
-        raise ValueError(f'the image has {height} x {width} pixels')
+        raise UserError(f'the image has {height} x {width} pixels')
 
 
 def _decompress(counts: str | bytes) -> np.ndarray:
@@ -189,7 +189,7 @@ def _decompress(counts: str | bytes) -> np.ndarray:
     starts = np.concatenate([[0], ends[:-1] + 1])
     places = np.arange(len(bits)) - np.repeat(starts, ends - starts + 1)
     if places.max() >= _MAX_LETTERS:
-        raise ValueError('a run length is far too long')
+        raise UserError('a run length is far too long')
     numbers = np.add.reduceat((bits & 31) << (5 * places), starts)
     is_negative = (bits[ends] & 16) >> 4
     numbers -= is_negative << (5 * (places[ends] + 1))

@@ -20,7 +20,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoImage
 from object_detection.data.coco.examples import CocoObject, Contents
 from object_detection.data.image_files import MAX_PIXELS, ImageFile
-from object_detection.errors import DataError, UnusableError
+from object_detection.errors import DataError, UnusableError, UserError
 
 _log = logging.getLogger(__name__)
 
@@ -314,7 +314,7 @@ def load(
             else coco_categories.from_categories(categories)
         )
     except ValueError as error:
-        raise ValueError(f'{annotation_file}: {error}') from error
+        raise UserError(f'{annotation_file}: {error}') from error
     layout = coco_keypoints.keypoint_layout(index.file) if keypoints else None
     contents = Contents(labels, masks, layout, small_masks=True, max_pixels=max_pixels)
     return CocoRecords(image_dir, index, contents)
@@ -329,9 +329,9 @@ def _index(path: str, version: tuple, segmentations: bool) -> AnnotationIndex:
             # As text: the bytes would stay in memory beside it.
             content = file.read().decode()
     except _os_errors(path) as error:
-        raise ValueError(f'{path} cannot be read: {error}') from error
+        raise UserError(f'{path} cannot be read: {error}') from error
     except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not a JSON file: {error}.') from error
+        raise UserError(f'{path} is not a JSON file: {error}.') from error
     file = coco_annotations.parse(content, path, segmentations=segmentations)
     del content
     return AnnotationIndex(path, file)

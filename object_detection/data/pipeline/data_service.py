@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from object_detection.errors import LOST_WORKER_STATUS, ConfigError, WorkerError
+from object_detection.errors import LOST_WORKER_STATUS, ConfigError, UserError, WorkerError
 
 _logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
             return
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError) or time.monotonic() >= deadline:
-                raise ValueError(
+                raise UserError(
                     f'{where}: expected HOST:PORT of a data service (`tfod data_service`) that '
                     f'answers. Received: {address} ({error}).'
                 ) from error

@@ -12,6 +12,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
+from object_detection.errors import UserError
 from object_detection.resizers.resizer import Resizer
 
 Step = Callable[[Example, tf.Tensor], Example]
@@ -69,12 +70,12 @@ class ExampleTransform:
 
     def __post_init__(self):
         if len(self.class_weights) not in (0, self.num_classes):
-            raise ValueError(
+            raise UserError(
                 f'ExampleTransform: expected {self.num_classes} class_weights, or none. '
                 f'Received: {len(self.class_weights)}.'
             )
         if self.use_multiclass_scores and self.merge_multiple_label_boxes:
-            raise ValueError(
+            raise UserError(
                 'ExampleTransform: expected one of use_multiclass_scores and '
                 'merge_multiple_label_boxes. Received: both.'
             )
@@ -161,7 +162,7 @@ class ExampleTransform:
 
     def _soften(self, example: Example) -> Example:
         if F.MULTICLASS_SCORES not in example:
-            raise ValueError(
+            raise UserError(
                 'use_multiclass_scores: expected examples with multiclass_scores; set '
                 'load_multiclass_scores of the input reader. Received: none.'
             )

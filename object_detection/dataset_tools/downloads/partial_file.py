@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable
 
-from object_detection.errors import DownloadError
+from object_detection.errors import DownloadError, UserError
 
 try:
     import fcntl
@@ -33,7 +33,7 @@ def hasher(checksum: str) -> 'hashlib._Hash':
       ValueError: if neither MD5 nor SHA-256 is that long. '' is no checksum, computed as SHA-256.
     """
     if checksum and len(checksum) not in _ALGORITHMS:
-        raise ValueError(f'expected an MD5 or a SHA-256 in hex. Received: {checksum!r}.')
+        raise UserError(f'expected an MD5 or a SHA-256 in hex. Received: {checksum!r}.')
     # MD5 is what some files are published with; it guards against damage, not against attackers.
     return hashlib.new(_ALGORITHMS[len(checksum) or 64], usedforsecurity=False)
 

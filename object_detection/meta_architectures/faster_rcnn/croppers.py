@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.crop_and_resize import fpn_levels
 from object_detection.core.roi_align import SampleGrid, roi_align
+from object_detection.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class RoiAlignCropper:
     ):
         levels = [stride.bit_length() - 1 for stride in strides]
         if not levels[0] <= rule.min_level <= rule.max_level <= levels[-1]:
-            raise ValueError(
+            raise UserError(
                 f'RoIAlign: expected {levels[0]} <= min_level <= max_level <= {levels[-1]}, the '
                 'levels of the feature maps. '
                 f'Received: min_level {rule.min_level}, max_level {rule.max_level}.'

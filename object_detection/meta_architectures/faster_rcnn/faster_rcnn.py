@@ -10,6 +10,7 @@ from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn.box_stage import (
     BoxStage,
@@ -153,11 +154,11 @@ class FasterRcnn(DetectionModel):
         `postprocess`.
         """
         if training and groundtruth is None and self.box_stage is not None:
-            raise ValueError(
+            raise UserError(
                 'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
             )
         if groundtruth is not None and groundtruth.classes.shape[-1] != self.num_classes:
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: expected groundtruth.classes of {self.num_classes} columns '
                 f'(num_classes). Received: shape {groundtruth.classes.shape}.'
             )
@@ -237,7 +238,7 @@ class FasterRcnn(DetectionModel):
           ValueError: if there is no second stage.
         """
         if self.box_stage is None:
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: classes and masks of given boxes need number_of_stages of 2 or 3. '
                 'Received: 1.'
             )

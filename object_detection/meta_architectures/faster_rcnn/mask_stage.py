@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.core import masks as mask_ops
 from object_detection.core import replicas, sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
 from object_detection.target_assigners.target_assigner import Targets
@@ -68,7 +69,7 @@ class MaskStage(keras.layers.Layer):
           ValueError: if the ground truth holds no masks.
         """
         if groundtruth.masks is None:
-            raise ValueError(
+            raise UserError(
                 'The mask loss needs ground truth masks, but there are none: set '
                 'load_instance_masks: true in the input reader.'
             )

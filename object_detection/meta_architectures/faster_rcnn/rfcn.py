@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import (
@@ -50,12 +51,12 @@ class Rfcn(FasterRcnn):
         name: str = 'rfcn',
     ):
         if feature_extractor.num_levels != 1:
-            raise ValueError(
+            raise UserError(
                 'R-FCN needs a feature extractor of one feature map. '
                 f'Received: one of {feature_extractor.num_levels} levels.'
             )
         if outputs is not None and outputs.need_crops:
-            raise ValueError(
+            raise UserError(
                 'R-FCN has no features of single boxes: expected output_final_box_features: false '
                 'and output_final_box_rpn_features: false. Received: true.'
             )

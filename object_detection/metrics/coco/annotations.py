@@ -12,7 +12,7 @@ from object_detection.data import source_ids
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import masks as coco_masks
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, UserError
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
 
 _REQUIRED = {
@@ -80,7 +80,7 @@ class CocoAnnotations:
         """
         if source_id not in self._by_text:
             known = ', '.join(list(map(str, self._images))[:_LISTED])
-            raise ValueError(
+            raise UserError(
                 f'{self._path}: the evaluated records have an image with the source id '
                 f'{source_id!r}, which is no images.id and no images.file_name of this file; '
                 f'expected the annotations that the records were made of. Its ids begin with: '
@@ -97,9 +97,9 @@ class CocoAnnotations:
         try:
             height, width = coco_annotations.stated_size(self._images[image_id])
         except UnusableError as error:
-            raise ValueError(f'{self._path}: image {image_id!r}: {error}.') from error
+            raise UserError(f'{self._path}: image {image_id!r}: {error}.') from error
         if not (height and width):
-            raise ValueError(
+            raise UserError(
                 f'{self._path}: expected the height and width of image {image_id!r}. '
                 f'Received: {height} and {width}.'
             )
@@ -112,7 +112,7 @@ class CocoAnnotations:
           ValueError: if they differ.
         """
         if self.size(image_id) != (height, width):
-            raise ValueError(
+            raise UserError(
                 f'{self._path}: expected images of the size of those in the records. Received '
                 f'(height, width) {self.size(image_id)} for the image {image_id}, which is '
                 f'{(height, width)} there.'
@@ -266,7 +266,7 @@ def match_categories(
         )
         return {label: label for label in classes}
     wanted = [f'{" or ".join(map(repr, classes[label]))} (id {label})' for label in nameless]
-    raise ValueError(
+    raise UserError(
         f'{path}: expected a category for each class of the label map, of the same name or, in all '
         f'of them, of the same id. Received none for: {_listing(wanted)}. Its categories: '
         f'{_listing(names)}.'

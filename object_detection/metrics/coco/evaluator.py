@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.annotations import CocoAnnotations
@@ -95,7 +96,7 @@ class CocoEvaluator:
         paste_method: PasteMethod = PasteMethod.UNCROP,
     ):
         if iou_type not in _PREFIXES:
-            raise ValueError(
+            raise UserError(
                 f"CocoEvaluator: `iou_type` must be 'bbox' or 'segm'. Received: {iou_type!r}."
             )
         self._categories = [{'id': int(c['id']), 'name': str(c['name'])} for c in categories]
@@ -208,7 +209,7 @@ class CocoEvaluator:
     def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
         class_agnostic = detections.get(DetectionFields.CLASSES) is None
         if self._class_agnostic not in (None, class_agnostic):
-            raise ValueError(
+            raise UserError(
                 f'CocoEvaluator: some batches have `{DetectionFields.CLASSES}` and some do not. '
                 f'Received now: {sorted(detections)}.'
             )
@@ -218,13 +219,13 @@ class CocoEvaluator:
         if self._iou_type != 'segm':
             return
         if detections.get(DetectionFields.MASKS) is None:
-            raise ValueError(
+            raise UserError(
                 f'CocoEvaluator: masks are to be scored, but the detections have no '
                 f'`{DetectionFields.MASKS}`; they need a model with a mask head '
                 f'(number_of_stages: 3). Received: {sorted(detections)}.'
             )
         if self._annotations is None and batch.get(InputFields.EVALUATION_MASKS) is None:
-            raise ValueError(
+            raise UserError(
                 f'CocoEvaluator: masks are to be scored, but the batch has no '
                 f'`{InputFields.EVALUATION_MASKS}`; set `load_instance_masks: true` in '
                 f'eval_input_reader. Received: {sorted(batch)}.'
@@ -374,14 +375,14 @@ def _check_categories(
         values = [category[key] for category in categories]
         repeated = sorted({value for value in values if values.count(value) > 1})
         if repeated:
-            raise ValueError(
+            raise UserError(
                 f'CocoEvaluator: every category must have its own {key}. Received more than '
                 f'once: {repeated}.'
             )
     names = {category['name'] for category in categories}
     for super_category, members in super_categories.items():
         if not members or not names.issuperset(members):
-            raise ValueError(
+            raise UserError(
                 f'CocoEvaluator: super category {super_category!r} must list names of '
                 f'categories: {sorted(names)}. Received: {list(members)}.'
             )
@@ -389,4 +390,4 @@ def _check_categories(
 
 def _texts(values: np.ndarray) -> list[str]:
     """Turns the strings of a batch, which may be bytes, into text."""
-    return [value.decode('utf-8') if isinstance(value, bytes) else str(value) for value in values]
+    return [image_detections.source_text(value) for value in values]

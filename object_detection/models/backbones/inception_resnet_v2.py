@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import keras
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
 
 STRIDES = (8, 16)
@@ -74,7 +75,7 @@ def trunk(
       ValueError: if the stride is neither 8 nor 16.
     """
     if stride not in STRIDES:
-        raise ValueError(f'Inception-ResNet v2: expected a stride of 8 or 16. Received: {stride}.')
+        raise UserError(f'Inception-ResNet v2: expected a stride of 8 or 16. Received: {stride}.')
     layers = _Layers(hyperparams, batch_norm_trainable)
     images = keras.Input((None, None, 3), name='images')
     x = _stem(layers, images)

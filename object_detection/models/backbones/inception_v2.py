@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import keras
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
 
 STRIDES = (16,)
@@ -107,7 +108,7 @@ class _Layers:
         self, hyperparams: LayerHyperparams, batch_norm_trainable: bool, depth_multiplier: float
     ):
         if not depth_multiplier > 0:
-            raise ValueError(
+            raise UserError(
                 'Inception v2: expected a positive depth_multiplier. '
                 f'Received: {depth_multiplier:g}.'
             )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
 
 FIRST_LEVEL, LAST_LEVEL = 2, 5
@@ -132,7 +133,7 @@ def trunk(
       ValueError: if there is no such depth, or no such level.
     """
     if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(_STAGE_FILTERS):
-        raise ValueError(
+        raise UserError(
             f'ResNet v1: expected ascending levels within {FIRST_LEVEL}..{LAST_LEVEL}. '
             f'Received: {list(levels)}.'
         )
@@ -245,7 +246,7 @@ class _Layers:
 
 def _variant(depth: int) -> _Variant:
     if depth not in _VARIANTS:
-        raise ValueError(f'ResNet v1: expected a depth of {list(_VARIANTS)}. Received: {depth}.')
+        raise UserError(f'ResNet v1: expected a depth of {list(_VARIANTS)}. Received: {depth}.')
     return _VARIANTS[depth]
 
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 
 # Means of the ImageNet training images, RGB, as in the VGG paper (arXiv:1409.1556).
@@ -155,7 +156,7 @@ class FullyConnectedBoxClassifier(keras.layers.Layer):
     def build(self, crops_shape):
         _, height, width, channels = crops_shape
         if None in (height, width, channels):
-            raise ValueError(
+            raise UserError(
                 f'{self.name}: expected crops of static height, width and depth. '
                 f'Received: shape {tuple(crops_shape)}.'
             )

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+from object_detection.errors import UserError
 from object_detection.models.backbones import inception_resnet_v2, inception_v2, resnet_v1
 from object_detection.models.feature_extractors.two_stage import (
     FeatureExtractor,
@@ -106,12 +107,12 @@ def _with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> 
 def _check_resnet(options: ExtractorOptions, top_level: int) -> None:
     """Checks the options of ResNets, the last stage of whose trunk has stride 2**top_level."""
     if not 0 <= (options.frozen_stages or 0) <= top_level:
-        raise ValueError(
+        raise UserError(
             f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
             f'Received: {options.frozen_stages}.'
         )
     if options.freeze_affine and options.override_backbone and not options.hyperparams.batch_norm:
-        raise ValueError(
+        raise UserError(
             'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
             'Received: none.'
         )
@@ -122,20 +123,20 @@ def _check_resnet(options: ExtractorOptions, top_level: int) -> None:
 def _check_preprocess(preprocess: Preprocess) -> None:
     for name in ('mean', 'std'):
         if len(getattr(preprocess, name)) != 3:
-            raise ValueError(
+            raise UserError(
                 f'preprocess.{name}: expected three numbers, for red, green and blue. '
                 f'Received: {list(getattr(preprocess, name))}.'
             )
     for name, value in [('scale', preprocess.scale), *(('std', std) for std in preprocess.std)]:
         if not 0 < value < math.inf:
-            raise ValueError(f'preprocess.{name}: expected a positive number. Received: {value:g}.')
+            raise UserError(f'preprocess.{name}: expected a positive number. Received: {value:g}.')
 
 
 def _check_no_resnet_fields(options: ExtractorOptions) -> None:
     for field in _RESNET_FIELDS:
         value = getattr(options, field)
         if value is not None:
-            raise ValueError(
+            raise UserError(
                 f'{field}: only feature extractors on a ResNet have it. Received: {value}.'
             )
 
@@ -143,18 +144,18 @@ def _check_no_resnet_fields(options: ExtractorOptions) -> None:
 def _check_single_map(options: ExtractorOptions, *, strides: Collection[int]) -> None:
     """Checks the options of an extractor without a pyramid."""
     if options.stride not in strides:
-        raise ValueError(
+        raise UserError(
             f'first_stage_features_stride: expected {" or ".join(map(str, strides))}. '
             f'Received: {options.stride}.'
         )
     for field in ('levels', 'pyramid_depth', 'box_head_depth'):
         if getattr(options, field) is not None:
-            raise ValueError(
+            raise UserError(
                 'A feature extractor without a pyramid has neither `fpn` nor `box_head_depth`. '
                 f'Received: {field} = {getattr(options, field)}.'
             )
     if options.hyperparams is not None and not options.override_backbone:
-        raise ValueError(
+        raise UserError(
             'A feature extractor without a pyramid uses `conv_hyperparams` only with '
             '`override_base_feature_extractor_hyperparams: true`. Received: false.'
         )
@@ -163,16 +164,16 @@ def _check_single_map(options: ExtractorOptions, *, strides: Collection[int]) ->
 def _check_pyramid(options: ExtractorOptions) -> None:
     """Checks the options of an extractor with a pyramid on ResNet v1."""
     if options.hyperparams is None:
-        raise ValueError(
+        raise UserError(
             'A feature extractor with a pyramid needs `conv_hyperparams`. Received: none.'
         )
     if options.stride not in (8, 16):
-        raise ValueError(
+        raise UserError(
             f'first_stage_features_stride: expected 8 or 16. Received: {options.stride}.'
         )
     low, high = options.levels or _LEVELS
     if not (resnet_v1.FIRST_LEVEL <= low <= min(high, resnet_v1.LAST_LEVEL)):
-        raise ValueError(
+        raise UserError(
             f'fpn: expected {resnet_v1.FIRST_LEVEL} <= min_level <= {resnet_v1.LAST_LEVEL} and '
             f'min_level <= max_level. Received: min_level {low}, max_level {high}.'
         )
@@ -182,12 +183,12 @@ def _check_pyramid(options: ExtractorOptions) -> None:
     }
     for field, depth in depths.items():
         if depth is not None and depth < 1:
-            raise ValueError(f'{field}: expected at least 1. Received: {depth}.')
+            raise UserError(f'{field}: expected at least 1. Received: {depth}.')
     _check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
     # The multiple at which every level down from the top of the backbone is half the one below.
     multiple = 2 ** min(high, resnet_v1.LAST_LEVEL)
     if _pyramid_padding(options) % multiple:
-        raise ValueError(
+        raise UserError(
             f'pad_to_multiple: expected a multiple of {multiple}, the stride of the coarsest map '
             f'of the backbone. Received: {options.pad_to_multiple}.'
         )
@@ -344,16 +345,14 @@ def check_faster_rcnn(type_name: str, options: ExtractorOptions) -> None:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
     if type_name not in FASTER_RCNN:
-        raise ValueError(
-            f'type: expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}.'
-        )
+        raise UserError(f'type: expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}.')
     if options.override_backbone and options.hyperparams is None:
-        raise ValueError(
+        raise UserError(
             '`override_base_feature_extractor_hyperparams: true` needs `conv_hyperparams`. '
             'Received: none.'
         )
     if options.pad_to_multiple is not None and options.pad_to_multiple < 1:
-        raise ValueError(
+        raise UserError(
             f'pad_to_multiple: expected at least 1. Received: {options.pad_to_multiple}.'
         )
     FASTER_RCNN[type_name].check(options)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from object_detection.errors import UserError
 from object_detection.training.monitoring.step_times import StepTimes
 
 PERCENTILES = (50, 90, 95, 99)
@@ -42,7 +43,7 @@ class Latencies:
           ValueError: if there are no times.
         """
         if not self.count:
-            raise ValueError('Latencies.percentile: expected at least one time. Received: none.')
+            raise UserError('Latencies.percentile: expected at least one time. Received: none.')
         return float(np.percentile(self._all(), percent, method='inverted_cdf'))
 
     def describe(self) -> dict[str, float]:

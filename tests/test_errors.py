@@ -1,0 +1,29 @@
+"""Tests of the errors that a user can cause."""
+
+import inspect
+
+import pytest
+import tensorflow as tf
+
+from object_detection import errors
+
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_every_kind_is_a_user_error_and_a_value_error(kind):
+    assert issubclass(kind, errors.UserError)
+    assert issubclass(kind, ValueError)
+
+
+@pytest.mark.parametrize('kind', [errors.UserError, errors.ConfigError, errors.DataError])
+def test_converted_code_keeps_the_class(kind):
+    def fails(number):
+        if number > 0:
+            raise kind('expected 0')
+        return number
+
+    with pytest.raises(kind, match='expected 0'):
+        tf.function(lambda: fails(1))()
+    with pytest.raises(kind, match='expected 0'):
+        tf.data.Dataset.range(1).map(lambda number: fails(1))
