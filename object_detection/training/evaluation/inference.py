@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +13,13 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.metrics.evaluator import Batch, Evaluator
 from object_detection.optimizers.gradients import TOTAL_LOSS, with_total
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation.replicated_predict import ReplicatedPredict
 
 _logger = logging.getLogger(__name__)
 
-Batch = Mapping[str, np.ndarray]
 # Batch -> detections, losses, and what the losses weigh; see `make_predict`.
 PredictFunction = Callable[
     [Mapping[str, tf.Tensor]],
@@ -36,18 +36,6 @@ _LEFT_OUT = {
 _SECONDS_BETWEEN_MESSAGES = 15.0
 # Workers wait for each other at a vote.
 _BATCHES_BETWEEN_VOTES = 8
-
-
-class Evaluator(Protocol):
-    """What metrics are computed by."""
-
-    def add_batch(self, batch: Batch, detections: Batch) -> None: ...
-
-    def part(self) -> Any: ...
-
-    def merge(self, part: Any) -> None: ...
-
-    def evaluate(self) -> dict[str, float]: ...
 
 
 def evaluate(
