@@ -30,7 +30,6 @@ from object_detection.dataset_tools import (
     coco_job,
     conversion_report,
     sharded_writer,
-    written_records,
 )
 from object_detection.dataset_tools.coco_job import CocoSource, Target
 from object_detection.dataset_tools.conversion_report import Tally
@@ -100,7 +99,7 @@ def convert_coco(
     del file
     write = coco_job.WriteShard(source, target, plan.contents, raises=bool(runner))
     try:
-        with written_records.watched(target.prefix, num_images, progress):
+        with sharded_writer.watched(target.prefix, num_images, progress):
             pipeline = _pipeline(source, target, write, publish, chosen_runner, options)
             beam_runners.run(pipeline)
     except BaseException:

@@ -8,8 +8,9 @@ import contextlib
 import os
 import re
 import struct
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import google_crc32c
@@ -27,6 +28,7 @@ _FRAME = 8 + 4 + 4
 PUBLISHING = shard_names.PUBLISHING
 _WILDCARDS = frozenset('*?[]')
 _MAX_SHARDS = 99_999
+_POLL_SECONDS = 0.5
 
 
 def shard_path(prefix: str, shard: int, num_shards: int) -> str:
@@ -172,6 +174,68 @@ def count_records(path: str, start: int = 0) -> tuple[int, int]:
                 break
             count, start = count + 1, end
     return count, start
+
+
+@contextlib.contextmanager
+def watched(
+    prefix: str,
+    total: int,
+    progress: Callable[[int, int], None] | None,
+    *,
+    interval: float = _POLL_SECONDS,
+) -> Iterator[None]:
+    """Calls `progress` with the number of records so far, and `total`, while the block runs.
+
+    Only the sizes of the files are read, so any process may write them. Files of other machines are
+    not polled, as each poll would cost requests.
+
+    Args:
+      prefix: of the shards, as of `shard_path`.
+      total: how many there will be at most.
+      progress: called from another thread; None watches nothing.
+      interval: seconds between two polls.
+    """
+    if progress is None or '://' in prefix:
+        yield
+        return
+    done = threading.Event()
+    records = GrowingShards(prefix)
+
+    def poll() -> None:
+        while not done.wait(interval):
+            # A step that the runner repeats writes its shard twice.
+            progress(min(records.count(), total), total)
+
+    thread = threading.Thread(target=poll, name='progress', daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+class GrowingShards:
+    """Counts the records of a prefix's temporary shards; each call reads on from the last one.
+
+    Args:
+      prefix: a local one, as of `shard_path`.
+    """
+
+    def __init__(self, prefix: str):
+        self._prefix = prefix
+        # Path -> number of records, position after them.
+        self._read: dict[str, tuple[int, int]] = {}
+
+    def count(self) -> int:
+        """Returns the number of complete records, those of shards that are gone included."""
+        for path in temporary_files(self._prefix):
+            count, position = self._read.get(path, (0, 0))
+            # Between the listing and now it may have been published.
+            with contextlib.suppress(FileNotFoundError):
+                more, position = count_records(path, position)
+                self._read[path] = count + more, position
+        return sum(count for count, _ in self._read.values())
 
 
 def delete_if_exists(path: str) -> None:
