@@ -1,7 +1,7 @@
 """Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
@@ -11,19 +11,23 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
-from object_detection.builders.faster_rcnn import roi_align_builder
 from object_detection.core.post_processing import Detections
+from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
 from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
+from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor
 from object_detection.protos import post_processing_pb2
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
+from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.similarities.iou import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
+
+# Bins along each axis, where a message does not say it.
+_OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
 
 
 def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
@@ -98,7 +102,7 @@ def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> M
         )
     cropper = None
     if has_crops:
-        cropper = roi_align_builder.build(config, 'mask_roi_align', extractor.strides)
+        cropper = build_cropper(config, 'mask_roi_align', extractor.strides)
     return MaskStage(
         head=head,
         # The layers over a pyramid's crops fit the box stage's crops alone.
@@ -110,6 +114,49 @@ def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> M
         pad_regions=config.pad_mask_rois,
         binarize_threshold=config.mask_target_binarize_threshold,
     )
+
+
+def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> RoiAlignCropper:
+    """Builds the cropper that a RoiAlign message describes.
+
+    Args:
+      config: the model's message.
+      field: 'roi_align' or 'mask_roi_align'.
+      strides: of the feature maps, fine to coarse.
+
+    Raises:
+      ValueError: if a number is out of its range, or a level is none of the maps'.
+    """
+    message = getattr(config, field)
+
+    def number(name: str, default: int) -> int:
+        return getattr(message, name) if message.HasField(name) else default
+
+    use_matmul = {
+        RoiAlign.AUTO: config.use_matmul_crop_and_resize,
+        RoiAlign.GATHER: False,
+        RoiAlign.MATMUL: True,
+    }
+    size = number('output_size', _OUTPUT_SIZES[field])
+    levels = [stride.bit_length() - 1 for stride in strides]
+    try:
+        return RoiAlignCropper(
+            grid=SampleGrid(
+                output_size=(size, size),
+                sampling_ratio=message.sampling_ratio,
+                offset=-0.5 if message.aligned else 0.0,
+            ),
+            rule=LevelRule(
+                min_level=number('min_level', levels[0]),
+                max_level=number('max_level', levels[-1]),
+                canonical_level=message.canonical_level,
+                canonical_size=message.canonical_size,
+            ),
+            strides=strides,
+            use_matmul=use_matmul[message.impl],
+        )
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name}.{field}: {error}') from error
 
 
 def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: bool) -> None:

@@ -1,0 +1,85 @@
+"""Builds Faster R-CNN, Mask R-CNN or R-FCN, as a FasterRcnn proto describes it."""
+
+from typing import Any
+
+from object_detection.builders import (
+    box_predictor_builder,
+    feature_extractor_builder,
+    image_resizer_builder,
+)
+from object_detection.builders.faster_rcnn import rpn_builder, second_stage_builder
+from object_detection.errors import UserError
+from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
+from object_detection.predictors.rfcn_head import RfcnHead
+from object_detection.protos import faster_rcnn_pb2
+
+
+def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
+    """Builds a detector of the Faster R-CNN family, with random weights.
+
+    Args:
+      config: the model's message.
+      is_training: False freezes all batch norms.
+
+    Raises:
+      ValueError: if an option is not supported, or does not fit another.
+    """
+    if config.number_of_stages not in (1, 2, 3):
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.number_of_stages must be 1, 2 or 3. '
+            f'Received: {config.number_of_stages}.'
+        )
+    static = config.use_static_shapes and (is_training or config.use_static_shapes_for_eval)
+    extractor = feature_extractor_builder.build(config.feature_extractor, is_training)
+    outputs = ExtraOutputs(
+        box_features=config.output_final_box_features,
+        cropped_features=config.output_final_box_rpn_features,
+        raw_detections=config.return_raw_detections_during_predict,
+    )
+    detector: type[FasterRcnn] = FasterRcnn
+    parts: dict[str, Any] = {}
+    if config.number_of_stages == 1 and outputs != ExtraOutputs():
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}: number_of_stages: 1 has no box classifier, which '
+            'output_final_box_features, output_final_box_rpn_features and '
+            'return_raw_detections_during_predict are about; set them false.'
+        )
+    if config.number_of_stages > 1:
+        box_head, mask_head = box_predictor_builder.build(
+            config.second_stage_box_predictor,
+            config.num_classes,
+            is_training,
+            with_masks=config.number_of_stages == 3,
+        )
+        box_stage = second_stage_builder.build(config, box_head, static)
+        parts = {'box_stage': box_stage, 'outputs': outputs}
+        if config.number_of_stages == 3:
+            parts['mask_stage'] = second_stage_builder.build_masks(config, mask_head, extractor)
+        if isinstance(box_head, RfcnHead):
+            detector = Rfcn
+        else:
+            parts |= _crop_parts(config, extractor.strides)
+            second_stage_builder.use_box_head(config, extractor, is_training)
+    return detector(
+        num_classes=config.num_classes,
+        resizer=image_resizer_builder.build(config.image_resizer),
+        feature_extractor=extractor,
+        rpn=rpn_builder.build(config, extractor.num_levels, is_training, static),
+        **parts,
+    )
+
+
+def _crop_parts(config: faster_rcnn_pb2.FasterRcnn, strides: list[int]) -> dict[str, Any]:
+    """What the second stage crops proposals with; R-FCN's head crops score maps instead."""
+    if config.HasField('roi_align'):
+        return {'cropper': second_stage_builder.build_cropper(config, 'roi_align', strides)}
+    return {
+        'cropper': RoiCropper(
+            crop_size=config.initial_crop_size, use_matmul=config.use_matmul_crop_and_resize
+        ),
+        'maxpool_size': config.maxpool_kernel_size,
+        'maxpool_stride': config.maxpool_stride,
+    }
