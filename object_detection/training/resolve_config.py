@@ -18,7 +18,8 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import profiling
 from object_detection.training.run_types import Intervals
-from object_detection.validation import resumption, schedule_cautions, validate
+from object_detection.validation import resumption, validate
+from object_detection.validation import train_config as train_config_rules
 from object_detection.weights.checkpoint_files import STATE_FILE
 
 _logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def resolve(
     _validate(config, directory, evaluates=bool(intervals.evaluation))
     resolve_epochs(config)
     profiling.check(intervals.profile, train_config.num_steps)
-    for caution in schedule_cautions.find(train_config):
+    for caution in train_config_rules.schedule_cautions(train_config):
         unsupported.log_once(caution)
     strategies.check_batch_size(strategy, train_config.batch_size)
     strategies.check_endless(strategy, config.train_input_reader.num_epochs)

@@ -16,9 +16,9 @@ from object_detection.validation import (
     augmentation,
     fine_tuning,
     label_map_rules,
-    schedule_cautions,
 )
 from object_detection.validation import input_readers as input_reader_rules
+from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import faster_rcnn_cautions
 
 _UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
@@ -70,7 +70,7 @@ def warn(
             fields[reason].append(path)
     unsupported.warn_once(fields)
     for path, reader in readers(pipeline, parts):
-        for sentence in input_reader_rules.cautions(reader, path, pipeline.model):
+        for sentence in input_reader_rules.bucket_cautions(reader, path, pipeline.model):
             unsupported.log_once(sentence)
         for sentence in _unused_classes(pipeline, reader, path):
             unsupported.log_once(sentence)
@@ -84,7 +84,7 @@ def warn(
         if not (resumes or _continues_detector(pipeline.train_config)):
             for sentence in faster_rcnn_cautions.find_advice(pipeline.model.faster_rcnn):
                 unsupported.log_once(sentence)
-        for sentence in schedule_cautions.find(pipeline.train_config):
+        for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
             unsupported.log_once(sentence)
         if _decays_twice(pipeline.train_config):
             unsupported.log_once(_TWO_DECAYS)

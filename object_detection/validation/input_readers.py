@@ -1,16 +1,18 @@
-"""What has to hold for the `aspect_ratio_buckets` of a reader."""
+"""Rules and cautions of a reader: its `aspect_ratio_buckets` and its `data_service`."""
 
 from collections.abc import Iterator
 
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.validation.models import faster_rcnn as model_rules
 
 # Strides of the coarsest map of a backbone, to which a pyramid pads by default.
 _PYRAMID_MULTIPLE = 32
+_SERVICE_PREFIX = 'grpc://'
 
 
-def check(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
+def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
     """Yields one sentence a problem of the buckets of the reader at `path`."""
     first: dict[tuple[int, int], int] = {}
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
@@ -33,7 +35,7 @@ def check(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str
         )
 
 
-def cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
+def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
     """Yields a sentence for each bucket that the feature extractor enlarges once more."""
     extractor = model.faster_rcnn.feature_extractor
     multiple = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else 0
@@ -48,6 +50,32 @@ def cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[
                 f' the feature extractor pads to {_text(padded)}, which costs the same as a bucket '
                 'of that size.'
             )
+
+
+def check_data_service(reader: InputReader, path: str, train_config: TrainConfig) -> Iterator[str]:
+    """Yields what is wrong with a reader whose batches other processes make."""
+    if not reader.data_service:
+        return
+    where = f'{path}.data_service'
+    if not path.startswith('train'):
+        yield f'{where}: expected none, as it is for training. Received: {reader.data_service!r}.'
+        return
+    address = reader.data_service.removeprefix(_SERVICE_PREFIX)
+    host, _, port = address.rpartition(':')
+    if address == reader.data_service or not host or not port.isdigit():
+        yield f'{where}: expected {_SERVICE_PREFIX}HOST:PORT. Received: {reader.data_service!r}.'
+    kind = reader.WhichOneof('input_reader')
+    if kind not in (None, 'tf_record_input_reader'):
+        yield f'{where}: expected a tf_record_input_reader with it. Received: {kind}.'
+    if reader.sample_from_datasets_weights:
+        yield f'{where}: expected no sample_from_datasets_weights with it.'
+    if reader.sample_1_of_n_examples > 1:
+        yield (
+            f'{where}: expected sample_1_of_n_examples: 1 with it. '
+            f'Received: {reader.sample_1_of_n_examples}.'
+        )
+    if train_config.deterministic_ops:
+        yield f'{where}: expected no train_config.deterministic_ops, as the order is random.'
 
 
 def _text(size: tuple[int, int]) -> str:

@@ -21,7 +21,6 @@ from object_detection.validation import (
     augmentation,
     builder_rules,
     cautions,
-    data_service_rules,
     fine_tuning,
     label_map_rules,
     records,
@@ -187,8 +186,8 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    yield from input_reader_rules.check(reader, path, pipeline.model)
-    yield from data_service_rules.check(reader, path, pipeline.train_config)
+    yield from input_reader_rules.check_buckets(reader, path, pipeline.model)
+    yield from input_reader_rules.check_data_service(reader, path, pipeline.train_config)
     if reader.HasField('coco_input_reader'):
         yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
     elif not synthetic_data.is_synthetic(reader):

@@ -5,7 +5,7 @@ import pytest
 
 from object_detection.config import reader, unsupported
 from object_detection.config.overrides import apply_setting
-from object_detection.validation import schedule_cautions
+from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.validate import validate
 from tests.validation.pipelines import sound_pipeline
 
@@ -120,7 +120,7 @@ def test_the_samples_have_schedules_of_the_right_length():
     configs = [reader.read_pipeline(path) for path in paths if path.name.endswith('.config')]
     assert len(configs) >= 3
     for config in configs:
-        assert list(schedule_cautions.find(config.train_config)) == []
+        assert list(train_config_rules.schedule_cautions(config.train_config)) == []
 
 
 def test_fields_that_others_make_idle(warnings):

@@ -41,7 +41,7 @@ def find(function, buckets, *, resizer=KEEP, extractor=PYRAMID):
     ],
 )
 def test_problems(buckets, resizer, expected):
-    problems = find(input_reader_rules.check, buckets, resizer=resizer)
+    problems = find(input_reader_rules.check_buckets, buckets, resizer=resizer)
     if expected is None:
         assert not problems
     else:
@@ -60,6 +60,6 @@ def test_problems(buckets, resizer, expected):
     ],
 )
 def test_sizes_that_the_feature_extractor_pads_are_told(size, extractor, padded):
-    cautions = find(input_reader_rules.cautions, [size], extractor=extractor)
+    cautions = find(input_reader_rules.bucket_cautions, [size], extractor=extractor)
     assert len(cautions) == (padded is not None)
     assert padded is None or f'pads to {padded},' in cautions[0]

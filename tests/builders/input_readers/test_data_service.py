@@ -12,7 +12,7 @@ from object_detection.builders.input_readers import data_service as data_service
 from object_detection.core.fields import InputFields as F
 from object_detection.data.pipeline import data_service
 from object_detection.protos import input_reader_pb2, train_pb2
-from object_detection.validation import data_service_rules
+from object_detection.validation import input_readers as input_reader_rules
 from tests.builders.test_dataset_builder import KEEP, config, ids
 
 BUCKETS = (
@@ -148,7 +148,7 @@ def test_a_service_that_comes_late_is_waited_for(monkeypatch, caplog):
 def test_what_does_not_go_with_a_service(text, train, path, said):
     reader = text_format.Parse(text, input_reader_pb2.InputReader())
     train_config = text_format.Parse(train, train_pb2.TrainConfig())
-    (problem,) = data_service_rules.check(reader, path, train_config)
+    (problem,) = input_reader_rules.check_data_service(reader, path, train_config)
     assert re.match(re.escape(f'{path}.data_service: '), problem)
     assert said in problem
 
@@ -156,5 +156,7 @@ def test_what_does_not_go_with_a_service(text, train, path, said):
 def test_a_reader_without_one_has_no_problem():
     reader = text_format.Parse("data_service: 'grpc://a:1'", input_reader_pb2.InputReader())
     nothing = train_pb2.TrainConfig()
-    assert not list(data_service_rules.check(reader, 'train_input_reader', nothing))
-    assert not list(data_service_rules.check(input_reader_pb2.InputReader(), 'eval', nothing))
+    assert not list(input_reader_rules.check_data_service(reader, 'train_input_reader', nothing))
+    assert not list(
+        input_reader_rules.check_data_service(input_reader_pb2.InputReader(), 'eval', nothing)
+    )
