@@ -23,7 +23,7 @@ import input_parts
 import measure
 import own_process
 
-from object_detection.system import freed_memory
+from object_detection.system import tensorflow_setup
 
 _CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _QUICK = {'images': 8, 'warm_up': 4, 'generated': 8}
@@ -55,7 +55,7 @@ def main() -> None:
     arguments = _arguments()
     if arguments.here:
         if not arguments.freed:
-            freed_memory.keep()
+            tensorflow_setup.keep_freed_memory()
         function = measure_parts if arguments.parts else measure_input
         if arguments.parts:
             _use_one_thread()

@@ -17,7 +17,7 @@ import click
 import numpy as np
 from work import SETTINGS, Job
 
-from object_detection.system import freed_memory
+from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The toolkit's samples; beside a checkout there may be the reference's.
@@ -101,7 +101,7 @@ def command(
     @click.option('--job', hidden=True)
     def main(precisions, mask_rois, json_path, here, job, **options):
         # As the jobs do.
-        freed_memory.keep()
+        tensorflow_setup.keep_freed_memory()
         if job:
             click.echo(json.dumps(measure(Job(**json.loads(job)))))
             return

@@ -164,10 +164,10 @@ def _timed(run: Callable[[], None], count: int, prefix: str) -> dict[str, float]
 
 
 def _strategy(point: Point):
-    from object_detection.system import freed_memory, quiet_import
+    from object_detection.system import tensorflow_setup
 
-    freed_memory.keep()
-    quiet_import.import_tensorflow()
+    tensorflow_setup.keep_freed_memory()
+    tensorflow_setup.import_tensorflow()
     import tensorflow as tf
 
     from object_detection.config.job_options import TrainOptions

@@ -16,7 +16,7 @@ from object_detection.cli.main import is_users_error
 from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
 from object_detection.export.input_types import INPUT_TYPES
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 
 
 def define_flags() -> None:
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> None:
     validate(pipeline, for_what='export')
     _hide_others(values.verbosity)
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter
 
     precision = exporter.export(

@@ -43,7 +43,6 @@ UPWARD = {
         'object_detection.meta_architectures.detection_model',
         'object_detection.validation.train_config',
     ),
-    'system/cpu.py': ('object_detection.training.distribution.cluster',),
 }
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2', 'weights'}

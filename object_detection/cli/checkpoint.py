@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from object_detection.cli import option_flags
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def inspect(path: str, match: str, as_json: bool) -> None:
         raise click.UsageError(
             f'--match: expected a regular expression. Received: {match!r} ({error}).'
         ) from error
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.weights import listing as weight_listing
 
     listing = weight_listing.of_file(path)
@@ -98,7 +98,7 @@ def convert(
     from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.builders import model_builder
     from object_detection.weights import conversion
 

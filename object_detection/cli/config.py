@@ -7,7 +7,7 @@ import click
 from object_detection.cli import option_flags
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
-from object_detection.system import files, quiet_import
+from object_detection.system import files, tensorflow_setup
 from object_detection.validation.validate import PURPOSES, validate
 
 
@@ -139,7 +139,7 @@ def new(
     Classes, label map, paths, sizes of images and anchors, numbers of objects, learning rate and
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.dataset_tools import data_statistics, starter, starter_weights
 
     if os.path.exists(output) and not force:

@@ -76,12 +76,12 @@ def show(
     and augmentations that go too far before a training does.
     """
     from object_detection.config.reader import read_pipeline
-    from object_detection.system import quiet_import
+    from object_detection.system import tensorflow_setup
     from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(config, settings=settings)
     validate(pipeline, for_what='eval' if of_eval else 'train')
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.cli import progress
     from object_detection.system import disk
     from object_detection.training.monitoring import input_pictures

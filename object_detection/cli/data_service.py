@@ -18,9 +18,9 @@ def command(port: int, dispatcher: str | None, host: str | None) -> None:
     them. Files have the same names on all machines. Anyone who reaches the port can use it.
     """
     jobs.show_log()
-    from object_detection.system import quiet_import
+    from object_detection.system import tensorflow_setup
 
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.data.pipeline import data_service
 
     servers = data_service.serve(port, dispatcher=dispatcher, host=host)

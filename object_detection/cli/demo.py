@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import click
 
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 from object_detection.training.distribution.worker_processes import run_and_wait
 
 BOX_AP_TO_REACH = 0.80
@@ -245,7 +245,7 @@ def _write_report(
 
 def _count_weights(exported: pathlib.Path) -> int:
     """Counts the numbers that the model's checkpoint holds, moving statistics included."""
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     import tensorflow as tf
 
     variables = tf.train.list_variables(str(exported / 'checkpoint' / 'ckpt-0'))

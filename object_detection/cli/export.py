@@ -8,7 +8,7 @@ from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 
 
 @click.command(name='export')
@@ -68,7 +68,7 @@ def command(
 
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     validate(pipeline, for_what='export')
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter
     from object_detection.weights import checkpoints
 

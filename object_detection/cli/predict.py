@@ -8,7 +8,7 @@ import click
 
 from object_detection.cli import option_flags, progress
 from object_detection.errors import UserError
-from object_detection.system import freed_memory, quiet_import
+from object_detection.system import tensorflow_setup
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
 # Looked for in folders too: that they cannot be read is said, where they would be missed.
@@ -84,8 +84,8 @@ def command(
     if config:
         # Mistakes in it are told before TensorFlow takes its seconds.
         _read_config(config, reads_records=not inputs)
-    freed_memory.keep()
-    quiet_import.import_tensorflow()
+    tensorflow_setup.keep_freed_memory()
+    tensorflow_setup.import_tensorflow()
     if not inputs:
         _predict_records(config, checkpoint_dir, output, limit)
         return

@@ -4,7 +4,7 @@ import click
 
 from object_detection.cli import option_flags
 from object_detection.config.reader import read_pipeline
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 
 
 @click.command(name='summary')
@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Print the model's layers with shapes, parameters and floating point operations."""
     pipeline = read_pipeline(config, settings=settings)
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.builders import model_builder
     from object_detection.training.monitoring import model_summary
 

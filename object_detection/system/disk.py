@@ -1,19 +1,30 @@
-"""Folders that cannot be written: told in a sentence, at best before the work starts."""
+"""Free space on disks, and folders that cannot be written, reported at best before the work starts.
+
+Imports no TensorFlow.
+"""
 
 import contextlib
 import errno
 import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-import tensorflow as tf
-
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, DownloadError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 _WILDCARDS = '*?[]\\'
+
+
+class ArchiveSpace(NamedTuple):
+    """Bytes of an archive, of those that are there already, and of its contents."""
+
+    size: int
+    present: int
+    unpacked: int
 
 
 def check_writable(directory: str, needed_bytes: int = 0) -> None:
@@ -42,8 +53,8 @@ def check_writable(directory: str, needed_bytes: int = 0) -> None:
     free = free_bytes(directory)
     if free is not None and free < needed_bytes:
         raise CheckpointError(
-            f'{directory}: a checkpoint needs {in_words(needed_bytes)} of disk space. '
-            f'Received: {in_words(free)} free.'
+            f'{directory}: a checkpoint needs {format_bytes(needed_bytes)} of disk space. '
+            f'Received: {format_bytes(free)} free.'
         )
 
 
@@ -67,7 +78,7 @@ def writing(directory: str, what: str, needed_bytes: int | None = None) -> Itera
     """
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except _write_errors() as error:
         raise _unwritten(directory, what, error, needed_bytes) from error
 
 
@@ -78,18 +89,55 @@ def full_disk_named(directory: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except _write_errors() as error:
         if not any(os.strerror(number) in str(error) for number in _FULL):
             raise
         raise _unwritten(directory, 'Results', error) from error
 
 
-def in_words(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Returns a number of bytes in words: '1.5 MB'."""
     for unit, factor in (('GB', 1e9), ('MB', 1e6)):
         if size >= factor:
             return f'{size / factor:.1f} {unit}'
     return f'{size / 1e3:.1f} kB'
+
+
+def require_space(folder: str, needed: int, purpose: str) -> None:
+    """Checks that `needed` bytes are free where `folder` is, or will be.
+
+    Raises:
+      DownloadError: if they are not.
+    """
+    existing = os.path.abspath(folder)
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise DownloadError(
+            f'{folder}: {purpose} needs {_gigabytes(needed)} of free disk space. Received: '
+            f'{_gigabytes(free)}.'
+        )
+
+
+def peak_bytes(archives: Iterable[ArchiveSpace], keep_archives: bool) -> int:
+    """Returns the most bytes taken at once, beyond those present, while archives are unpacked.
+
+    One archive is downloaded, unpacked and, unless `keep_archives`, deleted after the other.
+    """
+    highest = held = 0
+    for archive in archives:
+        held += archive.size - archive.present + archive.unpacked
+        highest = max(highest, held)
+        if not keep_archives:
+            held -= archive.size
+    return highest
+
+
+def _write_errors() -> tuple[type[Exception], ...]:
+    """The classes that a failure to write can have; TensorFlow's only if it is imported."""
+    tf = sys.modules.get('tensorflow')
+    return (OSError,) if tf is None else (OSError, tf.errors.OpError)
 
 
 def _unwritten(
@@ -100,7 +148,12 @@ def _unwritten(
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*', '', text or type(error).__name__).strip()
     reason = text.splitlines()[0].split('; ')[-1].strip()
     free = free_bytes(directory)
-    space = '' if free is None else f'; {in_words(free)} free there'
+    space = '' if free is None else f'; {format_bytes(free)} free there'
     if space and needed_bytes is not None:
-        space += f', {in_words(needed_bytes)} needed'
+        space += f', {format_bytes(needed_bytes)} needed'
     return CheckpointError(f'{what} could not be written to {directory}: {reason}{space}.')
+
+
+def _gigabytes(size: int) -> str:
+    """Returns a number of bytes in words: '1.25 GB'."""
+    return f'{size / 1e9:.2f} GB'

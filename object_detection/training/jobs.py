@@ -14,8 +14,9 @@ from object_detection.config import overrides, reader, synthetic_data
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import cpu, files, freed_memory, quiet_import, tensorflow_setup
+from object_detection.system import cpu, files, tensorflow_setup
 from object_detection.training.distribution import strategy_choice
+from object_detection.training.distribution.cluster import Cluster
 from object_detection.training.monitoring import profiling
 from object_detection.training.monitoring.log_files import LogFiles
 from object_detection.validation import eval_config as eval_config_rules
@@ -77,7 +78,8 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
 
     def prepare() -> None:
         choice = strategy_choice.choose(options)
-        cpu.set_affinity(options.cpu_affinity, choice.cluster)
+        cluster = choice.cluster or Cluster()
+        cpu.set_affinity(options.cpu_affinity, cluster.local_index, cluster.local_size)
         # Before TensorFlow computes anything: devices cannot be chosen afterwards.
         _import_tensorflow(options)
         from object_detection.training.distribution import devices, strategies
@@ -229,9 +231,9 @@ def read_config(
 
 def _import_tensorflow(options: JobOptions) -> None:
     if options.compilation_cache is not None:
-        tensorflow_setup.use(options.compilation_cache)
-    freed_memory.keep()
-    quiet_import.import_tensorflow()
+        tensorflow_setup.use_compilation_cache(options.compilation_cache)
+    tensorflow_setup.keep_freed_memory()
+    tensorflow_setup.import_tensorflow()
 
 
 def _check_ranges(options: JobOptions) -> None:

@@ -9,7 +9,7 @@ from object_detection.config import walk
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import quiet_import
+from object_detection.system import tensorflow_setup
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.models import faster_rcnn as model_rules
 
@@ -18,7 +18,7 @@ _GROUP_NORM = 'Hyperparams.group_norm'
 
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what the builders of the cheap parts of the model object to."""
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     from object_detection.builders import hyperparams_builder
 
     config, root = pipeline.model.faster_rcnn, model_rules.ROOT
@@ -129,7 +129,7 @@ def _builds(
     concept: str, config: Message, path: str, *arguments: object, function: str = 'build'
 ) -> Iterator[str]:
     """Tries the builder of one part, whose objects are cheap; yields what it objects to."""
-    quiet_import.import_tensorflow()
+    tensorflow_setup.import_tensorflow()
     builder = importlib.import_module(f'object_detection.builders.{concept}_builder')
     try:
         getattr(builder, function)(config, *arguments)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import cpu_cores, files
+from object_detection.system import cpu, files
 
 MASK_METRICS = 'coco_mask_metrics'
 
@@ -158,7 +158,7 @@ def _async_evaluation(config) -> Iterator[str]:
             f'Received: {config.device!r}.'
         )
     try:
-        cpu_cores.parse(config.cpu_affinity)
+        cpu.parse_cores(config.cpu_affinity)
     except ValueError as error:
         yield f'{path}.cpu_affinity (--eval_cpu_affinity): {error}'
     if not config.max_waiting:

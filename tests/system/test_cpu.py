@@ -1,12 +1,13 @@
-"""Which CPU cores a process runs on."""
+"""Which CPU cores a process runs on, and how busy they are by files that the system might show."""
 
 import os
+import time
 
 import pytest
 
 from object_detection.errors import ConfigError
 from object_detection.system import cpu
-from object_detection.training.distribution.cluster import Cluster
+from object_detection.system.cpu import CpuUse
 
 
 @pytest.fixture
@@ -28,23 +29,19 @@ def machine(monkeypatch, tmp_path):
     return chosen
 
 
-def _cluster(index):
-    return Cluster(('a:1', 'b:1', 'a:2'), index)
-
-
 @pytest.mark.parametrize(
     ('text', 'index', 'cores'),
-    [('0-2,7', 0, {0, 1, 2, 7}), ('auto', 0, {0, 4, 1, 5}), ('auto', 2, {2, 6, 3, 7})],
+    [('0-2,7', 0, {0, 1, 2, 7}), ('auto', 0, {0, 4, 1, 5}), ('auto', 1, {2, 6, 3, 7})],
 )
 def test_all_threads_are_bound(machine, text, index, cores):
-    cpu.set_affinity(text, _cluster(index))
+    cpu.set_affinity(text, index, 2)
     assert machine.keys() >= {os.getpid()}
     assert machine.keys() == set(map(int, os.listdir('/proc/self/task')))
     assert all(set(chosen) == cores for chosen in machine.values())
 
 
 def test_a_worker_alone_on_its_machine_has_it_whole(machine):
-    cpu.set_affinity('auto', _cluster(1))
+    cpu.set_affinity('auto')
     assert set(machine[os.getpid()]) == set(range(8))
 
 
@@ -89,3 +86,86 @@ def test_the_quota_of_a_container_counts(machine):
 
 def test_lists_in_words():
     assert cpu.describe([0, 1, 2, 5, 8, 9]) == '0-2,5,8-9'
+
+
+@pytest.fixture
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, 'sysconf', lambda name: 8)
+
+
+@pytest.mark.parametrize(
+    ('text', 'cores'), [('', ()), ('3', (3,)), ('0-2, 7', (0, 1, 2, 7)), ('5,4-5', (4, 5))]
+)
+def test_cores(eight_cores, text, cores):
+    assert cpu.parse_cores(text) == cores
+
+
+@pytest.mark.parametrize('text', ['a', '1,,2', '-1', '0-', '8', '3-2', '0-8'])
+def test_mistakes(eight_cores, text):
+    with pytest.raises(ValueError, match='expected CPU cores') as caught:
+        cpu.parse_cores(text)
+    assert repr(text) in str(caught.value)
+
+
+# user nice system idle iowait irq softirq steal guest guest_nice
+_BEFORE = """cpu  9999 0 0 0 0 0 0 0 0 0
+cpu0 100 0 50 800 50 0 0 0 0 0
+cpu1 500 0 0 500 0 0 0 0 0 0
+cpu12 0 0 0 1000 0 0 0 0 0 0
+intr 1 2 3
+"""
+_AFTER = """cpu  9999 0 0 0 0 0 0 0 0 0
+cpu0 150 10 60 820 60 0 0 0 0 0
+cpu1 600 0 0 500 0 0 0 0 0 0
+cpu12 0 0 0 2000 0 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    statistics, group = tmp_path / 'stat', tmp_path / 'cpu.stat'
+    monkeypatch.setattr(cpu, '_STATISTICS', statistics)
+    monkeypatch.setattr(cpu, '_GROUP', group)
+    # An idle process.
+    monkeypatch.setattr(cpu.time, 'process_time', lambda: 0.0)
+    monkeypatch.setattr(cpu.os, 'sched_getaffinity', lambda pid: {0, 1})
+    return statistics, group
+
+
+def test_other_processes_use_the_cores_that_this_one_may_use(files):
+    files[0].write_text(_BEFORE)
+    use = CpuUse()
+    files[0].write_text(_AFTER)
+    # 70 of 100 and 100 of 100; the third core is not this process's.
+    assert use.take() == pytest.approx(0.85)
+    assert use.take() == 0.0
+
+
+def test_a_quota_counts_where_there_is_one(files, monkeypatch):
+    monkeypatch.setattr(cpu, 'num_cores', lambda: 0.5)
+    now = [50.0]
+    monkeypatch.setattr(cpu.time, 'monotonic', lambda: now[0])
+    files[0].write_text(_BEFORE)
+    files[1].write_text('usage_usec 1000000\nuser_usec 900000\n')
+    use = CpuUse()
+    now[0] += 10.0
+    # 4.5 seconds of the 5 that are allowed.
+    files[1].write_text('usage_usec 5500000\nuser_usec 900000\n')
+    assert use.take() == pytest.approx(0.9)
+
+
+def test_without_such_files_the_process_itself_counts(files, monkeypatch):
+    own = [0.0]
+    monkeypatch.setattr(cpu.time, 'process_time', lambda: own[0])
+    use = CpuUse()
+    own[0] = 1e6
+    assert use.take() == 1.0
+
+
+def test_a_busy_loop_on_this_machine():
+    use = CpuUse()
+    ends = time.monotonic() + 0.3
+    while time.monotonic() < ends:
+        pass
+    assert 0.0 < use.take() <= 1.0

@@ -8,7 +8,7 @@ from object_detection.system import tensorflow_setup
 
 if __name__ == '__main__':
     directory = sys.argv[1]
-    tensorflow_setup.use(directory)
+    tensorflow_setup.use_compilation_cache(directory)
 
     import tensorflow as tf
 

@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from object_detection.system import free_memory
+from object_detection.system import memory
 
 try:
     import fcntl
@@ -151,8 +151,8 @@ class MemoryStore:
         # Each copy takes one of the files that the process may have open.
         if len(os.listdir(self.folder)) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             return 0
-        reserved = max(int(free_memory.total() * _RESERVED_MEMORY), _LEAST_RESERVED)
-        return free_memory.available() - reserved
+        reserved = max(int(memory.total() * _RESERVED_MEMORY), _LEAST_RESERVED)
+        return memory.available() - reserved
 
     @contextlib.contextmanager
     def write(self, file: File) -> Iterator[BinaryIO | None]:

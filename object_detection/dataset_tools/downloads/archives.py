@@ -16,7 +16,7 @@ import zlib
 
 from object_detection.dataset_tools.downloads.partial_file import Report
 from object_detection.errors import DownloadError
-from object_detection.system import disk_space
+from object_detection.system import disk
 
 _CHUNK_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ def unpack(archive: str, folder: str, report: Report) -> None:
         with zipfile.ZipFile(archive) as file:
             members = _safe_members(file, archive)
             total = sum(member.file_size for member in members)
-            disk_space.require(folder, total, f'unpacking {os.path.basename(archive)}')
+            disk.require_space(folder, total, f'unpacking {os.path.basename(archive)}')
             _extract(file, members, temporary, report, total)
         _write_list(_list_path(archive, folder), members)
         _move(temporary, folder, [member.filename for member in members])

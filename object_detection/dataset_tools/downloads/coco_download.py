@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from object_detection.dataset_tools.downloads import archives, known_files
 from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile
 from object_detection.dataset_tools.downloads.partial_file import Report
-from object_detection.system import disk_space
+from object_detection.system import disk
 
 DEFAULT_SPLITS = ('train2017', 'val2017')
 
@@ -43,8 +43,8 @@ def download(
         arrived is kept.
     """
     missing = _missing(folder, splits, tell)
-    needed = disk_space.peak([_space(file, folder) for file in missing], keep_archives)
-    disk_space.require(folder, needed, 'downloading and unpacking')
+    needed = disk.peak_bytes([_space(file, folder) for file in missing], keep_archives)
+    disk.require_space(folder, needed, 'downloading and unpacking')
     for file in missing:
         with show(f'downloading {file.name}') as report:
             archive = Downloader(report=report, tell=tell).fetch(file, folder, base_urls)
@@ -66,9 +66,9 @@ def _missing(folder: str, splits: Sequence[str], tell: Callable[[str], None]) ->
     return missing
 
 
-def _space(file: RemoteFile, folder: str) -> disk_space.ArchiveSpace:
+def _space(file: RemoteFile, folder: str) -> disk.ArchiveSpace:
     size = file.size or 0
     path = os.path.join(folder, file.name)
     there = [os.path.getsize(name) for name in (path, f'{path}.part') if os.path.exists(name)]
     factor = _UNPACKED_BY_FOLDER[os.path.dirname(file.path)]
-    return disk_space.ArchiveSpace(size, min(sum(there), size), int(size * factor))
+    return disk.ArchiveSpace(size, min(sum(there), size), int(size * factor))

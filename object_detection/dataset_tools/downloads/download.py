@@ -19,7 +19,7 @@ from object_detection.dataset_tools.downloads.partial_file import (
     checksum_of,
 )
 from object_detection.errors import DownloadError
-from object_detection.system import disk_space
+from object_detection.system import disk
 
 # At most this much is lost when a connection breaks.
 _CHUNK_BYTES = 1 << 16
@@ -202,7 +202,7 @@ class Downloader:
                 return
             total = _place(response, address, file, part)
             if total is not None:
-                disk_space.require(os.path.dirname(part.path), total - part.position, file.name)
+                disk.require_space(os.path.dirname(part.path), total - part.position, file.name)
             self._report(part.position, total)
             for chunk in response.iter_content(_CHUNK_BYTES):
                 part.write(chunk)

@@ -130,10 +130,10 @@ class Checkpoints:
                 '%s: %s of disk space are free, and %d checkpoints to be kept%s will need %s more; '
                 'a lower --max_to_keep%s needs less',
                 self._directory,
-                disk.in_words(free),
+                disk.format_bytes(free),
                 to_keep,
                 also,
-                disk.in_words(needed * self.num_bytes),
+                disk.format_bytes(needed * self.num_bytes),
                 ' or async_evaluation.max_waiting' if num_snapshots else '',
             )
 

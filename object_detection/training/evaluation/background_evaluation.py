@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import cpu_cores
+from object_detection.system import cpu
 from object_detection.training.distribution import collectives, devices, strategies
 from object_detection.training.evaluation.async_evaluation import Arrived, AsyncEvaluation
 from object_detection.training.evaluation.worker import Job
@@ -53,7 +53,7 @@ def build(
         val_json_file=val_json_file,
         log_files=log_files,
         device=settings.device,
-        cores=cpu_cores.parse(settings.cpu_affinity),
+        cores=cpu.parse_cores(settings.cpu_affinity),
         niceness=settings.niceness,
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),

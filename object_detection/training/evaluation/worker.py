@@ -19,7 +19,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
-from object_detection.system import freed_memory, quiet_import
+from object_detection.system import tensorflow_setup
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
@@ -97,8 +97,8 @@ def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
 
 def _evaluation(job: Job, answers: '_Answers') -> Any:
     """Makes the `CheckpointEvaluation` of a job."""
-    freed_memory.keep()
-    quiet_import.import_tensorflow()
+    tensorflow_setup.keep_freed_memory()
+    tensorflow_setup.import_tensorflow()
     from object_detection.config.job_options import EvalOptions
     from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
     from object_detection.training.distribution import devices, strategies

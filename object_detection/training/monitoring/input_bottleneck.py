@@ -3,7 +3,7 @@
 import logging
 
 from object_detection.system import cpu
-from object_detection.system.cpu_use import CpuUse
+from object_detection.system.cpu import CpuUse
 
 _logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import pytest
 
 from object_detection.dataset_tools.downloads import archives
 from object_detection.errors import DownloadError
-from object_detection.system import disk_space
+from object_detection.system import disk
 
 FILES = {'photos/a.jpg': b'a' * 5000, 'photos/b.jpg': b'b', 'lists/sub/c.json': b'{}'}
 
@@ -111,7 +111,7 @@ def test_a_disk_that_becomes_full_is_told_and_cleaned(tmp_path, monkeypatch):
 def test_asks_for_space_before_unpacking(tmp_path, monkeypatch):
     archive = write_zip(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=5002)
-    monkeypatch.setattr(disk_space.shutil, 'disk_usage', lambda path: usage)
+    monkeypatch.setattr(disk.shutil, 'disk_usage', lambda path: usage)
     with pytest.raises(DownloadError, match=r'unpacking x\.zip needs'):
         unpack(archive, tmp_path)
 

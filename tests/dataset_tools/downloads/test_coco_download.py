@@ -4,7 +4,7 @@ import pytest
 
 from object_detection.dataset_tools.downloads import coco_download, known_files
 from object_detection.errors import DownloadError
-from object_detection.system import disk_space
+from object_detection.system import disk
 from tests.dataset_tools import miniature_coco
 from tests.dataset_tools.downloads import file_server
 
@@ -84,10 +84,10 @@ def test_space_for_everything_is_asked_for_first(server, download, monkeypatch, 
     train, annotations = known_files.COCO2017['train2017']
     # Two times the images, and the annotations beside the unpacked images.
     needed = max(2.02 * train.size, 1.02 * train.size + 6 * annotations.size)
-    usage = disk_space.shutil.disk_usage(tmp_path)
+    usage = disk.shutil.disk_usage(tmp_path)
     for free, enough in ((needed - 10, False), (needed + 10, True)):
         monkeypatch.setattr(
-            disk_space.shutil, 'disk_usage', lambda path, free=free: usage._replace(free=int(free))
+            disk.shutil, 'disk_usage', lambda path, free=free: usage._replace(free=int(free))
         )
         context = contextlib.nullcontext() if enough else pytest.raises(DownloadError)
         with context:

@@ -9,7 +9,7 @@ import pytest
 from object_detection.dataset_tools.downloads.download import Downloader, Patience, RemoteFile
 from object_detection.dataset_tools.downloads.partial_file import PartialFile
 from object_detection.errors import DownloadError
-from object_detection.system import disk_space
+from object_detection.system import disk
 from tests.dataset_tools.downloads import file_server
 
 CONTENT = random.Random(0).randbytes(300_000)
@@ -226,8 +226,8 @@ def test_the_proxy_of_the_environment_is_used(server, fetch, monkeypatch):
 
 
 def test_too_little_space_is_told_before_the_download(fetch, tmp_path, monkeypatch):
-    usage = disk_space.shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(disk_space.shutil, 'disk_usage', lambda path: usage)
+    usage = disk.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(disk.shutil, 'disk_usage', lambda path: usage)
     with pytest.raises(DownloadError, match=r'a.bin needs 0\.00 GB of free disk space'):
         fetch()
 
