@@ -87,7 +87,7 @@ def coco(
         raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
     # Beam takes a second to import, and warns that clients of Google's services are not installed.
     logging.disable(logging.WARNING)
-    from object_detection.dataset_tools import coco_conversion, conversion_report
+    from object_detection.dataset_tools import beam_job, coco_conversion, conversion_report
     from object_detection.dataset_tools.coco_job import CocoSource
 
     logging.disable(logging.NOTSET)
@@ -112,7 +112,7 @@ def coco(
                 beam_options=beam_options,
                 progress=report_progress,
             )
-    except (coco_conversion.ConversionError, OSError, ValueError) as error:
+    except (beam_job.ConversionError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         # Beam's threads would keep the process until the job is done.

@@ -7,16 +7,12 @@ stay as they are until the new ones are complete, and are then replaced; what a 
 behind is removed.
 """
 
-import json
 import os
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import apache_beam as beam
-from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
@@ -24,23 +20,16 @@ from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile
 from object_detection.dataset_tools import (
-    annotation_file,
+    beam_job,
     beam_runners,
     category_labels,
     coco_job,
-    conversion_report,
     sharded_writer,
 )
-from object_detection.dataset_tools.coco_job import CocoSource, Target
+from object_detection.dataset_tools.beam_job import Target
+from object_detection.dataset_tools.coco_job import CocoSource
 from object_detection.dataset_tools.conversion_report import Tally
 from object_detection.errors import UnusableError
-
-
-class ConversionError(Exception):
-    """The data set was not converted.
-
-    Outputs of earlier runs are as they were, unless `PREFIX.publishing` says otherwise.
-    """
 
 
 def convert_coco(
@@ -80,72 +69,31 @@ def convert_coco(
     file = _read_inputs(source)
     plan = _plan(source, file)
     target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
-    job = uuid.uuid4().hex
-    publish = coco_job.Publish(
-        target,
+    job = beam_job.Job(
+        inputs=[source.annotations_file],
+        read_entries=coco_job.ReadAnnotations(source, num_shards),
+        read_image=coco_job.CocoReader(source.image_dir, plan.contents),
+        num_images=len(file.images),
         label_map=plan.label_map,
         facts={
             'annotations_file': source.annotations_file,
             'image_dir': source.image_dir,
-            'job': job,
+            'job': uuid.uuid4().hex,
             'label_map_is_renumbered': plan.is_renumbered,
         },
         tally=_problems_of(file),
+        drop_empty=source.drop_empty,
         strict=strict,
-        raises=bool(runner),
     )
-    num_images = len(file.images)
     # The job reads the file itself; two copies would be the most of its memory.
     del file
-    write = coco_job.WriteShard(source, target, plan.contents, raises=bool(runner))
-    try:
-        with sharded_writer.watched(target.prefix, num_images, progress):
-            pipeline = _pipeline(source, target, write, publish, chosen_runner, options)
-            beam_runners.run(pipeline)
-    except BaseException:
-        # Once the old set is being replaced, they are all there is of the new one.
-        if not sharded_writer.is_publishing(target.prefix):
-            sharded_writer.remove_temporary_files(target.prefix)
-        raise
-    return _check_report(target, job)
-
-
-def _pipeline(
-    source: CocoSource,
-    target: Target,
-    write: coco_job.WriteShard,
-    publish: coco_job.Publish,
-    runner: beam.runners.PipelineRunner,
-    options: PipelineOptions,
-) -> beam.Pipeline:
-    pipeline = beam.Pipeline(runner=runner, options=options)
-    images = (
-        pipeline
-        | 'AnnotationFile' >> beam.Create([source.annotations_file])
-        | 'Read' >> beam.ParDo(coco_job.ReadAnnotations(source, target.num_shards))
-    )
-    # A shard without images is a file too. Some runners (Dask) also make no more parts of the work
-    # than there were elements at its beginning.
-    shards = (
-        pipeline
-        | 'ShardNumbers' >> beam.Create(range(target.num_shards))
-        | 'Shards' >> beam.Map(coco_job.empty_shard)
-    )
-    _ = (
-        (images, shards)
-        | beam.Flatten()
-        | 'GroupByShard' >> beam.GroupByKey()
-        | 'WriteShard' >> beam.ParDo(write)
-        | 'GroupShards' >> beam.GroupByKey()
-        | 'Publish' >> beam.ParDo(publish)
-    )
-    return pipeline
+    return beam_job.run(job, target, chosen_runner, options, raises=bool(runner), progress=progress)
 
 
 def _read_inputs(source: CocoSource) -> CocoFile:
     if not _holds_anything(source.image_dir):
         raise FileNotFoundError(f'There is no image folder {source.image_dir}.')
-    return annotation_file.read(source.annotations_file, segmentations=False)
+    return coco_job.read_annotation_file(source.annotations_file, segmentations=False)
 
 
 def _holds_anything(folder: str) -> bool:
@@ -168,7 +116,7 @@ def _plan(source: CocoSource, file: CocoFile) -> _Plan:
     coco_annotations.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
     for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
-        files[path] = annotation_file.read(path, segmentations=False)
+        files[path] = coco_job.read_annotation_file(path, segmentations=False)
     keypoints = None
     if source.keypoints_file:
         keypoints = coco_keypoints.keypoint_layout(files[source.keypoints_file])
@@ -208,30 +156,3 @@ def _problems_of(file: CocoFile) -> Tally:
             error = UnusableError('unknown_image', f'there is no image {annotation["image_id"]}')
             tally.add_problem(error, None, annotation['id'])
     return tally
-
-
-def _check_report(target: Target, job: str) -> dict[str, Any]:
-    if not FileSystems.exists(target.report_path):
-        raise ConversionError(f'{target.report_path} cannot be written.')
-    outcome = 'Nothing was published'
-    if sharded_writer.is_publishing(target.prefix):
-        marker = sharded_writer.marker_path(target.prefix)
-        outcome = (
-            f'The earlier set is replaced in part, which {marker} tells readers; convert again'
-        )
-    with FileSystems.open(
-        target.report_path, compression_type=CompressionTypes.UNCOMPRESSED
-    ) as file:
-        report = json.loads(file.read())
-    if report.get('job') != job:
-        raise ConversionError(
-            f'{target.report_path} is that of an earlier job, as this one could not be written.'
-        )
-    if report['error']:
-        raise ConversionError(f'{outcome}: {report["error"]}.')
-    if not report['complete']:
-        raise ConversionError(
-            f'Nothing was published, because of what {target.report_path} lists: '
-            f'{conversion_report.summary(report)}'
-        )
-    return report

@@ -15,7 +15,7 @@ import sys
 
 from absl import app, flags
 
-from object_detection.dataset_tools import coco_conversion, conversion_report
+from object_detection.dataset_tools import beam_job, coco_conversion, conversion_report
 from object_detection.dataset_tools.coco_job import CocoSource
 
 # Split -> (prefix of its image and annotation flags, file name).
@@ -111,7 +111,7 @@ def run() -> None:
     """Parses the command line and runs; users' errors become one line."""
     try:
         app.run(main)
-    except (coco_conversion.ConversionError, OSError, ValueError) as error:
+    except (beam_job.ConversionError, OSError, ValueError) as error:
         sys.exit(f'Error: {error}')
 
 

@@ -19,14 +19,15 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection.dataset_tools import (
+    beam_job,
     beam_runners,
     coco_conversion,
-    coco_job,
     conversion_report,
     shapes,
     sharded_writer,
 )
-from object_detection.dataset_tools.coco_conversion import ConversionError, convert_coco
+from object_detection.dataset_tools.beam_job import ConversionError
+from object_detection.dataset_tools.coco_conversion import convert_coco
 from object_detection.dataset_tools.coco_job import CocoSource
 from object_detection.protos import string_int_label_map_pb2
 from tests import goldens
@@ -450,7 +451,7 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
     source = _write(tmp_path, [{'id': 1, 'file_name': '1.jpg'}], [_annotation(1, 1)])
     Image.fromarray(noise).save(tmp_path / 'images' / '1.jpg')
     sizes = []
-    process = coco_job.WriteShard.process
+    process = beam_job.WriteShard.process
 
     def measure(self, element):
         shard, values = element[0], list(element[1])
@@ -459,7 +460,7 @@ def test_images_do_not_pass_between_steps(tmp_path, monkeypatch):
             sizes.append(len(pickle.dumps(result)))
             yield result
 
-    monkeypatch.setattr(coco_job.WriteShard, 'process', measure)
+    monkeypatch.setattr(beam_job.WriteShard, 'process', measure)
     convert_coco(source, str(tmp_path / 'out'), 1)
     assert len(sizes) == 3
     assert max(sizes) < 1000 < (tmp_path / 'images' / '1.jpg').stat().st_size

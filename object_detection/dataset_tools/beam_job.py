@@ -1,0 +1,364 @@
+"""The frame of a Beam job that converts a data set to TFRecords, whatever the data set's format.
+
+Only the entries of the annotation files are grouped, by shard; images are read where their shard is
+written, one at a time. What happened to them travels as ordinary elements to one last step, which
+publishes the shards together with a label map and a report. The report is written last.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco.examples import Converted
+from object_detection.dataset_tools import beam_runners, conversion_report, sharded_writer
+from object_detection.dataset_tools.conversion_report import Tally
+from object_detection.errors import UnusableError
+
+# Shard, and an image of it: its index in the data set, and JSON of its entry ('id' and 'file_name',
+# and whatever else its format says of it) and of the list of its annotations.
+Entry = tuple[int, tuple[int, bytes]]
+# (index, entry, annotations) -> the image's example; raises UnusableError for an image that has
+# none. It is pickled.
+ReadImage = Callable[[int, dict[str, Any], list[Any]], Converted]
+
+
+class ConversionError(Exception):
+    """The data set was not converted.
+
+    Outputs of earlier runs are as they were, unless `PREFIX.publishing` says otherwise.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Where the outputs go: `PREFIX-00000-of-00010`, ..., the label map and the report."""
+
+    prefix: str
+    num_shards: int
+
+    @property
+    def label_map_path(self) -> str:
+        return f'{self.prefix}_label_map.pbtxt'
+
+    @property
+    def report_path(self) -> str:
+        return f'{self.prefix}.report.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one conversion does.
+
+    Attributes:
+      inputs: what `read_entries` takes, such as the paths of annotation files.
+      read_entries: makes the `Entry` of each image of an input, see `entry`.
+      read_image: makes the example of an entry.
+      num_images: how many entries there will be.
+      label_map: the label map that is published with the shards, as text.
+      facts: entries of the report that are known already; 'job' tells the report of this job from
+        that of another.
+      tally: problems that belong to no image.
+      drop_empty: whether images without a usable object are left out.
+      strict: whether nothing is published if there is any problem.
+    """
+
+    inputs: Sequence[str]
+    read_entries: beam.DoFn
+    read_image: ReadImage
+    num_images: int
+    label_map: str
+    facts: dict[str, Any]
+    tally: Tally
+    drop_empty: bool = False
+    strict: bool = False
+
+
+def run(
+    job: Job,
+    target: Target,
+    runner: PipelineRunner,
+    options: PipelineOptions,
+    *,
+    raises: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs a conversion; temporary files are removed if it fails.
+
+    Args:
+      job: what is done.
+      target: where the outputs go, prepared by `sharded_writer.prepare_output`.
+      runner, options: of `beam_runners`.
+      raises: whether a file that cannot be written is an error for the runner, which may try again,
+        and not one for the report.
+      progress: as of `sharded_writer.watched`.
+
+    Returns:
+      The report.
+
+    Raises:
+      ConversionError: if nothing was published, or not all.
+    """
+    write = WriteShard(job.read_image, target, drop_empty=job.drop_empty, raises=raises)
+    publish = Publish(
+        target,
+        label_map=job.label_map,
+        facts=job.facts,
+        tally=job.tally,
+        strict=job.strict,
+        raises=raises,
+    )
+    try:
+        with sharded_writer.watched(target.prefix, job.num_images, progress):
+            beam_runners.run(_pipeline(job, target, write, publish, runner, options))
+    except BaseException:
+        # Once the old set is being replaced, they are all there is of the new one.
+        if not sharded_writer.is_publishing(target.prefix):
+            sharded_writer.remove_temporary_files(target.prefix)
+        raise
+    return _check_report(target, job.facts['job'])
+
+
+def _pipeline(
+    job: Job,
+    target: Target,
+    write: 'WriteShard',
+    publish: 'Publish',
+    runner: PipelineRunner,
+    options: PipelineOptions,
+) -> beam.Pipeline:
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    images = (
+        pipeline
+        | 'AnnotationFile' >> beam.Create(job.inputs)
+        | 'Read' >> beam.ParDo(job.read_entries)
+    )
+    # A shard without images is a file too. Some runners (Dask) also make no more parts of the work
+    # than there were elements at its beginning.
+    shards = (
+        pipeline
+        | 'ShardNumbers' >> beam.Create(range(target.num_shards))
+        | 'Shards' >> beam.Map(empty_shard)
+    )
+    _ = (
+        (images, shards)
+        | beam.Flatten()
+        | 'GroupByShard' >> beam.GroupByKey()
+        | 'WriteShard' >> beam.ParDo(write)
+        | 'GroupShards' >> beam.GroupByKey()
+        | 'Publish' >> beam.ParDo(publish)
+    )
+    return pipeline
+
+
+def entry(index: int, image: dict[str, Any], annotations: list[Any], num_shards: int) -> Entry:
+    """Returns the entry of an image: shards take the images in turns."""
+    return index % num_shards, (index, json.dumps([image, annotations]).encode())
+
+
+def empty_shard(number: int) -> Entry:
+    """Returns an entry that makes a shard of no images."""
+    return number, (-1, b'')
+
+
+def read_file(path: str) -> bytes:
+    """Reads a file of any file system that Beam knows, as it is.
+
+    Raises:
+      OSError: if it cannot be read; runners' file systems have errors of their own that are one.
+    """
+    with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        return file.read()
+
+
+class WrittenShard(NamedTuple):
+    """A shard in its temporary file, what is in it, and why it could not be written, or ''."""
+
+    number: int
+    path: str
+    tally: Tally
+    error: str = ''
+
+
+class WriteShard(beam.DoFn):
+    """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard).
+
+    Args:
+      read_image: makes the examples.
+      target: where the outputs go.
+      drop_empty: whether images without a usable object are left out.
+      raises: whether a file that cannot be written is an error for the runner, which may try again,
+        and not one that `Publish` reports.
+    """
+
+    def __init__(
+        self,
+        read_image: ReadImage,
+        target: Target,
+        *,
+        drop_empty: bool = False,
+        raises: bool = True,
+    ):
+        self._read_image = read_image
+        self._target = target
+        self._drop_empty = drop_empty
+        self._raises = raises
+
+    def process(
+        self, element: tuple[int, Iterable[tuple[int, bytes]]]
+    ) -> Iterator[tuple[int, WrittenShard]]:
+        shard, records = element
+        path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
+        tally = Tally()
+        error = ''
+        try:
+            with sharded_writer.open_for_writing(path) as file:
+                for index, record in sorted(records):
+                    if index < 0:
+                        continue
+                    example = self._convert(index, *json.loads(record), tally)
+                    if example:
+                        sharded_writer.write_record(file, example)
+        except OSError as problem:
+            if self._raises:
+                raise
+            reason = problem.strerror or problem
+            error = f'shard {shard} of {self._target.prefix} cannot be written: {reason}'
+        # One key for all shards, so that they meet in one step.
+        yield 0, WrittenShard(shard, path, tally, error)
+
+    def _convert(
+        self, index: int, image: dict[str, Any], annotations: list[Any], tally: Tally
+    ) -> bytes:
+        """Returns the image's example, or b'' if it has none; counts in `tally`."""
+        tally.counts['images'] += 1
+        tally.counts['annotations'] += len(annotations)
+        try:
+            converted = self._read_image(index, image, annotations)
+        except UnusableError as error:
+            tally.counts['bad_images'] += 1
+            tally.add_problem(error, image)
+            return b''
+        tally.changed_images.update(converted.image_changes)
+        for annotation_id, error in converted.problems:
+            if error.reason == coco_examples.NOT_IN_LABEL_MAP:
+                tally.left_out_objects[str(error)] += 1
+            else:
+                tally.add_problem(error, image, annotation_id)
+        tally.counts['images_without_objects'] += not converted.objects
+        if self._drop_empty and not converted.objects:
+            return b''
+        tally.counts['examples'] += 1
+        tally.counts['objects'] += len(converted.objects)
+        tally.counts['crowds'] += sum(item.is_crowd for item in converted.objects)
+        tally.counts['clipped_boxes'] += sum(item.is_clipped for item in converted.objects)
+        return converted.example
+
+
+class Publish(beam.DoFn):
+    """(0, what is in all shards) -> path of the report, after everything is in its place.
+
+    Nothing but the report is published if nothing could be converted: no image, or none of the
+    annotations; or if there is a problem and `strict` is true.
+
+    Args:
+      target: where the outputs go.
+      label_map: the label map, as text.
+      facts: entries of the report that are known already.
+      tally: of what is known already.
+      strict: whether any problem is one too many.
+      raises: whether a file that cannot be written is an error for the runner, as for `WriteShard`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        label_map: str,
+        facts: dict[str, Any],
+        tally: Tally,
+        strict: bool,
+        raises: bool = True,
+    ):
+        self._raises = raises
+        self._target = target
+        self._label_map = label_map
+        self._facts = facts
+        self._tally = tally
+        self._strict = strict
+
+    def process(self, element: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
+        shards = sorted(element[1], key=lambda shard: shard.number)
+        report = self._report(shards)
+        try:
+            self._publish(shards, report)
+        except OSError as error:
+            if self._raises:
+                raise
+            where = error.filename2 or error.filename or self._target.prefix
+            reason = error.strerror or error
+            report |= {'complete': False, 'error': f'{where} cannot be written: {reason}'}
+            # The disk that has no room for shards may have some for this.
+            with contextlib.suppress(OSError):
+                self._write_report(report)
+        yield self._target.report_path
+
+    def _publish(self, shards: list[WrittenShard], report: dict[str, Any]) -> None:
+        target = self._target
+        if report['complete']:
+            paths = {shard.number: shard.path for shard in shards}
+            texts = {target.label_map_path: self._label_map}
+            sharded_writer.publish(paths, target.prefix, target.num_shards, texts)
+        else:
+            sharded_writer.remove_temporary_files(target.prefix)
+        self._write_report(report)
+
+    def _write_report(self, report: dict[str, Any]) -> None:
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+        sharded_writer.write_text(self._target.report_path, text)
+
+    def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
+        tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
+        counts = tally.counts
+        has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
+        error = next((shard.error for shard in shards if shard.error), '')
+        is_wanted = bool(has_something) and not (self._strict and tally.problems)
+        return {
+            **self._facts,
+            'complete': is_wanted and not error,
+            'error': error,
+            'num_shards': self._target.num_shards,
+            **tally.report(),
+        }
+
+
+def _check_report(target: Target, job: str) -> dict[str, Any]:
+    if not FileSystems.exists(target.report_path):
+        raise ConversionError(f'{target.report_path} cannot be written.')
+    outcome = 'Nothing was published'
+    if sharded_writer.is_publishing(target.prefix):
+        marker = sharded_writer.marker_path(target.prefix)
+        outcome = (
+            f'The earlier set is replaced in part, which {marker} tells readers; convert again'
+        )
+    report = json.loads(read_file(target.report_path))
+    if report.get('job') != job:
+        raise ConversionError(
+            f'{target.report_path} is that of an earlier job, as this one could not be written.'
+        )
+    if report['error']:
+        raise ConversionError(f'{outcome}: {report["error"]}.')
+    if not report['complete']:
+        raise ConversionError(
+            f'Nothing was published, because of what {target.report_path} lists: '
+            f'{conversion_report.summary(report)}'
+        )
+    return report
