@@ -12,14 +12,14 @@ from object_detection.errors import DivergenceError
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system import memory
 from object_detection.training.distribution import strategies
-from object_detection.training.monitoring import run_record
+from object_detection.training.monitoring import run_averages, run_record
 from object_detection.training.monitoring.input_bottleneck import BottleneckReport
 from object_detection.training.monitoring.progress import Record
 from object_detection.training.monitoring.recorder import Meter, Recorder
 from object_detection.training.monitoring.run_record import RunClock
 from object_detection.training.monitoring.speed import Speed
 from object_detection.training.monitoring.step_times import Stopwatch
-from object_detection.training.run_types import Intervals
+from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
@@ -168,6 +168,11 @@ class Measurements:
             _logger.info('no averages: the run ended before the last of --log_warmup_steps')
             return Speed().describe(self._batch_size)
         return self._speed.describe(self._batch_size)
+
+    def write_averages(self, directory: str, run: str, result: TrainResult) -> None:
+        """Logs and writes the averages of a run that has ended; see `run_averages.write`."""
+        run_averages.write(directory, run, result, self._train_step.count_flops)
+        self._recorder.averages(result.speed, result.seconds)
 
     def learning_rate(self, step: int) -> float:
         """Of the update after `step` others."""

@@ -1,21 +1,156 @@
-"""With which seed a run begins or goes on, and where its input stands."""
+"""What a run takes over from earlier ones: the folder, weights, seed and input, or its end."""
 
+import contextlib
 import logging
 import secrets
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from object_detection.builders.input_readers import tf_records
 from object_detection.protos.input_reader_pb2 import InputReader
-from object_detection.training.checkpoints import input_state
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import disk, folder_lock
+from object_detection.training.checkpoints import ended, input_state, recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
-from object_detection.training.distribution import collectives
-from object_detection.weights import checkpoints
+from object_detection.training.checkpoints.manager import Checkpoints
+from object_detection.training.checkpoints.snapshots import Snapshots
+from object_detection.training.distribution import collectives, strategies, worker_agreement
+from object_detection.training.evaluation import results
+from object_detection.training.run_evaluations import RunEvaluations
+from object_detection.training.run_types import Intervals, TrainResult
+from object_detection.training.step import TrainStep
+from object_detection.weights import checkpoint_contents, restore
 
 _logger = logging.getLogger(__name__)
 
 
-def take_up(
+class StartPoint(NamedTuple):
+    """Where a run begins: the prefix of the newest checkpoint, or None, and its step, or 0."""
+
+    checkpoint: str | None
+    step: int
+
+
+@contextlib.contextmanager
+def locked_directory(directory: str) -> Iterator[None]:
+    """A context in which this process alone writes into a model_dir, and errors name a full disk.
+
+    Raises:
+      CheckpointError: if the folder cannot be written, or another process trains in it.
+    """
+    disk.check_writable(directory)
+    with folder_lock.occupied(directory), disk.full_disk_named(directory):
+        yield
+
+
+def prepare(
+    config: TrainEvalPipelineConfig,
+    directory: str,
+    strategy: tf.distribute.Strategy,
+    intervals: Intervals,
+    *,
+    keeps_snapshots: bool,
+) -> StartPoint:
+    """Brings a model_dir in order, and returns where the run begins. Collective.
+
+    Args:
+      config: as it is used.
+      directory: of the model.
+      strategy: of the devices.
+      intervals: of evaluations.
+      keeps_snapshots: whether checkpoints that wait for their evaluation are kept.
+
+    Raises:
+      CheckpointError: if the checkpoints there cannot be used.
+      ConfigError: if the workers were started with different things.
+    """
+    worker_agreement.check(strategy, config, intervals)
+
+    def clean() -> None:
+        newest = recovery.prepare(directory)
+        ended.clear_ended(directory)
+        if not keeps_snapshots:
+            Snapshots(directory).clear()
+        if intervals.evaluation:
+            step = checkpoint_contents.read_step(newest) if newest else 0
+            results.drop_later(config, directory, step)
+
+    collectives.on_chief(strategy, clean)
+    step = collectives.check_agreement(strategy, lambda: _newest_step(directory))
+    return StartPoint(tf.train.latest_checkpoint(directory), step)
+
+
+def _newest_step(directory: str) -> int:
+    latest = tf.train.latest_checkpoint(directory)
+    return checkpoint_contents.read_step(latest) if latest else 0
+
+
+def finished_result(
+    config: TrainEvalPipelineConfig,
+    directory: str,
+    evaluations: RunEvaluations,
+    start: StartPoint,
+) -> TrainResult | None:
+    """Ends a training that has nothing left to do but to evaluate; None if it has. Collective.
+
+    Args:
+      config: as it is used.
+      directory: of the model.
+      evaluations: of the training.
+      start: where it would resume.
+    """
+    latest, step = start
+    if latest is None:
+        return None
+    strategy = evaluations.strategy
+    nothing_left = checkpoint_contents.describe_end(directory, step, config.train_config.num_steps)
+    is_owed = bool(nothing_left) and evaluations.are_owed_at_the_end(step)
+    reason = None
+    # One that stopped early does not owe what came after the result that it stopped for.
+    if evaluations.interval and (is_owed or not nothing_left):
+        reason = collectives.chiefs_reason(strategy, evaluations.reason_to_stop)
+    if reason:
+        collectives.on_chief(strategy, Snapshots(directory).clear)
+        _logger.info(
+            '%s is at step %d and stopped early: %s; change eval_config.early_stopping to go '
+            'on, or choose another model_dir to start anew',
+            directory,
+            step,
+            reason,
+        )
+    elif is_owed:
+        return evaluations.evaluate_the_end(latest, step)
+    elif nothing_left:
+        _logger.info('%s', nothing_left)
+    else:
+        return None
+    checkpoint = latest if strategies.is_chief(strategy) else None
+    return TrainResult(step=step, checkpoint=checkpoint, losses={}, reason=reason)
+
+
+def mark_finished(directory: str, result: TrainResult) -> None:
+    """Writes that the training has ended, unless a signal stopped it and it is to be resumed."""
+    if result.stopped_by is None:
+        ended.mark_ended(directory, result.step, result.reason or 'all steps are done')
+
+
+def restore_weights(
+    checkpoints: Checkpoints, train_step: TrainStep, config: TrainEvalPipelineConfig, directory: str
+) -> str | None:
+    """Restores the newest checkpoint, or else the one that the config fine-tunes from, if any.
+
+    Returns:
+      The prefix of the training's own checkpoint; None if it begins.
+    """
+    restored = checkpoints.restore_latest()
+    if restored is None:
+        restore.from_config(train_step.detector, config.train_config, directory)
+    return restored
+
+
+def input_places(
     reader: InputReader,
     strategy: tf.distribute.Strategy,
     latest: str | None,
@@ -35,7 +170,7 @@ def take_up(
         used = collectives.chiefs(strategy, drawn)
         if latest:
             # Otherwise each start would see the same images first.
-            used = (used + checkpoints.read_step(latest)) % 2**31
+            used = (used + checkpoint_contents.read_step(latest)) % 2**31
             _logger.info(
                 '%s does not hold where its input stood: the records begin in a fresh order',
                 latest,

@@ -22,7 +22,7 @@ from object_detection.training.evaluation.reader_evaluation import PipelineEvalu
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.run_types import Metrics, TrainResult
 from object_detection.training.step import TrainStep
-from object_detection.training.trainer import EvaluateFunction
+from object_detection.training.trainer import NO_EVALUATION, EvaluateFunction, EvaluationPlan
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.weights import checkpoints
 
@@ -95,6 +95,32 @@ class RunEvaluations:
                 (self.are_beside and Snapshots(self.directory).recover(step))
                 or not self._is_evaluated(step)
             )
+        )
+
+    def plan(
+        self,
+        train_step: TrainStep,
+        restored: str | None,
+        start: int,
+        opened: contextlib.ExitStack,
+    ) -> EvaluationPlan:
+        """Builds what the trainer evaluates by.
+
+        Args:
+          train_step: of the trainer.
+          restored: checkpoint that the run resumes from, or None.
+          start: its step.
+          opened: closes the evaluations.
+        """
+        if not self.interval:
+            return NO_EVALUATION
+        if self.are_beside:
+            is_due = self.are_due(start)
+            return EvaluationPlan(background=self.beside(restored, start, opened, is_due=is_due))
+        return EvaluationPlan(
+            evaluate=self.within(train_step, opened),
+            reason_to_stop=self.reason_to_stop,
+            evaluates_first=self.are_owed(start),
         )
 
     def within(self, train_step: TrainStep, opened: contextlib.ExitStack) -> EvaluateFunction:

@@ -1,9 +1,11 @@
-"""The parts of a training that a pipeline config describes, built from it."""
+"""The components of a training that a pipeline config describes, built from it."""
 
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -14,16 +16,121 @@ from object_detection.builders import (
     optimizer_builder,
     variables_builder,
 )
+from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.core import determinism
 from object_detection.data import label_map
+from object_detection.data.pipeline import data_service
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.models import precision_exemptions
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training.distribution import collectives
+from object_detection.training.checkpoints import manager
+from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.training.distribution import collectives, strategies
+from object_detection.training.monitoring import progress as progresses
+from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
+
+
+def set_seed(config: train_pb2.TrainConfig, seed: int) -> None:
+    """Seeds Python, NumPy and TensorFlow, and makes operations deterministic if configured."""
+    keras.utils.set_random_seed(seed)
+    if config.deterministic_ops:
+        determinism.switch_on()
+
+
+def build(
+    config: TrainEvalPipelineConfig, strategy: tf.distribute.Strategy, places: InputPlaces
+) -> tuple[TrainStep, Iterator]:
+    """Builds, in the strategy's scope, the step and an iterator over its batches. Collective.
+
+    Args:
+      config: the whole config.
+      strategy: of the devices.
+      places: the seed, and from where the input is read.
+    """
+    detector = build_detector(config)
+    iterator = training_data(config, strategy, places.seed, places.start)
+    train_step = build_step(
+        config.train_config,
+        detector,
+        iterator.element_spec,
+        places.seed,
+        bucket_sizes=examples_builder.bucket_sizes(config.train_input_reader),
+    )
+    return train_step, iterator
+
+
+def build_checkpoints(
+    config: train_pb2.TrainConfig,
+    directory: str,
+    train_step: TrainStep,
+    places: InputPlaces,
+    max_to_keep: int | None,
+) -> manager.Checkpoints:
+    """Builds what saves and restores a training step and its input; see `Checkpoints`."""
+    return manager.Checkpoints(
+        directory,
+        model=train_step.detector.named_variables(),
+        optimizer=train_step.optimizer_state(),
+        step=train_step.step,
+        places=places,
+        max_to_keep=max_to_keep,
+        keep_every_n_hours=config.keep_checkpoint_every_n_hours,
+    )
+
+
+def build_recorder(
+    config: TrainEvalPipelineConfig,
+    directory: str,
+    strategy: tf.distribute.Strategy,
+    step: int,
+    *,
+    progress: progresses.Progress | None = None,
+    record_summaries: bool = True,
+    log_files: LogFiles = NO_LOG_FILES,
+) -> Recorder:
+    """Builds the recorder of a run that begins at a step; the chief alone writes and shows.
+
+    Args:
+      config: the whole config.
+      directory: of the model.
+      strategy: of the devices.
+      step: number of steps done.
+      progress: the display; None chooses by whether stderr is a terminal.
+      record_summaries: whether to write TensorBoard events.
+      log_files: where else it writes.
+    """
+    is_chief = strategies.is_chief(strategy)
+    shown = progress or progresses.automatic() if is_chief else progresses.Silent()
+    return Recorder(
+        directory if is_chief else None,
+        step,
+        progress=shown,
+        record_summaries=record_summaries,
+        names=class_names(config),
+        log_files=log_files,
+    )
+
+
+@contextlib.contextmanager
+def input_errors_named(config: TrainEvalPipelineConfig) -> Iterator[None]:
+    """A context in which errors of the training data name the damaged file or the data service.
+
+    Raises:
+      ConfigError: in place of TensorFlow's error.
+    """
+    reader = config.train_input_reader
+    with (
+        damaged_files.named(reader, 'train_input_reader'),
+        data_service.watched(reader.data_service),
+    ):
+        yield
 
 
 def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:

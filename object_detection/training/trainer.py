@@ -1,5 +1,6 @@
 """Runs training steps, and what is due between them."""
 
+import dataclasses
 import logging
 import signal
 import time
@@ -28,6 +29,27 @@ _logger = logging.getLogger(__name__)
 EvaluateFunction = Callable[[int, Callable[[], bool]], Metrics | None]
 
 
+@dataclasses.dataclass(frozen=True)
+class EvaluationPlan:
+    """How a trainer evaluates; the default does not.
+
+    Attributes:
+      evaluate: evaluates the detector as it is, on all workers together; or None.
+      reason_to_stop: called after each evaluation; a sentence ends the run.
+      evaluates_first: whether the step that the run starts from is still to be evaluated.
+      background: evaluates in place of `evaluate`, while the steps continue; on all workers or
+        none.
+    """
+
+    evaluate: EvaluateFunction | None = None
+    reason_to_stop: Callable[[], str | None] = lambda: None
+    evaluates_first: bool = False
+    background: BackgroundEvaluation | None = None
+
+
+NO_EVALUATION = EvaluationPlan()
+
+
 class Trainer:
     """Runs steps, and what is due between them.
 
@@ -40,11 +62,8 @@ class Trainer:
       measurements: of the steps.
       num_steps: where the run ends.
       intervals: when things are due.
-      evaluate: evaluates the detector as it is, on all workers together; or None.
-      reason_to_stop: asked after each evaluation; a sentence ends the run.
-      evaluates_first: whether the step that the run starts from is still to be evaluated.
-      background: evaluates in place of `evaluate`, while the steps go on; on all workers or none.
-      check_batch: looks at one replica's part of the first batch, as NumPy arrays, and raises what
+      evaluation: how the detector is evaluated.
+      check_batch: checks one replica's part of the first batch, as NumPy arrays, and raises what
         is wrong.
     """
 
@@ -58,11 +77,8 @@ class Trainer:
         measurements: Measurements,
         num_steps: int,
         intervals: Intervals,
-        evaluate: EvaluateFunction | None = None,
-        reason_to_stop: Callable[[], str | None] = lambda: None,
+        evaluation: EvaluationPlan = NO_EVALUATION,
         check_batch: Callable[[Mapping[str, np.ndarray]], None] = lambda batch: None,
-        evaluates_first: bool = False,
-        background: BackgroundEvaluation | None = None,
     ):
         self._train_step = train_step
         self._strategy = train_step.strategy
@@ -74,11 +90,9 @@ class Trainer:
         self._num_steps = num_steps
         self._measurements = measurements
         self._intervals = intervals
-        self._evaluate = evaluate
-        self._reason_to_stop = reason_to_stop
+        self._evaluation = evaluation
+        self._background = evaluation.background
         self._check_batch = check_batch
-        self._evaluates_first = evaluates_first
-        self._background = background
         self._profile = StepProfile(intervals.profile, recorder.directory)
         self._reason: str | None = None
         self._stopped_by: int | None = None
@@ -94,7 +108,7 @@ class Trainer:
         """Trains to the end, or until a signal comes; see `train`."""
         with Interrupts() as interrupts:
             self._measurements.start(self._step, self._num_steps)
-            if not (self._evaluates_first and self._stops_after_evaluation(interrupts)):
+            if not (self._evaluation.evaluates_first and self._stops_after_evaluation(interrupts)):
                 goes_on = self._do_first_step()
                 while goes_on:
                     goes_on = self._do_what_is_due(interrupts) and self._do_steps()
@@ -248,7 +262,7 @@ class Trainer:
         self._measurements.record(self._step)
         if self._saved_step != self._step:
             self._save()
-        is_due = self._evaluate is not None and self._evaluated_step != self._step
+        is_due = self._evaluation.evaluate is not None and self._evaluated_step != self._step
         if self._is_interrupted(interrupts):
             pass
         elif self._background is not None:
@@ -286,13 +300,15 @@ class Trainer:
     def _run_evaluation(self, interrupts: Interrupts) -> None:
         with self._measurements.clock.spent(run_record.EVALUATION):
             self._statistics.update()
-            metrics = self._evaluate(self._step, lambda: interrupts.received is not None)
+            metrics = self._evaluation.evaluate(self._step, lambda: interrupts.received is not None)
         self._metrics = metrics or self._metrics
         if self._is_interrupted(interrupts):
             return
         self._evaluated_step = self._step
         if self._step < self._num_steps:
-            self._stop_for(collectives.chiefs_reason(self._strategy, self._reason_to_stop))
+            self._stop_for(
+                collectives.chiefs_reason(self._strategy, self._evaluation.reason_to_stop)
+            )
 
     def _take_results(self) -> None:
         """Takes what the evaluation beside the training has found."""

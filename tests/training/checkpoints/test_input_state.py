@@ -65,7 +65,7 @@ def test_steps_without_a_place_leave_none(tmp_path, caplog):
         saved[step] = input_state.read(prefix)
     assert saved[0].seed == 3
     assert saved[5] is None
-    places = resume.take_up(InputReader(), tf.distribute.get_strategy(), prefix, 9)
+    places = resume.input_places(InputReader(), tf.distribute.get_strategy(), prefix, 9)
     assert places.seed == 14
     assert 'the records begin in a fresh order' in caplog.text
 
