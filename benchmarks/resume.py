@@ -49,10 +49,12 @@ def write(folder: pathlib.Path, count: int) -> float:
     import numpy as np
     import tensorflow as tf
 
+    from object_detection.data import tf_example_keys as keys
+
     start = time.perf_counter()
     image = tf.io.encode_png(np.zeros([8, 8, 3], np.uint8)).numpy()
     example = tf.train.Example()
-    example.features.feature['image/encoded'].bytes_list.value.append(image)
+    example.features.feature[keys.ENCODED].bytes_list.value.append(image)
     example.features.feature['filler'].bytes_list.value.append(b'.' * (_BYTES - len(image)))
     serialized = example.SerializeToString()
     for shard in range(_SHARDS):

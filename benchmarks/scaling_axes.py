@@ -217,6 +217,7 @@ def _photo(count: int) -> dict[str, bytes]:
 
     from PIL import Image
 
+    from object_detection.data import tf_example_keys as keys
     from object_detection.data import tf_examples
 
     def encoded(pixels: np.ndarray, kind: str) -> bytes:
@@ -233,16 +234,16 @@ def _photo(count: int) -> dict[str, bytes]:
         masks.append(encoded(mask, 'PNG'))
     pixels = rng.integers(0, 255, (_HEIGHT, _WIDTH, 3), np.uint8)
     return {
-        'image/encoded': tf_examples.bytes_feature([encoded(pixels, 'JPEG')]),
-        'image/format': tf_examples.bytes_feature([b'jpeg']),
-        'image/height': tf_examples.int64_feature([_HEIGHT]),
-        'image/width': tf_examples.int64_feature([_WIDTH]),
-        'image/source_id': tf_examples.bytes_feature([b'1']),
-        'image/object/class/label': tf_examples.int64_feature([1] * count),
-        'image/object/mask': tf_examples.bytes_feature(masks),
+        keys.ENCODED: tf_examples.bytes_feature([encoded(pixels, 'JPEG')]),
+        keys.FORMAT: tf_examples.bytes_feature([b'jpeg']),
+        keys.HEIGHT: tf_examples.int64_feature([_HEIGHT]),
+        keys.WIDTH: tf_examples.int64_feature([_WIDTH]),
+        keys.SOURCE_ID: tf_examples.bytes_feature([b'1']),
+        keys.CLASS_LABEL: tf_examples.int64_feature([1] * count),
+        keys.MASK: tf_examples.bytes_feature(masks),
         **{
-            f'image/object/bbox/{name}': tf_examples.float_feature(boxes[:, column])
-            for column, name in enumerate(('ymin', 'xmin', 'ymax', 'xmax'))
+            key: tf_examples.float_feature(boxes[:, column])
+            for column, key in enumerate(keys.BOX_SIDES)
         },
     }
 

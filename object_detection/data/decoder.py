@@ -4,6 +4,7 @@ import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data import tf_example_keys as keys
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import OBJECT_FIELDS, Example
@@ -15,21 +16,18 @@ NUMERICAL_MASKS = 'numerical'
 # How the error over an image beyond the limit begins.
 TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
 
-_OBJECT = 'image/object/'
-_SCORES_KEY = f'{_OBJECT}class/multiclass_scores'
-_BOX_KEYS = ('ymin', 'xmin', 'ymax', 'xmax')
 _STRINGS = {
-    F.SOURCE_ID: 'image/source_id',
-    F.KEY: 'image/key/sha256',
-    F.FILENAME: 'image/filename',
+    F.SOURCE_ID: keys.SOURCE_ID,
+    F.KEY: keys.SHA256,
+    F.FILENAME: keys.FILENAME,
 }
 # Per-object values: (key, stored dtype, dtype of the tensor, value where the record has none).
 _OBJECT_VALUES = {
-    F.GROUNDTRUTH_AREA: ('area', tf.float32, tf.float32, -1.0),
-    F.GROUNDTRUTH_IS_CROWD: ('is_crowd', tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_DIFFICULT: ('difficult', tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_GROUP_OF: ('group_of', tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_WEIGHTS: ('weight', tf.float32, tf.float32, 1.0),
+    F.GROUNDTRUTH_AREA: (keys.AREA, tf.float32, tf.float32, -1.0),
+    F.GROUNDTRUTH_IS_CROWD: (keys.IS_CROWD, tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_DIFFICULT: (keys.DIFFICULT, tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_GROUP_OF: (keys.GROUP_OF, tf.int64, tf.bool, False),
+    F.GROUNDTRUTH_WEIGHTS: (keys.WEIGHT, tf.float32, tf.float32, 1.0),
 }
 
 
@@ -66,35 +64,35 @@ class ExampleDecoder:
         self._num_keypoints = num_keypoints
         self._ids = _TextIds(label_map) if label_map is not None else None
         features = {
-            'image/encoded': tf.io.FixedLenFeature([], tf.string, ''),
-            'image/format': tf.io.FixedLenFeature([], tf.string, 'jpeg'),
+            keys.ENCODED: tf.io.FixedLenFeature([], tf.string, ''),
+            keys.FORMAT: tf.io.FixedLenFeature([], tf.string, 'jpeg'),
             **{key: tf.io.FixedLenFeature([], tf.string, '') for key in _STRINGS.values()},
-            **{f'{_OBJECT}bbox/{key}': tf.io.VarLenFeature(tf.float32) for key in _BOX_KEYS},
-            f'{_OBJECT}class/text': tf.io.VarLenFeature(tf.string),
-            f'{_OBJECT}class/label': tf.io.VarLenFeature(tf.int64),
+            **{key: tf.io.VarLenFeature(tf.float32) for key in keys.BOX_SIDES},
+            keys.CLASS_TEXT: tf.io.VarLenFeature(tf.string),
+            keys.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
         }
         handlers = {
             F.IMAGE: ImageHandler(max_image_pixels),
-            F.GROUNDTRUTH_BOXES: slim.BoundingBox(_BOX_KEYS, f'{_OBJECT}bbox/'),
+            F.GROUNDTRUTH_BOXES: slim.BoundingBox(keys.BOX_SIDES),
             F.GROUNDTRUTH_CLASSES: slim.ItemHandlerCallback(
-                [f'{_OBJECT}class/text', f'{_OBJECT}class/label'], self._classes
+                [keys.CLASS_TEXT, keys.CLASS_LABEL], self._classes
             ),
             **{name: slim.Tensor(key) for name, key in _STRINGS.items()},
         }
         for name, (key, dtype, *_) in _OBJECT_VALUES.items():
-            features[_OBJECT + key] = tf.io.VarLenFeature(dtype)
-            handlers[name] = slim.Tensor(_OBJECT + key)
+            features[key] = tf.io.VarLenFeature(dtype)
+            handlers[name] = slim.Tensor(key)
         if self._ids is not None:
             handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
-                [f'{_OBJECT}class/text'], self._unknown_classes
+                [keys.CLASS_TEXT], self._unknown_classes
             )
         if mask_type is not None:
             self._add_masks(features, handlers, mask_type)
         if num_keypoints:
             self._add_keypoints(features, handlers)
         if load_multiclass_scores:
-            features[_SCORES_KEY] = tf.io.VarLenFeature(tf.float32)
-            handlers[F.MULTICLASS_SCORES] = slim.Tensor(_SCORES_KEY)
+            features[keys.CLASS_SCORES] = tf.io.VarLenFeature(tf.float32)
+            handlers[F.MULTICLASS_SCORES] = slim.Tensor(keys.CLASS_SCORES)
         self._decoder = slim.TFExampleDecoder(features, handlers)
 
     def __call__(self, serialized: tf.Tensor) -> Example:
@@ -145,53 +143,53 @@ class ExampleDecoder:
         return example
 
     def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-        texts = keys_to_tensors[f'{_OBJECT}class/text'].values
-        labels = keys_to_tensors[f'{_OBJECT}class/label'].values
+        texts = keys_to_tensors[keys.CLASS_TEXT].values
+        labels = keys_to_tensors[keys.CLASS_LABEL].values
         if self._ids is None:
             return labels
         return tf.cond(tf.size(texts) > 0, lambda: self._ids.look_up(texts), lambda: labels)
 
     def _unknown_classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-        texts = keys_to_tensors[f'{_OBJECT}class/text'].values
+        texts = keys_to_tensors[keys.CLASS_TEXT].values
         unknown, _ = tf.unique(tf.boolean_mask(texts, self._ids.look_up(texts) < 0))
         return tf.strings.reduce_join(unknown, separator='\n')
 
     def _add_masks(self, features: dict, handlers: dict, mask_type: str) -> None:
-        key = f'{_OBJECT}mask'
         if mask_type == PNG_MASKS:
-            features[key] = tf.io.VarLenFeature(tf.string)
-            handlers[F.GROUNDTRUTH_ENCODED_MASKS] = slim.Tensor(key, default_value='')
+            features[keys.MASK] = tf.io.VarLenFeature(tf.string)
+            handlers[F.GROUNDTRUTH_ENCODED_MASKS] = slim.Tensor(keys.MASK, default_value='')
             return
-        features[key] = tf.io.VarLenFeature(tf.float32)
-        size_keys = ['image/height', 'image/width']
+        features[keys.MASK] = tf.io.VarLenFeature(tf.float32)
+        size_keys = [keys.HEIGHT, keys.WIDTH]
         features.update({k: tf.io.FixedLenFeature([], tf.int64, 1) for k in size_keys})
         handlers[F.GROUNDTRUTH_INSTANCE_MASKS] = slim.ItemHandlerCallback(
-            [key, *size_keys], _numerical_masks
+            [keys.MASK, *size_keys], _numerical_masks
         )
 
     def _add_keypoints(self, features: dict, handlers: dict) -> None:
-        keys = {name: f'{_OBJECT}keypoint/{name}' for name in ('y', 'x', 'visibility')}
-        features[keys['y']] = features[keys['x']] = tf.io.VarLenFeature(tf.float32)
-        features[keys['visibility']] = tf.io.VarLenFeature(tf.int64)
+        features[keys.KEYPOINT_Y] = features[keys.KEYPOINT_X] = tf.io.VarLenFeature(tf.float32)
+        features[keys.KEYPOINT_VISIBILITY] = tf.io.VarLenFeature(tf.int64)
 
         def keypoints(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-            points = tf.stack([tensors[keys['y']].values, tensors[keys['x']].values], axis=-1)
+            points = tf.stack(
+                [tensors[keys.KEYPOINT_Y].values, tensors[keys.KEYPOINT_X].values], axis=-1
+            )
             return tf.reshape(points, [-1, self._num_keypoints, 2])
 
         def visibilities(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
             # Records without visibilities: every keypoint that has coordinates is visible.
             is_visible = tf.cond(
-                tf.size(tensors[keys['visibility']].values) > 0,
-                lambda: tensors[keys['visibility']].values > 0,
-                lambda: ~tf.math.is_nan(tensors[keys['y']].values),
+                tf.size(tensors[keys.KEYPOINT_VISIBILITY].values) > 0,
+                lambda: tensors[keys.KEYPOINT_VISIBILITY].values > 0,
+                lambda: ~tf.math.is_nan(tensors[keys.KEYPOINT_Y].values),
             )
             return tf.reshape(is_visible, [-1, self._num_keypoints])
 
         handlers[F.GROUNDTRUTH_KEYPOINTS] = slim.ItemHandlerCallback(
-            [keys['y'], keys['x']], keypoints
+            [keys.KEYPOINT_Y, keys.KEYPOINT_X], keypoints
         )
         handlers[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] = slim.ItemHandlerCallback(
-            [keys['y'], keys['visibility']], visibilities
+            [keys.KEYPOINT_Y, keys.KEYPOINT_VISIBILITY], visibilities
         )
 
 
@@ -203,11 +201,11 @@ class ImageHandler(slim.ItemHandler):
     """
 
     def __init__(self, max_pixels: int = 0):
-        super().__init__(['image/encoded', 'image/source_id', 'image/filename'])
+        super().__init__([keys.ENCODED, keys.SOURCE_ID, keys.FILENAME])
         self._max_pixels = max_pixels
 
     def tensors_to_item(self, keys_to_tensors: dict[str, tf.Tensor]) -> tf.Tensor:
-        encoded = keys_to_tensors['image/encoded']
+        encoded = keys_to_tensors[keys.ENCODED]
         if not self._max_pixels:
             return decode_image(encoded)
         num_pixels = count_pixels(encoded)
@@ -215,8 +213,8 @@ class ImageHandler(slim.ItemHandler):
             num_pixels <= self._max_pixels,
             [
                 f'{TOO_MANY_PIXELS} ({self._max_pixels}). Image, file name, pixels:',
-                keys_to_tensors['image/source_id'],
-                keys_to_tensors['image/filename'],
+                keys_to_tensors[keys.SOURCE_ID],
+                keys_to_tensors[keys.FILENAME],
                 num_pixels,
             ],
         )
@@ -254,10 +252,8 @@ def _hashes(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:
-    height, width = (
-        tf.cast(keys_to_tensors[key], tf.int32) for key in ('image/height', 'image/width')
-    )
-    values = keys_to_tensors[f'{_OBJECT}mask'].values
+    height, width = (tf.cast(keys_to_tensors[key], tf.int32) for key in (keys.HEIGHT, keys.WIDTH))
+    values = keys_to_tensors[keys.MASK].values
     return tf.cast(tf.reshape(values, [-1, height, width]) > 0, tf.uint8)
 
 
@@ -286,7 +282,7 @@ def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:
     check = tf.debugging.Assert(
         tf.equal(num_columns * count, tf.size(scores)),
         [
-            f'A record holds no whole number of {_SCORES_KEY} a box. Image, boxes, scores:',
+            f'A record holds no whole number of {keys.CLASS_SCORES} a box. Image, boxes, scores:',
             example[F.SOURCE_ID],
             count,
             tf.size(scores),

@@ -10,12 +10,12 @@ from collections import Counter
 import numpy as np
 
 from object_detection.data import label_map
+from object_detection.data import tf_example_keys as keys
 from object_detection.errors import ConfigError
 from object_detection.validation import records
 
 # Records that are measured; of a larger set, equally many from each file.
 MAX_SAMPLED_RECORDS = 2000
-_SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
     if not sample.box_sizes:
         raise ConfigError(
             f'{prefix}: expected records with image/height, image/width and objects '
-            f'({_SIDES[0]} and so on). Received: none in {num_images} records.'
+            f'({keys.YMIN} and so on). Received: none in {num_images} records.'
         )
     return DataStatistics(
         pattern=pattern,
@@ -128,13 +128,12 @@ class _Sample:
     def add(self, features) -> None:
         """Adds an example; `features` maps its keys to tf.train.Feature."""
         height, width = (
-            next(iter(features[f'image/{side}'].int64_list.value), 0)
-            for side in ('height', 'width')
+            next(iter(features[key].int64_list.value), 0) for key in (keys.HEIGHT, keys.WIDTH)
         )
         if height <= 0 or width <= 0:
             return
         self.image_sizes.append((height, width))
-        ymin, xmin, ymax, xmax = (features[side].float_list.value for side in _SIDES)
+        ymin, xmin, ymax, xmax = (features[side].float_list.value for side in keys.BOX_SIDES)
         self.objects_per_image.append(len(ymin))
         longer = max(height, width)
         for box in zip(ymin, xmin, ymax, xmax, strict=False):
@@ -142,14 +141,14 @@ class _Sample:
             if all(math.isfinite(side) and side > 0 for side in size):
                 self.box_sizes.append(size)
         self.objects_per_class.update(self._class_names(features))
-        masks = features['image/object/mask']
+        masks = features[keys.MASK]
         if masks.bytes_list.value:
             self.mask_type = 'PNG_MASKS'
         elif masks.float_list.value:
             self.mask_type = 'NUMERICAL_MASKS'
 
     def _class_names(self, features) -> list[str]:
-        texts = features['image/object/class/text'].bytes_list.value
+        texts = features[keys.CLASS_TEXT].bytes_list.value
         ids = [self._text_to_id.get(text.decode(errors='replace'), 0) for text in texts]
-        ids = ids or features['image/object/class/label'].int64_list.value
+        ids = ids or features[keys.CLASS_LABEL].int64_list.value
         return [self._names[value] for value in ids if value in self._names]

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.data import image_files
+from object_detection.data import tf_example_keys as keys
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UnusableError, UserError
 from object_detection.export import class_names
@@ -131,7 +132,7 @@ class SavedDetector:
             encoded = tf.io.encode_png(image).numpy()
         if self._takes_examples:
             value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
-            features = tf.train.Features(feature={'image/encoded': value})
+            features = tf.train.Features(feature={keys.ENCODED: value})
             encoded = tf.train.Example(features=features).SerializeToString()
         return encoded
 

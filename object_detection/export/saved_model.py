@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
+from object_detection.data import tf_example_keys as keys
 from object_detection.data.decoder import decode_image
 from object_detection.errors import UserError
 from object_detection.export import batch_norm_folding, input_types
@@ -274,8 +275,8 @@ def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tens
 
 
 def _from_examples(detector: DetectionModel, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    features = {'image/encoded': tf.io.FixedLenFeature([], tf.string)}
-    return _from_encoded(detector, tf.io.parse_example(examples, features)['image/encoded'])
+    features = {keys.ENCODED: tf.io.FixedLenFeature([], tf.string)}
+    return _from_encoded(detector, tf.io.parse_example(examples, features)[keys.ENCODED])
 
 
 _IMAGES_AND_BOXES = [

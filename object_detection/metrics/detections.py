@@ -8,6 +8,7 @@ from pycocotools import mask as mask_api
 
 from object_detection.core.fields import DetectionFields
 from object_detection.data import source_ids
+from object_detection.data import tf_example_keys as keys
 from object_detection.errors import DataError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 
@@ -150,7 +151,7 @@ def source_text(source_id: str | bytes) -> str:
     try:
         return source_id.decode('utf-8') if isinstance(source_id, bytes) else str(source_id)
     except UnicodeDecodeError as error:
-        raise DataError(f'image/source_id: expected UTF-8. Received: {error}.') from error
+        raise DataError(f'{keys.SOURCE_ID}: expected UTF-8. Received: {error}.') from error
 
 
 def box_to_coco(box: np.ndarray) -> list[float]:

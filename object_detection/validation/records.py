@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from object_detection.config import synthetic_data, unsupported
 from object_detection.data import label_map, tf_record_files
+from object_detection.data import tf_example_keys as keys
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -30,7 +31,6 @@ _MOST_NAMES = 5
 _MOST_BYTES = 1 << 30
 # Annotators draw a little over the border; what is further off was never normalized.
 _LOWEST, _HIGHEST = -0.5, 1.5
-_SIDES = tuple(f'image/object/bbox/{side}' for side in ('ymin', 'xmin', 'ymax', 'xmax'))
 _TRAINING = 'train_input_reader'
 
 # Bytes of a PNG file up to its number of bits.
@@ -96,7 +96,7 @@ class _Seen:
         self.count += 1
         problem = _box_problem(features)
         self.box_problems += [f'{_name(features)}: {problem}'] if problem else []
-        masks = features.get('image/object/mask')
+        masks = features.get(keys.MASK)
         if masks is not None and masks.bytes_list.value:
             self.mask_type = self.mask_type or 'PNG_MASKS'
         elif masks is not None and masks.float_list.value:
@@ -124,7 +124,7 @@ def _reader(
     try:
         for features in itertools.islice(_features(reader), _MOST_WITHOUT_CLASS):
             looked_at += 1
-            if not features[_SIDES[0]].float_list.value:
+            if not features[keys.YMIN].float_list.value:
                 continue
             seen.add(features, known or {})
             _warn_of_bits(features, path)
@@ -150,7 +150,7 @@ def _reader(
         if needs_objects:
             yield (
                 f'{path}.tf_record_input_reader.input_path: expected records with objects '
-                f'({_SIDES[0]} and so on). Received: none in the first {looked_at} records.'
+                f'({keys.YMIN} and so on). Received: none in the first {looked_at} records.'
             )
         return
     # A few wrong boxes are left out and told in training; that most are is a mistake of the data.
@@ -180,11 +180,11 @@ def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
             return
         num_bytes += tf.io.gfile.stat(name).length
         for features in read_features(name):
-            yield len(features[_SIDES[0]].float_list.value), f'{_name(features)} in {name}'
+            yield len(features[keys.YMIN].float_list.value), f'{_name(features)} in {name}'
 
 
 def _box_problem(features) -> str | None:
-    sides = [features[side].float_list.value for side in _SIDES]
+    sides = [features[side].float_list.value for side in keys.BOX_SIDES]
     if len({len(values) for values in sides}) > 1:
         return f'expected as many values of each side of the boxes. Received: {_lengths(sides)}.'
     if not all(map(math.isfinite, itertools.chain(*sides))):
@@ -207,12 +207,12 @@ def _box_problem(features) -> str | None:
 def _lengths(sides) -> str:
     return ', '.join(
         f'{len(values)} {name.rpartition("/")[2]}'
-        for name, values in zip(_SIDES, sides, strict=True)
+        for name, values in zip(keys.BOX_SIDES, sides, strict=True)
     )
 
 
 def _warn_of_bits(features, path: str) -> None:
-    values = features['image/encoded'].bytes_list.value
+    values = features[keys.ENCODED].bytes_list.value
     header = values[0][:_PNG_BITS] if values else b''
     if header.startswith(b'\x89PNG') and header.endswith(b'\x10'):
         unsupported.log_once(
@@ -225,7 +225,7 @@ def _warn_of_bits(features, path: str) -> None:
 def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
     if known is not None and _texts(features):
         return None  # Found by their texts.
-    labels = features['image/object/class/label'].int64_list.value
+    labels = features[keys.CLASS_LABEL].int64_list.value
     if path == _TRAINING:
         labels = augmentation.ids_trained_on(labels, pipeline.train_config)
     kind = pipeline.model.WhichOneof('model')
@@ -243,8 +243,8 @@ def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str
 def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
     if path != _TRAINING or not pipeline.train_config.use_multiclass_scores:
         return None
-    num_scores = len(features['image/object/class/multiclass_scores'].float_list.value)
-    num_boxes, num_classes = len(features[_SIDES[0]].float_list.value), _num_classes(pipeline)
+    num_scores = len(features[keys.CLASS_SCORES].float_list.value)
+    num_boxes, num_classes = len(features[keys.YMIN].float_list.value), _num_classes(pipeline)
     if num_scores in (0, num_boxes * num_classes) or not num_classes:
         return None
     return (
@@ -260,7 +260,7 @@ def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
 
 
 def _name(features) -> str:
-    values = features['image/source_id'].bytes_list.value
+    values = features[keys.SOURCE_ID].bytes_list.value
     source_id = values[0].decode(errors='replace') if values else ''
     return f'record with source id {source_id!r}' if source_id else 'a record without source id'
 
@@ -282,7 +282,7 @@ def _masks(reader: InputReader, path: str, seen: _Seen) -> Iterator[str]:
 
 
 def _texts(features) -> list[str]:
-    values = features['image/object/class/text'].bytes_list.value
+    values = features[keys.CLASS_TEXT].bytes_list.value
     return [value.decode(errors='replace') for value in values]
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.data import tf_example_keys as keys
 from object_detection.data import tf_record_files
 from object_detection.data.coco.records import ImageFileError
 from object_detection.data.decoder import TOO_MANY_PIXELS
@@ -112,7 +113,7 @@ def _damaged_record(reader: InputReader, where: str, error: tf.errors.OpError) -
 
 def _source_id(record: bytes) -> str:
     features = tf.train.Example.FromString(record).features.feature
-    values = features['image/source_id'].bytes_list.value
+    values = features[keys.SOURCE_ID].bytes_list.value
     return values[0].decode(errors='replace') if values else ''
 
 

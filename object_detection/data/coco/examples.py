@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from object_detection.data import image_files, source_ids, tf_examples
+from object_detection.data import tf_example_keys as keys
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
@@ -132,7 +133,7 @@ def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Convert
             problems.append((annotation['id'], UnusableError('bad_annotation', text)))
     features = _image_features(coco_image.image, file) | _object_features(objects)
     if contents.masks:
-        features['image/object/mask'] = bytes_feature(item.mask for item in objects)
+        features[keys.MASK] = bytes_feature(item.mask for item in objects)
     if contents.keypoints:
         features |= _keypoint_features(objects, file, contents.keypoints.names)
     if contents.densepose:
@@ -311,26 +312,26 @@ def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -
 
 def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:
     return {
-        'image/height': int64_feature([file.height]),
-        'image/width': int64_feature([file.width]),
-        'image/filename': bytes_feature([entry['file_name'].encode()]),
-        'image/source_id': bytes_feature([source_ids.to_text(entry['id']).encode()]),
-        'image/key/sha256': bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
-        'image/encoded': bytes_feature([file.encoded]),
-        'image/format': bytes_feature([file.format.encode()]),
+        keys.HEIGHT: int64_feature([file.height]),
+        keys.WIDTH: int64_feature([file.width]),
+        keys.FILENAME: bytes_feature([entry['file_name'].encode()]),
+        keys.SOURCE_ID: bytes_feature([source_ids.to_text(entry['id']).encode()]),
+        keys.SHA256: bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
+        keys.ENCODED: bytes_feature([file.encoded]),
+        keys.FORMAT: bytes_feature([file.format.encode()]),
     }
 
 
 def _object_features(objects: list[CocoObject]) -> dict[str, bytes]:
     return {
-        'image/object/bbox/ymin': float_feature(item.box[0] for item in objects),
-        'image/object/bbox/xmin': float_feature(item.box[1] for item in objects),
-        'image/object/bbox/ymax': float_feature(item.box[2] for item in objects),
-        'image/object/bbox/xmax': float_feature(item.box[3] for item in objects),
-        'image/object/class/text': bytes_feature(item.label.text.encode() for item in objects),
-        'image/object/class/label': int64_feature(item.label.label for item in objects),
-        'image/object/is_crowd': int64_feature(item.is_crowd for item in objects),
-        'image/object/area': float_feature(item.area for item in objects),
+        keys.YMIN: float_feature(item.box[0] for item in objects),
+        keys.XMIN: float_feature(item.box[1] for item in objects),
+        keys.YMAX: float_feature(item.box[2] for item in objects),
+        keys.XMAX: float_feature(item.box[3] for item in objects),
+        keys.CLASS_TEXT: bytes_feature(item.label.text.encode() for item in objects),
+        keys.CLASS_LABEL: int64_feature(item.label.label for item in objects),
+        keys.IS_CROWD: int64_feature(item.is_crowd for item in objects),
+        keys.AREA: float_feature(item.area for item in objects),
     }
 
 
@@ -340,21 +341,21 @@ def _keypoint_features(
     rows = np.concatenate([np.zeros((0, 3)), *(item.keypoints for item in objects)])
     texts = [name.encode() for name in names] * len(objects)
     return {
-        'image/object/keypoint/x': float_feature(rows[:, 0] / file.width),
-        'image/object/keypoint/y': float_feature(rows[:, 1] / file.height),
-        'image/object/keypoint/visibility': int64_feature(rows[:, 2]),
-        'image/object/keypoint/num': int64_feature(item.num_keypoints for item in objects),
-        'image/object/keypoint/text': bytes_feature(texts),
+        keys.KEYPOINT_X: float_feature(rows[:, 0] / file.width),
+        keys.KEYPOINT_Y: float_feature(rows[:, 1] / file.height),
+        keys.KEYPOINT_VISIBILITY: int64_feature(rows[:, 2]),
+        keys.NUM_KEYPOINTS: int64_feature(item.num_keypoints for item in objects),
+        keys.KEYPOINT_TEXT: bytes_feature(texts),
     }
 
 
 def _densepose_features(objects: list[CocoObject]) -> dict[str, bytes]:
     rows = np.concatenate([np.zeros((0, 5)), *(item.densepose for item in objects)])
     return {
-        'image/object/densepose/num': int64_feature(len(item.densepose) for item in objects),
-        'image/object/densepose/part_index': int64_feature(rows[:, 0]),
-        'image/object/densepose/x': float_feature(rows[:, 1]),
-        'image/object/densepose/y': float_feature(rows[:, 2]),
-        'image/object/densepose/u': float_feature(rows[:, 3]),
-        'image/object/densepose/v': float_feature(rows[:, 4]),
+        keys.DENSEPOSE_NUM: int64_feature(len(item.densepose) for item in objects),
+        keys.DENSEPOSE_PART: int64_feature(rows[:, 0]),
+        keys.DENSEPOSE_X: float_feature(rows[:, 1]),
+        keys.DENSEPOSE_Y: float_feature(rows[:, 2]),
+        keys.DENSEPOSE_U: float_feature(rows[:, 3]),
+        keys.DENSEPOSE_V: float_feature(rows[:, 4]),
     }

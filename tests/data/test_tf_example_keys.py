@@ -1,0 +1,29 @@
+"""One table names the keys of tf.Examples."""
+
+import ast
+import pathlib
+
+import object_detection
+from object_detection.data import tf_example_keys
+
+PACKAGE = pathlib.Path(object_detection.__file__).parent
+
+
+def test_no_other_module_spells_a_key():
+    spelled = {}
+    for path in PACKAGE.rglob('*.py'):
+        if path == pathlib.Path(tf_example_keys.__file__) or path.name.endswith('_pb2.py'):
+            continue
+        texts = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        if found := sorted(text for text in texts if text.startswith('image/')):
+            spelled[path.relative_to(PACKAGE).as_posix()] = found
+    assert not spelled
+
+
+def test_every_key_has_one_name():
+    keys = [value for value in vars(tf_example_keys).values() if str(value).startswith('image/')]
+    assert len(keys) == len(set(keys))
