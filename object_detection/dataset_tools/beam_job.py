@@ -17,8 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from object_detection.data.coco import examples as coco_examples
-from object_detection.data.coco.examples import Converted
+from object_detection.data import tf_examples
+from object_detection.data.annotated_image import NOT_IN_LABEL_MAP, ReadResult
 from object_detection.dataset_tools import beam_runners, conversion_report, sharded_writer
 from object_detection.dataset_tools.conversion_report import Tally
 from object_detection.errors import UnusableError
@@ -26,9 +26,9 @@ from object_detection.errors import UnusableError
 # Shard, and an image of it: its index in the data set, and JSON of its entry ('id' and 'file_name',
 # and whatever else its format says of it) and of the list of its annotations.
 Entry = tuple[int, tuple[int, bytes]]
-# (index, entry, annotations) -> the image's example; raises UnusableError for an image that has
-# none. It is pickled.
-ReadImage = Callable[[int, dict[str, Any], list[Any]], Converted]
+# (index, entry, annotations) -> the annotated image. Raises UnusableError for an image that cannot
+# be used. Runners pickle it.
+ReadImage = Callable[[int, dict[str, Any], list[Any]], ReadResult]
 
 
 class ConversionError(Exception):
@@ -61,7 +61,7 @@ class Job:
     Attributes:
       inputs: what `read_entries` takes, such as the paths of annotation files.
       read_entries: makes the `Entry` of each image of an input, see `entry`.
-      read_image: makes the example of an entry.
+      read_image: reads the image of an entry.
       num_images: how many entries there will be.
       label_map: the label map that is published with the shards, as text.
       facts: entries of the report that are known already; 'job' tells the report of this job from
@@ -192,7 +192,7 @@ class WriteShard(beam.DoFn):
     """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard).
 
     Args:
-      read_image: makes the examples.
+      read_image: reads the images.
       target: where the outputs go.
       drop_empty: whether images without a usable object are left out.
       raises: whether a file that cannot be written is an error for the runner, which may try again,
@@ -242,25 +242,26 @@ class WriteShard(beam.DoFn):
         tally.counts['images'] += 1
         tally.counts['annotations'] += len(annotations)
         try:
-            converted = self._read_image(index, image, annotations)
+            result = self._read_image(index, image, annotations)
         except UnusableError as error:
             tally.counts['bad_images'] += 1
             tally.add_problem(error, image)
             return b''
-        tally.changed_images.update(converted.image_changes)
-        for annotation_id, error in converted.problems:
-            if error.reason == coco_examples.NOT_IN_LABEL_MAP:
+        tally.changed_images.update(result.image_changes)
+        for annotation_id, error in result.problems:
+            if error.reason == NOT_IN_LABEL_MAP:
                 tally.left_out_objects[str(error)] += 1
             else:
                 tally.add_problem(error, image, annotation_id)
-        tally.counts['images_without_objects'] += not converted.objects
-        if self._drop_empty and not converted.objects:
+        num_objects = len(result.image)
+        tally.counts['images_without_objects'] += num_objects == 0
+        if self._drop_empty and num_objects == 0:
             return b''
         tally.counts['examples'] += 1
-        tally.counts['objects'] += len(converted.objects)
-        tally.counts['crowds'] += sum(item.is_crowd for item in converted.objects)
-        tally.counts['clipped_boxes'] += sum(item.is_clipped for item in converted.objects)
-        return converted.example
+        tally.counts['objects'] += num_objects
+        tally.counts['crowds'] += int(result.image.is_crowd.sum())
+        tally.counts['clipped_boxes'] += result.num_clipped
+        return tf_examples.to_example(result.image)
 
 
 class Publish(beam.DoFn):

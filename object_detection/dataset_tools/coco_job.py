@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
 from object_detection.data import image_files
+from object_detection.data.annotated_image import ReadResult
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
@@ -94,22 +95,20 @@ class ReadAnnotations(beam.DoFn):
 
 @dataclasses.dataclass(frozen=True)
 class CocoReader:
-    """Makes the examples of images, see `beam_job.ReadImage`.
+    """Reads images, see `beam_job.ReadImage`.
 
     Attributes:
       image_dir: folder that file names are relative to.
-      contents: what the examples hold.
+      contents: what is read.
     """
 
     image_dir: str
     contents: coco_examples.Contents
 
-    def __call__(
-        self, index: int, image: dict[str, Any], annotations: list[Any]
-    ) -> coco_examples.Converted:
+    def __call__(self, index: int, image: dict[str, Any], annotations: list[Any]) -> ReadResult:
         path = coco_examples.image_path(self.image_dir, image['file_name'])
         try:
             encoded = beam_job.read_file(path)
         except OSError as error:
             raise UnusableError('bad_image', f'cannot be read: {error}') from error
-        return coco_examples.convert(CocoImage(index, image, annotations), encoded, self.contents)
+        return coco_examples.read(CocoImage(index, image, annotations), encoded, self.contents)

@@ -1,14 +1,12 @@
-"""Makes a tf.train.Example of an image and its COCO annotations.
+"""Reads an image and its COCO annotations as an `AnnotatedImage`.
 
-Keys and values are those that the reference system's readers expect, plus the integer label
-`image/object/class/label`; `image/format` is the file's true format. The file's bytes stay as they
-are, but for images that TensorFlow would read otherwise than other programs, see `image_files`.
+The file's bytes stay as they are, but for images that TensorFlow would read otherwise than other
+programs, see `image_files`.
 
 An annotation that cannot be used is left out and reported. A box that reaches over the image's edge
 is clipped; it is left out if less than a pixel of its height or width remains.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -17,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from object_detection.data import image_files, source_ids, tf_examples
-from object_detection.data import tf_example_keys as keys
+from object_detection.data import image_files, source_ids
+from object_detection.data.annotated_image import NOT_IN_LABEL_MAP, AnnotatedImage, ReadResult
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import masks as coco_masks
@@ -26,27 +24,20 @@ from object_detection.data.coco.annotations import CocoImage
 from object_detection.data.coco.categories import CategoryLabel
 from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.image_files import ImageFile
-from object_detection.data.tf_examples import (
-    bytes_feature,
-    float_feature,
-    int64_feature,
-)
 from object_detection.errors import UnusableError
 
 # Of a clipped box's height and width, in pixels.
 MIN_REMAINDER = 1.0
-# Reason of an annotation that is left out because the label map has no such class.
-NOT_IN_LABEL_MAP = 'not_in_label_map'
 
 
 class Contents(NamedTuple):
-    """What examples shall hold.
+    """What is read of images and annotations.
 
     Attributes:
       labels: category id -> label.
-      masks: whether instance masks are written, as PNG of the image's size.
-      keypoints: which keypoints are written; None writes none.
-      densepose: whether DensePose points are written.
+      masks: whether instance masks are read, as PNG of the image's size.
+      keypoints: which keypoints are read; None reads none.
+      densepose: whether DensePose points are read.
       small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
         faster; those that others read too have 0 and 1.
       max_pixels: most pixels of an image.
@@ -88,39 +79,23 @@ class CocoObject(NamedTuple):
     densepose: np.ndarray
 
 
-class Converted(NamedTuple):
-    """An example and what it was made of.
-
-    Attributes:
-      example: a serialised tf.train.Example.
-      objects: the annotations in it.
-      problems: (annotation id, error) of those that were left out.
-      image_changes: why the image was encoded anew, see `ImageFile`.
-    """
-
-    example: bytes
-    objects: list[CocoObject]
-    problems: list[tuple[Any, UnusableError]]
-    image_changes: tuple[str, ...]
-
-
-def convert(coco_image: CocoImage, encoded: bytes, contents: Contents) -> Converted:
-    """Makes the example of one image.
+def read(coco_image: CocoImage, encoded: bytes, contents: Contents) -> ReadResult:
+    """Reads one image.
 
     Args:
       coco_image: the image's entry and its annotations.
       encoded: the bytes of the image file.
-      contents: what the example shall hold.
+      contents: what is read.
 
     Raises:
       UnusableError: if the image cannot be used; annotations that cannot be are in the result.
     """
     file = check_image(coco_image.image, encoded, contents.max_pixels)
-    return build(coco_image, file, contents)
+    return annotate(coco_image, file, contents)
 
 
-def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Converted:
-    """Makes the example of an image whose file has been looked at; see `convert`."""
+def annotate(coco_image: CocoImage, file: ImageFile, contents: Contents) -> ReadResult:
+    """Reads the annotations of an image whose file has been checked; see `read`."""
     objects, problems = [], []
     for annotation in coco_image.annotations:
         try:
@@ -131,14 +106,24 @@ def build(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Convert
         except Exception as error:
             text = f'cannot be read: {type(error).__name__}: {error}'
             problems.append((annotation['id'], UnusableError('bad_annotation', text)))
-    features = _image_features(coco_image.image, file) | _object_features(objects)
-    if contents.masks:
-        features[keys.MASK] = bytes_feature(item.mask for item in objects)
-    if contents.keypoints:
-        features |= _keypoint_features(objects, file, contents.keypoints.names)
-    if contents.densepose:
-        features |= _densepose_features(objects)
-    return Converted(tf_examples.serialize(features), objects, problems, file.changes)
+    image = AnnotatedImage(
+        encoded=file.encoded,
+        format=file.format,
+        height=file.height,
+        width=file.width,
+        file_name=coco_image.image['file_name'],
+        source_id=source_ids.to_text(coco_image.image['id']),
+        boxes=np.array([item.box for item in objects], np.float64).reshape(-1, 4),
+        class_texts=tuple(item.label.text for item in objects),
+        class_labels=np.array([item.label.label for item in objects], np.int64),
+        is_crowd=np.array([item.is_crowd for item in objects], bool),
+        areas=np.array([item.area for item in objects], np.float64),
+        masks=tuple(item.mask for item in objects) if contents.masks else None,
+        densepose=tuple(item.densepose for item in objects) if contents.densepose else None,
+        **(_keypoints(objects, file, contents.keypoints) if contents.keypoints else {}),
+    )
+    num_clipped = sum(item.is_clipped for item in objects)
+    return ReadResult(image, problems, num_clipped, file.changes)
 
 
 def check_image(
@@ -200,7 +185,7 @@ def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents
     """Returns a usable annotation, its mask checked but not decoded: b''.
 
     Raises:
-      UnusableError: if examples of these contents are made without it.
+      UnusableError: if images of these contents are read without it.
     """
     if contents.masks:
         coco_masks.check(_segmentation(annotation), file.height, file.width)
@@ -310,52 +295,15 @@ def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -
     return number
 
 
-def _image_features(entry: dict[str, Any], file: ImageFile) -> dict[str, bytes]:
+def _keypoints(
+    objects: list[CocoObject], file: ImageFile, layout: KeypointLayout
+) -> dict[str, Any]:
+    """Returns the fields of an `AnnotatedImage` that are about keypoints."""
+    shape = (len(objects), len(layout.names), 3)
+    rows = np.array([item.keypoints for item in objects], np.float64).reshape(shape)
     return {
-        keys.HEIGHT: int64_feature([file.height]),
-        keys.WIDTH: int64_feature([file.width]),
-        keys.FILENAME: bytes_feature([entry['file_name'].encode()]),
-        keys.SOURCE_ID: bytes_feature([source_ids.to_text(entry['id']).encode()]),
-        keys.SHA256: bytes_feature([hashlib.sha256(file.encoded).hexdigest().encode()]),
-        keys.ENCODED: bytes_feature([file.encoded]),
-        keys.FORMAT: bytes_feature([file.format.encode()]),
-    }
-
-
-def _object_features(objects: list[CocoObject]) -> dict[str, bytes]:
-    return {
-        keys.YMIN: float_feature(item.box[0] for item in objects),
-        keys.XMIN: float_feature(item.box[1] for item in objects),
-        keys.YMAX: float_feature(item.box[2] for item in objects),
-        keys.XMAX: float_feature(item.box[3] for item in objects),
-        keys.CLASS_TEXT: bytes_feature(item.label.text.encode() for item in objects),
-        keys.CLASS_LABEL: int64_feature(item.label.label for item in objects),
-        keys.IS_CROWD: int64_feature(item.is_crowd for item in objects),
-        keys.AREA: float_feature(item.area for item in objects),
-    }
-
-
-def _keypoint_features(
-    objects: list[CocoObject], file: ImageFile, names: tuple[str, ...]
-) -> dict[str, bytes]:
-    rows = np.concatenate([np.zeros((0, 3)), *(item.keypoints for item in objects)])
-    texts = [name.encode() for name in names] * len(objects)
-    return {
-        keys.KEYPOINT_X: float_feature(rows[:, 0] / file.width),
-        keys.KEYPOINT_Y: float_feature(rows[:, 1] / file.height),
-        keys.KEYPOINT_VISIBILITY: int64_feature(rows[:, 2]),
-        keys.NUM_KEYPOINTS: int64_feature(item.num_keypoints for item in objects),
-        keys.KEYPOINT_TEXT: bytes_feature(texts),
-    }
-
-
-def _densepose_features(objects: list[CocoObject]) -> dict[str, bytes]:
-    rows = np.concatenate([np.zeros((0, 5)), *(item.densepose for item in objects)])
-    return {
-        keys.DENSEPOSE_NUM: int64_feature(len(item.densepose) for item in objects),
-        keys.DENSEPOSE_PART: int64_feature(rows[:, 0]),
-        keys.DENSEPOSE_X: float_feature(rows[:, 1]),
-        keys.DENSEPOSE_Y: float_feature(rows[:, 2]),
-        keys.DENSEPOSE_U: float_feature(rows[:, 3]),
-        keys.DENSEPOSE_V: float_feature(rows[:, 4]),
+        'keypoint_names': layout.names,
+        'keypoints': rows[..., 1::-1] / (file.height, file.width),
+        'keypoint_visibilities': rows[..., 2].astype(np.int64),
+        'num_keypoints': np.array([item.num_keypoints for item in objects], np.int64),
     }

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from object_detection.data import tf_examples
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import examples as coco_examples
@@ -75,7 +76,7 @@ class AnnotationIndex:
             [_chosen(annotation, _ANNOTATION_KEYS) for annotation in item.annotations]
             for item in grouped
         )
-        self._warn_of_strays(file)
+        self._warn_of_orphans(file)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -87,7 +88,7 @@ class AnnotationIndex:
         """Returns the entry of an image alone."""
         return self._images[index]
 
-    def _warn_of_strays(self, file: coco_annotations.CocoFile) -> None:
+    def _warn_of_orphans(self, file: coco_annotations.CocoFile) -> None:
         if file.problems:
             _log.warning(
                 '%s: %d entries that cannot be used are left out; the first: %s.',
@@ -102,10 +103,10 @@ class AnnotationIndex:
                 self.path,
                 len(file.images) - len(ids),
             )
-        strays = sum(annotation['image_id'] not in ids for annotation in file.annotations)
-        if strays:
+        orphans = sum(annotation['image_id'] not in ids for annotation in file.annotations)
+        if orphans:
             _log.warning(
-                '%s: %d annotations of images that are not there are left out.', self.path, strays
+                '%s: %d annotations of images that are not there are left out.', self.path, orphans
             )
 
 
@@ -122,7 +123,7 @@ class CocoRecords:
         self.image_dir = image_dir
         self.index = index
         self.contents = contents
-        self._told: set[Any] = set()
+        self._warned: set[Any] = set()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -130,7 +131,7 @@ class CocoRecords:
     def example(self, index: int) -> bytes:
         """Returns the serialized tf.train.Example of an image.
 
-        Annotations that cannot be used are left out; the first few are told in the log.
+        Annotations that cannot be used are left out; the first few are logged.
 
         Raises:
           ImageFileError: naming the file and the image's id, if the file cannot be read, or its
@@ -138,10 +139,10 @@ class CocoRecords:
         """
         coco_image = self.index[index]
         file = self._image_file(coco_image.image, self._read(coco_image.image))
-        converted = coco_examples.build(coco_image, file, self.contents)
-        for annotation_id, error in converted.problems:
-            self._tell(coco_image, annotation_id, error)
-        return converted.example
+        result = coco_examples.annotate(coco_image, file, self.contents)
+        for annotation_id, error in result.problems:
+            self._warn(coco_image, annotation_id, error)
+        return tf_examples.to_example(result.image)
 
     def objects(self, index: int) -> tuple[list[CocoObject], list[str]]:
         """Looks at the annotations of an image, without decoding masks.
@@ -231,11 +232,11 @@ class CocoRecords:
         is_known = known is None or item.label.text in known
         return is_known and not (skip_crowd and item.is_crowd) and ymin < ymax and xmin < xmax
 
-    def _tell(self, coco_image: CocoImage, annotation_id: Any, error: UnusableError) -> None:
-        if annotation_id in self._told or len(self._told) > _MAX_WARNINGS:
+    def _warn(self, coco_image: CocoImage, annotation_id: Any, error: UnusableError) -> None:
+        if annotation_id in self._warned or len(self._warned) > _MAX_WARNINGS:
             return
-        self._told.add(annotation_id)
-        if len(self._told) > _MAX_WARNINGS:
+        self._warned.add(annotation_id)
+        if len(self._warned) > _MAX_WARNINGS:
             _log.warning('%s: further unusable annotations are not named.', self.index.path)
             return
         _log.warning(

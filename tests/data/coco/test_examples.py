@@ -11,6 +11,7 @@ from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, CocoImage
 from object_detection.data.coco.categories import CategoryLabel, from_categories
 from object_detection.data.coco.examples import Contents
+from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
 from tests import goldens
 from tests.dataset_tools import records
@@ -42,15 +43,15 @@ def _annotation(**others) -> dict:
     return {'id': 9, 'image_id': 5, 'category_id': 7, 'bbox': [4, 6, 10, 12], 'area': 100} | others
 
 
-def _convert(*annotations: dict, contents=None, encoded=None, entry=None):
+def _read_annotated(*annotations: dict, contents=None, encoded=None, entry=None):
     image = CocoImage(0, entry or _entry(), list(annotations))
-    return coco_examples.convert(image, encoded or _image(), contents or Contents(LABELS))
+    return coco_examples.read(image, encoded or _image(), contents or Contents(LABELS))
 
 
 def _features(*annotations: dict, **others) -> records.Features:
-    converted = _convert(*annotations, **others)
-    assert not converted.problems
-    return records.parse(converted.example)
+    result = _read_annotated(*annotations, **others)
+    assert not result.problems
+    return records.parse(to_example(result.image))
 
 
 def _without_overhanging(image: CocoImage) -> CocoImage:
@@ -94,7 +95,7 @@ def test_reference_examples(case_name):
     for image in grouped:
         image = _without_overhanging(image)
         encoded = (folder / 'images' / image.image['file_name']).read_bytes()
-        features = records.parse(coco_examples.convert(image, encoded, contents).example)
+        features = records.parse(to_example(coco_examples.read(image, encoded, contents).image))
         ours |= {f'ex{image.index}/{key}': value for key, value in records.as_golden(features)}
     assert {key for key in ours if key.split('/', 1)[1] not in _NOT_IN_REFERENCE} == set(
         case.outputs
@@ -232,9 +233,9 @@ def test_path_of_an_image_stays_in_its_folder(folder, name, path):
     ],
 )
 def test_box_over_the_edge_is_clipped(bbox, expected):
-    converted = _convert(_annotation(bbox=bbox))
-    assert [item.is_clipped for item in converted.objects] == [True]
-    features = records.parse(converted.example)
+    result = _read_annotated(_annotation(bbox=bbox))
+    assert (len(result.image), result.num_clipped) == (1, 1)
+    features = records.parse(to_example(result.image))
     sides = ('xmin', 'ymin', 'xmax', 'ymax')
     box = [features[f'image/object/bbox/{side}'][0] for side in sides]
     np.testing.assert_allclose(box, np.array(expected) / [40, 30, 40, 30], rtol=1e-6)
@@ -279,9 +280,9 @@ def test_unusable_annotation_is_left_out(others, reason):
     contents = Contents(LABELS, masks=True, keypoints=layout, densepose=True)
     good = _annotation(id=1, segmentation=segmentation)
     bad = _annotation(**{'id': 2, 'segmentation': segmentation} | others)
-    converted = _convert(good, bad, good, contents=contents)
-    assert [(key, error.reason) for key, error in converted.problems] == [(2, reason)]
-    features = records.parse(converted.example)
+    result = _read_annotated(good, bad, good, contents=contents)
+    assert [(key, error.reason) for key, error in result.problems] == [(2, reason)]
+    features = records.parse(to_example(result.image))
     assert len(features['image/object/mask']) == 2
     assert len(features['image/object/area']) == 2
     assert len(features['image/object/keypoint/x']) == 4

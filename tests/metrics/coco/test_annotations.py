@@ -11,6 +11,7 @@ from pycocotools import mask as mask_api
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from object_detection.data import tf_examples
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import examples as coco_examples
@@ -326,8 +327,8 @@ def test_real_data_gives_the_numbers_of_its_records(shared):
     found.sort(key=lambda image: -sum(a['iscrowd'] for a in image.annotations))
     for coco_image in found[:6]:
         encoded = (folder / 'images' / coco_image.image['file_name']).read_bytes()
-        converted = coco_examples.convert(coco_image, encoded, contents)
-        images.append(_row(records.parse(converted.example), rng))
+        image = coco_examples.read(coco_image, encoded, contents).image
+        images.append(_row(records.parse(tf_examples.to_example(image)), rng))
     assert any(image['is_crowd'].any() for image in images)
     categories = [{'id': label.label, 'name': label.text} for label in labels.values()]
     classes = {label.label: [label.text] for label in labels.values()}

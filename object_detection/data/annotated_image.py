@@ -1,0 +1,96 @@
+"""An image with its objects, as every reader of an annotation format makes it.
+
+`tf_examples.to_example` writes it as a tf.Example. No TensorFlow: Beam workers start without it.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.errors import UnusableError, UserError
+
+# Reason of an annotation that is left out because the label map has no such class.
+NOT_IN_LABEL_MAP = 'not_in_label_map'
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedImage:
+    """An image and its N objects; None is what the format, or the caller, does not have.
+
+    Attributes:
+      encoded: the image file, upright, in a format that TensorFlow decodes.
+      format: of the file: 'jpeg', 'png', 'gif' or 'bmp'.
+      height, width: of the image in pixels.
+      file_name: as the annotations give it.
+      source_id: text that tells the images of a data set apart.
+      boxes: float64 [N, 4], (ymin, xmin, ymax, xmax), normalized to the image, within [0, 1].
+      class_texts: N names of classes.
+      class_labels: int64 [N], the ids of the classes in a label map, 1-based; 0 where only the
+        names count.
+      is_crowd: bool [N], whether a box is one of a group of objects.
+      areas: float64 [N], square pixels.
+      masks: None, or N PNG files of the image's size: 0 is background, all else the object.
+      keypoint_names: names of the K keypoints that every object has room for.
+      keypoints: None, or float64 [N, K, 2], (y, x) normalized to the image.
+      keypoint_visibilities: None, or int64 [N, K]: 0 not labelled, 1 covered, 2 visible.
+      num_keypoints: None, or int64 [N], how many of an object are labelled.
+      densepose: None, or N arrays float64 [n, 5], rows (part from 0, x, y, u, v), x and y
+        normalized to the image.
+
+    Raises:
+      ValueError: if a field has not one entry for each box.
+    """
+
+    encoded: bytes
+    format: str
+    height: int
+    width: int
+    file_name: str
+    source_id: str
+    boxes: np.ndarray
+    class_texts: tuple[str, ...]
+    class_labels: np.ndarray
+    is_crowd: np.ndarray
+    areas: np.ndarray
+    masks: tuple[bytes, ...] | None = None
+    keypoint_names: tuple[str, ...] = ()
+    keypoints: np.ndarray | None = None
+    keypoint_visibilities: np.ndarray | None = None
+    num_keypoints: np.ndarray | None = None
+    densepose: tuple[np.ndarray, ...] | None = None
+
+    def __post_init__(self):
+        for name in _OBJECT_FIELDS:
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self):
+                raise UserError(
+                    f'AnnotatedImage: expected {len(self)} entries of `{name}`, one for each box. '
+                    f'Received: {len(values)}.'
+                )
+
+    def __len__(self) -> int:
+        """The number of objects."""
+        return len(self.boxes)
+
+
+_OBJECT_FIELDS = (
+    *('class_texts', 'class_labels', 'is_crowd', 'areas', 'masks', 'keypoints'),
+    *('keypoint_visibilities', 'num_keypoints', 'densepose'),
+)
+
+
+class ReadResult(NamedTuple):
+    """What a reader made of an image and its annotations.
+
+    Attributes:
+      image: with the objects that can be used.
+      problems: (annotation id, error) of the annotations that cannot be.
+      num_clipped: how many boxes were cut at the image's edge.
+      image_changes: why the image file was encoded anew, see `image_files.ImageFile`.
+    """
+
+    image: AnnotatedImage
+    problems: list[tuple[Any, UnusableError]]
+    num_clipped: int
+    image_changes: tuple[str, ...]
