@@ -111,6 +111,12 @@ def test_errors_with_a_message_are_those_of_users(path):
     assert not bare, f'lines {bare}: raise a UserError, or one of its kinds'
 
 
+def test_private_names_of_tensorflow_and_keras_are_in_one_file():
+    private = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
+    files = {path for path in modules() if any(n.startswith(private) for n in imported(path))}
+    assert files == {PACKAGE / 'system/private_names.py'}
+
+
 def test_core_imports_only_tensorflow_and_numpy():
     for path in modules():
         if part_of(path) == 'core':

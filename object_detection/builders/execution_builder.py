@@ -14,6 +14,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.optimizers.gradients import Execution
 from object_detection.protos.train_pb2 import TrainConfig
+from object_detection.system import private_names
 
 _logger = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ def _moving_norms(detector: DetectionModel) -> list[keras.layers.BatchNormalizat
     """The batch norms that follow the batches in training."""
     return [
         layer
-        for layer in detector._flatten_layers(include_self=False, recursive=True)
+        for layer in private_names.layers_in(detector, include_self=False)
         if isinstance(layer, keras.layers.BatchNormalization)
         and layer.trainable
         and not isinstance(layer, FrozenBatchNorm)

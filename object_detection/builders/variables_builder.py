@@ -16,6 +16,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.hyperparams import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.train_pb2 import TrainConfig
+from object_detection.system import private_names
 
 _MAX_NAMES = 5
 _MAX_GROUPS = 12
@@ -89,7 +90,7 @@ def freeze_norms(detector: keras.layers.Layer, frozen: Mapping[str, tf.Variable]
     """
     not_trained = {id(variable) for variable in frozen.values()}
     count = 0
-    for layer in detector._flatten_layers(include_self=False, recursive=True):
+    for layer in private_names.layers_in(detector, include_self=False):
         if not isinstance(layer, keras.layers.BatchNormalization) or not layer.trainable:
             continue
         affine = [variable for variable in (layer.gamma, layer.beta) if variable is not None]

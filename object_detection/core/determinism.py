@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import backprop
 
 from object_detection.core import sums
+from object_detection.system import private_names
 
 _state = {'is_on': False}
 
@@ -25,9 +24,7 @@ def switch_on() -> None:
     """
     tf.config.experimental.enable_op_determinism()
     tf.config.optimizer.set_experimental_options({'arithmetic_optimization': False})
-    # There is no public way to say how a tape adds up gradients.
-    space = backprop._default_vspace._replace(aggregate_fn=_add_gradients)
-    pywrap_tfe.TFE_Py_RegisterVSpace(space)
+    private_names.add_gradients_by(_add_gradients)
     _state['is_on'] = True
 
 
@@ -46,4 +43,4 @@ def timestamp() -> tf.Tensor:
 def _add_gradients(gradients: Sequence[Any]) -> Any:
     if all(isinstance(gradient, tf.Tensor) for gradient in gradients):
         return sums.in_order(gradients)
-    return backprop._aggregate_grads(gradients)
+    return private_names.add_gradients(gradients)

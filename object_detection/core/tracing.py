@@ -5,7 +5,8 @@ import contextvars
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
+
+from object_detection.system import private_names
 
 _may_compile = contextvars.ContextVar('may_compile', default=True)
 
@@ -14,10 +15,9 @@ def is_compiled() -> bool:
     """Whether XLA compiles what is traced now: a `tf.function(jit_compile=True)`, or for TPUs.
 
     Forms that only XLA needs, or that are fast on TPUs alone, are for it: cropping regions by
-    matrix products takes fifty times as long on a CPU as by TensorFlow's kernel. TensorFlow has no
-    public function that tells.
+    matrix products takes fifty times as long on a CPU as by TensorFlow's kernel.
     """
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+    return private_names.is_compiled_by_xla(tf.compat.v1.get_default_graph())
 
 
 @contextlib.contextmanager

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from object_detection.system import private_names
+
 _FOLDABLE = (keras.layers.Conv2D, keras.layers.Dense)
 
 
@@ -35,7 +37,7 @@ def fold(parts: Iterable[keras.layers.Layer], run: Callable[[], object]) -> int:
 
 def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """All layers in `layer` that are batch norms or may have one folded into them."""
-    for child in layer._flatten_layers(include_self=True, recursive=True):
+    for child in private_names.layers_in(layer):
         if isinstance(child, (*_FOLDABLE, keras.layers.BatchNormalization)):
             yield child
 

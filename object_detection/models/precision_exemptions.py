@@ -9,6 +9,7 @@ import keras
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.precision import TF32
+from object_detection.system import private_names
 from object_detection.validation import train_config as train_config_rules
 
 _logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def apply(detector: DetectionModel, patterns: Sequence[str], precision: str) -> 
 def _layers(detector: DetectionModel) -> Iterator[tuple[str, keras.layers.Layer]]:
     """All layers by name, those without variables and the parts themselves (`rpn/`) too."""
     for part, top in detector.parts().items():
-        for layer in top._flatten_layers(include_self=True, recursive=True):
+        for layer in private_names.layers_in(top):
             # A layer without variables may have no path.
             path = layer.path or layer.name
             yield f'{part}/{"" if layer is top else path.removeprefix(top.name + "/")}', layer

@@ -14,10 +14,9 @@ import time
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-from tensorflow.python.eager import context as tensorflow_context
 
 from object_detection.errors import ConfigError, WorkerError
+from object_detection.system import private_names
 from object_detection.training.distribution import rendezvous, strategy_choice
 from object_detection.training.distribution.strategy_choice import Choice
 
@@ -151,7 +150,7 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
         num_accelerators={'GPU': num_gpus} if num_gpus else {},
         rpc_layer='grpc',
     )
-    _set_heartbeat(cluster.num_workers, choice.worker_timeout)
+    private_names.set_heartbeat(cluster.num_workers, choice.worker_timeout)
     deadline = time.monotonic() + choice.start_timeout
     try:
         rendezvous.gather(cluster, choice.start_timeout)
@@ -178,17 +177,6 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
             f'{cluster.source}: worker {cluster.index} cannot serve at {own}, expected an address '
             f'of this machine with a free port. Received: {reason}'
         ) from error
-
-
-def _set_heartbeat(num_workers: int, timeout: int) -> None:
-    """Sets how long a worker may be silent; there is no public function for it."""
-    jobs = [coordination_config_pb2.CoordinatedJob(name='worker', num_tasks=num_workers)]
-    tensorflow_context.context().configure_coordination_service(
-        service_type='standalone',
-        service_leader='/job:worker/replica:0/task:0',
-        heartbeat_timeout_in_ms=1000 * timeout,
-        coordinated_jobs=jobs,
-    )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
+
+from object_detection.system import private_names
 
 
 class UnknownShapeError(ValueError):
@@ -64,7 +65,7 @@ def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
 
 def _that_run(graph: tf.Graph) -> list[tf.Operation]:
     """The nodes that the outputs of a function, or its effects, depend on; of other graphs, all."""
-    if not isinstance(graph, FuncGraph):
+    if not private_names.is_function_graph(graph):
         return graph.get_operations()
     waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     running = set()
@@ -111,8 +112,7 @@ def _called_graphs(operation: tf.Operation) -> Iterator[tf.Graph]:
     for attribute in operation.node_def.attr.values():
         names = [attribute.func.name, *(function.name for function in attribute.list.func)]
         for name in filter(None, names):
-            # There is no public way from a name to the graph with its shapes.
-            yield operation.graph._get_function(name).graph
+            yield private_names.function_graph(operation.graph, name)
 
 
 def _size(shape: tf.TensorShape) -> int:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.system import private_names
 from object_detection.training.monitoring import flops
 
 # Images that are resized by their own size are taken to be squares of this side.
@@ -148,8 +149,8 @@ def resized_image_size(detector: DetectionModel) -> tuple[int, int]:
 
 def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     """The layers in `layer`, itself included, that hold weights of their own."""
-    for child in layer._flatten_layers(include_self=True, recursive=True):
-        if child.weights and len(list(child._flatten_layers())) == 1:
+    for child in private_names.layers_in(layer):
+        if child.weights and len(private_names.layers_in(child)) == 1:
             yield child
 
 

@@ -1,0 +1,64 @@
+"""Every name of TensorFlow and Keras that is not public and that this package uses.
+
+There is no public way to what they do. A new version of either library may break these functions
+and nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import backprop, context
+from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import control_flow_util
+
+
+def is_compiled_by_xla(graph: tf.Graph) -> bool:
+    """Whether XLA compiles `graph` or a graph around it."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def add_gradients_by(add: Callable[[Sequence[Any]], Any]) -> None:
+    """Makes all gradient tapes of the process call `add` for the gradients that meet at a tensor.
+
+    Args:
+      add: takes tensors or `tf.IndexedSlices`, and returns their sum.
+    """
+    pywrap_tfe.TFE_Py_RegisterVSpace(backprop._default_vspace._replace(aggregate_fn=add))
+
+
+def add_gradients(gradients: Sequence[Any]) -> Any:
+    """Adds up tensors or `tf.IndexedSlices` as gradient tapes do by default."""
+    return backprop._aggregate_grads(gradients)
+
+
+def set_heartbeat(num_workers: int, timeout: int) -> None:
+    """Sets for how many seconds a worker of a `MultiWorkerMirroredStrategy` may be silent.
+
+    To be called before the strategy is made.
+    """
+    jobs = [coordination_config_pb2.CoordinatedJob(name='worker', num_tasks=num_workers)]
+    context.context().configure_coordination_service(
+        service_type='standalone',
+        service_leader='/job:worker/replica:0/task:0',
+        heartbeat_timeout_in_ms=1000 * timeout,
+        coordinated_jobs=jobs,
+    )
+
+
+def is_function_graph(graph: tf.Graph) -> bool:
+    """Whether `graph` is that of a traced function, which has outputs."""
+    return isinstance(graph, FuncGraph)
+
+
+def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
+    """Returns the graph, with its shapes, of a function that nodes of `graph` call by its name."""
+    return graph._get_function(name).graph
+
+
+def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list[keras.layers.Layer]:
+    """Returns `layer`, unless `include_self` is False, and the layers in it at every depth."""
+    return layer._flatten_layers(include_self=include_self, recursive=True)
