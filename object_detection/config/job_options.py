@@ -7,6 +7,8 @@ shown and what else it is called. Imports nothing that is slow.
 import dataclasses
 from typing import Any
 
+from object_detection.errors import ConfigError
+
 # Other names of two values of `TrainConfig.Precision`.
 PRECISION_ALIASES = {'bfloat16': 'mixed_bfloat16', 'float16': 'mixed_float16'}
 # What --precision takes.
@@ -17,6 +19,37 @@ STRATEGIES = ('one_device', 'mirrored', 'multi_worker', 'tpu')
 # The sections of --help, in order.
 RUN, EVALUATION, DEVICES, WORKERS, RECORDS = 'Run', 'Evaluation', 'Devices', 'Workers', 'Records'
 SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS)
+
+_LARGEST_COUNT = 2**32 - 1  # what the fields hold
+# Flag -> the smallest and largest number that it takes.
+_RANGES = {
+    **dict.fromkeys(
+        (
+            'num_train_steps',
+            'sample_1_of_n_eval_examples',
+            'sample_1_of_n_eval_on_train_examples',
+            'eval_samples',
+            'log_every_n',
+            'steps_per_epoch',
+        ),
+        (1, _LARGEST_COUNT),
+    ),
+    **dict.fromkeys(
+        (
+            'eval_every_n_steps',
+            'checkpoint_every_n',
+            'summary_every_n',
+            'max_to_keep',
+            'steps_per_loop',
+            'eval_timeout',
+            'log_warmup_steps',
+        ),
+        (0, _LARGEST_COUNT),
+    ),
+    **dict.fromkeys(('intra_op_threads', 'inter_op_threads', 'private_threadpool_size'), (0, 4096)),
+    **dict.fromkeys(('worker_timeout', 'start_timeout'), (1, 10**6)),  # TensorFlow: milliseconds
+    'seed': (0, 2**31 - 1),  # 31 bits of it make the sampling noise
+}
 
 TRAINING_EXIT_STATUSES = (
     'Exit status: 0 if all steps are done; 1 after an error; 2 for a wrong command line; 75 if '
@@ -292,3 +325,17 @@ class EvalOptions(JobOptions):
     num_epochs: float | None = option(None, _NUM_EPOCHS, section=RUN, is_hidden=True)
     run_once: bool = option(False, 'Evaluate the newest checkpoint only.', section=RUN)
     eval_timeout: int = option(3600, 'Seconds to wait for another checkpoint.', section=RUN)
+
+
+def check_ranges(options: JobOptions) -> None:
+    """Checks that numbers are within the range of their flag.
+
+    Raises:
+      ConfigError: naming the flag.
+    """
+    for name, (lowest, highest) in _RANGES.items():
+        number = getattr(options, name, None)
+        if number is not None and not lowest <= number <= highest:
+            raise ConfigError(
+                f'--{name}: expected {lowest} to {highest}, or leave it out. Received: {number}.'
+            )

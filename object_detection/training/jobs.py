@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from object_detection.config import overrides, reader, synthetic_data
-from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
+from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions, check_ranges
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files, tensorflow_setup
@@ -23,37 +23,6 @@ from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption, validate
 
 _logger = logging.getLogger(__name__)
-
-_LARGEST_COUNT = 2**32 - 1  # what the fields hold
-# Flag -> the smallest and largest number that it takes.
-_RANGES = {
-    **dict.fromkeys(
-        (
-            'num_train_steps',
-            'sample_1_of_n_eval_examples',
-            'sample_1_of_n_eval_on_train_examples',
-            'eval_samples',
-            'log_every_n',
-            'steps_per_epoch',
-        ),
-        (1, _LARGEST_COUNT),
-    ),
-    **dict.fromkeys(
-        (
-            'eval_every_n_steps',
-            'checkpoint_every_n',
-            'summary_every_n',
-            'max_to_keep',
-            'steps_per_loop',
-            'eval_timeout',
-            'log_warmup_steps',
-        ),
-        (0, _LARGEST_COUNT),
-    ),
-    **dict.fromkeys(('intra_op_threads', 'inter_op_threads', 'private_threadpool_size'), (0, 4096)),
-    **dict.fromkeys(('worker_timeout', 'start_timeout'), (1, 10**6)),  # TensorFlow: milliseconds
-    'seed': (0, 2**31 - 1),  # 31 bits of it make the sampling noise
-}
 
 # Of a train_input_reader alone.
 _OF_TRAINING_DATA = (
@@ -190,7 +159,7 @@ def read_config(
     Raises:
       ConfigError: naming what is wrong.
     """
-    _check_ranges(options)
+    check_ranges(options)
     _log_files(options)
     pipeline = reader.read_pipeline(
         path, overrides_text=options.config_override, settings=options.set
@@ -234,15 +203,6 @@ def _import_tensorflow(options: JobOptions) -> None:
         tensorflow_setup.use_compilation_cache(options.compilation_cache)
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.import_tensorflow()
-
-
-def _check_ranges(options: JobOptions) -> None:
-    for name, (lowest, highest) in _RANGES.items():
-        number = getattr(options, name, None)
-        if number is not None and not lowest <= number <= highest:
-            raise ConfigError(
-                f'--{name}: expected {lowest} to {highest}, or leave it out. Received: {number}.'
-            )
 
 
 def _log_files(options: JobOptions) -> LogFiles:
