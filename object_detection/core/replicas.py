@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.core.scopes import Scope
 
 
-class Apart(Scope):
+class PerReplica(Scope):
     """A context in which each replica is for itself: sums are of its own part alone.
 
     For parts of a batch whose losses are weighted afterwards, and for programs in which replicas
@@ -47,7 +47,7 @@ def global_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
 
 def _several_replicas() -> tf.distribute.ReplicaContext | None:
     """The current replica's context; None across replicas, or where there is only one."""
-    if Apart.is_on():
+    if PerReplica.is_on():
         return None
     context = tf.distribute.get_replica_context()
     return context if context is not None and context.num_replicas_in_sync > 1 else None

@@ -110,7 +110,7 @@ class LossGradients:
         shares = self._shares(batch, seeds, replicas_in_sync)
 
         def differentiate(*part: Any) -> tuple[Tensors, Tensors]:
-            with replicas.Apart():
+            with replicas.PerReplica():
                 return self._differentiate(*part, replicas_in_sync * parts)
 
         first = {name: values[0] for name, values in shares.items()}
@@ -151,7 +151,7 @@ class LossGradients:
 
         def count(batch: Tensors, seeds: tf.Tensor, _: Tensors) -> Tensors:
             self.num_traces += 1
-            with replicas.Apart(), moving_statistics.Kept():
+            with replicas.PerReplica(), moving_statistics.Kept():
                 return self._normalizers(batch, seeds)
 
         program = self._program(count, batch, seeds, {}, count=parts)

@@ -57,7 +57,7 @@ def train(
       seed: of initial weights, data order, augmentation and sampling noise, set for Python, NumPy
         and TensorFlow; None draws one and logs it. A resumed run keeps the one that it began
         with.
-      progress: what is told of the run; None chooses by whether stderr is a terminal.
+      progress: the display of the run; None chooses by whether stderr is a terminal.
       val_json_file: COCO annotations to evaluate against in place of the records' ground truth.
       strategy: of the devices, see `strategies.build`; not entered by the caller. None takes the
         current one.
@@ -66,7 +66,7 @@ def train(
 
     Raises:
       ConfigError: if the config cannot be trained, or a file of records is damaged, or no
-        evaluation beside the training works.
+        asynchronous evaluation works.
       CheckpointError: if `model_dir` holds a checkpoint of another model, or cannot be written.
       DivergenceError: if a loss or a weight becomes NaN or infinite.
       WorkerError: if another worker failed.
@@ -112,7 +112,7 @@ def train(
             directory,
             strategy,
             intervals,
-            keeps_snapshots=training.evaluations.are_beside,
+            keeps_snapshots=training.evaluations.are_asynchronous,
         )
         result = resume.finished_result(config, directory, training.evaluations, start)
         result = result or training.run(seed, start)

@@ -185,7 +185,7 @@ class Measurements:
         """Each call is one entry into Python.
 
         Several workers, whose clocks differ, would have to agree on the number: they do one step a
-        call unless told otherwise.
+        call unless `call` says otherwise.
         """
         rate = self._meter.speed.steps_per_second()
         if rate is None or not self._is_alone:
@@ -211,7 +211,7 @@ class Measurements:
 def _describe_divergence(
     reports: Sequence[StepReport], learning_rate: Callable[[int], float], last_good: str | None
 ) -> str:
-    """Returns which numbers of which step were not finite, and where the training can go on.
+    """Returns which numbers of which step were not finite, and from where to resume.
 
     Args:
       reports: of the calls since the numbers were last looked at, in order.
@@ -223,7 +223,7 @@ def _describe_divergence(
     terms = [name for name in values if name not in (TOTAL_LOSS, GRADIENT_NORM)]
     broken = [name for name in terms if not math.isfinite(values[name])]
     # Each term can be finite and their gradients, or their sum, not.
-    told = broken or [GRADIENT_NORM if math.isfinite(values[TOTAL_LOSS]) else TOTAL_LOSS]
+    diverged = broken or [GRADIENT_NORM if math.isfinite(values[TOTAL_LOSS]) else TOTAL_LOSS]
     others = ', '.join(f'{name} = {values[name]:g}' for name in terms if name not in broken)
     step = int(report.step)
     ids = [text.decode(errors='replace') for text in report.source_ids.numpy()]
@@ -232,7 +232,7 @@ def _describe_divergence(
         f'the last good checkpoint is {last_good}' if last_good else 'there is no checkpoint yet'
     )
     return (
-        f'The training diverged: {", ".join(f"{name} = {values[name]:g}" for name in told)} at '
+        f'The training diverged: {", ".join(f"{name} = {values[name]:g}" for name in diverged)} at '
         f'step {step + 1}, learning rate {learning_rate(step):g}'
         f'{f" (the others: {others})" if others else ""}. The images of that batch have the '
         f'source ids {", ".join(map(repr, ids[:_MAX_SOURCE_IDS]))}{more}. Nothing of it was '

@@ -38,7 +38,7 @@ def resolve(
 
     Args:
       pipeline_config: overrides applied.
-      directory: where the training goes on, or begins.
+      directory: where the training begins or is resumed.
       strategy: of the devices.
       intervals: of evaluations and profiles.
       num_steps, precision: see `loop.train`.

@@ -106,7 +106,7 @@ def finished_result(
         return None
     strategy = evaluations.strategy
     nothing_left = checkpoint_contents.describe_end(directory, step, config.train_config.num_steps)
-    is_owed = bool(nothing_left) and evaluations.are_owed_at_the_end(step)
+    is_owed = bool(nothing_left) and evaluations.are_missing_at_end(step)
     reason = None
     # One that stopped early does not owe what came after the result that it stopped for.
     if evaluations.interval and (is_owed or not nothing_left):

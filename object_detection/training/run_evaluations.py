@@ -1,4 +1,4 @@
-"""The evaluations of a training: within it or beside it, and what earlier runs owe."""
+"""The evaluations of a training, in its process or asynchronous, and those that are missing."""
 
 import contextlib
 import dataclasses
@@ -50,15 +50,15 @@ class RunEvaluations:
     log_files: LogFiles = NO_LOG_FILES
 
     @property
-    def are_beside(self) -> bool:
-        """Whether they are those of another process."""
+    def are_asynchronous(self) -> bool:
+        """Whether another process evaluates while the training continues."""
         return bool(self.interval) and self.config.eval_config.HasField('async_evaluation')
 
     @property
     def max_snapshots(self) -> int:
         """How many checkpoints may wait, or be at work, beside those of the training."""
         settings = self.config.eval_config.async_evaluation
-        return settings.max_waiting + 1 if self.are_beside else 0
+        return settings.max_waiting + 1 if self.are_asynchronous else 0
 
     def reason_to_stop(self, until: int | None = None) -> str | None:
         """Returns why the results so far end the training, if they do: `EarlyStopping`.
@@ -75,24 +75,24 @@ class RunEvaluations:
         return EarlyStopping(self.config, read).reason_to_stop()
 
     def are_due(self, step: int) -> bool:
-        """Whether the checkpoint of a step that a run goes on from is one to be evaluated."""
+        """Whether the checkpoint of a step that a run resumes from is one to be evaluated."""
         return bool(self.interval and step) and step % self.interval == 0
 
-    def are_owed(self, step: int) -> bool:
-        """Whether a signal or a kill kept an earlier run from that of its last checkpoint.
+    def are_missing(self, step: int) -> bool:
+        """Whether an earlier run did not evaluate its last checkpoint, for a signal or a kill.
 
         Collective.
         """
         return self.are_due(step) and not self._chief_says(lambda: self._is_evaluated(step))
 
-    def are_owed_at_the_end(self, step: int) -> bool:
+    def are_missing_at_end(self, step: int) -> bool:
         """Whether something is left to be evaluated of a training that ended at a step. Collective.
 
         Files may be seen later by other workers, so the chief looks for all.
         """
         return bool(self.interval) and self._chief_says(
             lambda: (
-                (self.are_beside and Snapshots(self.directory).recover(step))
+                (self.are_asynchronous and Snapshots(self.directory).recover(step))
                 or not self._is_evaluated(step)
             )
         )
@@ -114,16 +114,18 @@ class RunEvaluations:
         """
         if not self.interval:
             return NO_EVALUATION
-        if self.are_beside:
+        if self.are_asynchronous:
             is_due = self.are_due(start)
-            return EvaluationPlan(background=self.beside(restored, start, opened, is_due=is_due))
+            return EvaluationPlan(
+                background=self.in_background(restored, start, opened, is_due=is_due)
+            )
         return EvaluationPlan(
-            evaluate=self.within(train_step, opened),
+            evaluate=self.in_process(train_step, opened),
             reason_to_stop=self.reason_to_stop,
-            evaluates_first=self.are_owed(start),
+            evaluates_first=self.are_missing(start),
         )
 
-    def within(self, train_step: TrainStep, opened: contextlib.ExitStack) -> EvaluateFunction:
+    def in_process(self, train_step: TrainStep, opened: contextlib.ExitStack) -> EvaluateFunction:
         """Builds what the trainer evaluates by; `opened` closes it."""
         pipeline_evaluation = self._pipeline_evaluation(train_step.detector)
         opened.callback(pipeline_evaluation.close)
@@ -136,13 +138,13 @@ class RunEvaluations:
 
         return run
 
-    def beside(
+    def in_background(
         self, checkpoint: str | None, step: int, opened: contextlib.ExitStack, *, is_due: bool
     ) -> BackgroundEvaluation:
-        """Builds the evaluation beside the training, with what an earlier run owes to it.
+        """Builds the asynchronous evaluation, with the snapshots that an earlier run left to it.
 
         Args:
-          checkpoint: that the run goes on from, or None.
+          checkpoint: that the run resumes from, or None.
           step: its step.
           opened: closes the evaluation.
           is_due: whether that step is to be evaluated.
@@ -161,11 +163,15 @@ class RunEvaluations:
         return background
 
     def evaluate_the_end(self, checkpoint: str, step: int) -> TrainResult:
-        """Does what a signal kept a training, which has ended, from."""
+        """Evaluates the last step of a finished training, which a signal kept from it."""
         _logger.info(
             '%s is at step %d, its last: only the evaluation is left', self.directory, step
         )
-        run = self._end_beside if self.are_beside else self._end_within
+        run = (
+            self._evaluate_end_in_background
+            if self.are_asynchronous
+            else self._evaluate_end_in_process
+        )
         with Interrupts() as interrupts:
             metrics, reason = run(checkpoint, step, lambda: interrupts.received is not None)
         return TrainResult(
@@ -177,7 +183,7 @@ class RunEvaluations:
             reason=reason,
         )
 
-    def _end_within(
+    def _evaluate_end_in_process(
         self, checkpoint: str, step: int, should_stop: Callable[[], bool]
     ) -> tuple[Metrics | None, str | None]:
         """Returns metrics, and the reason why the training should have ended before."""
@@ -191,11 +197,11 @@ class RunEvaluations:
         with contextlib.closing(self._pipeline_evaluation(detector)) as pipeline_evaluation:
             return pipeline_evaluation.run(step, should_stop), None
 
-    def _end_beside(
+    def _evaluate_end_in_background(
         self, checkpoint: str, step: int, should_stop: Callable[[], bool]
     ) -> tuple[Metrics | None, str | None]:
         with contextlib.ExitStack() as opened:
-            background = self.beside(checkpoint, step, opened, is_due=True)
+            background = self.in_background(checkpoint, step, opened, is_due=True)
             reason = background.finish(checkpoint, step, should_stop)
         return background.metrics, reason
 

@@ -54,14 +54,14 @@ def write_records(
     restored: str | None,
     config_path: str | os.PathLike | None = None,
 ) -> str:
-    """Tells and writes what is run; returns the name of the run.
+    """Logs and writes what is run; returns the name of the run.
 
     Args:
       config: as it is used.
       directory: of the model.
       train_step: restored.
       seed: of the run.
-      restored: checkpoint that it goes on from, or None.
+      restored: checkpoint that it resumes from, or None.
       config_path: of the file that the config is from.
     """
     step = int(train_step.step.numpy())
@@ -82,7 +82,7 @@ def write_records(
         replicas=train_step.strategy.num_replicas_in_sync,
         workers=strategies.num_workers(train_step.strategy),
     )
-    _tell(config, directory, train_step, seed)
+    _log_start(config, directory, train_step, seed)
     if restored:
         _logger.info('going on from %s, step %d', restored, step)
         if config.train_config.fine_tune_checkpoint:
@@ -91,7 +91,7 @@ def write_records(
 
 
 def _write_summary(directory: str, train_step: TrainStep) -> None:
-    """Tells and writes what the model consists of; it is traced for that, which takes time."""
+    """Logs and writes what the model consists of; it is traced for that, which takes time."""
     summary = model_summary.lines(
         train_step.detector, trained=train_step.optimizer.variables.keys()
     )
@@ -99,7 +99,7 @@ def _write_summary(directory: str, train_step: TrainStep) -> None:
     _logger.info('the model:\n%s', '\n'.join(summary))
 
 
-def _tell(
+def _log_start(
     config: TrainEvalPipelineConfig, directory: str, train_step: TrainStep, seed: int
 ) -> None:
     train_config = config.train_config
@@ -137,8 +137,8 @@ def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks:
       ConfigError: saying in words what is wrong, for which images.
     """
     ids = [bytes(text).decode(errors='replace') for text in batch[F.SOURCE_ID]]
-    told = ', '.join(map(repr, ids[:_MAX_IDS])) + (', ...' if len(ids) > _MAX_IDS else '')
-    where = f'train_input_reader, first batch (source ids {told})'
+    named = ', '.join(map(repr, ids[:_MAX_IDS])) + (', ...' if len(ids) > _MAX_IDS else '')
+    where = f'train_input_reader, first batch (source ids {named})'
     classes = batch[F.GROUNDTRUTH_CLASSES]
     if classes.shape[-1] != num_classes:
         raise ConfigError(
@@ -147,14 +147,14 @@ def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks:
         )
     rows = np.arange(classes.shape[1]) < batch[F.NUM_GROUNDTRUTH_BOXES][:, np.newaxis]
     if not rows.any():
-        _tell_of_no_objects(batch, where)
+        _warn_no_objects(batch, where)
         return
     _check_boxes(batch, rows, where)
     if has_masks:
         _check_masks(batch, rows, where)
 
 
-def _tell_of_no_objects(batch: Mapping[str, np.ndarray], where: str) -> None:
+def _warn_no_objects(batch: Mapping[str, np.ndarray], where: str) -> None:
     invalid = int(batch[F.NUM_INVALID_OBJECTS].sum()) if F.NUM_INVALID_OBJECTS in batch else 0
     reason = (
         f'; {invalid} were left out for an unknown class, or a box without area or outside the '

@@ -158,7 +158,7 @@ def training_data(
       config: the whole config.
       strategy: among whose replicas a batch is divided.
       seed: of order and augmentation.
-      start: from where an input pipeline goes on, see `InputPlaces.start`.
+      start: from where an input pipeline resumes, see `InputPlaces.start`.
     """
     options = {}
     if config.train_input_reader.data_service:
@@ -236,7 +236,7 @@ def build_step(
 
 
 def _rate_factor(config: train_pb2.TrainConfig) -> float:
-    """Returns what the batch size multiplies all learning rates by, and tells it."""
+    """Returns what the batch size multiplies all learning rates by, and logs it."""
     if not config.HasField('auto_scale_lr'):
         return 1.0
     reference = config.auto_scale_lr.reference_batch_size

@@ -22,8 +22,8 @@ from object_detection.training.monitoring.step_times import CallTimes
 # factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
 LOSS_SCALE = 'loss_scale'
-# Of the workers that want to stop; taken out before the step returns.
-_WISHES = 'wishes_to_stop'
+# The votes of the workers to stop; taken out before the step returns.
+_STOP_VOTES = 'stop_votes'
 
 
 class StepReport(NamedTuple):
@@ -71,8 +71,8 @@ class TrainStep:
         process's r replicas; K = 0 where batches carry none.
       report: of the last call, for the search of what went wrong; None before the first.
       times: of the last call's steps; None before the first.
-      wishes: of several workers, after a call: a scalar, positive on all of them if any had called
-        `wish_to_stop` before it; None for one worker.
+      stop_votes: of several workers, after a call: a scalar, positive on all of them if any had
+        called `request_stop` before it; None for one worker.
     """
 
     def __init__(
@@ -118,11 +118,11 @@ class TrainStep:
         self.strategy = tf.distribute.get_strategy()
         self.report: StepReport | None = None
         self.times: CallTimes | None = None
-        self.wishes: tf.Tensor | None = None
-        # Told with the losses, which workers tell each other anyway.
-        self._wish = None
+        self.stop_votes: tf.Tensor | None = None
+        # It is reduced together with the losses, which workers exchange anyway.
+        self._stop_vote = None
         if strategies.num_workers(self.strategy) > 1:
-            self._wish = tf.Variable(0.0, trainable=False, name='wish_to_stop')
+            self._stop_vote = tf.Variable(0.0, trainable=False, name='stop_vote')
         # A signature, because images of many sizes would otherwise be traced one by one. No
         # AutoGraph: detectors need none, and are traced in a fifth of the time.
         options = {'input_signature': [element_spec], 'autograph': False}
@@ -148,11 +148,14 @@ class TrainStep:
         scale = {} if self._loss_scale is None else self._loss_scale.state()
         return self.optimizer.state() | ({LOSS_SCALE: scale} if scale else {})
 
-    def wish_to_stop(self) -> None:
-        """Has all workers told so by the next call; not collective, and nothing for one worker."""
-        if self._wish is not None:
+    def request_stop(self) -> None:
+        """Votes to stop, which the next call sends to all workers.
+
+        This is not collective, and does nothing with one worker.
+        """
+        if self._stop_vote is not None:
             with self.strategy.scope():
-                self._wish.assign(1.0)
+                self._stop_vote.assign(1.0)
 
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Trains one step on `batch`, keys of `InputFields`.
@@ -167,7 +170,7 @@ class TrainStep:
         with self.strategy.scope():
             self.report, ended = self._one(batch)
         self.times = CallTimes(asked, ready, ended)
-        self.wishes = self.report.values.pop(_WISHES, None)
+        self.stop_votes = self.report.values.pop(_STOP_VOTES, None)
         return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
@@ -178,8 +181,8 @@ class TrainStep:
         with self.strategy.scope():
             means, self.report, (ready, ended) = self._many(iterator, tf.constant(count))
         self.times = CallTimes(asked, ready, ended)
-        self.report.values.pop(_WISHES, None)
-        self.wishes = means.pop(_WISHES, None)
+        self.report.values.pop(_STOP_VOTES, None)
+        self.stop_votes = means.pop(_STOP_VOTES, None)
         return means
 
     def losses(
@@ -293,8 +296,8 @@ class TrainStep:
         else:
             values = {**losses, **self._apply_if_finite(update, norm)}
             self._keep_finite(statistics, tf.math.is_finite(norm))
-        if self._wish is not None:
-            values[_WISHES] = self._wish.read_value()
+        if self._stop_vote is not None:
+            values[_STOP_VOTES] = self._stop_vote.read_value()
         means = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.stack(list(values.values())))
         return dict(zip(values, tf.unstack(means), strict=True))
 

@@ -97,7 +97,7 @@ class Trainer:
         self._reason: str | None = None
         self._stopped_by: int | None = None
         # Of the call before the last, see `TrainStep`.
-        self._wishes: tf.Tensor | None = None
+        self._stop_votes: tf.Tensor | None = None
         self._has_repeated = False
         self._step = int(train_step.step.numpy())
         self._saved_step = self._step if checkpoints.latest else None
@@ -109,9 +109,9 @@ class Trainer:
         with Interrupts() as interrupts:
             self._measurements.start(self._step, self._num_steps)
             if not (self._evaluation.evaluates_first and self._stops_after_evaluation(interrupts)):
-                goes_on = self._do_first_step()
-                while goes_on:
-                    goes_on = self._do_what_is_due(interrupts) and self._do_steps()
+                continues = self._do_first_step()
+                while continues:
+                    continues = self._do_what_is_due(interrupts) and self._do_steps()
             self._finish(interrupts)
         return TrainResult(
             step=self._step,
@@ -226,24 +226,24 @@ class Trainer:
         elif evaluates:
             self._run_evaluation(interrupts)
         self._take_results()
-        if self._may_ask(interrupts):
-            self._ask(interrupts)
+        if self._is_stop_requested(interrupts):
+            self._agree_on_stop(interrupts)
         return not (self._reason or self._stopped_by)
 
-    def _may_ask(self, interrupts: Interrupts) -> bool:
-        """Whether workers are asked, one by one, for a reason to end; called after each call.
+    def _is_stop_requested(self, interrupts: Interrupts) -> bool:
+        """Whether the workers have to agree on a stop; called after each call of the step.
 
-        That takes time. So the steps tell first whether there is one, for the call before the last:
-        devices have something to do while this waits for its end.
+        Agreeing takes time. So the steps first exchange whether any worker requests a stop. The
+        votes of the call before the last are read: the devices are busy while this waits for it.
         """
-        if self._train_step.wishes is None:
+        if self._train_step.stop_votes is None:
             return True
         if interrupts.received is not None or (self._background and self._background.has_decided):
-            self._train_step.wish_to_stop()
-        before, self._wishes = self._wishes, self._train_step.wishes
+            self._train_step.request_stop()
+        before, self._stop_votes = self._stop_votes, self._train_step.stop_votes
         return before is not None and float(before) > 0.0
 
-    def _ask(self, interrupts: Interrupts) -> None:
+    def _agree_on_stop(self, interrupts: Interrupts) -> None:
         if self._background is not None:
             self._stop_for(self._background.reason())
         if not self._reason:
@@ -311,7 +311,7 @@ class Trainer:
             )
 
     def _take_results(self) -> None:
-        """Takes what the evaluation beside the training has found."""
+        """Takes the results of the asynchronous evaluation."""
         if self._background is not None:
             with self._measurements.clock.spent(run_record.EVALUATION):
                 self._background.look()

@@ -98,7 +98,7 @@ class _SignallingEvaluator(fakes.FakeEvaluator):
 
 def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypatch):
     # As with several workers, which are not asked after each call.
-    monkeypatch.setattr(Trainer, '_may_ask', lambda self, interrupts: False)
+    monkeypatch.setattr(Trainer, '_is_stop_requested', lambda self, interrupts: False)
     monkeypatch.setattr(
         'object_detection.builders.evaluator_builder.build',
         lambda config, categories, annotations: [_SignallingEvaluator()],

@@ -39,11 +39,11 @@ def test_results_up_to_a_step_decide(make):
 
 def test_what_an_earlier_run_owes(make):
     evaluations = make(2)
-    assert [evaluations.are_owed(step) for step in (0, 2, 3, 4)] == [False, False, False, True]
-    assert [evaluations.are_owed_at_the_end(step) for step in (2, 3)] == [False, True]
+    assert [evaluations.are_missing(step) for step in (0, 2, 3, 4)] == [False, False, False, True]
+    assert [evaluations.are_missing_at_end(step) for step in (2, 3)] == [False, True]
     nothing = make(interval=0)
-    assert not nothing.are_owed(4)
-    assert not nothing.are_owed_at_the_end(4)
+    assert not nothing.are_missing(4)
+    assert not nothing.are_missing_at_end(4)
 
 
 def test_room_for_snapshots(make):

@@ -266,7 +266,7 @@ def test_two_replicas_do_what_one_does_with_the_whole_batch():
 def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypatch, steps_a_call):
     data = fakes.dataset(4, 4, repeat=True)
     alone = _make(data)
-    assert alone.wishes is None
+    assert alone.stop_votes is None
     with monkeypatch.context() as patch:
         patch.setattr(
             'object_detection.training.distribution.strategies.num_workers', lambda strategy: 2
@@ -280,14 +280,14 @@ def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypa
     told = []
     for wants in (False, True, False):
         if wants:
-            train_step.wish_to_stop()
-            alone.wish_to_stop()
+            train_step.request_stop()
+            alone.request_stop()
         losses = train_step.repeat(batches, steps_a_call)
         expected = alone.repeat(others, steps_a_call)
         assert losses.keys() == expected.keys() == train_step.report.values.keys()
         for name, value in expected.items():
             assert losses[name].numpy() == value.numpy()
-        told.append(float(train_step.wishes) > 0)
+        told.append(float(train_step.stop_votes) > 0)
     # For good: all workers end by it.
     assert told == [False, True, True]
-    assert alone.wishes is None
+    assert alone.stop_votes is None

@@ -1,7 +1,7 @@
 """Workers wait for each other before TensorFlow connects them, which would wait for ever.
 
-The chief listens at its own address, at whose port TensorFlow serves afterwards; the others tell it
-that they are there. Imports no TensorFlow.
+The chief listens at its own address, at whose port TensorFlow serves afterwards; the others connect
+to it and name themselves. Imports no TensorFlow.
 """
 
 import contextlib
@@ -74,12 +74,12 @@ def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
                     member.close()
                 else:
                     joined[index] = member
-        told = _missing(cluster, missing, timeout) if missing else _GO
+        answer = _missing(cluster, missing, timeout) if missing else _GO
         for member in joined.values():
             with contextlib.suppress(OSError):
-                member.sendall(f'{told}\n'.encode())
+                member.sendall(f'{answer}\n'.encode())
     if missing:
-        raise WorkerError(told)
+        raise WorkerError(answer)
 
 
 def is_taken(port: int) -> bool:
@@ -143,11 +143,11 @@ def _join(cluster: Cluster, timeout: float) -> None:
             with socket.create_connection(address, timeout=left) as connection:
                 connection.settimeout(left)
                 connection.sendall(f'{_key(cluster)} {cluster.index}\n'.encode())
-                told = connection.makefile().readline().strip()
-                if told == _GO:
+                answer = connection.makefile().readline().strip()
+                if answer == _GO:
                     return
-                if told:
-                    raise WorkerError(told)
+                if answer:
+                    raise WorkerError(answer)
         time.sleep(_BETWEEN_ATTEMPTS)
     raise WorkerError(_missing(cluster, [0], timeout))
 

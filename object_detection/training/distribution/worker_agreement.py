@@ -27,7 +27,7 @@ from object_detection.training.run_types import Intervals
 _FOLDER = re.compile(r'"[^"\n]*/([^"/\n]*)"')
 _PACKAGES = ('tensorflow', 'keras', 'numpy')
 # Of the text of a difference.
-_LONGEST = 120
+_MAX_LETTERS = 120
 
 
 def check(
@@ -105,10 +105,10 @@ def _difference(name: str, texts: list[str]) -> str:
     first, second = next(pair for pair in pairs if pair[0] != pair[1])
     return (
         f'Workers: expected the same {name} of all. Received of worker 0: '
-        f'{_shortened(first)}; of worker {other}: {_shortened(second)}.'
+        f'{_truncate(first)}; of worker {other}: {_truncate(second)}.'
     )
 
 
-def _shortened(line: str) -> str:
+def _truncate(line: str) -> str:
     line = line.strip()
-    return line if len(line) <= _LONGEST else f'{line[:_LONGEST]}...'
+    return line if len(line) <= _MAX_LETTERS else f'{line[:_MAX_LETTERS]}...'

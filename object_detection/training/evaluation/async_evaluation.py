@@ -28,11 +28,11 @@ from object_detection.training.evaluation.worker import DONE, FAILED, Job
 _logger = logging.getLogger(__name__)
 
 # In a row, without an evaluation that was completed.
-_MOST_STARTS = 3
+_MAX_STARTS = 3
 _SECONDS_TO_END = 2.0
 # Of an evaluation at work, which logs its progress every few seconds: building a large graph and
 # computing metrics of many images are its longest silences.
-_LONGEST_SILENCE = 1800.0
+_SILENCE_TIMEOUT = 1800.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 _MODULE = evaluation_process.__name__
 # Of a cluster, which the evaluation does not belong to.
@@ -77,15 +77,15 @@ class AsyncEvaluation:
 
     @property
     def _has_given_up(self) -> bool:
-        return self._process is None and self._starts >= _MOST_STARTS
+        return self._process is None and self._starts >= _MAX_STARTS
 
     def recover(
         self, step: int, is_evaluated: Callable[[int], bool] = lambda step: False
     ) -> list[int]:
-        """Takes up what an earlier run left.
+        """Resumes what an earlier run left.
 
         Args:
-          step: that the training goes on from.
+          step: that the training resumes from.
           is_evaluated: whether the results of a step are there: a run can end before it takes them.
 
         Returns:
@@ -158,7 +158,7 @@ class AsyncEvaluation:
                     level, text = answer
                     _logger.log(level, '[evaluation] %s', text)
             if self._is_silent():
-                raise TimeoutError(f'it has said nothing for {_LONGEST_SILENCE:g} s')
+                raise TimeoutError(f'it has said nothing for {_SILENCE_TIMEOUT:g} s')
             self._give_work()
         except (EOFError, OSError) as error:
             self._bury(error)
@@ -166,7 +166,7 @@ class AsyncEvaluation:
     def _is_silent(self) -> bool:
         """Whether the evaluation at work hangs, as far as can be told."""
         silence = time.monotonic() - self._heard_at
-        return self._at_work is not None and silence > _LONGEST_SILENCE
+        return self._at_work is not None and silence > _SILENCE_TIMEOUT
 
     def _on_failure(self, kind: str, text: str) -> None:
         """Takes in an error of the process.
@@ -178,7 +178,7 @@ class AsyncEvaluation:
         if kind in _FINAL:
             raise _FINAL[kind](f'The evaluation beside the training has failed. {text}')
         # What has worked once may have lacked memory, say; and a kill is no error of its own.
-        if not self._has_succeeded and self._failures >= _MOST_STARTS:
+        if not self._has_succeeded and self._failures >= _MAX_STARTS:
             raise ConfigError(
                 'eval_config.async_evaluation: expected an evaluation that runs. Received, from '
                 f'each of {self._failures} starts of it: {kind}: {text}'
@@ -242,7 +242,7 @@ class AsyncEvaluation:
         self._heard_at = time.monotonic()
 
     def _bury(self, error: Exception) -> None:
-        """Tells of the process's end; another one is started at the next look."""
+        """Logs the process's end; another one is started at the next look."""
         how = str(error)
         if self._process is not None:
             status = self._process.end()

@@ -106,21 +106,21 @@ class BackgroundEvaluation:
         is_due: bool,
         is_evaluated: Callable[[int], bool],
     ) -> None:
-        """Takes up what an earlier run left. Collective.
+        """Resumes what an earlier run left. Collective.
 
         Args:
-          checkpoint: that the run goes on from, or None.
+          checkpoint: that the run resumes from, or None.
           step: its step.
           is_due: whether that is to be evaluated, unless it was.
           is_evaluated: whether the results of a step are there, asked on the chief.
         """
 
-        def take_up() -> None:
+        def resume() -> None:
             is_known = step in self._evaluation.recover(step, is_evaluated) or is_evaluated(step)
             if is_known or (is_due and self._evaluation.add(checkpoint, step)):
                 self._added_step = step
 
-        collectives.on_chief(self._strategy, take_up)
+        collectives.on_chief(self._strategy, resume)
 
     def add(self, checkpoint: str | None, step: int) -> None:
         """Has the chief's newest checkpoint evaluated. Collective."""

@@ -97,7 +97,7 @@ class ReplicatedPredict:
             # Cut where the batch is, so that a device gets no more than its part.
             with tf.device('/device:CPU:0'):
                 part = {name: self._cut(tensor, index) for name, tensor in batch.items()}
-            with replicas.Apart():
+            with replicas.PerReplica():
                 # Made anew in each replica's trace, whose variables it captures.
                 run = tf.function(
                     self._predict_part, jit_compile=self._jit_compile or None, autograph=False

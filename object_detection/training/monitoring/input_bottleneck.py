@@ -1,4 +1,4 @@
-"""Tells, once, that a training waits for its input, and what can be done."""
+"""Warns, once, that a training waits for its input, and what can be done."""
 
 import logging
 
@@ -9,13 +9,13 @@ _logger = logging.getLogger(__name__)
 
 # The part of a log interval that must have gone by waiting.
 _MUCH = 0.1
-_FEWEST_STEPS = 10
+_MIN_STEPS = 10
 # Part of the cores' time above which there is nothing left of them.
 _BUSY = 0.8
 
 
 class BottleneckReport:
-    """Looks at each log interval; the first that spent much time waiting is told of.
+    """Checks each log interval; the first that spent much time waiting is logged.
 
     Args:
       is_served: whether a data service makes the batches.
@@ -23,7 +23,7 @@ class BottleneckReport:
 
     def __init__(self, *, is_served: bool = False):
         self._is_served = is_served
-        self._is_told = False
+        self._has_warned = False
         self._use = CpuUse()
 
     def update(self, share: float | None, steps: int) -> None:
@@ -34,14 +34,14 @@ class BottleneckReport:
           steps: number of steps that were timed.
         """
         busy = self._use.take()
-        if not self._is_told and share is not None and share >= _MUCH and steps >= _FEWEST_STEPS:
-            self._is_told = True
+        if not self._has_warned and share is not None and share >= _MUCH and steps >= _MIN_STEPS:
+            self._has_warned = True
             text = describe(share, busy, cpu.num_cores(), is_served=self._is_served)
             _logger.warning('%s', text)
 
 
 def describe(share: float, busy: float, cores: float, *, is_served: bool = False) -> str:
-    """Returns what is told of a training that waits.
+    """Returns the warning for a training that waits.
 
     Args:
       share: part of the time, 0 to 1.

@@ -14,7 +14,7 @@ from object_detection.core.fields import InputFields
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.visualization import tensorboard
 
-_MOST_LETTERS = 60
+_MAX_LETTERS = 60
 
 
 def write(
@@ -68,4 +68,4 @@ def write(
 
 def _as_name(source_id: bytes) -> str:
     """A source id, which may be anything, as part of a file's name."""
-    return re.sub(r'[^\w.-]', '_', source_id.decode('utf-8', 'replace'))[:_MOST_LETTERS]
+    return re.sub(r'[^\w.-]', '_', source_id.decode('utf-8', 'replace'))[:_MAX_LETTERS]

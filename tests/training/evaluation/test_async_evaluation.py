@@ -131,7 +131,7 @@ def test_one_that_hangs_is_killed_and_started_again(make, tmp_path, monkeypatch,
     _wait_until(lambda: (tmp_path / 'orders').read_text() == 'done')
     assert evaluation.look() == []
     with monkeypatch.context() as patched:
-        patched.setattr(async_evaluation, '_LONGEST_SILENCE', -1.0, raising=False)
+        patched.setattr(async_evaluation, '_SILENCE_TIMEOUT', -1.0, raising=False)
         patched.setattr(async_evaluation, '_SECONDS_TO_END', 0.0)
         assert evaluation.look() == []
     assert 'it has said nothing for' in caplog.text
