@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.builders import variable_rules
-from object_detection.core import sums
+from object_detection.core import determinism
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.hyperparams import FrozenBatchNorm
@@ -180,7 +180,9 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
 
     def penalty() -> tf.Tensor:
         # l2_loss is half the sum of squares.
-        return decay.weight * sums.in_order([tf.nn.l2_loss(variable) for variable in variables])
+        return decay.weight * determinism.sum_in_order(
+            [tf.nn.l2_loss(variable) for variable in variables]
+        )
 
     detector.weight_decay = penalty
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import sums, tracing
+from object_detection.core import determinism, tracing
 from object_detection.core.shapes import dimensions
 
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
@@ -142,7 +142,7 @@ def multilevel_crop_and_resize(
         rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
         is_here = tf.cast(levels == level, rows.dtype)[:, :, tf.newaxis, tf.newaxis]
         crops.append(crop_by_products(features, rows * is_here, columns))
-    return sums.in_order(crops)
+    return determinism.sum_in_order(crops)
 
 
 def sample_coordinates(

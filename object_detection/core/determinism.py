@@ -1,4 +1,4 @@
-"""Operations whose results never change: `train_config.deterministic_ops`."""
+"""Operations and sums whose results never change: `train_config.deterministic_ops`."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import sums
 from object_detection.system import private_names
 
 _state = {'is_on': False}
@@ -40,7 +39,18 @@ def timestamp() -> tf.Tensor:
     return tf.numpy_function(time.time, [], tf.float64) if is_on() else tf.timestamp()
 
 
+def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Adds up one or more tensors of one shape, from the first to the last.
+
+    `tf.add_n` may add three or more in another order each time, see `switch_on`.
+    """
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
 def _add_gradients(gradients: Sequence[Any]) -> Any:
     if all(isinstance(gradient, tf.Tensor) for gradient in gradients):
-        return sums.in_order(gradients)
+        return sum_in_order(gradients)
     return private_names.add_gradients(gradients)

@@ -7,7 +7,7 @@ parts alike, whatever they hold; divided by `global_normalizer` it is that of th
 
 import tensorflow as tf
 
-from object_detection.core.scopes import Scope
+from object_detection.core.tracing import Scope
 
 
 class PerReplica(Scope):

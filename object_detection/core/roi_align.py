@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import sums, tracing
+from object_detection.core import determinism, tracing
 from object_detection.core.crop_and_resize import add_to_pixels, crop_by_products
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
@@ -251,7 +251,7 @@ def _by_products(
         is_here = tf.cast(levels == level, tf.float32)[:, :, tf.newaxis, tf.newaxis]
         rows = _bin_weights(y, height, grid.sampling_ratio) * is_here
         crops.append(crop_by_products(features, rows, _bin_weights(x, width, grid.sampling_ratio)))
-    return sums.in_order(crops)
+    return determinism.sum_in_order(crops)
 
 
 def _bin_weights(coordinates: tf.Tensor, length: tf.Tensor, ratio: int) -> tf.Tensor:

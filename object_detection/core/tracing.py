@@ -1,13 +1,14 @@
-"""What will execute the graph that is being traced."""
+"""What will execute the graph that is being traced, and contexts that code far below asks for."""
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 
 from object_detection.system import private_names
 
+_MOVING_STATISTICS = ('/moving_mean', '/moving_variance')
 _may_compile = contextvars.ContextVar('may_compile', default=True)
 
 
@@ -37,3 +38,34 @@ def portable() -> Iterator[None]:
 def may_compile() -> bool:
     """Whether a part of what is traced now may be handed to XLA: not within `portable`."""
     return _may_compile.get()
+
+
+class Scope:
+    """The base of a context that is on while it is entered, however often; one kind a subclass.
+
+    It saves an argument through all the layers between. All threads share it.
+    """
+
+    _depth = 0
+
+    def __enter__(self) -> None:
+        type(self)._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        type(self)._depth -= 1
+
+    @classmethod
+    def is_on(cls) -> bool:
+        return cls._depth > 0
+
+
+class FrozenStatistics(Scope):
+    """Within it batch norms normalize as in training, but do not update their moving statistics.
+
+    For a further pass over a batch in the same step, which is no further batch.
+    """
+
+
+def moving_statistics(variables: Mapping[str, tf.Variable]) -> list[tf.Variable]:
+    """Returns the moving statistics of batch norms among the variables of a model, by name."""
+    return [variable for name, variable in variables.items() if name.endswith(_MOVING_STATISTICS)]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from object_detection.core.scopes import Scope
+from object_detection.core.tracing import Scope
 
 # Output pixels from which on gradients by other operations than TensorFlow's own ones are faster.
 _LARGE = 4096

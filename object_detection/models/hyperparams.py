@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.core import moving_statistics
+from object_detection.core import tracing
 from object_detection.errors import UserError
 from object_detection.models import convolutions
 
@@ -88,7 +88,7 @@ class BatchNorm(keras.layers.BatchNormalization):
             epsilon=self.epsilon,
             is_training=updates,
         )
-        if updates and not moving_statistics.Kept.is_on():
+        if updates and not tracing.FrozenStatistics.is_on():
             share = 1.0 - self.momentum
             self.moving_mean.assign(mean * self.momentum + normalized.batch_mean * share)
             # The kernel gives the variance of the population that the batch is a sample of.
@@ -102,7 +102,7 @@ class BatchNorm(keras.layers.BatchNormalization):
     def _momentum_of_this_pass(self) -> Iterator[None]:
         """Keras moves the statistics in any case; with momentum 1 they stay where they are."""
         momentum = self.momentum
-        self.momentum = 1.0 if moving_statistics.Kept.is_on() else momentum
+        self.momentum = 1.0 if tracing.FrozenStatistics.is_on() else momentum
         try:
             yield
         finally:

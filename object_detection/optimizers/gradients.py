@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import moving_statistics, replicas, sums
+from object_detection.core import determinism, replicas, tracing
 from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
 
@@ -151,7 +151,7 @@ class LossGradients:
 
         def count(batch: Tensors, seeds: tf.Tensor, _: Tensors) -> Tensors:
             self.num_traces += 1
-            with replicas.PerReplica(), moving_statistics.Kept():
+            with replicas.PerReplica(), tracing.FrozenStatistics():
                 return self._normalizers(batch, seeds)
 
         program = self._program(count, batch, seeds, {}, count=parts)
@@ -261,6 +261,6 @@ def with_total(
     """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
     named = dict(losses)
     if penalties:
-        named[REGULARIZATION_LOSS] = sums.in_order(penalties)
+        named[REGULARIZATION_LOSS] = determinism.sum_in_order(penalties)
     named = {name: tf.cast(loss, tf.float32) for name, loss in named.items()}
-    return {**named, TOTAL_LOSS: sums.in_order(list(named.values()))}
+    return {**named, TOTAL_LOSS: determinism.sum_in_order(list(named.values()))}

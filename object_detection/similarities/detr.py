@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import sums
+from object_detection.core import determinism
 
 
 class DetrSimilarity:
@@ -55,4 +55,4 @@ def center_size_l1(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
         strict=True,
     )
     distances = [tf.abs(a[..., :, tf.newaxis] - b[..., tf.newaxis, :]) for a, b in coordinates]
-    return sums.in_order(distances)
+    return determinism.sum_in_order(distances)

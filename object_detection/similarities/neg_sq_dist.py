@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from object_detection.core import sums
+from object_detection.core import determinism
 
 
 class NegSqDistSimilarity:
@@ -28,4 +28,4 @@ class NegSqDistSimilarity:
             tf.math.squared_difference(a[..., :, tf.newaxis], b[..., tf.newaxis, :])
             for a, b in coordinates
         ]
-        return -sums.in_order(distances)
+        return -determinism.sum_in_order(distances)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from object_detection.core import moving_statistics
+from object_detection.core import tracing
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -111,7 +111,7 @@ class TrainStep:
         self._loss_scale = loss_scale
         # The forward pass moves them before anything is known of the gradients.
         self._statistics = (
-            [] if loss_scale is None else moving_statistics.among(detector.named_variables())
+            [] if loss_scale is None else tracing.moving_statistics(detector.named_variables())
         )
         self._reduction = reduction or GradientReduction()
         self._add_regularization_loss = add_regularization_loss

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import determinism, sums
+from object_detection.core import determinism
 from tests import forks
 
 _SHAPE = (9, 64)
@@ -78,7 +78,7 @@ def _of_a_sum() -> tuple[np.ndarray, ...]:
     @tf.function
     def total(are_shared):
         own = [tf.exp(part) for part in parts]
-        whole = sums.in_order(own)
+        whole = determinism.sum_in_order(own)
         return (whole, *own[:2]) if are_shared else (whole,)
 
     return total(False)[0].numpy(), total(True)[0].numpy()

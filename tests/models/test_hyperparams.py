@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import moving_statistics
+from object_detection.core import tracing
 from object_detection.models.hyperparams import (
     BatchNorm,
     BatchNormParams,
@@ -203,7 +203,7 @@ def test_a_further_pass_moves_no_statistics(shape):
 
     @tf.function
     def two_passes() -> tuple[tf.Tensor, tf.Tensor]:
-        with moving_statistics.Kept():
+        with tracing.FrozenStatistics():
             first = norm(inputs, training=True)
         return first, norm(inputs, training=True)
 

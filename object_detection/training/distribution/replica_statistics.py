@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from object_detection.core import moving_statistics
+from object_detection.core import tracing
 
 
 class StatisticsAverage:
@@ -21,7 +21,7 @@ class StatisticsAverage:
 
     def __init__(self, strategy: tf.distribute.Strategy, variables: Mapping[str, tf.Variable]):
         self._strategy = strategy
-        self._variables = moving_statistics.among(variables)
+        self._variables = tracing.moving_statistics(variables)
         self._run = tf.function(lambda: strategy.run(self._average), autograph=False)
 
     def update(self) -> None:

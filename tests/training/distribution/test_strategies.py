@@ -84,7 +84,7 @@ def test_devices_may_take_the_rest_of_the_time_of_the_start(
 
     monkeypatch.setattr(strategies.rendezvous, 'killed_after', killed_after)
     monkeypatch.setattr(strategies.rendezvous, 'gather', lambda *_: time.sleep(gathering))
-    monkeypatch.setattr(strategies, '_set_heartbeat', lambda *_: None)
+    monkeypatch.setattr(strategies.private_names, 'set_heartbeat', lambda *_: None)
     monkeypatch.setattr(tf.distribute, 'MultiWorkerMirroredStrategy', lambda cluster_resolver: 's')
     cluster = Cluster(('127.0.0.1:1', '127.0.0.1:2'), 1, 'TF_CONFIG')
     choice = Choice('multi_worker', cluster, worker_timeout=30, start_timeout=start_timeout)
