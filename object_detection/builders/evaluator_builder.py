@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from object_detection.builders import families
 from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.metrics.coco.annotations import CocoAnnotations
@@ -13,21 +14,11 @@ from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, input_reader_pb2, model_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
-from object_detection.validation.models import faster_rcnn as model_rules
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
 
 IOU_TYPES = {'coco_detection_metrics': 'bbox', 'coco_mask_metrics': 'segm'}
 
-# By the stage of the model that they are of.
-_LOSSES = {
-    1: ('Loss/RPNLoss/localization_loss', 'Loss/RPNLoss/objectness_loss'),
-    2: (
-        'Loss/BoxClassifierLoss/localization_loss',
-        'Loss/BoxClassifierLoss/classification_loss',
-    ),
-    3: ('Loss/BoxClassifierLoss/mask_loss',),
-}
 _LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
 
 
@@ -117,7 +108,7 @@ def categories(
     """
     if reader.label_map_path or not reader.HasField('synthetic_input_reader'):
         return label_map.load(reader.label_map_path).categories
-    num_classes = getattr(model, model.WhichOneof('model')).num_classes
+    num_classes = families.num_classes(model)
     return [{'id': label, 'name': f'class {label}'} for label in range(1, num_classes + 1)]
 
 
@@ -126,14 +117,12 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
     reader = pipeline_config.eval_input_reader[reader_index]
     evaluators = build(pipeline_config.eval_config, categories(reader, pipeline_config.model))
     names = [name for evaluator in evaluators for name in evaluator.evaluate()]
-    stages = pipeline_config.model.faster_rcnn.number_of_stages
     if has_losses(pipeline_config, reader_index):
-        names += [name for stage, losses in _LOSSES.items() if stage <= stages for name in losses]
-        names += _LOSSES_OF_ALL
+        names += [*families.loss_names(pipeline_config.model), *_LOSSES_OF_ALL]
     return names
 
 
 def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
     """Whether a reader loads what the losses need; those of a mask head need masks."""
     reader = pipeline_config.eval_input_reader[reader_index]
-    return reader.load_instance_masks or not model_rules.has_masks(pipeline_config.model)
+    return reader.load_instance_masks or not families.needs_masks(pipeline_config.model)

@@ -1,9 +1,8 @@
 """Builds the detector that a DetectionModel proto describes."""
 
-from collections.abc import Callable
-from typing import Any
+import functools
 
-from object_detection.builders.faster_rcnn import build as faster_rcnn
+from object_detection.builders import families
 from object_detection.builders.oneof import build_oneof
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import model_pb2
@@ -23,8 +22,9 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
     Raises:
       ValueError: if no model is set, or an option is not supported or does not fit another.
     """
-    builders: dict[str, Callable[[Any], DetectionModel]] = {
-        'faster_rcnn': lambda config: faster_rcnn.build(config, is_training),
+    builders = {
+        name: functools.partial(family.build, is_training=is_training)
+        for name, family in families.MODELS.items()
     }
     detector = build_oneof(model_config, 'model', builders)
     detector.checkpoint_view.restore = inference_weights.restore_by_path

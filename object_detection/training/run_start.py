@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.builders import families
 from object_detection.config import writer
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import ConfigError
@@ -18,7 +19,6 @@ from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import model_summary, run_record
 from object_detection.training.step import TrainStep
 from object_detection.validation import resumption
-from object_detection.validation.models import faster_rcnn as model_rules
 
 _logger = logging.getLogger(__name__)
 
@@ -36,12 +36,11 @@ def check_first_batch(config: ModelConfig, batch: Mapping[str, np.ndarray]) -> N
     Raises:
       ConfigError: if they do not fit.
     """
-    kind = config.WhichOneof('model')
-    if kind is not None:
+    if config.WhichOneof('model') is not None:
         check_batch(
             batch,
-            num_classes=getattr(config, kind).num_classes,
-            has_masks=model_rules.has_masks(config),
+            num_classes=families.num_classes(config),
+            has_masks=families.needs_masks(config),
         )
 
 

@@ -6,6 +6,7 @@ The fields that nothing reads at all are in `unsupported`; what is here depends 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from object_detection.builders import families
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map
 from object_detection.protos import optimizer_pb2
@@ -19,9 +20,9 @@ from object_detection.validation import (
 )
 from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
-from object_detection.validation.models import faster_rcnn_cautions
+from object_detection.validation.models import families as model_rules
 
-_UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by Faster R-CNN'
+_UNUSED_KEYPOINTS = 'keypoints are decoded, but not used by '
 _AVERAGES = (
     'averages are evaluated wherever they are kept; train_config.optimizer.use_moving_average: '
     'false keeps none'
@@ -37,7 +38,6 @@ _OF_RECORDS = (
 _ONLY_WITH_RECORDS = 'coco_input_reader reads no record files'
 _SERVED = 'the data_service reads the files'
 _NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
-_NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
 _NO_PENALTY = 'train_config.add_regularization_loss is false'
 _TWO_DECAYS = (
@@ -64,6 +64,7 @@ def warn(
       parts: names of fields.
       resumes: whether a training goes on from a checkpoint of its own.
     """
+    rules, model = model_rules.find(pipeline.model), families.options(pipeline.model)
     fields = defaultdict(list)
     for part, path, reason in _without_effect(pipeline):
         if part in parts:
@@ -79,10 +80,10 @@ def warn(
             unsupported.log_once(sentence)
     if 'train_config' in parts:
         if not resumes and _starts_at_random(pipeline):
-            for sentence in faster_rcnn_cautions.find_untrained(pipeline.model.faster_rcnn):
+            for sentence in rules.untrained(model) if rules else ():
                 unsupported.log_once(sentence)
         if not (resumes or _continues_detector(pipeline.train_config)):
-            for sentence in faster_rcnn_cautions.find_advice(pipeline.model.faster_rcnn):
+            for sentence in rules.advice(model) if rules else ():
                 unsupported.log_once(sentence)
         for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
             unsupported.log_once(sentence)
@@ -105,14 +106,11 @@ def readers(
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
     """Triples of a top-level field, the path of a field below it, and why that has no effect."""
-    for path, reason in faster_rcnn_cautions.find(pipeline.model.faster_rcnn):
-        yield 'model', path, reason
-    if pipeline.train_input_reader.num_keypoints:
-        yield 'train_input_reader', 'train_input_reader.num_keypoints', _UNUSED_KEYPOINTS
+    rules = model_rules.find(pipeline.model)
+    if rules is not None:
+        yield from rules.without_effect(pipeline)
+    yield from _unused_keypoints(pipeline)
     for index, reader in enumerate(pipeline.eval_input_reader):
-        if reader.num_keypoints:
-            path = f'eval_input_reader[{index}].num_keypoints'
-            yield 'eval_input_reader', path, _UNUSED_KEYPOINTS
         for name in ('filter_empty_images', 'skip_crowd'):
             if getattr(reader, name):
                 yield 'eval_input_reader', f'eval_input_reader[{index}].{name}', _ONLY_IN_TRAINING
@@ -124,10 +122,6 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
                 yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
         if reader.data_service and reader.HasField('record_cache'):
             yield path.partition('[')[0], f'{path}.record_cache', _SERVED
-    threshold = pipeline.model.faster_rcnn.first_stage_crowd_ioa_threshold
-    if pipeline.train_input_reader.skip_crowd and threshold:
-        path = 'model.faster_rcnn.first_stage_crowd_ioa_threshold'
-        yield 'train_input_reader', path, _NO_CROWDS
     train = pipeline.train_config
     if train.steps_per_epoch and not (
         train.HasField('num_epochs')
@@ -152,12 +146,23 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         yield 'eval_config', 'eval_config.use_moving_averages', _AVERAGES
 
 
+def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """As `_without_effect`, for a model that is not trained on keypoints."""
+    family = families.find(pipeline.model)
+    if family is None or families.needs_keypoints(pipeline.model):
+        return
+    for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
+        if reader.num_keypoints:
+            field = path.partition('[')[0]
+            yield field, f'{path}.num_keypoints', _UNUSED_KEYPOINTS + family.title
+
+
 def _unused_classes(
     pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str
 ) -> Iterator[str]:
     """A model with more classes than the label map has ids."""
     model = pipeline.model.WhichOneof('model')
-    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    num_classes = families.num_classes(pipeline.model)
     if not num_classes or not reader.label_map_path:
         return
     max_id = max(label_map.load(reader.label_map_path).name_to_id.values())

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
+from object_detection.builders import families
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.train_pb2 import TrainConfig
-from object_detection.validation.models import faster_rcnn as model_rules
+from object_detection.validation.models import families as model_rules
 
-# Strides of the coarsest map of a backbone, to which a pyramid pads by default.
-_PYRAMID_MULTIPLE = 32
 _SERVICE_PREFIX = 'grpc://'
 
 
@@ -27,20 +26,19 @@ def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iter
                 f'{where}: expected another size than that of {path}.aspect_ratio_buckets'
                 f'[{first[size]}]. Received: {_text(size)} twice.'
             )
-    kind = model.faster_rcnn.image_resizer.WhichOneof('image_resizer_oneof')
+    resizer = getattr(families.options(model), 'image_resizer', None)
+    kind = resizer.WhichOneof('image_resizer_oneof') if resizer is not None else None
     if reader.aspect_ratio_buckets and kind not in (None, 'keep_aspect_ratio_resizer'):
         yield (
-            f'{path}.aspect_ratio_buckets: expected {model_rules.ROOT}.image_resizer.'
+            f'{path}.aspect_ratio_buckets: expected {families.path(model)}.image_resizer.'
             f'keep_aspect_ratio_resizer with them. Received: {kind}.'
         )
 
 
 def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
     """Yields a sentence for each bucket that the feature extractor enlarges once more."""
-    extractor = model.faster_rcnn.feature_extractor
-    multiple = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else 0
-    if not multiple and model_rules.has_pyramid(extractor):
-        multiple = _PYRAMID_MULTIPLE
+    rules = model_rules.find(model)
+    multiple = rules.padding_multiple(families.options(model)) if rules else 1
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
         size = (bucket.height, bucket.width)
         if multiple > 1 and any(side % multiple for side in size):

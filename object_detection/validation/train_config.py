@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.builders import class_weights, variable_rules
+from object_detection.builders import class_weights, families, variable_rules
 from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
@@ -43,7 +43,9 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if config.HasField('loss_scale'):
         yield from _loss_scale(config)
     yield from class_weights.problems(
-        config.class_weight, pipeline.train_input_reader.label_map_path, _num_classes(pipeline)
+        config.class_weight,
+        pipeline.train_input_reader.label_map_path,
+        families.num_classes(pipeline.model),
     )
 
 
@@ -109,11 +111,6 @@ def _epochs(config: Optimizer) -> Iterator[str]:
             yield f'{place}.{steps}, {epochs}: expected one of them. Received: both.'
         if not 0 <= value < math.inf:
             yield f'{place}.{epochs}: expected at least 0. Received: {value:g}.'
-
-
-def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
-    model = pipeline.model.WhichOneof('model')
-    return getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
 
 
 def schedule_cautions(config: TrainConfig) -> Iterator[str]:

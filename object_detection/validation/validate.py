@@ -6,6 +6,7 @@ files tell, at once; what the builders object to, which loads TensorFlow; the fi
 
 from collections.abc import Callable, Collection, Iterator
 
+from object_detection.builders import families
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError
@@ -29,7 +30,7 @@ from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.eval_config import MASK_METRICS
-from object_detection.validation.models import faster_rcnn as model_rules
+from object_detection.validation.models import families as model_rules
 
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
 PLACEHOLDER = 'PATH_TO_BE_CONFIGURED'
@@ -150,10 +151,10 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         return
     reader = pipeline.train_input_reader
     yield from _reader(reader, 'train_input_reader', pipeline)
-    if model_rules.has_masks(pipeline.model) and not reader.load_instance_masks:
+    if families.needs_masks(pipeline.model) and not reader.load_instance_masks:
         yield (
             'train_input_reader.load_instance_masks is false, but the model '
-            '(model.faster_rcnn.number_of_stages: 3) trains on masks; set it to true.'
+            f'({_mask_setting(pipeline, ": ")}) trains on masks; set it to true.'
         )
 
 
@@ -176,13 +177,20 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.eval_config
     if config.batch_size < 1:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
-    if MASK_METRICS in config.metrics_set and not model_rules.has_masks(pipeline.model):
+    if MASK_METRICS in config.metrics_set and not families.needs_masks(pipeline.model):
         yield (
             f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
-            '(model.faster_rcnn.number_of_stages is not 3).'
+            f'({_mask_setting(pipeline, " is not ")}).'
         )
     if pipeline.eval_input_reader:
         yield from eval_config_rules.check(pipeline)
+
+
+def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
+    """What makes the model predict masks: a field's path and its value, with a text between."""
+    rules = model_rules.find(pipeline.model)
+    field, value = rules.mask_setting if rules else ('', '')
+    return f'{families.path(pipeline.model)}.{field}{between}{value}'
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -251,7 +259,7 @@ def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iter
         left = augmentation.ids_trained_on(ids, pipeline.train_config)
     max_id = max(left, default=0)
     model = pipeline.model.WhichOneof('model')
-    num_classes = getattr(getattr(pipeline.model, model or 'faster_rcnn'), 'num_classes', 0)
+    num_classes = families.num_classes(pipeline.model)
     if max_id > num_classes > 0:
         yield (
             f'model.{model}.num_classes is {num_classes}, but {field} ({path}) has ids up to '

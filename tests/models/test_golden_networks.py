@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import box_predictor_builder, feature_extractor_builder
-from object_detection.builders.faster_rcnn import rpn_builder
+from object_detection.builders import box_predictor_builder
+from object_detection.builders.faster_rcnn import feature_extractor_builder, rpn_builder
 from object_detection.core import crop_and_resize
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor
 from object_detection.predictors.rpn_head import RpnHead

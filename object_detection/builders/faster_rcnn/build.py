@@ -4,10 +4,13 @@ from typing import Any
 
 from object_detection.builders import (
     box_predictor_builder,
-    feature_extractor_builder,
     image_resizer_builder,
 )
-from object_detection.builders.faster_rcnn import rpn_builder, second_stage_builder
+from object_detection.builders.faster_rcnn import (
+    feature_extractor_builder,
+    rpn_builder,
+    second_stage_builder,
+)
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs

@@ -1,6 +1,6 @@
 """Builds what makes the examples of batches of records, for a reader and a model."""
 
-from object_detection.builders import class_weights, image_resizer_builder
+from object_detection.builders import class_weights, families, image_resizer_builder
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.label_map import LabelMap
@@ -62,17 +62,16 @@ def transform(
     Raises:
       ValueError: if no model is set, or a number is out of range.
     """
-    kind = model.WhichOneof('model')
-    if kind is None:
+    config, family = families.options(model), families.find(model)
+    if config is None:
         raise UserError('model is not set; the input pipeline needs its num_classes and resizer.')
-    config = getattr(model, kind)
     if reader.max_number_of_boxes < 1:
         raise UserError(
             'InputReader.max_number_of_boxes must be positive. '
             f'Received: {reader.max_number_of_boxes}.'
         )
-    if kind == 'faster_rcnn':
-        options['mask_crop_size'] = config.groundtruth_mask_crop_size
+    if family is not None:
+        options |= family.example_options(config)
     return ExampleTransform(
         class_weights=class_weights.resolve(
             class_weight, reader.label_map_path, config.num_classes

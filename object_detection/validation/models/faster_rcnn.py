@@ -1,22 +1,22 @@
-"""What has to hold within the `model` part of a config."""
+"""What has to hold within a FasterRcnn message, found without TensorFlow."""
 
 import math
 from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.config import feature_extractor_types
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
-from object_detection.protos.model_pb2 import DetectionModel
-from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import anchors as anchor_rules
 from object_detection.validation.models import crops as crop_rules
+from object_detection.validation.models import faster_rcnn_types
 
 ROOT = 'model.faster_rcnn'
 _BOX_CODE_SIZE = 4
 # Of a feature pyramid where the config has no `fpn` message.
 _DEFAULT_LEVELS = (2, 6)
+# Stride of the coarsest map of a backbone, to a multiple of which a pyramid pads by default.
+_PYRAMID_MULTIPLE = 32
 
 _AT_LEAST_ONE = (1, math.inf)
 _NOT_NEGATIVE = (0, math.inf)
@@ -75,14 +75,16 @@ _CLASS_CALIBRATIONS = {
 }
 
 
-def has_masks(model: DetectionModel) -> bool:
-    """Whether the model trains and predicts instance masks."""
-    return model.faster_rcnn.number_of_stages == 3
-
-
 def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
     """Whether the feature extractor's type is one with a feature pyramid."""
     return '_fpn' in extractor.type
+
+
+def padding_multiple(config: FasterRcnn) -> int:
+    """Returns the multiple that the feature extractor pads the sides of images to; 1 for none."""
+    extractor = config.feature_extractor
+    multiple = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else 0
+    return multiple or (_PYRAMID_MULTIPLE if has_pyramid(extractor) else 1)
 
 
 def predicts_masks_from_crops(config: FasterRcnn) -> bool:
@@ -97,24 +99,19 @@ def is_rfcn(config: FasterRcnn) -> bool:
     return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
 
 
-def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields one sentence a problem of `pipeline.model` that is found without the builders."""
-    kind = pipeline.model.WhichOneof('model')
-    if kind is None:
-        yield 'model is not set; expected model { faster_rcnn { ... } }.'
-    elif kind == 'faster_rcnn':
-        config = pipeline.model.faster_rcnn
-        yield from _ranges(config, _RANGES, ROOT)
-        yield from _resizer(config)
-        yield from _feature_extractor(config)
-        yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
-        if config.feature_extractor.type in feature_extractor_types.FASTER_RCNN:
-            yield from _feature_maps(config)
-        if config.number_of_stages == 1:
-            yield from _first_stage_alone(config)
-        if config.number_of_stages in (2, 3):
-            yield from _second_stage(config)
-            yield from _box_predictor(config)
+def check(config: FasterRcnn) -> Iterator[str]:
+    """Yields one sentence a problem that is found without the builders."""
+    yield from _ranges(config, _RANGES, ROOT)
+    yield from _resizer(config)
+    yield from _feature_extractor(config)
+    yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
+    if config.feature_extractor.type in faster_rcnn_types.TYPES:
+        yield from _feature_maps(config)
+    if config.number_of_stages == 1:
+        yield from _first_stage_alone(config)
+    if config.number_of_stages in (2, 3):
+        yield from _second_stage(config)
+        yield from _box_predictor(config)
 
 
 def _feature_maps(config: FasterRcnn) -> Iterator[str]:
@@ -172,7 +169,7 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
     if not config.feature_extractor.type:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
         return
-    problem = feature_extractor_types.faster_rcnn_problem(config.feature_extractor.type)
+    problem = faster_rcnn_types.problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
 
@@ -322,7 +319,7 @@ def _classified_size(config: FasterRcnn, crop_size: int) -> int:
         predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
         has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
         return crop_size if has_convs_alone else 1
-    halves = feature_extractor_types.halves_crops(config.feature_extractor.type)
+    halves = faster_rcnn_types.halves_crops(config.feature_extractor.type)
     return math.ceil(crop_size / 2) if halves else crop_size
 
 

@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import faster_rcnn as model_rules
 
 _HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
@@ -71,19 +72,30 @@ _HARD = 'use_hard_nms suppresses outright'
 _ONE_TOTAL = 'use_class_agnostic_nms has max_total_detections as its only limit'
 _DECAYS = 'soft_nms_sigma lets scores decay; no box is suppressed by its overlap'
 _NEVER_COMBINED = 'one exact algorithm does it all, and drops boxes outside of the image'
+_NO_CROWDS = 'train_input_reader.skip_crowd leaves crowds out'
 _OWN_STRIDES = 'a feature pyramid has the strides of its levels'
 
 
-def find(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    """Yields pairs of the path of a field without effect, and why it has none.
+def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """Yields triples of a top-level field, the path of a field without effect, and the reason.
 
-    Only values that the config sets and that differ from the schema's default are told.
+    Only values that the config sets and that differ from the schema's default are reported. The
+    top-level field is the part of the config whose use makes the caution apply.
     """
+    config = pipeline.model.faster_rcnn
+    for path, reason in _unread(config):
+        yield 'model', f'{model_rules.ROOT}.{path}', reason
+    if pipeline.train_input_reader.skip_crowd and config.first_stage_crowd_ioa_threshold:
+        path = f'{model_rules.ROOT}.first_stage_crowd_ioa_threshold'
+        yield 'train_input_reader', path, _NO_CROWDS
+
+
+def _unread(config: FasterRcnn) -> Iterator[tuple[str, str]]:
+    """Pairs of the path of a field below the model's message, and why it has no effect."""
     rules = [_first_stage]
     rules += [_one_stage] if config.number_of_stages == 1 else [_box_stage, _post_processing]
     for rule in rules:
-        for path, reason in rule(config):
-            yield f'{model_rules.ROOT}.{path}', reason
+        yield from rule(config)
 
 
 def find_untrained(config: FasterRcnn) -> Iterator[str]:

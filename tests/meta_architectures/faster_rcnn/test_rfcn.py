@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import feature_extractor_builder, model_builder
+from object_detection.builders import model_builder
+from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.config import overrides, reader
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.config import feature_extractor_types
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor, Preprocess
@@ -15,6 +14,7 @@ from object_detection.models.feature_extractors.two_stage_types import (
 )
 from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
 from object_detection.models.necks import fpn
+from object_detection.validation.models import faster_rcnn_types
 from tests.contracts_feature_extractor import check_feature_extractor
 
 INCEPTION_RESNET_V2 = 'faster_rcnn_inception_resnet_v2_keras'
@@ -209,7 +209,7 @@ def test_check_of_a_large_extractor():
 
 
 def test_all_types_are_known_without_tensorflow():
-    assert set(feature_extractor_types.FASTER_RCNN) == set(FASTER_RCNN)
+    assert set(faster_rcnn_types.TYPES) == set(FASTER_RCNN)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import feature_extractor_builder
+from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor

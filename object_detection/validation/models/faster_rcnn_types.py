@@ -1,4 +1,4 @@
-"""The `type` names of feature extractors, known without loading TensorFlow."""
+"""The `type` names of Faster R-CNN's feature extractors, known without loading TensorFlow."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ import re
 _FPN_DEPTHS = (18, 34, 50, 101, 152, 200)
 _DEPTHS = (50, 101, 152)
 
-FASTER_RCNN = (
+TYPES = (
     *(f'faster_rcnn_resnet{depth}_fpn_keras' for depth in _FPN_DEPTHS),
     *(f'faster_rcnn_resnet{depth}_keras' for depth in _DEPTHS),
     'faster_rcnn_inception_resnet_v2_keras',
@@ -22,20 +22,20 @@ _NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
 _NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
 
 
-def faster_rcnn_problem(type_name: str) -> str | None:
+def problem(type_name: str) -> str | None:
     """Returns what is wrong with a feature extractor's type, or None.
 
     A type is suggested only where it is the same network: another one needs other weights.
     """
-    if type_name in FASTER_RCNN:
+    if type_name in TYPES:
         return None
     if type_name in _NOT_BUILT:
         reason = 'a feature extractor of the reference implementation that is not built here'
-        return f'expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}, {reason}.'
-    same = [name for name in FASTER_RCNN if _network(name) == _network(type_name)]
+        return f'expected one of {", ".join(TYPES)}. Received: {type_name!r}, {reason}.'
+    same = [name for name in TYPES if _network(name) == _network(type_name)]
     near = difflib.get_close_matches(type_name, same, n=1, cutoff=0)
     hint = f'; did you mean {near[0]!r}?' if near else '.'
-    return f'expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}{hint}'
+    return f'expected one of {", ".join(TYPES)}. Received: {type_name!r}{hint}'
 
 
 def halves_crops(type_name: str) -> bool:

@@ -1,0 +1,102 @@
+"""The table of detector families, and what the surroundings of a detector ask of its config.
+
+A family is a folder of this package with a row in `MODELS`, and its rules with a row in
+`validation.models.families.RULES`. This module and what it imports load no TensorFlow; only the
+`build` of a row does, when it is called.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from object_detection.builders.faster_rcnn import family as faster_rcnn
+from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
+
+if TYPE_CHECKING:
+    from object_detection.meta_architectures.detection_model import DetectionModel
+
+
+def _never(config: Message) -> bool:
+    del config
+    return False
+
+
+def _no_options(config: Message) -> dict[str, Any]:
+    del config
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFamily:
+    """A family of detectors. Each function takes the family's own message, such as a `FasterRcnn`.
+
+    Attributes:
+      title: the family's name in messages, such as 'Faster R-CNN'.
+      build: (message, is_training) -> the detector with random weights; `is_training` is False
+        where all batch norms are to be frozen. It raises a ValueError for options that are not
+        supported or do not fit each other.
+      loss_names: the names of the losses that `DetectionModel.loss` gives.
+      needs_masks: whether the losses need instance masks, which the detector then predicts.
+      needs_keypoints: whether the losses need keypoints.
+      example_options: options of `ExampleTransform` that the family's training reads.
+    """
+
+    title: str
+    build: Callable[[Any, bool], 'DetectionModel']
+    loss_names: Callable[[Any], Sequence[str]]
+    needs_masks: Callable[[Any], bool] = _never
+    needs_keypoints: Callable[[Any], bool] = _never
+    example_options: Callable[[Any], dict[str, Any]] = _no_options
+
+
+# Key: name in the `oneof` of DetectionModel.
+MODELS: dict[str, ModelFamily] = {
+    'faster_rcnn': ModelFamily(
+        title='Faster R-CNN',
+        build=faster_rcnn.build,
+        loss_names=faster_rcnn.loss_names,
+        needs_masks=faster_rcnn.needs_masks,
+        example_options=faster_rcnn.example_options,
+    ),
+}
+
+
+def find(model: ModelConfig) -> ModelFamily | None:
+    """Returns the family of the model; None if no model is set, or one without a family."""
+    return MODELS.get(model.WhichOneof('model'))
+
+
+def options(model: ModelConfig) -> Message | None:
+    """Returns the message of the model that is set, such as a `FasterRcnn`; None without one."""
+    kind = model.WhichOneof('model')
+    return getattr(model, kind) if kind else None
+
+
+def path(model: ModelConfig) -> str:
+    """Returns the path of the message of the model that is set, such as 'model.faster_rcnn'."""
+    return f'model.{model.WhichOneof("model")}'
+
+
+def num_classes(model: ModelConfig) -> int:
+    """Returns the number of classes K; 0 where the model does not say it."""
+    return getattr(options(model), 'num_classes', 0)
+
+
+def loss_names(model: ModelConfig) -> list[str]:
+    """Returns the names of the losses that the model's detector gives; [] without a family."""
+    family = find(model)
+    return list(family.loss_names(options(model))) if family else []
+
+
+def needs_masks(model: ModelConfig) -> bool:
+    """Whether the model trains and predicts instance masks."""
+    family = find(model)
+    return family is not None and family.needs_masks(options(model))
+
+
+def needs_keypoints(model: ModelConfig) -> bool:
+    """Whether the model trains keypoints."""
+    family = find(model)
+    return family is not None and family.needs_keypoints(options(model))

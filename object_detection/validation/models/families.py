@@ -1,0 +1,84 @@
+"""The table of rules and cautions by family of detectors; see `builders.families`."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.protobuf.message import Message
+
+from object_detection.builders import families
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models import (
+    faster_rcnn,
+    faster_rcnn_cautions,
+    faster_rcnn_parts,
+)
+
+
+def _no_sentences(config: Message) -> Iterator[str]:
+    del config
+    return iter(())
+
+
+def _no_fields(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    del pipeline
+    return iter(())
+
+
+def _no_padding(config: Message) -> int:
+    del config
+    return 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyRules:
+    """What has to hold for the configs of a family. A sentence begins with the path of a field.
+
+    Attributes:
+      check: family's message -> a sentence a problem; loads no TensorFlow.
+      check_parts: family's message -> a sentence for each objection of the builders of cheap
+        parts; is called if `check` finds nothing, with TensorFlow loaded.
+      without_effect: pipeline -> triples of a top-level field such as 'model', the path of a field
+        that the config sets without an effect, and the reason.
+      untrained: family's message -> sentences for a training that starts from random weights.
+      advice: family's message -> sentences for a training of a new detector.
+      padding_multiple: family's message -> the multiple that sides of images are padded to.
+      mask_setting: the field and the value that make the family predict masks.
+    """
+
+    check: Callable[[Any], Iterator[str]]
+    check_parts: Callable[[Any], Iterator[str]] = _no_sentences
+    without_effect: Callable[[TrainEvalPipelineConfig], Iterator[tuple[str, str, str]]] = _no_fields
+    untrained: Callable[[Any], Iterator[str]] = _no_sentences
+    advice: Callable[[Any], Iterator[str]] = _no_sentences
+    padding_multiple: Callable[[Any], int] = _no_padding
+    mask_setting: tuple[str, str] = ('', '')
+
+
+# Key: name in the `oneof` of DetectionModel.
+RULES: dict[str, FamilyRules] = {
+    'faster_rcnn': FamilyRules(
+        check=faster_rcnn.check,
+        check_parts=faster_rcnn_parts.check,
+        without_effect=faster_rcnn_cautions.find,
+        untrained=faster_rcnn_cautions.find_untrained,
+        advice=faster_rcnn_cautions.find_advice,
+        padding_multiple=faster_rcnn.padding_multiple,
+        mask_setting=('number_of_stages', '3'),
+    ),
+}
+
+
+def find(model: DetectionModel) -> FamilyRules | None:
+    """Returns the rules of the model's family; None if no model is set, or one without rules."""
+    return RULES.get(model.WhichOneof('model'))
+
+
+def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields one sentence a problem of `pipeline.model` that is found without the builders."""
+    rules = find(pipeline.model)
+    if pipeline.model.WhichOneof('model') is None:
+        yield f'model is not set; expected model {{ {next(iter(RULES))} {{ ... }} }}.'
+    elif rules is not None:
+        yield from rules.check(families.options(pipeline.model))
