@@ -38,10 +38,6 @@ LAYERS = [
 # Imports that go up still: file -> modules. None may be added.
 UPWARD = {
     'builders/model_builder.py': ('object_detection.weights.inference_weights',),
-    'models/precision_exemptions.py': (
-        'object_detection.meta_architectures.detection_model',
-        'object_detection.validation.train_config',
-    ),
 }
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
 SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2', 'weights'}

@@ -1,16 +1,18 @@
-"""What has to hold for the settings of single variables, whatever variables a model has.
+"""What has to hold for the settings of single variables and layers, whatever a model has of them.
 
-It is known without TensorFlow: `variables_builder` raises it, and the validation lists it.
+It is known without TensorFlow: `variables_builder` and `precision_exemptions` raise it, and the
+validation lists it.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.protos.train_pb2 import WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+EXEMPTIONS = 'train_config.precision_exempt_patterns'
 
 
 def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
@@ -44,6 +46,16 @@ def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
     elif not 0 <= decay.weight < math.inf:
         yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
     yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
+
+
+def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
+    """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
+    yield from pattern_problems(EXEMPTIONS, patterns)
+    if uses_tf32 and patterns:
+        yield (
+            f'{EXEMPTIONS}: expected precision: MIXED_BFLOAT16 or '
+            'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
+        )
 
 
 def _pattern(field: str, pattern: str) -> Iterator[str]:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from google.protobuf import text_format
 
-from object_detection.builders import model_builder
+from object_detection.builders import model_builder, precision_exemptions
 from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
-from object_detection.models import precision_exemptions
 from object_detection.protos import pipeline_pb2
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, inference_weights

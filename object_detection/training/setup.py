@@ -14,6 +14,7 @@ from object_detection.builders import (
     execution_builder,
     model_builder,
     optimizer_builder,
+    precision_exemptions,
     variables_builder,
 )
 from object_detection.builders.input_readers import damaged_files
@@ -23,7 +24,6 @@ from object_detection.data import label_map
 from object_detection.data.pipeline import data_service
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
-from object_detection.models import precision_exemptions
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.checkpoints import manager

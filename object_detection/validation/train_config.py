@@ -1,7 +1,7 @@
 """Rules and cautions of `train_config`: variables, classes, averages, schedule and length."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
@@ -39,7 +39,8 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             f'Received: {config.gradient_accumulation_steps}.'
         )
     uses_tf32 = config.precision == TrainConfig.TF32
-    yield from exemption_problems(config.precision_exempt_patterns, uses_tf32=uses_tf32)
+    patterns = config.precision_exempt_patterns
+    yield from variable_rules.exemption_problems(patterns, uses_tf32=uses_tf32)
     if config.HasField('loss_scale'):
         yield from _loss_scale(config)
     yield from class_weights.problems(
@@ -58,16 +59,6 @@ def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield (
             'eval_config.use_moving_averages: expected train_config.optimizer.use_moving_average: '
             'true with it, as only then averages are kept. Received: false there.'
-        )
-
-
-def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
-    """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
-    yield from variable_rules.pattern_problems('train_config.precision_exempt_patterns', patterns)
-    if uses_tf32 and patterns:
-        yield (
-            'train_config.precision_exempt_patterns: expected precision: MIXED_BFLOAT16 or '
-            'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
         )
 
 

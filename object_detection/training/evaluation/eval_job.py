@@ -9,11 +9,10 @@ from contextlib import nullcontext
 
 import tensorflow as tf
 
-from object_detection.builders import model_builder, variables_builder
+from object_detection.builders import model_builder, precision_exemptions, variables_builder
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
-from object_detection.models import precision_exemptions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.system.signals import Interrupts

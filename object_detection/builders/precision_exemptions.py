@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from object_detection.builders import variable_rules
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.precision import TF32
 from object_detection.system import private_names
-from object_detection.validation import train_config as train_config_rules
 
 _logger = logging.getLogger(__name__)
 
-_FIELD = 'train_config.precision_exempt_patterns'
+_FIELD = variable_rules.EXEMPTIONS
 
 
 def apply(detector: DetectionModel, patterns: Sequence[str], precision: str) -> None:
@@ -31,7 +31,7 @@ def apply(detector: DetectionModel, patterns: Sequence[str], precision: str) -> 
       ConfigError: if an expression is not valid or matches nothing, or if the precision is that of
         all layers or none.
     """
-    problems = list(train_config_rules.exemption_problems(patterns, uses_tf32=precision == TF32))
+    problems = list(variable_rules.exemption_problems(patterns, uses_tf32=precision == TF32))
     if problems:
         raise ConfigError('\n'.join(problems))
     if not patterns:

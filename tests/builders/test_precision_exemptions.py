@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.builders import precision_exemptions
 from object_detection.errors import ConfigError
-from object_detection.models import precision, precision_exemptions
+from object_detection.models import precision
 from object_detection.training import setup
 from object_detection.training.evaluation import eval_job
 from tests import tiny_models as tiny
