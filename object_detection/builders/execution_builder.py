@@ -11,7 +11,7 @@ from object_detection.config import unsupported
 from object_detection.core.fields import InputFields
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.hyperparams import FrozenBatchNorm
+from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.optimizers.gradients import Execution
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.system import private_names

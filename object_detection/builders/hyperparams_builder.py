@@ -10,12 +10,8 @@ from google.protobuf.message import Message
 from object_detection.builders.oneof import build_oneof
 from object_detection.config import walk
 from object_detection.errors import UserError
-from object_detection.models.hyperparams import (
-    L2,
-    BatchNormParams,
-    GroupNormParams,
-    LayerHyperparams,
-)
+from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.normalization import BatchNormParams, GroupNormParams
 from object_detection.protos import hyperparams_pb2
 
 ACTIVATIONS: Mapping[int, str | None] = {

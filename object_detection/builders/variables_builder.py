@@ -13,7 +13,7 @@ from object_detection.builders import variable_rules
 from object_detection.core import determinism
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.hyperparams import FrozenBatchNorm
+from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
 from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.system import private_names

@@ -6,7 +6,8 @@ from google.protobuf import text_format
 
 from object_detection.builders import hyperparams_builder
 from object_detection.builders.oneof import missing_options
-from object_detection.models.hyperparams import GroupNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import GroupNormParams
 from object_detection.protos import hyperparams_pb2
 from tests import goldens
 

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 from object_detection.predictors.box_head import BoxHead
 
 

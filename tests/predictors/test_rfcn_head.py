@@ -4,7 +4,8 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core import position_sensitive
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 from object_detection.predictors.rfcn_head import RfcnHead
 
 BOXES = tf.constant(

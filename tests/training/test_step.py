@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields
-from object_detection.models.hyperparams import BatchNorm
+from object_detection.models.normalization import BatchNorm
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import REGULARIZATION_LOSS, TOTAL_LOSS
 from object_detection.optimizers.loss_scale import DynamicLossScale, LossScale

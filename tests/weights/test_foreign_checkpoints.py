@@ -12,7 +12,8 @@ from object_detection.errors import CheckpointError
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.two_stage import Preprocess
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 from object_detection.weights import foreign_names, restore
 from object_detection.weights.arrays import NpzArrays
 from object_detection.weights.sources import open_source

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 
 STRIDES = (8, 16)
 TRUNK_CHANNELS = 1088

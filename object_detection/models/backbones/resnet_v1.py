@@ -14,7 +14,8 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
-from object_detection.models.hyperparams import L2, BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import L2, LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 
 FIRST_LEVEL, LAST_LEVEL = 2, 5
 

@@ -8,7 +8,7 @@ from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor
-from object_detection.models.hyperparams import FrozenBatchNorm, GroupNorm
+from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
 

@@ -9,7 +9,7 @@ from object_detection.core.roi_align import SampleGrid
 from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
-from object_detection.models.hyperparams import BatchNorm, GroupNorm
+from object_detection.models.normalization import BatchNorm, GroupNorm
 from tests import tiny_models as tiny
 
 POLICIES = ['mixed_bfloat16', 'mixed_float16']

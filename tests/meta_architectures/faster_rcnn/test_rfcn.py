@@ -12,7 +12,8 @@ from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.config import overrides, reader
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
 from object_detection.models.feature_extractors.two_stage import FeatureExtractor
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
 from tests import goldens
 from tests import tiny_models as tiny
 from tests.tiny_models import shapes, train_losses

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.models.hyperparams import GroupNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import GroupNormParams
 
 
 def build(

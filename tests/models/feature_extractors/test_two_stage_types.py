@@ -12,8 +12,9 @@ from object_detection.models.feature_extractors.two_stage_types import (
     build_faster_rcnn,
     check_faster_rcnn,
 )
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
+from object_detection.models.normalization import BatchNormParams
 from object_detection.validation.models import faster_rcnn_types
 from tests.contracts_feature_extractor import check_feature_extractor
 

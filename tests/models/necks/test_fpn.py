@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import BatchNormParams, LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks.fpn import Options, feature_pyramid
+from object_detection.models.normalization import BatchNormParams
 
 
 def build(**options) -> keras.Model:

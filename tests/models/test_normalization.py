@@ -1,0 +1,164 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core import tracing
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import (
+    BatchNorm,
+    BatchNormParams,
+    GroupNorm,
+    GroupNormParams,
+)
+from tests import goldens
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
+def test_group_norm_by_numpy(dtype):
+    hyperparams = LayerHyperparams(group_norm=GroupNormParams(groups=2, epsilon=0.1))
+    assert not hyperparams.use_bias
+    norm = hyperparams.norm(frozen=True, name='norm', dtype=dtype)
+    rng = np.random.default_rng(0)
+    maps = rng.normal(3.0, 2.0, [2, 3, 5, 4]).astype(np.float32)
+    norm.build(maps.shape)
+    scale, offset = rng.normal(size=[2, 4]).astype(np.float32)
+    norm.set_weights([scale, offset])
+    maps = tf.cast(maps, norm.compute_dtype)
+    inputs = np.asarray(tf.cast(maps, tf.float32))
+    groups = inputs.reshape(2, 15, 2, 2)
+    mean, variance = (f(groups, axis=(1, 3), keepdims=True) for f in (np.mean, np.var))
+    expected = ((groups - mean) / np.sqrt(variance + 0.1)).reshape(inputs.shape) * scale + offset
+    outputs = norm(maps, training=True)
+    assert outputs.dtype == norm.compute_dtype
+    tolerance = 1e-5 if dtype == 'float32' else 2e-2
+    np.testing.assert_allclose(tf.cast(outputs, tf.float32), expected, atol=tolerance)
+    assert len(norm.trainable_variables) == len(norm.variables) == 2
+
+
+def test_group_norm_needs_groups_that_divide_the_channels():
+    norm = LayerHyperparams(group_norm=GroupNormParams()).norm(frozen=False, name='classes_bn')
+    assert isinstance(norm, GroupNorm)
+    message = r'classes_bn: group_norm\.groups: .*divides the 91 channels.*Received: 32'
+    with pytest.raises(ValueError, match=message):
+        norm.build((None, 91))
+
+
+@goldens.parametrize('hyperparams', prefix='freezable_bn_ctor_False')
+def test_frozen_norm_equals_the_reference(case_name):
+    _check_norm(case_name, frozen=True)
+
+
+@goldens.parametrize('hyperparams', prefix=('freezable_bn_ctor_None', 'freezable_bn_ctor_True'))
+def test_norm_equals_the_reference(case_name):
+    _check_norm(case_name, frozen=False)
+
+
+def _check_norm(case_name: str, *, frozen: bool) -> None:
+    case = goldens.load('hyperparams', case_name)
+    params = BatchNormParams(
+        momentum=case.params['momentum'], epsilon=case.params['epsilon'], scale=True
+    )
+    norm = LayerHyperparams(batch_norm=params).norm(frozen=frozen, name='norm')
+    norm.build(case.inputs['x'].shape)
+    for name in ('gamma', 'beta', 'moving_mean', 'moving_variance'):
+        getattr(norm, name).assign(np.array(case.params[name], np.float32))
+    outputs = norm(case.inputs['x'], training=case_name.endswith('call_True'))
+    np.testing.assert_allclose(outputs, case.outputs['y'], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(norm.moving_mean, case.outputs['moving_mean_after'], rtol=1e-5)
+    assert len(norm.trainable_variables) == 2
+    np.testing.assert_allclose(
+        norm.moving_variance, case.outputs['moving_variance_after'], rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('options', [{}, {'scale': False}, {'center': False}, {'dtype': 'bf16'}])
+@pytest.mark.parametrize('side', [5, 1])
+def test_fused_norm_equals_keras(side, options, training):
+    """Outputs, gradients and moving statistics; one pixel has no variance."""
+    if 'dtype' in options:
+        options = {'dtype': 'mixed_bfloat16'}
+    rng = np.random.default_rng(0)
+    maps = tf.constant(rng.normal(2.0, 3.0, (1, side, side, 4)), tf.float32)
+    upstream = tf.constant(rng.normal(size=maps.shape), tf.float32)
+    found = []
+    for kind in (keras.layers.BatchNormalization, BatchNorm):
+        norm = kind(momentum=0.9, epsilon=1e-3, **options)
+        norm.build(maps.shape)
+        norm.set_weights([np.linspace(0.5, 1.5, 4, dtype=np.float32)] * len(norm.weights))
+        inputs = tf.cast(maps, norm.compute_dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = norm(inputs, training=training)
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
+        trained = [variable.value for variable in norm.trainable_variables]
+        gradients = tape.gradient(total, [inputs, *trained])
+        found.append([outputs, *gradients, *norm.get_weights()])
+    assert outputs.dtype == norm.compute_dtype
+    for wanted, ours in zip(*found, strict=True):
+        wanted, ours = (np.asarray(tf.cast(value, tf.float32)) for value in (wanted, ours))
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize('strides', [1, 2])
+@pytest.mark.parametrize('params', [{'scale': True}, {'scale': False}])
+@pytest.mark.parametrize('policy', ['float32', 'mixed_bfloat16'])
+def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
+    """Outputs and all gradients are those of eager execution, which does one after the other."""
+    hyperparams = LayerHyperparams(batch_norm=BatchNormParams(epsilon=1e-3, **params))
+    conv = hyperparams.conv(4, 3, strides=strides, dtype=policy, name='conv')
+    norm = hyperparams.norm(frozen=True, dtype=policy, name='norm')
+    rng = np.random.default_rng(0)
+    maps = tf.constant(rng.normal(size=(2, 6, 5, 3)), tf.float32)
+    norm(conv(maps))
+    norm.set_weights([rng.uniform(0.5, 1.5, 4) for _ in norm.weights])
+    upstream = tf.constant(rng.normal(size=norm(conv(maps)).shape), tf.float32)
+    variables = [conv.kernel.value, *(variable.value for variable in norm.trainable_variables)]
+
+    def run(maps: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(maps)
+            outputs = norm(conv(maps), training=True)
+            total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
+        assert outputs.dtype == norm.compute_dtype
+        return [outputs, *tape.gradient(total, [maps, *variables])]
+
+    graph = tf.function(run)
+    rounding = 1e-5 if policy == 'float32' else 3e-2
+    for folded, eager in zip(graph(maps), run(maps), strict=True):
+        folded, eager = (tf.cast(value, tf.float32).numpy() for value in (folded, eager))
+        np.testing.assert_allclose(folded, eager, rtol=0, atol=rounding * np.abs(eager).max())
+    kinds = {
+        operation.type for operation in graph.get_concrete_function(maps).graph.get_operations()
+    }
+    assert not {kind for kind in kinds if kind.startswith('FusedBatchNorm')}
+
+
+def test_a_norm_that_trains_stays_apart_from_the_convolution():
+    hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5))
+    conv, norm = hyperparams.conv(4, 3, name='conv'), hyperparams.norm(frozen=False, name='norm')
+    maps = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 5, 3)), tf.float32)
+    outputs = tf.function(lambda: norm(conv(maps), training=True))()
+    np.testing.assert_allclose(tf.reduce_mean(outputs, [0, 1, 2]), np.zeros(4), atol=1e-6)
+    assert np.abs(norm.moving_mean).max() > 0
+
+
+@pytest.mark.parametrize('shape', [(2, 4, 4, 3), (5, 3)])
+def test_a_further_pass_moves_no_statistics(shape):
+    norm = BatchNorm(name='norm')
+    inputs = tf.constant(np.random.default_rng(0).normal(3, 2, shape), tf.float32)
+    norm.build(inputs.shape)
+
+    @tf.function
+    def two_passes() -> tuple[tf.Tensor, tf.Tensor]:
+        with tracing.FrozenStatistics():
+            first = norm(inputs, training=True)
+        return first, norm(inputs, training=True)
+
+    first, second = two_passes()
+    np.testing.assert_array_equal(first, second)
+    once = BatchNorm(name='once')
+    once(inputs, training=True)
+    for ours, expected in zip(norm.variables, once.variables, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-6)
