@@ -153,8 +153,8 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from _reader(reader, 'train_input_reader', pipeline)
     if families.needs_masks(pipeline.model) and not reader.load_instance_masks:
         yield (
-            'train_input_reader.load_instance_masks is false, but the model '
-            f'({_mask_setting(pipeline, ": ")}) trains on masks; set it to true.'
+            'train_input_reader.load_instance_masks is false, but the model'
+            f'{_mask_setting(pipeline, ": ")} trains on masks; set it to true.'
         )
 
 
@@ -179,18 +179,20 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
     if MASK_METRICS in config.metrics_set and not families.needs_masks(pipeline.model):
         yield (
-            f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks '
-            f'({_mask_setting(pipeline, " is not ")}).'
+            f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks'
+            f'{_mask_setting(pipeline, " is not ")}.'
         )
     if pipeline.eval_input_reader:
         yield from eval_config_rules.check(pipeline)
 
 
 def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
-    """What makes the model predict masks: a field's path and its value, with a text between."""
+    """What makes the model predict masks, in parentheses; '' where no field does."""
     rules = model_rules.find(pipeline.model)
-    field, value = rules.mask_setting if rules else ('', '')
-    return f'{families.path(pipeline.model)}.{field}{between}{value}'
+    if rules is None or rules.mask_setting is None:
+        return ''
+    field, value = rules.mask_setting
+    return f' ({families.path(pipeline.model)}.{field}{between}{value})'
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

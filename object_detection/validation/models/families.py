@@ -44,7 +44,8 @@ class FamilyRules:
       untrained: family's message -> sentences for a training that starts from random weights.
       advice: family's message -> sentences for a training of a new detector.
       padding_multiple: family's message -> the multiple that sides of images are padded to.
-      mask_setting: the field and the value that make the family predict masks.
+      mask_setting: the field and the value that make the family predict masks; None where no
+        field does.
     """
 
     check: Callable[[Any], Iterator[str]]
@@ -53,7 +54,7 @@ class FamilyRules:
     untrained: Callable[[Any], Iterator[str]] = _no_sentences
     advice: Callable[[Any], Iterator[str]] = _no_sentences
     padding_multiple: Callable[[Any], int] = _no_padding
-    mask_setting: tuple[str, str] = ('', '')
+    mask_setting: tuple[str, str] | None = None
 
 
 # Key: name in the `oneof` of DetectionModel.

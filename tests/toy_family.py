@@ -1,0 +1,70 @@
+"""A family of detectors as small as one can be: what another family has to bring along."""
+
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+from object_detection.builders import image_resizer_builder
+from object_detection.builders.families import ModelFamily
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos.ssd_pb2 import Ssd
+from object_detection.validation.models.families import FamilyRules
+
+LOSSES = ('Loss/box_loss', 'Loss/class_loss')
+
+
+class ToyDetector(DetectionModel):
+    """Finds one object an image, by its mean colour."""
+
+    def __init__(self, *, num_classes, resizer):
+        super().__init__(num_classes=num_classes, resizer=resizer, name='toy')
+        self.boxes = keras.layers.Dense(4, activation='sigmoid', name='boxes')
+        self.classes = keras.layers.Dense(num_classes, name='classes')
+
+    def normalize(self, images):
+        return images / 255.0
+
+    def predict(self, images, true_shapes, training=False, groundtruth=None, seeds=None):
+        colours = tf.reduce_mean(images, axis=[1, 2])
+        return {'boxes': self.boxes(colours), 'class_logits': self.classes(colours)}
+
+    def postprocess(self, predictions, true_shapes):
+        scores = tf.nn.softmax(predictions['class_logits'])  # [B, K]
+        return {
+            'detection_boxes': predictions['boxes'][:, tf.newaxis],  # [B, 1, 4]
+            'detection_scores': tf.reduce_max(scores, axis=1, keepdims=True),
+            'detection_classes': tf.cast(tf.argmax(scores, axis=1), tf.float32)[:, tf.newaxis],
+            'num_detections': tf.ones([tf.shape(scores)[0]]),
+        }
+
+    def loss(self, predictions, groundtruth, seeds=None):
+        errors = tf.abs(predictions['boxes'] - groundtruth.boxes[:, 0])
+        crossed = tf.nn.softmax_cross_entropy_with_logits(
+            groundtruth.classes[:, 0], predictions['class_logits']
+        )
+        return dict(zip(LOSSES, (tf.reduce_mean(errors), tf.reduce_mean(crossed)), strict=True))
+
+    def parts(self):
+        return {'boxes': self.boxes, 'classes': self.classes}
+
+    def build_variables(self):
+        self.boxes.build([None, 3])
+        self.classes.build([None, 3])
+
+
+def build(config: Ssd, is_training: bool) -> ToyDetector:
+    del is_training
+    return ToyDetector(
+        num_classes=config.num_classes, resizer=image_resizer_builder.build(config.image_resizer)
+    )
+
+
+def check(config: Ssd) -> Iterator[str]:
+    if config.num_classes < 1:
+        yield f'model.ssd.num_classes: expected at least 1. Received: {config.num_classes}.'
+
+
+# The two rows.
+FAMILY = ModelFamily(title='Toy', build=build, loss_names=lambda config: LOSSES)
+RULES = FamilyRules(check=check)
