@@ -269,7 +269,7 @@ class _Process:
         if job.device.lower() == 'cpu':
             # Else it would take memory of each GPU.
             environment['CUDA_VISIBLE_DEVICES'] = '-1'
-        root = str(pathlib.Path(object_detection.__file__).parents[2])
+        root = str(pathlib.Path(object_detection.__file__).parents[1])
         paths = [root, *filter(None, [environment.get('PYTHONPATH')])]
         environment['PYTHONPATH'] = os.pathsep.join(paths)
         with others:

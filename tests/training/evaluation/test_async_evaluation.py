@@ -3,10 +3,12 @@
 import logging
 import os
 import pathlib
+import subprocess
 import time
 
 import pytest
 
+import object_detection
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.evaluation import async_evaluation
@@ -267,3 +269,20 @@ def test_a_machine_that_starts_no_process_is_told(make, tmp_path, monkeypatch, c
     evaluation.add(_save(tmp_path, 1, 7), 7)
     assert list(evaluation.wait()) == []
     assert 'No such file or directory' in caplog.text
+
+
+def test_the_process_finds_this_package_wherever_the_training_was_started(
+    make, tmp_path, monkeypatch
+):
+    started, start = [], subprocess.Popen
+
+    def popen(*args, env, **options):
+        started.append(env['PYTHONPATH'])
+        return start(*args, env=env, **options)
+
+    monkeypatch.setattr(async_evaluation.subprocess, 'Popen', popen)
+    make('wait').add(_save(tmp_path, 1, 10), 10)
+    root, *_ = started[0].split(os.pathsep)
+    assert pathlib.Path(root, 'object_detection').samefile(
+        pathlib.Path(object_detection.__file__).parent
+    )
