@@ -24,8 +24,8 @@ from object_detection.training.step import GRADIENT_NORM, StepReport, TrainStep
 
 _logger = logging.getLogger(__name__)
 
-# How often the losses are looked at between two log intervals, in seconds.
-_LOOK_INTERVAL = 1.0
+# How often the losses are checked between two log intervals, in seconds.
+_CHECK_INTERVAL = 1.0
 # How long a call of several steps lasts.
 _CALL_SECONDS = 0.5
 _MIN_STEPS_PER_CALL = 4
@@ -48,7 +48,7 @@ class Measurements:
     Attributes:
       clock: of the run.
       losses: of the last record that was logged.
-      steps_a_call: how many steps last as long as a signal may wait for its answer.
+      steps_per_call: how many steps last as long as a signal may wait for its answer.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Measurements:
         self._stopwatch = Stopwatch()
         self._bottleneck = BottleneckReport(is_served=is_served)
         self._reports: deque[StepReport] = deque()
-        self._last_look = time.monotonic()
+        self._last_check = time.monotonic()
         self.losses: Mapping[str, float] = {}
-        self.steps_a_call = 1
+        self.steps_per_call = 1
         # Steps of this run until those that its averages are of.
         self._warmup = intervals.warmup
 
@@ -108,10 +108,10 @@ class Measurements:
 
     @property
     def is_stale(self) -> bool:
-        """Whether `look` is due by the clock; no other worker may come to another conclusion."""
-        return self._is_alone and time.monotonic() - self._last_look > _LOOK_INTERVAL
+        """Whether `check` is due by the clock; no other worker may come to another conclusion."""
+        return self._is_alone and time.monotonic() - self._last_check > _CHECK_INTERVAL
 
-    def look(self, step: int) -> Record:
+    def check(self, step: int) -> Record:
         """Fetches the means since the last log record, checks and shows them.
 
         Args:
@@ -121,8 +121,8 @@ class Measurements:
           DivergenceError: if one is NaN or infinite.
         """
         means = self._fetch()
-        self._last_look = time.monotonic()
-        self.steps_a_call = self._choose_steps_a_call()
+        self._last_check = time.monotonic()
+        self.steps_per_call = self._choose_steps_per_call()
         if not all(map(math.isfinite, means.values())):
             raise DivergenceError(
                 _describe_divergence(self._reports, self.learning_rate, self._last_good())
@@ -145,12 +145,12 @@ class Measurements:
         return means
 
     def record(self, step: int, *, logs: bool = True, summarizes: bool = True) -> None:
-        """Looks, and writes the record that is due; nothing if there was no step since the last.
+        """Checks, and writes the record that is due; nothing if there was no step since the last.
 
         Raises:
-          DivergenceError: as `look` does.
+          DivergenceError: as `check` does.
         """
-        record = None if self._meter.is_empty else self.look(step)
+        record = None if self._meter.is_empty else self.check(step)
         if summarizes and not self._summary_meter.is_empty:
             meter = self._summary_meter
             self._recorder.summarize(self._describe(step, meter.means(), meter))
@@ -181,7 +181,7 @@ class Measurements:
     def _meters(self) -> set[Meter]:
         return {self._meter, self._summary_meter}
 
-    def _choose_steps_a_call(self) -> int:
+    def _choose_steps_per_call(self) -> int:
         """Each call is one entry into Python.
 
         Several workers, whose clocks differ, would have to agree on the number: they do one step a
@@ -189,7 +189,7 @@ class Measurements:
         """
         rate = self._meter.speed.steps_per_second()
         if rate is None or not self._is_alone:
-            return self.steps_a_call
+            return self.steps_per_call
         steps = int(rate * _CALL_SECONDS)
         # Few steps are not worth the graph of a loop.
         return steps if steps >= _MIN_STEPS_PER_CALL else 1
@@ -214,7 +214,7 @@ def _describe_divergence(
     """Returns which numbers of which step were not finite, and from where to resume.
 
     Args:
-      reports: of the calls since the numbers were last looked at, in order.
+      reports: of the calls since the numbers were last checked, in order.
       learning_rate: of the update after so many others.
       last_good: prefix of the newest checkpoint, or None.
     """

@@ -165,22 +165,22 @@ class TrainStep:
         """
         return self._train(batch, step_times.now())
 
-    def _train(self, batch: Mapping[str, tf.Tensor], asked: float) -> dict[str, tf.Tensor]:
+    def _train(self, batch: Mapping[str, tf.Tensor], requested: float) -> dict[str, tf.Tensor]:
         ready = step_times.now()
         with self.strategy.scope():
             self.report, ended = self._one(batch)
-        self.times = CallTimes(asked, ready, ended)
+        self.times = CallTimes(requested, ready, ended)
         self.stop_votes = self.report.values.pop(_STOP_VOTES, None)
         return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
         """Trains `count` steps on the next batches; returns the means of what `__call__` does."""
-        asked = step_times.now()
+        requested = step_times.now()
         if count == 1:
-            return self._train(next(iterator), asked)
+            return self._train(next(iterator), requested)
         with self.strategy.scope():
             means, self.report, (ready, ended) = self._many(iterator, tf.constant(count))
-        self.times = CallTimes(asked, ready, ended)
+        self.times = CallTimes(requested, ready, ended)
         self.report.values.pop(_STOP_VOTES, None)
         self.stop_votes = means.pop(_STOP_VOTES, None)
         return means

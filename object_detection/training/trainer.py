@@ -162,7 +162,7 @@ class Trainer:
         with self._profile.call(self._step):
             values = self._train_step(batch)
         self._count(values, 1, 0.0, timed=False)
-        self._measurements.look(self._step)
+        self._measurements.check(self._step)
         return True
 
     def _end_of_data(self) -> None:
@@ -175,7 +175,7 @@ class Trainer:
     def _do_steps(self) -> bool:
         """Does the steps until something is due; False if the data ended."""
         count = self._intervals.steps_to_next(
-            self._step, self._num_steps, self._measurements.steps_a_call
+            self._step, self._num_steps, self._measurements.steps_per_call
         )
         graphs = self._train_step.num_traces
         started = time.monotonic()
@@ -204,7 +204,7 @@ class Trainer:
         self._profile.after(self._step, lambda: values[TOTAL_LOSS].numpy())
 
     def _do_what_is_due(self, interrupts: Interrupts) -> bool:
-        """Looks, logs, saves, evaluates; False if the run is to end."""
+        """Checks, logs, saves, evaluates; False if the run is to end."""
         if self._step >= self._num_steps:
             return False
         due = self._intervals
@@ -215,7 +215,7 @@ class Trainer:
         if logs or summarizes:
             self._measurements.record(self._step, logs=logs, summarizes=summarizes)
         elif saves or self._measurements.is_stale:
-            self._measurements.look(self._step)
+            self._measurements.check(self._step)
         in_background = evaluates and self._background is not None
         # An evaluation takes long, and the steps before it should not be lost with it.
         if saves or evaluates:
@@ -314,7 +314,7 @@ class Trainer:
         """Takes the results of the asynchronous evaluation."""
         if self._background is not None:
             with self._measurements.clock.spent(run_record.EVALUATION):
-                self._background.look()
+                self._background.poll()
             self._metrics = self._background.metrics
 
     def _finish_background(self, interrupts: Interrupts) -> None:

@@ -191,7 +191,7 @@ def test_fast_steps_are_done_many_in_one_call(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TrainStep, 'repeat', counted)
     # Looks, by which the speed is known, come once a second else.
-    monkeypatch.setattr(measurements, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(measurements, '_CHECK_INTERVAL', 0.0)
     monkeypatch.setattr(measurements, '_CALL_SECONDS', 5.0)
     result = _run(tmp_path, 120, intervals=Intervals(log=50, checkpoint=0))
     assert result.step == 1 + sum(counts) == 120
@@ -204,7 +204,7 @@ def test_fast_steps_are_done_many_in_one_call(tmp_path, monkeypatch):
 
 def test_slow_steps_are_done_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainStep, '_run_many', lambda *args: pytest.fail('built in vain'))
-    monkeypatch.setattr(measurements, '_LOOK_INTERVAL', 0.0)
+    monkeypatch.setattr(measurements, '_CHECK_INTERVAL', 0.0)
     monkeypatch.setattr(measurements, '_CALL_SECONDS', 1e-6)
     assert _run(tmp_path, 9).step == 9
 

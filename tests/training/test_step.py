@@ -262,8 +262,10 @@ def test_two_replicas_do_what_one_does_with_the_whole_batch():
         np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('steps_a_call', [1, 3])
-def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypatch, steps_a_call):
+@pytest.mark.parametrize('steps_per_call', [1, 3])
+def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(
+    monkeypatch, steps_per_call
+):
     data = fakes.dataset(4, 4, repeat=True)
     alone = _make(data)
     assert alone.stop_votes is None
@@ -282,8 +284,8 @@ def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(monkeypa
         if wants:
             train_step.request_stop()
             alone.request_stop()
-        losses = train_step.repeat(batches, steps_a_call)
-        expected = alone.repeat(others, steps_a_call)
+        losses = train_step.repeat(batches, steps_per_call)
+        expected = alone.repeat(others, steps_per_call)
         assert losses.keys() == expected.keys() == train_step.report.values.keys()
         for name, value in expected.items():
             assert losses[name].numpy() == value.numpy()

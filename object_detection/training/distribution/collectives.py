@@ -1,4 +1,4 @@
-"""What workers tell each other.
+"""What workers send to each other.
 
 Whatever is called "collective" here is to be called by all workers, at the same place of the
 program: a worker that leaves one out keeps the others waiting. For one worker all are free.
@@ -23,7 +23,7 @@ from object_detection.training.distribution import strategies
 _CHUNK = 2**17
 # For files of the chief to be seen by others: as long as NFS may take, by its defaults.
 _SECONDS_TO_SEE_FILES = 60.0
-_BETWEEN_LOOKS = 0.5
+_POLL_SECONDS = 0.5
 # Of which pickled arrays, and numbers of NumPy, are made.
 _NUMPY_PARTS = {
     ('numpy', 'dtype'),
@@ -43,7 +43,7 @@ def gather_rows(strategy: tf.distribute.Strategy, own: np.ndarray) -> np.ndarray
         return own[np.newaxis]
     gathered = _gather(strategy)(tf.constant(own, tf.int64))
     rows = strategy.experimental_local_results(gathered)[0].numpy().reshape(-1, len(own))
-    # Each replica of a worker has told the same.
+    # Each replica of a worker has sent the same.
     return rows[:: len(rows) // workers]
 
 
@@ -85,13 +85,13 @@ def chiefs(strategy: tf.distribute.Strategy, value: int) -> int:
 def check_agreement(
     strategy: tf.distribute.Strategy,
     read_step: Callable[[], int],
-    patience: float = _SECONDS_TO_SEE_FILES,
+    timeout: float = _SECONDS_TO_SEE_FILES,
 ) -> int:
     """Checks that all workers start from the same step. Collective.
 
     Args:
       read_step: of the checkpoint that this worker finds; 0 for none.
-      patience: seconds in which a worker may find the chief's checkpoint: network file systems show
+      timeout: seconds in which a worker may find the chief's checkpoint: network file systems show
         new files late.
 
     Returns:
@@ -101,9 +101,9 @@ def check_agreement(
       CheckpointError: on all workers, if they found different checkpoints.
     """
     expected = chiefs(strategy, own := read_step())
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while own != expected and time.monotonic() < deadline:
-        time.sleep(_BETWEEN_LOOKS)
+        time.sleep(_POLL_SECONDS)
         own = read_step()
     steps = _of_each_worker(strategy, own)
     if len(set(steps)) > 1:

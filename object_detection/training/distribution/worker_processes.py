@@ -20,7 +20,7 @@ from object_detection.system.signals import LAUNCHER_PIPE
 
 _logger = logging.getLogger(__name__)
 
-_BETWEEN_LOOKS = 0.1
+_POLL_SECONDS = 0.1
 _SECONDS_FOR_A_REASON = 2.0
 # Statuses of workers that a signal has stopped.
 _TOLD_TO_END = tuple(
@@ -100,7 +100,7 @@ class Workers:
             self._pass_on(signals.received, running)
             self._stop_after_a_failure(running)
             self._stop_leftovers()
-            time.sleep(_BETWEEN_LOOKS)
+            time.sleep(_POLL_SECONDS)
         for printer in self._printers:
             printer.join(self._grace)
         status = self._status or self._first_failure() or self._lowest_status()
@@ -218,7 +218,7 @@ class Workers:
                 _send([process.pid], signal.SIGKILL)
             process.wait()
             while self._is_running(process):
-                time.sleep(_BETWEEN_LOOKS)
+                time.sleep(_POLL_SECONDS)
         if self._own_end is not None:
             os.close(self._own_end)
             self._own_end = None
@@ -261,7 +261,7 @@ def run_and_wait(command: Sequence[str]) -> tuple[int, bool]:
                 for number in signals.received[passed_on:]:
                     process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
                     passed_on += 1
-                time.sleep(_BETWEEN_LOOKS)
+                time.sleep(_POLL_SECONDS)
         finally:
             process.kill()
             process.wait()

@@ -1,8 +1,8 @@
 """Evaluation of snapshots in another process, so that the training does not wait.
 
-The training gives a checkpoint to `AsyncEvaluation` and goes on; one process, started with the
-first of them, evaluates one after the other and writes the files that an evaluation within the
-training writes. It may die: the training says so, starts another, and loses no checkpoint. What
+The training gives a checkpoint to `AsyncEvaluation` and continues; one process, started with the
+first of them, evaluates one after the other and writes the files that an in-process evaluation
+writes. It may die: the training says so, starts another, and loses no checkpoint. What
 would go wrong each time, such as a mistake in the config, ends the training.
 """
 
@@ -27,21 +27,21 @@ from object_detection.training.evaluation.worker import DONE, FAILED, Job
 
 _logger = logging.getLogger(__name__)
 
-# In a row, without an evaluation that was completed.
+# Starts in a row without a completed evaluation, after which no other is tried.
 _MAX_STARTS = 3
 _SECONDS_TO_END = 2.0
-# Of an evaluation at work, which logs its progress every few seconds: building a large graph and
-# computing metrics of many images are its longest silences.
+# Seconds without a message after which a running evaluation counts as hanging. It logs its progress
+# every few seconds; building a large graph and computing metrics of many images take the longest.
 _SILENCE_TIMEOUT = 1800.0
-_SECONDS_BETWEEN_LOOKS = 0.2
+_POLL_SECONDS = 0.2
 _MODULE = evaluation_process.__name__
-# Of a cluster, which the evaluation does not belong to.
+# Variables of a cluster, which the evaluation does not belong to.
 _NOT_INHERITED = ('TF_CONFIG',)
-# What another start would not help against.
+# Errors that would occur again after another start.
 _FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, DamagedCheckpointError)}
 
 
-class Arrived(NamedTuple):
+class AsyncResult(NamedTuple):
     """A result: the step, reader's name -> metrics, and how long it took."""
 
     step: int
@@ -62,18 +62,18 @@ class AsyncEvaluation:
         self._max_waiting = max_waiting
         self._snapshots = Snapshots(job.output_dir)
         self._waiting: deque[Snapshot] = deque()
-        self._at_work: Snapshot | None = None
+        self._running: Snapshot | None = None
         self._process: _Process | None = None
         self._starts = 0
         self._failures = 0
         self._has_succeeded = False
-        self._arrived: list[Arrived] = []
-        self._heard_at = 0.0
+        self._results: list[AsyncResult] = []
+        self._last_message_time = 0.0
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to be evaluated, or nothing can be."""
-        return not (self._waiting or self._at_work) or self._has_given_up
+        return not (self._waiting or self._running) or self._has_given_up
 
     @property
     def _has_given_up(self) -> bool:
@@ -113,14 +113,14 @@ class AsyncEvaluation:
           False if there is no room for it.
 
         Raises:
-          ConfigError, CheckpointError: as `look` does.
+          ConfigError, CheckpointError: as `poll` does.
         """
         try:
             self._waiting.append(self._snapshots.add(checkpoint, step))
         except OSError as error:
             _logger.warning('step %d is not evaluated: %s', step, error)
             return False
-        while len(self._waiting) > self._max_waiting + (self._at_work is None):
+        while len(self._waiting) > self._max_waiting + (self._running is None):
             left_out = self._waiting.popleft()
             self._snapshots.remove(left_out)
             _logger.warning(
@@ -135,23 +135,23 @@ class AsyncEvaluation:
         self._communicate()
         return True
 
-    def look(self) -> list[Arrived]:
+    def poll(self) -> list[AsyncResult]:
         """Returns the results that have arrived, without waiting, and keeps the process at work.
 
         Raises:
           ConfigError, CheckpointError: if no evaluation can be done.
         """
         self._communicate()
-        arrived, self._arrived = self._arrived, []
-        return arrived
+        results, self._results = self._results, []
+        return results
 
     def _communicate(self) -> None:
         try:
             while self._process is not None and self._process.connection.poll():
                 kind, *answer = self._process.connection.recv()
-                self._heard_at = time.monotonic()
+                self._last_message_time = time.monotonic()
                 if kind == DONE:
-                    self._take(Arrived(*answer))
+                    self._take(AsyncResult(*answer))
                 elif kind == FAILED:
                     self._on_failure(*answer)
                 else:
@@ -161,12 +161,12 @@ class AsyncEvaluation:
                 raise TimeoutError(f'it has said nothing for {_SILENCE_TIMEOUT:g} s')
             self._give_work()
         except (EOFError, OSError) as error:
-            self._bury(error)
+            self._on_process_end(error)
 
     def _is_silent(self) -> bool:
         """Whether the evaluation at work hangs, as far as can be told."""
-        silence = time.monotonic() - self._heard_at
-        return self._at_work is not None and silence > _SILENCE_TIMEOUT
+        silence = time.monotonic() - self._last_message_time
+        return self._running is not None and silence > _SILENCE_TIMEOUT
 
     def _on_failure(self, kind: str, text: str) -> None:
         """Takes in an error of the process.
@@ -185,19 +185,19 @@ class AsyncEvaluation:
             )
         _logger.error('the evaluation process has failed: %s: %s', kind, text)
 
-    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Arrived]:
+    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[AsyncResult]:
         """Waits for all that is left, and yields the results as they arrive.
 
         Raises:
-          ConfigError, CheckpointError: as `look` does.
+          ConfigError, CheckpointError: as `poll` does.
         """
-        yield from self.look()
+        yield from self.poll()
         if not self.is_idle:
-            steps = [snapshot.step for snapshot in (self._at_work, *self._waiting) if snapshot]
+            steps = [snapshot.step for snapshot in (self._running, *self._waiting) if snapshot]
             _logger.info('waiting for the evaluations of steps %s', steps)
         while not (self.is_idle or should_stop()):
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
-            yield from self.look()
+            time.sleep(_POLL_SECONDS)
+            yield from self.poll()
         if self._waiting and self._has_given_up:
             _logger.warning(
                 'steps %s are not evaluated, as the evaluation process was given up; they are when '
@@ -219,30 +219,30 @@ class AsyncEvaluation:
         self._take_back()
 
     def _take_back(self) -> None:
-        if self._at_work is not None:
-            self._waiting.appendleft(self._at_work)
-            self._at_work = None
+        if self._running is not None:
+            self._waiting.appendleft(self._running)
+            self._running = None
 
-    def _take(self, result: Arrived) -> None:
-        self._arrived.append(result)
-        self._snapshots.remove(self._at_work)
-        self._at_work = None
+    def _take(self, result: AsyncResult) -> None:
+        self._results.append(result)
+        self._snapshots.remove(self._running)
+        self._running = None
         self._starts = self._failures = 0
         self._has_succeeded = True
 
     def _give_work(self) -> None:
-        if self._at_work or not self._waiting or self._has_given_up:
+        if self._running or not self._waiting or self._has_given_up:
             return
         if self._process is None:
             self._starts += 1
             self._process = _Process(self._job)
             self._process.connection.send(self._job)
-        self._at_work = self._waiting.popleft()
-        self._process.connection.send(self._at_work.prefix)
-        self._heard_at = time.monotonic()
+        self._running = self._waiting.popleft()
+        self._process.connection.send(self._running.prefix)
+        self._last_message_time = time.monotonic()
 
-    def _bury(self, error: Exception) -> None:
-        """Logs the process's end; another one is started at the next look."""
+    def _on_process_end(self, error: Exception) -> None:
+        """Logs the process's end; another one is started at the next poll."""
         how = str(error)
         if self._process is not None:
             status = self._process.end()
@@ -282,7 +282,7 @@ class _Process:
         _logger.info('evaluation process %d is started', self._program.pid)
 
     def end(self) -> str:
-        """Ends it, if it has not ended; returns how it did, in words."""
+        """Ends the process, if it has not ended; returns its status as text."""
         self.connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._program.wait(_SECONDS_TO_END)

@@ -1,4 +1,4 @@
-"""What a training with an evaluation beside it asks between two steps."""
+"""The asynchronous evaluation of a training, as all of its workers see it between two steps."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu
 from object_detection.training.distribution import collectives, devices, strategies
-from object_detection.training.evaluation.async_evaluation import Arrived, AsyncEvaluation
+from object_detection.training.evaluation.async_evaluation import AsyncEvaluation, AsyncResult
 from object_detection.training.evaluation.worker import Job
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 
@@ -64,14 +64,14 @@ def build(
 
 
 class BackgroundEvaluation:
-    """Hands snapshots to the evaluation beside a training, and takes its results back.
+    """Hands snapshots to the asynchronous evaluation of a training, and takes its results.
 
     Every worker has one; the chief's alone evaluates.
 
     Args:
       evaluation: nothing is started on workers other than the chief.
       strategy: of the training.
-      reason_to_stop: of the results up to a step, asked on the chief when that has arrived.
+      reason_to_stop: of the results up to a step, called on the chief when that one has arrived.
 
     Attributes:
       metrics: of the newest result: reader's name -> metrics; None before the first.
@@ -87,7 +87,7 @@ class BackgroundEvaluation:
         self._strategy = strategy
         self._is_chief = strategies.is_chief(strategy)
         self._reason_to_stop = reason_to_stop
-        # Why a result ends the training, which the other workers are not told yet.
+        # Why a result ends the training; the other workers do not know it yet.
         self._reason: str | None = None
         # The chief's alone.
         self._added_step: int | None = None
@@ -112,7 +112,7 @@ class BackgroundEvaluation:
           checkpoint: that the run resumes from, or None.
           step: its step.
           is_due: whether that is to be evaluated, unless it was.
-          is_evaluated: whether the results of a step are there, asked on the chief.
+          is_evaluated: whether the results of a step are there, called on the chief.
         """
 
         def resume() -> None:
@@ -131,11 +131,11 @@ class BackgroundEvaluation:
 
         collectives.on_chief(self._strategy, add)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Takes the results that have arrived, without waiting; not collective."""
         if not self._is_chief or self._reason:
             return
-        for result in self._evaluation.look():
+        for result in self._evaluation.poll():
             if not self._reason:
                 self._take(result)
 
@@ -154,7 +154,7 @@ class BackgroundEvaluation:
         Args:
           checkpoint: of the last step.
           step: the last.
-          should_stop: asked on the chief while it waits.
+          should_stop: called on the chief while it waits.
 
         Returns:
           What `reason` does.
@@ -179,7 +179,7 @@ class BackgroundEvaluation:
         """Ends the process; what it has not done is left for the next start."""
         self._evaluation.close()
 
-    def _take(self, result: Arrived, *, is_last: bool = False) -> None:
+    def _take(self, result: AsyncResult, *, is_last: bool = False) -> None:
         self.metrics = result.metrics
         self._reason = None if is_last else self._reason_to_stop(result.step)
         if self._reason:

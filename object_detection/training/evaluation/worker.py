@@ -1,8 +1,8 @@
-"""The process that evaluates snapshots beside a training, which starts it and owns it.
+"""The process of an asynchronous evaluation, which the training starts and owns.
 
     python -m object_detection.training.evaluation.worker FILE_DESCRIPTOR
 
-It is told what to do over a connection, first a `Job`, then a prefix for each snapshot, and answers
+It receives its work over a connection, first a `Job`, then a prefix for each snapshot, and answers
 with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends, (FAILED, name of
 the error, text). It ends when the connection does. Imports no TensorFlow before it knows on which
 cores and devices it may run.
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
-    """Evaluates what is asked for.
+    """Evaluates the snapshots that are requested.
 
     Raises:
       EOFError: when the connection has ended.
@@ -87,7 +87,7 @@ def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
         while True:
             prefix = connection.recv()
             started = time.monotonic()
-            # Nothing is asked for meanwhile: what there is to be read is the end.
+            # Nothing is requested meanwhile: only the end of the connection can be read.
             result = evaluation.evaluate(prefix, should_stop=connection.poll)
             if result is None:
                 raise EOFError

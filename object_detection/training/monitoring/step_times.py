@@ -25,12 +25,12 @@ class CallTimes(NamedTuple):
     """Of the steps of one call, seconds since 1970.
 
     Attributes:
-      asked: when the first batch was asked for.
+      requested: when the first batch was requested.
       ready: float64 [steps], or a scalar for one step: when each batch had come.
       ended: likewise, when the result of each step was there.
     """
 
-    asked: float
+    requested: float
     ready: tf.Tensor | float
     ended: tf.Tensor
 
@@ -64,7 +64,7 @@ def after_call(value: tf.Tensor) -> tf.Tensor:
 
 
 class Stopwatch:
-    """Takes the times of calls, and turns them into the steps' once they are asked for."""
+    """Takes the times of calls, and turns them into the steps' when they are requested."""
 
     def __init__(self):
         self._calls: list[tuple[CallTimes, bool]] = []
@@ -83,7 +83,7 @@ class Stopwatch:
             if not isinstance(ends, list):
                 readies, ends = [readies], [ends]
             if timed:
-                before += [max(times.asked, self._last_end), *ends[:-1]]
+                before += [max(times.requested, self._last_end), *ends[:-1]]
                 ready += readies
                 ended += ends
             self._last_end = ends[-1]

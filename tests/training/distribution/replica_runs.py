@@ -291,7 +291,7 @@ def tell(strategy: tf.distribute.Strategy, index: int) -> dict[str, object]:
         'stops': [collectives.agree_on_stop(strategy, flag) for flag in (False, index == 1)],
         'seed': collectives.chiefs(strategy, 2**40 + index),
         'disagreement': error_of(
-            lambda: collectives.check_agreement(strategy, lambda: 5 * index, patience=0.1)
+            lambda: collectives.check_agreement(strategy, lambda: 5 * index, timeout=0.1)
         ),
         'failure': error_of(lambda: collectives.on_chief(strategy, lambda: 1 / 0)),
         'reason': collectives.chiefs_reason(strategy, lambda: None if index else 'mAP is 0.5'),

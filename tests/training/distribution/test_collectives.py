@@ -31,7 +31,7 @@ def test_one_worker_agrees_with_itself():
 @pytest.fixture
 def chief_is_at_7(monkeypatch):
     """Has this process be the second of two workers."""
-    monkeypatch.setattr(collectives, '_BETWEEN_LOOKS', 0.01)
+    monkeypatch.setattr(collectives, '_POLL_SECONDS', 0.01)
     monkeypatch.setattr(
         collectives, 'gather_rows', lambda strategy, own: np.stack([np.array([7]), own])
     )
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_is_seen_late_is_waited_for(chief_is_at_7):
 
 def test_a_checkpoint_that_is_never_seen_is_told(chief_is_at_7):
     with pytest.raises(CheckpointError, match=r'^model_dir: .*worker 0 at step 7, worker 1 at st'):
-        collectives.check_agreement(ONE, lambda: 0, patience=0.05)
+        collectives.check_agreement(ONE, lambda: 0, timeout=0.05)
 
 
 def _as_one_of_two(monkeypatch, sent):

@@ -80,12 +80,12 @@ def test_results_arrive_in_order_although_the_training_deletes_its_checkpoints(
     assert caplog.text.count('is started') == 1
 
 
-def test_a_look_does_not_wait(make, tmp_path):
+def test_a_poll_does_not_wait(make, tmp_path):
     evaluation = make('wait')
     evaluation.add(_save(tmp_path, 1, 10), 10)
     started = time.perf_counter()
     for _ in range(100):
-        assert evaluation.look() == []
+        assert evaluation.poll() == []
     assert time.perf_counter() - started < 1.0
 
 
@@ -131,11 +131,11 @@ def test_one_that_hangs_is_killed_and_started_again(make, tmp_path, monkeypatch,
     evaluation.add(_save(tmp_path, 1, 1), 1)
     # It has taken its order.
     _wait_until(lambda: (tmp_path / 'orders').read_text() == 'done')
-    assert evaluation.look() == []
+    assert evaluation.poll() == []
     with monkeypatch.context() as patched:
         patched.setattr(async_evaluation, '_SILENCE_TIMEOUT', -1.0, raising=False)
         patched.setattr(async_evaluation, '_SECONDS_TO_END', 0.0)
-        assert evaluation.look() == []
+        assert evaluation.poll() == []
     assert 'it has said nothing for' in caplog.text
     assert [result.step for result in evaluation.wait()] == [1]
 
@@ -211,7 +211,7 @@ def test_what_a_result_has_made_needless_is_left_out(make, tmp_path, caplog):
     evaluation = make('done', 'wait')
     for step in (1, 2, 3):
         evaluation.add(_save(tmp_path, step, step), step)
-    _wait_until(evaluation.look)
+    _wait_until(evaluation.poll)
     evaluation.drop()
     assert _kept(tmp_path) == []
     assert evaluation.is_idle

@@ -17,7 +17,7 @@ from object_detection.training.evaluation import (
     background_evaluation,
     best_checkpoint,
 )
-from object_detection.training.evaluation.async_evaluation import Arrived
+from object_detection.training.evaluation.async_evaluation import AsyncResult
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
@@ -188,7 +188,7 @@ def test_a_result_in_the_last_wait_leaves_out_what_comes_after_it(config, tmp_pa
     config.eval_config.early_stopping.target.add(metric='images', value=4.0)
     # None arrives before the last step.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BackgroundEvaluation, 'look', lambda self: None)
+        patch.setattr(BackgroundEvaluation, 'poll', lambda self: None)
         result = _train(config, model, ['done 2', 'done 4'])
     assert (result.step, result.metrics) == (9, {'': {'images': 4.0}})
     assert result.reason.startswith('all targets are reached: images is 4')
@@ -265,12 +265,12 @@ class _Evaluation:
         self.added.append(step)
         return True
 
-    def look(self):
+    def poll(self):
         arrived, self.news = self.news, []
         return arrived
 
     def wait(self, should_stop):
-        return iter(self.look())
+        return iter(self.poll())
 
     def drop(self):
         self.is_dropped = True
@@ -287,12 +287,12 @@ def test_nothing_is_evaluated_between_a_decision_and_its_time():
     )
     background.add('ckpt-1', 1)
     assert background.reason() is None
-    evaluation.news = [Arrived(1, {'': {'images': 1.0}}, 2.0)]
-    background.look()
+    evaluation.news = [AsyncResult(1, {'': {'images': 1.0}}, 2.0)]
+    background.poll()
     assert evaluation.is_closed
-    evaluation.news = [Arrived(2, {}, 2.0)]
+    evaluation.news = [AsyncResult(2, {}, 2.0)]
     background.add('ckpt-2', 2)
-    background.look()
+    background.poll()
     assert (evaluation.added, background.metrics) == ([1], {'': {'images': 1.0}})
     assert background.has_decided
     # Nor where all steps were done before the workers were asked.
@@ -306,7 +306,7 @@ def test_the_result_of_the_last_step_has_nothing_to_stop():
     background = BackgroundEvaluation(
         evaluation, tf.distribute.get_strategy(), lambda step: 'enough'
     )
-    evaluation.news = [Arrived(3, {'': {'images': 1.0}}, 2.0)]
+    evaluation.news = [AsyncResult(3, {'': {'images': 1.0}}, 2.0)]
     assert background.finish('ckpt-3', 3, lambda: False) is None
     assert evaluation.added == [3]
     assert not evaluation.is_dropped
@@ -320,7 +320,7 @@ def test_of_two_results_at_once_the_first_decides():
         return 'enough'
 
     background = BackgroundEvaluation(evaluation, tf.distribute.get_strategy(), reason_to_stop)
-    evaluation.news = [Arrived(step, {'': {'images': float(step)}}, 2.0) for step in (1, 2)]
-    background.look()
+    evaluation.news = [AsyncResult(step, {'': {'images': float(step)}}, 2.0) for step in (1, 2)]
+    background.poll()
     assert asked == [1]
     assert background.metrics == {'': {'images': 1.0}}

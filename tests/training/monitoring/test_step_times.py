@@ -76,9 +76,9 @@ def slow_batches():
 
 
 @pytest.mark.parametrize(
-    ('slow', 'steps_a_call'), [('input', 1), ('input', 5), ('step', 1), ('step', 5)]
+    ('slow', 'steps_per_call'), [('input', 1), ('input', 5), ('step', 1), ('step', 5)]
 )
-def test_which_side_waits(slow, steps_a_call):
+def test_which_side_waits(slow, steps_per_call):
     detector = _SlowDetector() if slow == 'step' else fakes.FakeDetector()
     detector.build_variables()
     batches = slow_batches() if slow == 'input' else fakes.dataset(6, 2, repeat=True)
@@ -88,9 +88,9 @@ def test_which_side_waits(slow, steps_a_call):
         element_spec=batches.element_spec,
     )
     iterator, stopwatch, speed = iter(batches), Stopwatch(), Speed()
-    train_step.repeat(iterator, steps_a_call)
-    for _ in range(10 // steps_a_call):
-        train_step.repeat(iterator, steps_a_call)
+    train_step.repeat(iterator, steps_per_call)
+    for _ in range(10 // steps_per_call):
+        train_step.repeat(iterator, steps_per_call)
         stopwatch.add(train_step.times)
     speed.add_times(stopwatch.take())
     latencies = speed.latencies()
