@@ -21,14 +21,7 @@ _STRINGS = {
     F.KEY: keys.SHA256,
     F.FILENAME: keys.FILENAME,
 }
-# Per-object values: (key, stored dtype, dtype of the tensor, value where the record has none).
-_OBJECT_VALUES = {
-    F.GROUNDTRUTH_AREA: (keys.AREA, tf.float32, tf.float32, -1.0),
-    F.GROUNDTRUTH_IS_CROWD: (keys.IS_CROWD, tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_DIFFICULT: (keys.DIFFICULT, tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_GROUP_OF: (keys.GROUP_OF, tf.int64, tf.bool, False),
-    F.GROUNDTRUTH_WEIGHTS: (keys.WEIGHT, tf.float32, tf.float32, 1.0),
-}
+_STORED = {name: field.stored for name, field in OBJECT_FIELDS.items() if field.stored}
 
 
 class ExampleDecoder:
@@ -79,9 +72,9 @@ class ExampleDecoder:
             ),
             **{name: slim.Tensor(key) for name, key in _STRINGS.items()},
         }
-        for name, (key, dtype, *_) in _OBJECT_VALUES.items():
-            features[key] = tf.io.VarLenFeature(dtype)
-            handlers[name] = slim.Tensor(key)
+        for name, stored in _STORED.items():
+            features[stored.key] = tf.io.VarLenFeature(stored.dtype)
+            handlers[name] = slim.Tensor(stored.key)
         if self._ids is not None:
             handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
                 [keys.CLASS_TEXT], self._unknown_classes
@@ -130,7 +123,7 @@ class ExampleDecoder:
         Raises:
           tf.errors.InvalidArgumentError: as `__call__`.
         """
-        names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *_OBJECT_VALUES]
+        names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *_STORED]
         example = self._items(serialized, names)
         return _check_counts(example, tf.shape(example[F.GROUNDTRUTH_BOXES])[0])
 
@@ -138,8 +131,9 @@ class ExampleDecoder:
         values = self._decoder.decode(serialized, names)
         example = dict(zip(names, values, strict=True))
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
-        for name, (_, _, dtype, default) in _OBJECT_VALUES.items():
-            example[name] = _fill_if_absent(tf.cast(example[name], dtype), count, default)
+        for name, stored in _STORED.items():
+            values = tf.cast(example[name], OBJECT_FIELDS[name].dtype)
+            example[name] = _fill_if_absent(values, count, stored.default)
         return example
 
     def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:

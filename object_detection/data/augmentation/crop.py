@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.objects import Example
+from object_detection.data.objects import Example, Geometry
 from object_detection.errors import UserError
 
 
@@ -33,24 +33,26 @@ def cut_out(example: Example, window: Window) -> Example:
         are there.
       window: at least a pixel high and wide.
     """
+
+    def present(geometry: Geometry) -> list[str]:
+        return [name for name in objects.names_of(geometry) if name in example]
+
     image = example[F.IMAGE]
     image_size = tf.cast(tf.shape(image)[:2], tf.float32)
     origin = tf.cast([window.top, window.left], tf.float32) / image_size
     extent = tf.cast([window.height, window.width], tf.float32) / image_size
-    boxes = (example[F.GROUNDTRUTH_BOXES] - tf.tile(origin, [2])) / tf.tile(extent, [2])
-    cut = {**example, F.IMAGE: _cut(image, window), F.GROUNDTRUTH_BOXES: boxes}
-    if F.GROUNDTRUTH_INSTANCE_MASKS in example:
-        masks = example[F.GROUNDTRUTH_INSTANCE_MASKS][..., tf.newaxis]
-        cut[F.GROUNDTRUTH_INSTANCE_MASKS] = _cut(masks, window)[..., 0]
-    if F.GROUNDTRUTH_INSTANCE_MASK_CROPS in example:
-        crops = example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
-        cut[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = instance_masks.recrop(crops, _inside(boxes))
-    if F.GROUNDTRUTH_KEYPOINTS in example:
-        points = (example[F.GROUNDTRUTH_KEYPOINTS] - origin) / extent
+    cut = {**example, F.IMAGE: _cut(image, window)}
+    for name in present(Geometry.BOX):
+        cut[name] = (example[name] - tf.tile(origin, [2])) / tf.tile(extent, [2])
+    for name in present(Geometry.IMAGE_MASK):
+        cut[name] = _cut(example[name][..., tf.newaxis], window)[..., 0]
+    for name in present(Geometry.BOX_MASK):
+        cut[name] = instance_masks.recrop(example[name], _inside(cut[F.GROUNDTRUTH_BOXES]))
+    for name in present(Geometry.POINTS):
+        points = (example[name] - origin) / extent
         is_inside = tf.reduce_all((points >= 0.0) & (points <= 1.0), axis=-1)
-        points = tf.where(is_inside[..., tf.newaxis], points, float('nan'))
-        cut[F.GROUNDTRUTH_KEYPOINTS] = points
-        if F.GROUNDTRUTH_KEYPOINT_VISIBILITIES in example:
+        cut[name] = tf.where(is_inside[..., tf.newaxis], points, float('nan'))
+        if name == F.GROUNDTRUTH_KEYPOINTS and F.GROUNDTRUTH_KEYPOINT_VISIBILITIES in example:
             cut[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] &= is_inside
     return objects.clip_boxes(cut)
 

@@ -2,15 +2,12 @@
 
 import tensorflow as tf
 
-from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.symmetry import Mappings, RandomSymmetry
+from object_detection.data.augmentation.symmetry import MapTensor, RandomSymmetry
+from object_detection.data.objects import Geometry
 
 
-def _mappings(axis: int) -> Mappings:
-    """Those of a flip along y (axis 0) or x (axis 1)."""
-
-    def flip_image(image: tf.Tensor) -> tf.Tensor:
-        return tf.reverse(image, [axis])
+def _map_objects(axis: int) -> dict[Geometry, MapTensor]:
+    """Returns what a flip along y (axis 0) or x (axis 1) does with the fields of objects."""
 
     def flip_masks(masks: tf.Tensor) -> tf.Tensor:
         # [n, H, W]; a flipped box holds the flipped crop.
@@ -27,22 +24,26 @@ def _mappings(axis: int) -> Mappings:
         return tf.stack([1.0 - y, x] if axis == 0 else [y, 1.0 - x], axis=-1)
 
     return {
-        F.IMAGE: flip_image,
-        F.GROUNDTRUTH_BOXES: flip_boxes,
-        F.GROUNDTRUTH_INSTANCE_MASKS: flip_masks,
-        F.GROUNDTRUTH_INSTANCE_MASK_CROPS: flip_masks,
-        F.GROUNDTRUTH_KEYPOINTS: flip_points,
-        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: tf.identity,
+        Geometry.BOX: flip_boxes,
+        Geometry.POINTS: flip_points,
+        Geometry.IMAGE_MASK: flip_masks,
+        Geometry.BOX_MASK: flip_masks,
     }
 
 
 class RandomHorizontalFlip(RandomSymmetry):
     """Mirrors an image, and what belongs to it, left to right."""
 
-    mappings = _mappings(axis=1)
+    map_objects = _map_objects(axis=1)
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.reverse(image, [1])
 
 
 class RandomVerticalFlip(RandomSymmetry):
     """Mirrors an image, and what belongs to it, top to bottom."""
 
-    mappings = _mappings(axis=0)
+    map_objects = _map_objects(axis=0)
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.reverse(image, [0])

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.objects import Example
+from object_detection.data.objects import Example, Geometry, names_of
 from object_detection.resizers.resizer import Resizer
 
 
@@ -24,7 +24,7 @@ class ResizeImage:
         del seed
         image, _ = self._resizer(example[F.IMAGE])
         example = {**example, F.IMAGE: image}
-        if F.GROUNDTRUTH_INSTANCE_MASKS in example:
-            masks = self._resizer.resize_masks(example[F.GROUNDTRUTH_INSTANCE_MASKS])
-            example[F.GROUNDTRUTH_INSTANCE_MASKS] = masks
+        for name in names_of(Geometry.IMAGE_MASK):
+            if name in example:
+                example[name] = self._resizer.resize_masks(example[name])
         return example

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.symmetry import Mappings, RandomSymmetry
+from object_detection.data.augmentation.symmetry import RandomSymmetry
+from object_detection.data.objects import Geometry
 
 
 def _turn_masks(masks: tf.Tensor) -> tf.Tensor:
@@ -21,13 +21,11 @@ def _turn_points(points: tf.Tensor) -> tf.Tensor:
     return tf.stack([1.0 - x, y], axis=-1)
 
 
-_MAPPINGS: Mappings = {
-    F.IMAGE: tf.image.rot90,
-    F.GROUNDTRUTH_BOXES: _turn_boxes,
-    F.GROUNDTRUTH_INSTANCE_MASKS: _turn_masks,
-    F.GROUNDTRUTH_INSTANCE_MASK_CROPS: _turn_masks,
-    F.GROUNDTRUTH_KEYPOINTS: _turn_points,
-    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: tf.identity,
+_MAP_OBJECTS = {
+    Geometry.BOX: _turn_boxes,
+    Geometry.POINTS: _turn_points,
+    Geometry.IMAGE_MASK: _turn_masks,
+    Geometry.BOX_MASK: _turn_masks,
 }
 
 
@@ -37,6 +35,9 @@ class RandomRotation90(RandomSymmetry):
     Keypoints keep their places in the list where no permutation is given.
     """
 
-    mappings = _MAPPINGS
+    map_objects = _MAP_OBJECTS
     permutation_field = 'keypoint_rot_permutation'
     needs_permutation = False
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.image.rot90(image)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.objects import Example
+from object_detection.data.objects import OBJECT_FIELDS, Example, Geometry
 from object_detection.errors import UserError
 
-Mappings = Mapping[str, Callable[[tf.Tensor], tf.Tensor]]
+MapTensor = Callable[[tf.Tensor], tf.Tensor]
 
 
 class RandomSymmetry:
@@ -22,8 +22,8 @@ class RandomSymmetry:
       ValueError: if the probability is not in [0, 1], or the permutation is none.
     """
 
-    # Entry of an example -> what is done with it.
-    mappings: Mappings
+    # What is done with the fields of each geometry.
+    map_objects: Mapping[Geometry, MapTensor]
     # Name of the permutation in the config.
     permutation_field = 'keypoint_flip_permutation'
     # Whether examples with keypoints need a permutation.
@@ -54,17 +54,33 @@ class RandomSymmetry:
         Raises:
           ValueError: if there are keypoints, and not as many as the permutation has.
         """
-        present = {name: example[name] for name in self.mappings if name in example}
+        names = {F.IMAGE, *filter(self._is_mapped, OBJECT_FIELDS)}
+        present = {name: value for name, value in example.items() if name in names}
         if F.GROUNDTRUTH_KEYPOINTS in present:
             self._check_keypoints(present[F.GROUNDTRUTH_KEYPOINTS])
         do_it = tf.random.stateless_uniform([], seed) < self._probability
         return {**example, **tf.cond(do_it, lambda: self._map(present), lambda: dict(present))}
 
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        """Returns the mirrored or turned image [H, W, C]."""
+        raise NotImplementedError
+
     def _map(self, entries: Example) -> Example:
-        mapped = {name: self.mappings[name](value) for name, value in entries.items()}
-        for name in (F.GROUNDTRUTH_KEYPOINTS, F.GROUNDTRUTH_KEYPOINT_VISIBILITIES):
-            if self._permutation and name in mapped:
-                mapped[name] = tf.gather(mapped[name], self._permutation, axis=1)
+        return {
+            name: self.map_image(value) if name == F.IMAGE else self._map_field(name, value)
+            for name, value in entries.items()
+        }
+
+    @classmethod
+    def _is_mapped(cls, name: str) -> bool:
+        field = OBJECT_FIELDS[name]
+        return field.geometry in cls.map_objects or field.is_by_keypoint
+
+    def _map_field(self, name: str, value: tf.Tensor) -> tf.Tensor:
+        field = OBJECT_FIELDS[name]
+        mapped = self.map_objects.get(field.geometry, tf.identity)(value)
+        if self._permutation and field.is_by_keypoint:
+            mapped = tf.gather(mapped, self._permutation, axis=1)
         return mapped
 
     def _check_keypoints(self, keypoints: tf.Tensor) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.objects import Example
+from object_detection.data.objects import OBJECT_FIELDS, Example, Geometry
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import Resizer
 
@@ -19,20 +19,6 @@ Step = Callable[[Example, tf.Tensor], Example]
 
 # Size of an image as the resizer left it, until `normalize_to_batch` has used it.
 _IMAGE_SIZE = 'image_size'
-
-# What padding rows hold; zeros where nothing is said.
-_PADDING = {F.GROUNDTRUTH_KEYPOINTS: float('nan')}
-_PADDED_FIELDS = (
-    F.GROUNDTRUTH_BOXES,
-    F.GROUNDTRUTH_CLASSES,
-    F.GROUNDTRUTH_WEIGHTS,
-    F.GROUNDTRUTH_IS_CROWD,
-    F.GROUNDTRUTH_AREA,
-    F.GROUNDTRUTH_KEYPOINTS,
-    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
-    F.GROUNDTRUTH_INSTANCE_MASKS,
-    F.GROUNDTRUTH_INSTANCE_MASK_CROPS,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +120,9 @@ class ExampleTransform:
         outputs[F.NUM_EXCESS_OBJECTS] = num_augmented - _count(example)
         example = self._resize(example, self._resizer(seed))
         outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
-        for name in _PADDED_FIELDS:
-            if name in example:
-                outputs[name] = _pad_rows(name, example[name], self.max_number_of_boxes)
+        for name, field in OBJECT_FIELDS.items():
+            if field.padding is not None and name in example:
+                outputs[name] = _pad_rows(example[name], self.max_number_of_boxes, field.padding)
         for name in (F.IMAGE, F.TRUE_IMAGE_SHAPE, F.ORIGINAL_IMAGE_SPATIAL_SHAPE):
             outputs[name] = example[name]
         return outputs
@@ -217,9 +203,9 @@ class ExampleTransform:
     def _resize(self, example: Example, resizer: Resizer) -> Example:
         image, true_shape = resizer(example[F.IMAGE])
         example = {**example, F.IMAGE: image, F.TRUE_IMAGE_SHAPE: true_shape}
-        if F.GROUNDTRUTH_INSTANCE_MASKS in example:
-            masks = example[F.GROUNDTRUTH_INSTANCE_MASKS]
-            example[F.GROUNDTRUTH_INSTANCE_MASKS] = resizer.resize_masks(masks)
+        for name in objects.names_of(Geometry.IMAGE_MASK):
+            if name in example:
+                example[name] = resizer.resize_masks(example[name])
         return _rescale(example, true_shape[:2] / tf.shape(image)[:2])
 
 
@@ -295,12 +281,16 @@ def _normalize_to_batch(examples: Example) -> Example:
 
 
 def _rescale(example: Example, scale: tf.Tensor) -> Example:
-    """Multiplies boxes and keypoints by `scale` (y, x), float64 [..., 2]."""
+    """Multiplies boxes and points by `scale` (y, x), float64 [..., 2]."""
     scale = tf.cast(scale, tf.float32)
     example = dict(example)
-    example[F.GROUNDTRUTH_BOXES] *= tf.concat([scale, scale], axis=-1)
-    if F.GROUNDTRUTH_KEYPOINTS in example:
-        example[F.GROUNDTRUTH_KEYPOINTS] *= scale[..., tf.newaxis, :]
+    for name in objects.names_of(Geometry.BOX, Geometry.POINTS):
+        if name not in example:
+            continue
+        if OBJECT_FIELDS[name].geometry is Geometry.BOX:
+            example[name] *= tf.concat([scale, scale], axis=-1)
+        else:
+            example[name] *= scale[..., tf.newaxis, :]
     return example
 
 
@@ -318,9 +308,8 @@ def _count(example: Example) -> tf.Tensor:
     return tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
 
 
-def _pad_rows(name: str, rows: tf.Tensor, size: int) -> tf.Tensor:
+def _pad_rows(rows: tf.Tensor, size: int, padding: float) -> tf.Tensor:
     """Pads [n, ...], n <= size, to [size, ...]."""
     paddings = [[0, size - tf.shape(rows)[0]]] + [[0, 0]] * (rows.shape.rank - 1)
-    fill = tf.cast(_PADDING.get(name, 0), rows.dtype)
-    padded = tf.pad(rows, paddings, constant_values=fill)
+    padded = tf.pad(rows, paddings, constant_values=tf.cast(padding, rows.dtype))
     return tf.ensure_shape(padded, [size, *rows.shape[1:]])
