@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from google.protobuf import text_format
 
-from object_detection.builders import model_builder, precision_exemptions
+from object_detection.builders import detector_builder
 from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -36,13 +36,12 @@ def load_detector(
       CheckpointError: if there is none, or it is of another model.
     """
     prefix = checkpoints.find(checkpoint)
-    config = pipeline.train_config
-    chosen = precisions.resolve(config, precision)
-    with precisions.scope(chosen):
-        detector = model_builder.build(pipeline.model, is_training=False)
-        detector.build_variables()
-    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
-    inference_weights.restore(detector, prefix, averages=config.optimizer.use_moving_average)
+    detector = detector_builder.build(
+        pipeline, is_training=False, precision=precision, has_penalty=False
+    )
+    inference_weights.restore(
+        detector, prefix, averages=pipeline.train_config.optimizer.use_moving_average
+    )
     return detector
 
 

@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from object_detection.builders import (
     dataset_builder,
+    detector_builder,
     execution_builder,
-    model_builder,
     optimizer_builder,
-    precision_exemptions,
     variables_builder,
 )
 from object_detection.builders.input_readers import damaged_files
@@ -137,13 +136,7 @@ def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     """Builds the detector for training, with its variables, in the precision of the config."""
     precision = precisions.name_of(config.train_config.precision)
     precisions.tell_if_in_vain(precision)
-    with precisions.scope(precision):
-        detector = model_builder.build(config.model, is_training=True)
-        detector.build_variables()
-    patterns = config.train_config.precision_exempt_patterns
-    precision_exemptions.apply(detector, patterns, precision)
-    variables_builder.install_weight_decay(detector, config.train_config)
-    return detector
+    return detector_builder.build(config, is_training=True, precision=precision)
 
 
 def training_data(

@@ -1,3 +1,4 @@
+import functools
 import logging
 from types import SimpleNamespace
 
@@ -6,11 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import precision_exemptions
+from object_detection.builders import detector_builder, precision_exemptions
 from object_detection.errors import ConfigError
 from object_detection.models import precision
 from object_detection.training import setup
-from object_detection.training.evaluation import eval_job
 from tests import tiny_models as tiny
 
 IMAGES = np.random.default_rng(0).uniform(0, 255, [1, 8, 8, 3]).astype(np.float32)
@@ -101,7 +101,9 @@ def test_what_cannot_be_is_told(detector, patterns, name, message):
     assert exempt(detector) == set()
 
 
-@pytest.mark.parametrize('build', [setup.build_detector, eval_job.build_detector])
+@pytest.mark.parametrize(
+    'build', [setup.build_detector, functools.partial(detector_builder.build, is_training=False)]
+)
 def test_training_and_evaluation_read_the_field(build):
     pipeline = tiny.tiny_pipeline(
         'train_config { precision: MIXED_FLOAT16 precision_exempt_patterns: "^rpn/" }'

@@ -9,9 +9,8 @@ from contextlib import nullcontext
 
 import tensorflow as tf
 
-from object_detection.builders import model_builder, precision_exemptions, variables_builder
+from object_detection.builders import detector_builder
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
@@ -166,25 +165,6 @@ def evaluate_directory(
     return result
 
 
-def build_detector(
-    pipeline_config: TrainEvalPipelineConfig, precision: str | None = None
-) -> DetectionModel:
-    """Builds the detector for inference, with its variables.
-
-    Args:
-      pipeline_config: the whole config.
-      precision: a name that `precision.canonical` knows; None takes the config's.
-    """
-    config = pipeline_config.train_config
-    chosen = precisions.resolve(config, precision)
-    with precisions.scope(chosen):
-        detector = model_builder.build(pipeline_config.model, is_training=False)
-        detector.build_variables()
-    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
-    variables_builder.install_weight_decay(detector, config)
-    return detector
-
-
 class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, whose graph is built once.
 
@@ -216,7 +196,9 @@ class CheckpointEvaluation:
         precisions.tell_if_in_vain(self._precision)
         self._strategy = strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
-            self._detector = build_detector(pipeline_config, self._precision)
+            self._detector = detector_builder.build(
+                pipeline_config, is_training=False, precision=self._precision
+            )
         self._evaluation = PipelineEvaluation(
             self._detector,
             pipeline_config,
