@@ -26,21 +26,19 @@ LAYERS = [
     },
     {'target_assigners'},
     {'models', 'predictors'},
+    {'weights'},
     {'meta_architectures'},
     {'data', 'metrics', 'visualization'},
     {'builders'},
     {'validation'},
-    {'weights'},
     {'training'},
     {'dataset_tools', 'export'},
     {'cli', 'exporter_main_v2', 'model_main_tf2'},
 ]
 # Imports that go up still: file -> modules. None may be added.
-UPWARD = {
-    'builders/model_builder.py': ('object_detection.weights.inference_weights',),
-}
+UPWARD = {}
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
-SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2', 'weights'}
+SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'models/precision.py',

@@ -6,7 +6,6 @@ from object_detection.builders import families
 from object_detection.builders.oneof import build_oneof
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.protos import model_pb2
-from object_detection.weights import inference_weights
 
 
 def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> DetectionModel:
@@ -26,6 +25,4 @@ def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> D
         name: functools.partial(family.build, is_training=is_training)
         for name, family in families.MODELS.items()
     }
-    detector = build_oneof(model_config, 'model', builders)
-    detector.checkpoint_view.restore = inference_weights.restore_by_path
-    return detector
+    return build_oneof(model_config, 'model', builders)

@@ -9,7 +9,7 @@ import click
 
 from object_detection.cli import option_flags
 from object_detection.system import tensorflow_setup
-from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
+from object_detection.weights.interfaces import CHECKPOINT_TYPES
 
 if TYPE_CHECKING:
     from object_detection.weights.listing import ListedVariable, Listing

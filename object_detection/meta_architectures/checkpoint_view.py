@@ -1,29 +1,24 @@
 """What `tf.train.Checkpoint(model=detector)` sees of a detector."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from object_detection.core.nesting import nest
-
-# (detector, prefix of a checkpoint) -> the detector's variables by their names in the checkpoint.
-Restore = Callable[[Any, str], Mapping[str, tf.Variable]]
+from object_detection.weights import inference_weights
+from object_detection.weights.interfaces import Detector
 
 
 class CheckpointView:
     """A detector's variables as the objects that checkpoints are made of.
 
-    TensorFlow matches a checkpoint to Python objects name by name, and leaves out without a word
-    what does not match; of a detector whose variables are not built yet, that is everything. With
-    `restore`, all weights come from the checkpoint or it raises.
-
-    Attributes:
-      restore: what restores a detector, set by `model_builder.build`; None leaves it to TensorFlow.
+    TensorFlow matches a checkpoint to Python objects name by name and silently leaves out what does
+    not match, which is everything if the detector's variables are not built yet. Here all weights
+    come from the checkpoint, or reading it raises an error.
     """
 
     def __init__(self):
-        self.restore: Restore | None = None
         self._named: dict[str, tf.Variable] = {}
         self._tree: dict[str, Any] = {}
         self._tree_of_file: dict[str, Any] = {}
@@ -37,10 +32,13 @@ class CheckpointView:
             self._named, self._tree = dict(named), _trackables(named)
         return self._tree
 
-    def read(self, detector: Any, path: str) -> None:
-        """Restores the detector from the checkpoint at `path`, and remembers the names there."""
-        if self.restore is not None:
-            self._tree_of_file = _trackables(self.restore(detector, path))
+    def read(self, detector: Detector, path: str) -> None:
+        """Restores the detector from the checkpoint at `path`, and remembers the names there.
+
+        Raises:
+          CheckpointError: as `inference_weights.restore_by_path`.
+        """
+        self._tree_of_file = _trackables(inference_weights.restore_by_path(detector, path))
 
     def lookup(self, name: str) -> Any:
         """The object that the checkpoint which was read last has under a name; None without one."""

@@ -1,5 +1,49 @@
-"""The old place of `object_detection.weights.restore`, for programs that import it."""
+"""Starts a training from the weights that `train_config.fine_tune_checkpoint` names.
 
-from object_detection.weights.restore import restore
+Programs of users import `restore` from here, too; `object_detection.weights.restore` defines it.
+"""
 
-__all__ = ['restore']
+import os
+
+from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos import train_pb2
+from object_detection.validation import fine_tuning
+from object_detection.weights.restore import Report, restore
+
+__all__ = ['from_config', 'restore']
+
+
+def from_config(
+    detector: DetectionModel,
+    train_config: train_pb2.TrainConfig,
+    model_dir: str | None = None,
+) -> Report | None:
+    """Restores the weights that `train_config` names; returns None if it names no checkpoint.
+
+    Args:
+      detector: with all its variables.
+      train_config: the fields about fine-tuning are read.
+      model_dir: of the new training; None does not look where the checkpoint lies.
+
+    Raises:
+      CheckpointError: as `restore`, or if the checkpoint lies in `model_dir` itself, where the new
+        ones would replace it.
+    """
+    path = train_config.fine_tune_checkpoint
+    if not path:
+        return None
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    is_checkpoint = not path.endswith(fine_tuning.WEIGHTS_SUFFIXES)
+    if model_dir and is_checkpoint and os.path.realpath(folder) == os.path.realpath(model_dir):
+        raise CheckpointError(
+            'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
+            f'checkpoints go. Received: {path}.'
+        )
+    whatever_fits = train_config.load_all_detection_checkpoint_vars
+    checkpoint_type = fine_tuning.resolve_type(
+        train_config.fine_tune_checkpoint_type, train_config.from_detection_checkpoint
+    )
+    if whatever_fits and checkpoint_type == 'detection':
+        checkpoint_type = 'full'
+    return restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)

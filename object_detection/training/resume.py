@@ -12,6 +12,7 @@ from object_detection.builders.input_readers import tf_records
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, folder_lock
+from object_detection.training import fine_tune
 from object_detection.training.checkpoints import ended, input_state, recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.training.checkpoints.manager import Checkpoints
@@ -21,7 +22,7 @@ from object_detection.training.evaluation import results
 from object_detection.training.run_evaluations import RunEvaluations
 from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.step import TrainStep
-from object_detection.weights import checkpoint_contents, restore
+from object_detection.weights import checkpoint_contents
 
 _logger = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ def restore_weights(
     """
     restored = checkpoints.restore_latest()
     if restored is None:
-        restore.from_config(train_step.detector, config.train_config, directory)
+        fine_tune.from_config(train_step.detector, config.train_config, directory)
     return restored
 
 

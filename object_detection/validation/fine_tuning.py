@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
+from object_detection.weights.interfaces import check_type
 
-CHECKPOINT_TYPES = ('classification', 'detection', 'full')
 WEIGHTS_SUFFIXES = ('.h5', '.hdf5', '.npz')
 
 _ROOT = 'train_config'
@@ -15,16 +15,6 @@ _ROOT = 'train_config'
 def resolve_type(checkpoint_type: str, from_detection_checkpoint: bool) -> str:
     """Returns which weights are taken, where a config leaves `checkpoint_type` empty too."""
     return checkpoint_type or ('detection' if from_detection_checkpoint else 'classification')
-
-
-def check_type(checkpoint_type: str) -> Iterator[str]:
-    """Yields what is wrong with a `fine_tune_checkpoint_type` that is not empty."""
-    if checkpoint_type not in CHECKPOINT_TYPES:
-        hint = "; what CenterNet called so is 'detection'" if checkpoint_type == 'fine_tune' else ''
-        yield (
-            f'{_ROOT}.fine_tune_checkpoint_type: expected one of {", ".join(CHECKPOINT_TYPES)}. '
-            f'Received: {checkpoint_type!r}{hint}.'
-        )
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

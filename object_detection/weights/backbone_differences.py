@@ -5,9 +5,9 @@ import logging
 import numpy as np
 import tensorflow as tf
 
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
 from object_detection.models.feature_extractors.two_stage import subtract_means
+from object_detection.weights.interfaces import Detector
 
 _logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _PADDED = {
 }
 
 
-def warn(description: str, theirs: Options, detector: DetectionModel, remark: str = '') -> None:
+def warn(description: str, theirs: Options, detector: Detector, remark: str = '') -> None:
     """Logs what no change of weights makes up for, if there is anything.
 
     Args:
@@ -59,7 +59,7 @@ def warn(description: str, theirs: Options, detector: DetectionModel, remark: st
         )
 
 
-def warn_of_images(description: str, detector: DetectionModel) -> None:
+def warn_of_images(description: str, detector: Detector) -> None:
     """Logs where a detector on a ResNet normalises images otherwise than by ImageNet's means.
 
     Args:

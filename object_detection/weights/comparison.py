@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.errors import CheckpointError
 from object_detection.weights import mask_features, resnet_names
 from object_detection.weights.checkpoint_contents import listing
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.interfaces import Entry
 
 _TOLERANCE = (
     'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'

@@ -7,11 +7,10 @@ import tempfile
 from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.system import disk, files
-from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 from object_detection.weights import checkpoint_files, checkpoints, restore
 from object_detection.weights import sources as weight_sources
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector
 
 CONFIG_FILE = 'pipeline.config'
 _NAME = 'ckpt-0'
@@ -42,7 +41,7 @@ class Conversion(NamedTuple):
 
 
 def convert(
-    detector: DetectionModel,
+    detector: Detector,
     path: str,
     output: str,
     *,
@@ -100,7 +99,7 @@ def check_output(output: str) -> None:
         )
 
 
-def _write(detector: DetectionModel, output: str, pipeline_text: str) -> None:
+def _write(detector: Detector, output: str, pipeline_text: str) -> None:
     """Writes into a scratch folder in `output` and moves what is complete, the state file last."""
     state_file = os.path.join(output, checkpoint_files.STATE_FILE)
     with disk.writing(output, 'The conversion'):

@@ -13,32 +13,20 @@ learns as fast as it did there. Where both see the same images, all values stay 
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.weights import backbone_differences, foreign_names, resnet_names
 from object_detection.weights.checkpoint_contents import is_weight, listing
 from object_detection.weights.foreign_names import FIRST, Lineage
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.interfaces import Arrays, Detector, Entry
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
 # Of the norms of those systems. Of ours the first alone makes up for another one.
 _EPSILON = 1e-5
-
-
-class Arrays(Protocol):
-    """An open file of arrays, see `weights.arrays`."""
-
-    path: str
-    shapes: Mapping[str, tuple[int, ...]]
-
-    def read(self, name: str) -> np.ndarray: ...
-
-    def close(self) -> None: ...
 
 
 class ForeignCheckpoint:
@@ -63,7 +51,7 @@ class ForeignCheckpoint:
     def __exit__(self, *_: object) -> None:
         self._arrays.close()
 
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+    def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns what the file holds for a detector, by the detector's names.
 
         What its network computes otherwise than the detector's backbone is logged.
@@ -84,7 +72,7 @@ class ForeignCheckpoint:
     def _entry(self, name: str) -> Entry:
         return Entry((name,), self.shapes[name], lambda: self._read(name))
 
-    def _renormalized(self, there: Mapping[str, str], detector: DetectionModel) -> dict[str, Entry]:
+    def _renormalized(self, there: Mapping[str, str], detector: Detector) -> dict[str, Entry]:
         """Returns the first convolution and its norm for the detector's images; see the module.
 
         Args:
@@ -136,7 +124,7 @@ class _Change(NamedTuple):
     is_none: bool
 
 
-def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) -> _Change:
+def _change_of_pixels(pixels: foreign_names.Pixels, detector: Detector) -> _Change:
     mean, std = np.array(pixels.mean), np.array(pixels.std)
     ends = tf.reshape(tf.constant([0.0, 255.0]), [2, 1, 1, 1]) * tf.ones([1, 1, 1, 3])
     black, white = np.asarray(detector.normalize(ends), np.float64)[:, 0, 0]
@@ -149,7 +137,7 @@ def _change_of_pixels(pixels: foreign_names.Pixels, detector: DetectionModel) ->
     return _Change(factor, shift, ratio, same and not pixels.is_bgr)
 
 
-def _epsilon_of(detector: DetectionModel) -> float:
+def _epsilon_of(detector: Detector) -> float:
     """Of the norm after the first convolution; where there is none, that of the default."""
     backbone = detector.parts().get('backbone')
     norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])

@@ -5,17 +5,17 @@ import logging
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.weights import checkpoint_files, checkpoints, mask_features, reference
 from object_detection.weights import comparison as weight_comparison
 from object_detection.weights import restore as restoring
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_contents import listing
+from object_detection.weights.interfaces import Detector
 
 _logger = logging.getLogger(__name__)
 
 
-def restore(detector: DetectionModel, prefix: str, *, averages: bool) -> int:
+def restore(detector: Detector, prefix: str, *, averages: bool) -> int:
     """Restores all variables of a detector or, after an error, none.
 
     Args:
@@ -35,7 +35,7 @@ def restore(detector: DetectionModel, prefix: str, *, averages: bool) -> int:
     return reference.read_step(prefix)
 
 
-def restore_by_path(detector: DetectionModel, prefix: str) -> dict[str, tf.Variable]:
+def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
     """Restores all variables of a detector for `tf.train.Checkpoint(model=detector)`, or none.
 
     Args:
@@ -75,7 +75,7 @@ def _below_model(key: str) -> str:
     return key.removeprefix('model/').removesuffix(checkpoint_files.VALUE_SUFFIX)
 
 
-def _restore_reference(detector: DetectionModel, prefix: str, averages: bool) -> dict[str, str]:
+def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[str, str]:
     """Restores a detector; returns the key of each variable."""
     variables = detector.named_variables()
     arrays = CheckpointArrays(prefix)

@@ -16,10 +16,9 @@ import h5py
 import numpy as np
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.system import files
 from object_detection.weights import backbone_differences, inception_resnet_names, resnet_names
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.interfaces import Detector, Entry
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
 # Keras' class in snake case -> its variables in the order that Keras 3 saves them in.
@@ -86,7 +85,7 @@ class KerasWeights:
     def close(self) -> None:
         self._file.close()
 
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+    def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns what the file holds for a detector, by the detector's names.
 
         Raises:

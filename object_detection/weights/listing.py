@@ -8,6 +8,7 @@ from object_detection.errors import CheckpointError
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.checkpoint_contents import check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
+from object_detection.weights.interfaces import Arrays
 
 _BOOKKEEPING = '_CHECKPOINTABLE_OBJECT_GRAPH'
 
@@ -72,7 +73,7 @@ def of_file(path: str) -> Listing:
         )
 
 
-def _kind(arrays: weight_sources.Arrays) -> tuple[str, tuple[str, ...], bool]:
+def _kind(arrays: Arrays) -> tuple[str, tuple[str, ...], bool]:
     """Returns description and types of a source, and whether it is a checkpoint of ours."""
     try:
         source = weight_sources.recognize(arrays)

@@ -4,8 +4,6 @@ from collections.abc import Collection, Mapping
 from typing import Self
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 from object_detection.weights import (
     backbone_differences,
     checkpoint_files,
@@ -16,7 +14,7 @@ from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_contents import listing
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector, Entry
 
 _DETECTOR, _CLASSIFIER = 'model/', 'feature_extractor/'
 _STEP = f'step{VALUE_SUFFIX}'
@@ -71,7 +69,7 @@ class ReferenceCheckpoint:
     def __exit__(self, *_: object) -> None:
         self._arrays.close()
 
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+    def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns what the checkpoint holds for a detector, by the detector's names.
 
         Raises:

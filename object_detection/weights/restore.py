@@ -8,16 +8,12 @@ the backbone can be taken out of a detector.
 
 import dataclasses
 import logging
-import os
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, UserError
-from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos import train_pb2
-from object_detection.validation import fine_tuning
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.checkpoint_contents import is_weight, listing
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
@@ -28,7 +24,7 @@ from object_detection.weights.comparison import (
     compare,
     num_classes_of,
 )
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.interfaces import Detector, Entry, check_type
 
 _logger = logging.getLogger(__name__)
 
@@ -50,43 +46,8 @@ class Report:
     mismatched: list[str]
 
 
-def from_config(
-    detector: DetectionModel,
-    train_config: train_pb2.TrainConfig,
-    model_dir: str | None = None,
-) -> Report | None:
-    """Restores what `train_config` says; None if it names no checkpoint.
-
-    Args:
-      detector: with all its variables.
-      train_config: its fields about fine-tuning are read.
-      model_dir: of the new training; None does not look where the checkpoint lies.
-
-    Raises:
-      CheckpointError: as `restore`, or if the checkpoint lies in `model_dir` itself, where the new
-        ones would replace it.
-    """
-    path = train_config.fine_tune_checkpoint
-    if not path:
-        return None
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    is_checkpoint = not path.endswith(fine_tuning.WEIGHTS_SUFFIXES)
-    if model_dir and is_checkpoint and os.path.realpath(folder) == os.path.realpath(model_dir):
-        raise CheckpointError(
-            'train_config.fine_tune_checkpoint: expected one outside model_dir, where the new '
-            f'checkpoints go. Received: {path}.'
-        )
-    whatever_fits = train_config.load_all_detection_checkpoint_vars
-    checkpoint_type = fine_tuning.resolve_type(
-        train_config.fine_tune_checkpoint_type, train_config.from_detection_checkpoint
-    )
-    if whatever_fits and checkpoint_type == 'detection':
-        checkpoint_type = 'full'
-    return restore(detector, path, checkpoint_type, whatever_fits=whatever_fits)
-
-
 def restore(
-    detector: DetectionModel,
+    detector: Detector,
     checkpoint_path: str,
     checkpoint_type: str = 'full',
     *,
@@ -106,7 +67,7 @@ def restore(
       CheckpointError: if there is no such file, it is damaged, or it does not fit.
       ValueError: if there is no such type.
     """
-    for problem in fine_tuning.check_type(checkpoint_type):
+    for problem in check_type(checkpoint_type):
         raise UserError(problem)
     if not all(part.built for part in detector.parts().values()):
         detector.build_variables()  # `predict` alone makes those of the mask head in training only
@@ -160,7 +121,7 @@ def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], p
         variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
 
 
-def _scope(checkpoint_type: str, detector: DetectionModel) -> tuple[str, ...]:
+def _scope(checkpoint_type: str, detector: Detector) -> tuple[str, ...]:
     """Beginnings of the names of what a type takes."""
     if checkpoint_type == 'full':
         return ('',)

@@ -4,12 +4,10 @@ TF-Slim.
 
 from typing import Self
 
-from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 from object_detection.weights import foreign_names, slim_names
 from object_detection.weights.checkpoint_contents import is_weight
-from object_detection.weights.foreign_resnets import Arrays, ForeignCheckpoint
-from object_detection.weights.weight_entry import Entry
+from object_detection.weights.foreign_resnets import ForeignCheckpoint
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Detector, Entry
 
 
 class SlimCheckpoint:
@@ -33,7 +31,7 @@ class SlimCheckpoint:
     def __exit__(self, *_: object) -> None:
         self._arrays.close()
 
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+    def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns what the file holds for a detector, by the detector's names."""
         entries: dict[str, Entry] = {}
         if foreign_names.FIRST in foreign_names.SLIM_RESNET.translate(self.shapes):

@@ -1,19 +1,12 @@
-"""Files that weights are taken from, under one interface; `recognize` tells which one it is.
-
-A source is a context manager with `description`, `types` (of `fine_tune_checkpoint_type` that it
-can serve), `shapes` (all its variables by their names in the file) and `entries(detector)`: what it
-holds for a detector, by the detector's names.
-"""
+"""Opens files of weights of every format; `recognize` finds the format by the names in a file."""
 
 import contextlib
 from collections.abc import Collection, Mapping
-from typing import Protocol, Self
+from typing import Self
 
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.validation.fine_tuning import CHECKPOINT_TYPES
 from object_detection.weights import arrays as named_arrays
 from object_detection.weights import (
     checkpoint_files,
@@ -28,28 +21,17 @@ from object_detection.weights import (
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
 from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
+from object_detection.weights.interfaces import (
+    CHECKPOINT_TYPES,
+    Arrays,
+    Detector,
+    Entry,
+    WeightSource,
+)
 from object_detection.weights.keras_applications import KerasWeights, is_hdf5
-from object_detection.weights.weight_entry import Entry
-
-# An open file, whatever its names are: `path`, `shapes` and `dtypes` by name, `close()`.
-Arrays = CheckpointArrays | KerasWeights | NpzArrays
 
 _MODEL = 'model/'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
-
-
-class WeightSource(Protocol):
-    """An open file of weights; see the module."""
-
-    description: str
-    types: tuple[str, ...]
-    shapes: Mapping[str, tuple[int, ...]]
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]: ...
 
 
 class OwnCheckpoint:
@@ -77,7 +59,7 @@ class OwnCheckpoint:
     def __exit__(self, *_: object) -> None:
         self._arrays.close()
 
-    def entries(self, detector: DetectionModel) -> dict[str, Entry]:
+    def entries(self, detector: Detector) -> dict[str, Entry]:
         """Returns what the checkpoint holds for a detector, by the detector's names.
 
         Raises:

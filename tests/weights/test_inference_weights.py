@@ -124,7 +124,6 @@ class Model(DetectionModel):
 
     def __init__(self, fake):
         super().__init__(num_classes=fake.num_classes, resizer=None, name='model')
-        self.checkpoint_view.restore = inference_weights.restore_by_path
         self.named_variables, self.parts, self.normalize = (
             fake.named_variables,
             fake.parts,

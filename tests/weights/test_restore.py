@@ -1,7 +1,6 @@
 """Starting from the checkpoints of our own trainings."""
 
 import logging
-import os
 
 import numpy as np
 import pytest
@@ -9,11 +8,10 @@ import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.errors import CheckpointError
-from object_detection.protos.train_pb2 import TrainConfig
 from object_detection.training.checkpoints import manager
-from object_detection.weights import checkpoints, restore
+from object_detection.weights import restore
 from tests.tiny_models import tiny_detector, tiny_pipeline
-from tests.training.fake_detectors import VariablesDetector
+from tests.weights.tiny_checkpoints import save, weights
 
 HEADS = {
     'box_head/box_codes/bias',
@@ -22,32 +20,6 @@ HEADS = {
     'box_head/classes/kernel',
 }
 MASKS = {'mask_head/masks/bias', 'mask_head/masks/kernel'}
-
-
-def weights(value=0.0, *, num_classes=4, mask_depth=8, blocks=2, masks=True):
-    """The variables of a small detector alone, filled with one number."""
-    shapes = {
-        'backbone/conv1_conv/kernel': (7, 7, 3, 4),
-        **{f'backbone/conv2_block{i}_2_conv/kernel': (3, 4) for i in range(1, blocks + 1)},
-        'fpn/top/kernel': (4, 4),
-        'box_classifier/dense_1/kernel': (4, 4),
-        'rpn/conv/kernel': (4, 4),
-        'box_head/classes/kernel': (4, num_classes + 1),
-        'box_head/classes/bias': (num_classes + 1,),
-        'box_head/box_codes/kernel': (4, 4 * num_classes),
-        'box_head/box_codes/bias': (4 * num_classes,),
-    }
-    if masks:
-        shapes |= {
-            'mask_head/conv_1/kernel': (3, 3, 4, mask_depth),
-            'mask_head/masks/kernel': (3, 3, mask_depth, num_classes),
-            'mask_head/masks/bias': (num_classes,),
-        }
-    return VariablesDetector(shapes, num_classes=num_classes, value=value)
-
-
-def save(folder, detector) -> str:
-    return checkpoints.save_model(str(folder), detector.named_variables(), 5)
 
 
 def test_a_detector_is_restored_exactly_and_from_a_folder(tmp_path):
@@ -179,29 +151,6 @@ def test_replicated_and_frozen_variables(tmp_path):
         target.variables['fpn/top/kernel'] = tf.Variable(tf.zeros([4, 4]), trainable=False)
         restore.restore(target, prefix)
     assert set(target.values().values()) == {1.0}
-
-
-@pytest.mark.parametrize(
-    ('options', 'parts'),
-    [
-        ({}, {'backbone'}),
-        ({'from_detection_checkpoint': True}, {'backbone', 'fpn', 'box_classifier'}),
-        ({'fine_tune_checkpoint_type': 'detection', 'load_all_detection_checkpoint_vars': True},
-         {'backbone', 'fpn', 'box_classifier', 'rpn', 'box_head'}),
-    ],
-)  # fmt: skip
-def test_what_a_config_asks_for(tmp_path, options, parts):
-    prefix = save(tmp_path, weights(1.0, masks=False))
-    config = TrainConfig(fine_tune_checkpoint=prefix, **options)
-    report = restore.from_config(weights(), config)
-    assert {name.split('/')[0] for name in report.restored} == parts
-
-
-def test_a_config_without_a_checkpoint_and_one_with_that_of_its_own_run(tmp_path):
-    assert restore.from_config(weights(), TrainConfig()) is None
-    config = TrainConfig(fine_tune_checkpoint=save(tmp_path, weights()))
-    with pytest.raises(CheckpointError, match='outside model_dir'):
-        restore.from_config(weights(), config, os.path.join(tmp_path, '.'))
 
 
 def test_variables_that_are_not_there_yet_are_made(tmp_path):

@@ -9,6 +9,7 @@ from object_detection.builders import model_builder
 from object_detection.errors import CheckpointError
 from object_detection.models.backbones import resnet_v1
 from object_detection.protos import model_pb2, train_pb2
+from object_detection.training import fine_tune
 from object_detection.weights import restore, slim_names
 from tests.weights import foreign_files
 
@@ -145,7 +146,7 @@ def test_the_feature_extractor_of_a_detector(detector, checkpoint, text):
     path, values = checkpoint
     config = text_format.Parse(text, train_pb2.TrainConfig(fine_tune_checkpoint=path))
     zero(detector)
-    report = restore.from_config(detector, config)
+    report = fine_tune.from_config(detector, config)
     assert {name.split('/')[0] for name in report.restored} == {'backbone', 'box_classifier'}
     assert {name.split('/')[0] for name in report.missing} == {'rpn', 'box_head', 'mask_head'}
     for name in report.restored:

@@ -1,0 +1,100 @@
+"""What files of weights and detectors are to each other, without TensorFlow.
+
+A file is opened as `Arrays`. A `WeightSource` knows the names in it and returns an `Entry` for each
+variable of a `Detector`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The values of `train_config.fine_tune_checkpoint_type`, from the smallest part of a model on.
+CHECKPOINT_TYPES = ('classification', 'detection', 'full')
+
+
+def check_type(checkpoint_type: str) -> Iterator[str]:
+    """Yields what is wrong with a `fine_tune_checkpoint_type` that is not empty."""
+    if checkpoint_type not in CHECKPOINT_TYPES:
+        hint = "; what CenterNet called so is 'detection'" if checkpoint_type == 'fine_tune' else ''
+        yield (
+            'train_config.fine_tune_checkpoint_type: expected one of '
+            f'{", ".join(CHECKPOINT_TYPES)}. Received: {checkpoint_type!r}{hint}.'
+        )
+
+
+class Detector(Protocol):
+    """The members of a `DetectionModel` that restoring weights uses."""
+
+    num_classes: int
+
+    def parts(self) -> Mapping[str, Any]:
+        """Returns the layers that hold the variables, by the first part of the variables' names."""
+
+    def named_variables(self) -> Mapping[str, tf.Variable]:
+        """Returns all weights by name."""
+
+    def build_variables(self) -> None:
+        """Creates all variables."""
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        """Normalises the channels of images, float32 [B, H, W, 3] in 0..255."""
+
+
+class Arrays(Protocol):
+    """An open file of arrays, whatever their names are.
+
+    Attributes:
+      path: of the file, for messages.
+      shapes, dtypes: by name.
+    """
+
+    path: str
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns one array; raises CheckpointError if the file is corrupt there."""
+
+    def close(self) -> None:
+        """Closes the file."""
+
+
+class Entry(NamedTuple):
+    """The value of one variable of a detector, as a file holds it.
+
+    Attributes:
+      keys: the names in the file of all arrays that the value is made of.
+      shape: of the value.
+      read: returns the value; raises a CheckpointError if the file is corrupt there.
+    """
+
+    keys: tuple[str, ...]
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
+
+
+class WeightSource(Protocol):
+    """An open file of weights whose names are known; leaving its context closes it.
+
+    Attributes:
+      description: for the log.
+      types: the checkpoint types that the file can serve.
+      shapes: of all variables of the model in the file, by their names there.
+    """
+
+    description: str
+    types: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def entries(self, detector: Detector) -> dict[str, Entry]:
+        """Returns what the file holds for a detector, by the detector's names."""
