@@ -235,10 +235,10 @@ class _TextIds:
 
     def look_up(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns int64 [n] for texts, string [n]; -1 for those that the label map lacks."""
-        places = tf.searchsorted(self._hashes, _hashes(texts))
-        places = tf.minimum(places, len(self._hashes) - 1)
-        is_known = tf.gather(tf.constant(self._texts, tf.string), places) == texts
-        return tf.where(is_known, tf.gather(self._ids, places), -1)
+        positions = tf.searchsorted(self._hashes, _hashes(texts))
+        positions = tf.minimum(positions, len(self._hashes) - 1)
+        is_known = tf.gather(tf.constant(self._texts, tf.string), positions) == texts
+        return tf.where(is_known, tf.gather(self._ids, positions), -1)
 
 
 def _hashes(texts: tf.Tensor) -> tf.Tensor:

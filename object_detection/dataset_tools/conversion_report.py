@@ -16,7 +16,7 @@ COUNTS = (
 MAX_LISTED = 100
 _NUM_EXAMPLES_OF_PROBLEMS = 3
 _MAX_CATEGORIES = 5
-# A larger share of images or annotations that cannot be used is told as a warning.
+# A larger share of images or annotations that cannot be used is worth a warning.
 _MANY = 0.05
 
 
@@ -59,7 +59,7 @@ class Tally:
             )
 
     def add_entry_problem(self, item: EntryProblem) -> None:
-        """Counts an entry of the annotation file that is none."""
+        """Counts an entry of the annotation file that cannot be read."""
         image = {'file_name': item.file_name, 'id': item.image_id}
         self.add_problem(item.error, image, item.annotation_id)
 
@@ -126,7 +126,7 @@ def warning(report: dict[str, Any]) -> str:
     problems = report['num_problems']
     of_images = ('bad_image', 'duplicate_image')
     annotations = sum(count for reason, count in problems.items() if reason not in of_images)
-    told = [
+    sentences = [
         f'{count} of {total} {what} could not be used and are left out'
         for count, total, what in (
             (report['bad_images'], report['images'], 'images'),
@@ -134,7 +134,7 @@ def warning(report: dict[str, Any]) -> str:
         )
         if count > _MANY * total
     ]
-    return f'{"; ".join(told)}.' if told else ''
+    return f'{"; ".join(sentences)}.' if sentences else ''
 
 
 def _most_frequent(counts: dict[str, int]) -> str:
@@ -144,7 +144,7 @@ def _most_frequent(counts: dict[str, int]) -> str:
 
 
 def _describe(item: dict[str, Any]) -> str:
-    place = item['file_name'] or 'no image'
+    where = item['file_name'] or 'no image'
     if item['annotation_id'] is not None:
-        place += f', annotation {item["annotation_id"]}'
-    return f'  {place}: {item["detail"]}'
+        where += f', annotation {item["annotation_id"]}'
+    return f'  {where}: {item["detail"]}'

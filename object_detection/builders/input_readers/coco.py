@@ -66,7 +66,7 @@ def read(
 ) -> tf.data.Dataset:
     """Makes the serialized examples that records of the same images would hold.
 
-    Images are read as they are needed, in parallel; what waits in the shuffle buffer is only their
+    Images are read as they are needed, in parallel; the shuffle buffer holds only their
     numbers.
 
     Args:
@@ -105,8 +105,8 @@ def read(
     usable = [np.ones(len(rows), bool) for rows in numbers]
     if leave_out_empty:
         usable = _usable(sources, numbers, reader, where)
-    # Images that are left out keep their place, as records do.
-    places = [
+    # Images that are left out keep their position, as records do.
+    positions = [
         np.stack([np.full_like(rows, i), rows, is_usable], axis=1)  # [n, 3]
         for i, (rows, is_usable) in enumerate(zip(numbers, usable, strict=True))
     ]
@@ -117,18 +117,18 @@ def read(
         return functools.partial(_in_order, rows, reader, shuffle, num_epochs, key(index))
 
     if weights:
-        sets = [source(rows, index) for index, rows in enumerate(places)]
+        sets = [source(rows, index) for index, rows in enumerate(positions)]
         order = record_order.mixture(sets, weights, key=key(len(sets)), start=start)
     else:
-        order = record_order.alone(source(np.concatenate(places), 0), start)
+        order = record_order.alone(source(np.concatenate(positions), 0), start)
 
-    def example(place: np.ndarray) -> bytes:
+    def example(position: np.ndarray) -> bytes:
         _calls.begin()
-        return sources[place[0]].example(int(place[1]))
+        return sources[position[0]].example(int(position[1]))
 
-    def load(rows: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def load(rows: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return rows, tf.ensure_shape(
-            tf.numpy_function(example, [place], tf.string, stateful=False), []
+            tf.numpy_function(example, [position], tf.string, stateful=False), []
         )
 
     return order.map(load, num_parallel_calls=tf.data.AUTOTUNE)
@@ -154,13 +154,13 @@ def _in_order(
     key: int,
     start: int,
 ) -> tf.data.Dataset:
-    """(place, row) of all passes; all rows are shuffled unless `shuffle_buffer_size` is set.
+    """(position, row) of all passes; all rows are shuffled unless `shuffle_buffer_size` is set.
 
     Args:
       rows: int64 [n, 3]: the file, the image's number in it, and whether it is wanted.
       reader, shuffle, num_epochs: as `read`.
       key: of the order.
-      start: place of the first row.
+      start: position of the first row.
     """
     dataset = tf.data.Dataset.from_tensor_slices(rows)
     size = reader.shuffle_buffer_size if reader.HasField('shuffle_buffer_size') else len(rows)
@@ -172,7 +172,7 @@ def _in_order(
 
     def keep(placed: tf.data.Dataset, is_whole: tf.Tensor) -> tf.data.Dataset:
         del is_whole
-        return placed.filter(lambda place, row: row[2] > 0)
+        return placed.filter(lambda position, row: row[2] > 0)
 
     return record_order.epochs(
         read_epoch,

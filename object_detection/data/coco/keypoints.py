@@ -28,8 +28,8 @@ class KeypointLayout(NamedTuple):
 
     Attributes:
       names: all categories' keypoints, K in all.
-      slots: category id -> the places of the category's own keypoints in `names`; a category that
-        is not here has all of them.
+      slots: category id -> the positions of the category's own keypoints in `names`; a category
+        that is not here has all of them.
     """
 
     names: tuple[str, ...]
@@ -42,8 +42,8 @@ def keypoint_layout(file: CocoFile) -> KeypointLayout:
     own = {category_id: names for category_id, names in own.items() if names}
     listed = dict.fromkeys(name for names in own.values() for name in names)
     names = tuple(listed) or PERSON_KEYPOINTS
-    place = {name: index for index, name in enumerate(names)}
-    slots = {category_id: [place[name] for name in own[category_id]] for category_id in own}
+    position = {name: index for index, name in enumerate(names)}
+    slots = {category_id: [position[name] for name in own[category_id]] for category_id in own}
     return KeypointLayout(names, slots)
 
 
@@ -69,7 +69,7 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
             f'keypoints must be {len(slots)} times x, y, visibility: {error}',
         ) from error
     is_visible = keypoints[:, 2] != 0
-    # What is not annotated has no place.
+    # A keypoint that is not annotated has no coordinates.
     keypoints[~is_visible, :2] = np.nan_to_num(keypoints[~is_visible, :2])
     if not (np.isfinite(keypoints).all() and np.isin(keypoints[:, 2], _VISIBILITIES).all()):
         raise UnusableError(

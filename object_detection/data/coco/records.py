@@ -168,7 +168,7 @@ class CocoRecords:
     def usable(
         self, rows: np.ndarray, *, known: Collection[str] | None, skip_crowd: bool
     ) -> np.ndarray:
-        """Tells which images have an object that training can use, without decoding masks.
+        """Finds the images with an object that training can use, without decoding masks.
 
         Args:
           rows: int [n], numbers of images.

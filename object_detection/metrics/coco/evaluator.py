@@ -308,7 +308,7 @@ class CocoEvaluator:
 
     def _measure(self) -> CocoMetrics:
         # In the order of COCO's files, by which pycocotools ranks equal scores.
-        images = sorted(self._images + self._missed_images(), key=self._place)
+        images = sorted(self._images + self._missed_images(), key=self._sort_key)
         category_ids = [1] if self._class_agnostic else sorted(c['id'] for c in self._categories)
         return coco_metrics.measure(
             [image.annotated for image in images],
@@ -317,8 +317,8 @@ class CocoEvaluator:
             mask_sizes=[image[1:3] for image in images] if self._iou_type == 'segm' else None,
         )
 
-    def _place(self, image: _Image) -> tuple[bool, Any]:
-        """Sorts images by their ids: numbers, then texts."""
+    def _sort_key(self, image: _Image) -> tuple[bool, Any]:
+        """Returns what sorts images by their ids: numbers, then texts."""
         image_id = self._id_in_results(image)
         return isinstance(image_id, str), image_id
 
