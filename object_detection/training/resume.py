@@ -13,7 +13,7 @@ from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, folder_lock
 from object_detection.training import fine_tune
-from object_detection.training.checkpoints import ended, input_state, recovery
+from object_detection.training.checkpoints import following, input_state, recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.checkpoints.snapshots import Snapshots
@@ -71,7 +71,7 @@ def prepare(
 
     def clean() -> None:
         newest = recovery.prepare(directory)
-        ended.clear_ended(directory)
+        following.clear_finished(directory)
         if not keeps_snapshots:
             Snapshots(directory).clear()
         if intervals.evaluation:
@@ -134,7 +134,7 @@ def finished_result(
 def mark_finished(directory: str, result: TrainResult) -> None:
     """Writes that the training has ended, unless a signal stopped it and it is to be resumed."""
     if result.stopped_by is None:
-        ended.mark_ended(directory, result.step, result.reason or 'all steps are done')
+        following.mark_finished(directory, result.step, result.reason or 'all steps are done')
 
 
 def restore_weights(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import ConfigError
-from object_detection.training.checkpoints import ended
+from object_detection.training.checkpoints import following
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import results
 from object_detection.training.evaluation.early_stopping import EarlyStopping
@@ -53,7 +53,7 @@ def test_epochs_are_trained(config, tmp_path):
     config.train_config.num_epochs = 2
     result = _train(config, tmp_path / 'model', num_steps=None, intervals=Intervals())
     assert result.step == 6
-    assert ended.read_ended(tmp_path / 'model') == (6, 'all steps are done')
+    assert following.read_finished(tmp_path / 'model') == (6, 'all steps are done')
 
 
 def test_the_steps_before_an_evaluation_are_not_lost_with_it(config, tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     assert result.step == 6
     assert result.exit_status == 0
     assert result.reason.startswith('images has not improved for 2 evaluations')
-    assert ended.read_ended(tmp_path) == (6, result.reason)
+    assert following.read_finished(tmp_path) == (6, result.reason)
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
     monkeypatch.setattr(EarlyStopping, 'reason_to_stop', lambda self: None)
@@ -107,7 +107,7 @@ def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypat
     assert (result.step, result.stopped_by) == (2, signal.SIGTERM)
     assert result.metrics['']['images'] == 5.0
     assert _evaluated(tmp_path) == [2]
-    assert ended.read_ended(tmp_path) is None
+    assert following.read_finished(tmp_path) is None
 
 
 @pytest.fixture

@@ -1,12 +1,19 @@
-"""Waits for the checkpoints of a training that may still run."""
+"""Follows the checkpoints of a training that may still run, until its completion marker.
 
+A training also finishes before `num_steps`: early, or with its data. The marker is written at a
+real end only, not by a process which a signal or an error stopped and which is to be started again.
+"""
+
+import json
 import logging
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.training.checkpoints import ended
+from object_detection.system import files
 from object_detection.weights import checkpoint_files
 
 _logger = logging.getLogger(__name__)
@@ -14,6 +21,9 @@ _logger = logging.getLogger(__name__)
 # Network file systems show the files of a checkpoint up to so much later than the state file that
 # names it.
 _SECONDS_TO_SEE_FILES = 60.0
+
+# The completion marker, in the training's model_dir.
+_FINISHED_FILE = os.path.join('train', 'ended.json')
 
 
 def follow(
@@ -27,8 +37,8 @@ def follow(
 ) -> Iterator[str]:
     """Yields the newest checkpoint, then each newer one in turn as it appears.
 
-    Ends when the training has said that it has ended (`training.ended`) and its last checkpoint was
-    given, or when no checkpoint came for `timeout` seconds. A damaged state file is waited over:
+    Ends when the training has written its completion marker and its last checkpoint was yielded, or
+    when no checkpoint came for `timeout` seconds. A corrupt state file is waited over:
     the training mends it when it is started again. So are files that are named, but cannot be seen
     yet, for a minute.
 
@@ -47,7 +57,7 @@ def follow(
     is_waiting = False
     while not should_stop():
         # Read before the checkpoints, of which the last one is saved before the end is told.
-        end = ended.read_ended(folder)
+        end = read_finished(folder)
         known = _known(folder, told)
         fresh = [prefix for prefix in known if prefix not in seen]
         if not seen:
@@ -91,3 +101,40 @@ def _known(directory: str, told: set[str]) -> list[str]:
         told.add(str(error))
         return []
     return list(state.saved_at) if state else []
+
+
+class Finished(NamedTuple):
+    """How a training ended: after how many steps in all, and why, a clause."""
+
+    step: int
+    reason: str
+
+
+def mark_finished(directory: str | os.PathLike, step: int, reason: str) -> None:
+    """Writes that the training in `directory` has ended; its last checkpoint is to be saved before.
+
+    Args:
+      directory: the training's model_dir.
+      step: number of steps done in all.
+      reason: why, without a full stop, e.g. 'all steps are done'.
+    """
+    text = json.dumps({'step': step, 'reason': reason}) + '\n'
+    files.write_text(pathlib.Path(directory) / _FINISHED_FILE, text)
+
+
+def clear_finished(directory: str | os.PathLike) -> None:
+    """Takes back what `mark_finished` wrote, if anything: for the start of a training."""
+    (pathlib.Path(directory) / _FINISHED_FILE).unlink(missing_ok=True)
+
+
+def read_finished(directory: str | os.PathLike) -> Finished | None:
+    """Returns how the training in `directory` ended; None if it did not."""
+    path = pathlib.Path(directory) / _FINISHED_FILE
+    try:
+        content = json.loads(path.read_text())
+        return Finished(int(content['step']), str(content['reason']))
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        _logger.warning('%s: cannot be read and is passed over: %r', path, error)
+        return None

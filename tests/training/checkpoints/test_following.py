@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.training.checkpoints import manager
-from object_detection.training.checkpoints.ended import mark_ended
-from object_detection.training.checkpoints.following import follow
+from object_detection.training.checkpoints.following import follow, mark_finished
 from object_detection.weights import checkpoint_files
 
 
@@ -108,7 +107,7 @@ def test_files_that_are_seen_later_than_the_state_file_are_waited_for(tmp_path, 
     def save_out_of_sight():
         saver.save()
         late.rename(hidden)
-        mark_ended(tmp_path, 2, 'all steps are done')
+        mark_finished(tmp_path, 2, 'all steps are done')
 
     clock = _Clock(save_out_of_sight, lambda: None, lambda: hidden.rename(late))
     assert _numbers(tmp_path, clock, timeout=1000.0) == [1, 2]
@@ -129,7 +128,7 @@ def test_ends_with_the_training_after_its_last_checkpoint(tmp_path, saver, caplo
 
     def end():
         saver.save()
-        mark_ended(tmp_path, 30, 'all targets are reached')
+        mark_finished(tmp_path, 30, 'all targets are reached')
 
     caplog.set_level('INFO', logger='object_detection')
     clock = _Clock(lambda: None, end)
@@ -144,7 +143,7 @@ def test_a_training_that_ends_while_its_checkpoint_is_evaluated(tmp_path, saver)
     found = follow(tmp_path, timeout=1000.0, clock=clock, sleep=clock.sleep)
     next(found)
     saver.save()
-    mark_ended(tmp_path, 30, 'the data ended')
+    mark_finished(tmp_path, 30, 'the data ended')
     assert [prefix.rpartition('-')[2] for prefix in found] == ['2']
     assert clock.now == 0.0
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import ConfigError
-from object_detection.training.checkpoints import ended
+from object_detection.training.checkpoints import following
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.evaluation import (
     async_evaluation,
@@ -118,7 +118,7 @@ def test_a_result_that_has_arrived_ends_the_training_as_if_it_had_been_waited_fo
     assert result.step in (4, 5)
     assert result.reason.startswith('all targets are reached: images is 4')
     assert result.metrics == {'': {'images': 4.0}}
-    assert ended.read_ended(model) == (result.step, result.reason)
+    assert following.read_finished(model) == (result.step, result.reason)
     assert _evaluated(model) == [2, 4]
     assert _waiting(model) == []
     # A restart changes nothing.
@@ -171,7 +171,7 @@ def test_a_process_that_always_dies_does_not_end_the_training(config, tmp_path, 
 def test_one_that_cannot_evaluate_ends_the_training(config, tmp_path):
     with pytest.raises(ConfigError, match='expected more'):
         _train(config, tmp_path / 'model', ['fail ConfigError'], num_steps=2000)
-    assert ended.read_ended(tmp_path / 'model') is None
+    assert following.read_finished(tmp_path / 'model') is None
     # It waits for a start that can.
     assert _waiting(tmp_path / 'model')
 
@@ -192,7 +192,7 @@ def test_a_result_in_the_last_wait_leaves_out_what_comes_after_it(config, tmp_pa
         result = _train(config, model, ['done 2', 'done 4'])
     assert (result.step, result.metrics) == (9, {'': {'images': 4.0}})
     assert result.reason.startswith('all targets are reached: images is 4')
-    assert ended.read_ended(model) == (9, result.reason)
+    assert following.read_finished(model) == (9, result.reason)
     assert _evaluated(model) == [2, 4]
     assert _waiting(model) == []
     # Nor does a restart evaluate the last step.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, ConfigError
 from object_detection.training.checkpoints import following, manager
-from object_detection.training.checkpoints.ended import mark_ended
+from object_detection.training.checkpoints.following import mark_finished
 from object_detection.training.evaluation import best_checkpoint, inference, reader_evaluation
 from object_detection.training.evaluation import results as evaluation_results
 from object_detection.training.evaluation.eval_job import evaluate_checkpoint, evaluate_directory
@@ -190,7 +190,7 @@ def test_a_longer_training_than_the_config_says_is_followed(tmp_path, config, mo
 
 def test_ends_with_a_training_that_says_so(tmp_path, config):
     _save(tmp_path, [10])
-    mark_ended(tmp_path, 10, 'all targets are reached')
+    mark_finished(tmp_path, 10, 'all targets are reached')
     assert evaluate_directory(config, tmp_path, timeout=1000.0).step == 10
 
 
