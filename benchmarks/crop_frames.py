@@ -22,7 +22,7 @@ from object_detection.config import reader
 from object_detection.core import boxes as box_ops
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics import mask_pasting
-from object_detection.weights import checkpoints, inference_weights
+from object_detection.weights import checkpoints, restore
 
 _SAME_IOU = 0.7
 _SIDE = 256
@@ -53,7 +53,7 @@ def main(
     pipeline = reader.read_pipeline(config)
     detector = model_builder.build(pipeline.model, is_training=False)
     detector.build_variables()
-    inference_weights.restore(detector, checkpoints.find(checkpoint), averages=False)
+    restore.restore_exactly(detector, checkpoints.find(checkpoint), averages=False)
     paths = sorted(p for p in pathlib.Path(images).iterdir() if p.suffix in ('.jpg', '.png'))
     if not paths:
         raise click.ClickException(f'{images}: expected .jpg or .png files. Received: none.')

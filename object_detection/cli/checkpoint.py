@@ -12,8 +12,8 @@ from object_detection.system import tensorflow_setup
 from object_detection.weights.interfaces import CHECKPOINT_TYPES
 
 if TYPE_CHECKING:
-    from object_detection.weights.listing import ListedVariable, Listing
     from object_detection.weights.restore import Report
+    from object_detection.weights.sources import ListedVariable, Listing
 
 # How many names of a kind `convert` lists.
 _LISTED = 20
@@ -48,9 +48,9 @@ def inspect(path: str, match: str, as_json: bool) -> None:
             f'--match: expected a regular expression. Received: {match!r} ({error}).'
         ) from error
     tensorflow_setup.import_tensorflow()
-    from object_detection.weights import listing as weight_listing
+    from object_detection.weights import sources
 
-    listing = weight_listing.of_file(path)
+    listing = sources.list_file(path)
     chosen = [v for v in listing.variables if pattern.search(v.name)]
     if as_json:
         click.echo(_to_json(path, listing, chosen))

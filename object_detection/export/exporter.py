@@ -14,7 +14,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
 from object_detection.training.evaluation import best_checkpoint
-from object_detection.weights import checkpoints, inference_weights
+from object_detection.weights import checkpoints, restore
 
 _logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def load_detector(
     detector = detector_builder.build(
         pipeline, is_training=False, precision=precision, has_penalty=False
     )
-    inference_weights.restore(
+    restore.restore_exactly(
         detector, prefix, averages=pipeline.train_config.optimizer.use_moving_average
     )
     return detector
@@ -88,7 +88,7 @@ def export(
         output_directory,
         input_type=input_type,
         save_checkpoint=lambda directory: checkpoints.save_model(
-            directory, detector.named_variables(), inference_weights.read_step(prefix)
+            directory, detector.named_variables(), restore.read_step(prefix)
         ),
         pipeline_text=text_format.MessageToString(resolved),
         precision=chosen,
@@ -104,7 +104,7 @@ def describe(checkpoint: str, prefix: str) -> str:
       checkpoint: what was asked for: a directory or a prefix.
       prefix: what `checkpoints.find` made of it.
     """
-    text = f'{prefix} (step {inference_weights.read_step(prefix)})'
+    text = f'{prefix} (step {restore.read_step(prefix)})'
     folder = os.path.join(checkpoint, best_checkpoint.FOLDER)
     kept = best_checkpoint.read(folder) if os.path.isdir(folder) else None
     if kept is None:

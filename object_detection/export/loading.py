@@ -21,7 +21,7 @@ from object_detection.training.evaluation import best_checkpoint
 from object_detection.validation.resumption import CONFIG_FILE_NAME
 from object_detection.validation.validate import validate
 from object_detection.visualization import drawing
-from object_detection.weights import checkpoints, inference_weights
+from object_detection.weights import checkpoints, restore
 from object_detection.weights.conversion import CONFIG_FILE
 
 _logger = logging.getLogger(__name__)
@@ -195,9 +195,7 @@ def load(
     pipeline = read_pipeline(config_path)
     validate(pipeline, for_what='export')
     model = exporter.load_detector(pipeline, prefix, precision)
-    _logger.info(
-        'loaded %s (step %d) by %s', prefix, inference_weights.read_step(prefix), config_path
-    )
+    _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
     if names is None:
         names = class_names.of_text(class_names.read_text(pipeline))
     return Detector(

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.core.nesting import nest
-from object_detection.weights import inference_weights
+from object_detection.weights import restore
 from object_detection.weights.interfaces import Detector
 
 
@@ -36,9 +36,9 @@ class CheckpointView:
         """Restores the detector from the checkpoint at `path`, and remembers the names there.
 
         Raises:
-          CheckpointError: as `inference_weights.restore_by_path`.
+          CheckpointError: as `restore.restore_by_path`.
         """
-        self._tree_of_file = _trackables(inference_weights.restore_by_path(detector, path))
+        self._tree_of_file = _trackables(restore.restore_by_path(detector, path))
 
     def lookup(self, name: str) -> Any:
         """The object that the checkpoint which was read last has under a name; None without one."""

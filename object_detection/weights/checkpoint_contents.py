@@ -1,13 +1,12 @@
 """What a checkpoint holds, and how that differs from what a config describes."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.weights import mask_features
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
@@ -40,6 +39,13 @@ _OPTIONAL = {
     'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
     'loss_scale': ('a dynamic loss scale', 'train_config.precision and loss_scale'),
 }
+
+_MASKS = 'model.faster_rcnn.masks_from_crops'
+# The layer that sees the features is the first of these that there is.
+_MASK_LAYERS = ('conv_1', 'conv_upsampled', 'masks')
+_PROJECTION = 'fpn/projection_'
+
+Shapes = Mapping[str, Sequence[int]]
 
 
 def is_weight(name: str) -> bool:
@@ -111,7 +117,7 @@ def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
     raise CheckpointError(
         f'{prefix}: expected a checkpoint with `step` and the variables of a model under '
         f'`{_MODEL}`. Received one of {whose}, which cannot be gone on from; it holds '
-        f'{listing(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
+        f'{format_names(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
     )
 
 
@@ -149,7 +155,7 @@ def check_fits(
     if not differing:
         return
     differences = '; '.join(
-        f'{what}: {listing(names)}'
+        f'{what}: {format_names(names)}'
         for what, names in (
             ('of another shape', reshaped.values()),
             ('not in the checkpoint', missing),
@@ -164,7 +170,7 @@ def check_fits(
             'train_config.fine_tune_checkpoint, to take over the weights alone.'
         )
     here = {name: variable.shape.as_list() for name, variable in variables.items()}
-    advice = mask_features.advice(found, here)
+    advice = mask_head_advice(found, here)
     advice = advice or 'Use the config that it was trained with, or another model_dir.'
     raise CheckpointError(
         f'{prefix} is a checkpoint of another model than the config describes; variables '
@@ -191,7 +197,7 @@ def describe_end(directory: str, step: int, num_steps: int) -> str | None:
     )
 
 
-def listing(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Returns the first names, and how many more there are."""
     names = list(names)
     more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
@@ -228,3 +234,41 @@ def _optimizer(slots: frozenset[str]) -> str:
     slots = slots.difference(_OPTIONAL)
     known = OPTIMIZERS.get(slots)
     return known or (f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state')
+
+
+def mask_head_advice(there: Shapes, here: Shapes) -> str:
+    """Returns which setting makes a mask head fit that was made for other features; else ''.
+
+    Args:
+      there, here: shapes of the variables of a checkpoint and of a model, under the same names.
+    """
+    theirs, ours = _mask_input_depth(there), _mask_input_depth(here)
+    if None in (theirs, ours) or theirs == ours:
+        return ''
+    if theirs == _pyramid_depth(there):
+        return (
+            f'Its masks are predicted from crops of the feature pyramid: set {_MASKS}: true to '
+            'predict them so.'
+        )
+    if ours == _pyramid_depth(here):
+        return (
+            f'Its masks are predicted from what the box classifier makes of crops: set {_MASKS}: '
+            'false and remove model.faster_rcnn.mask_roi_align to predict them so.'
+        )
+    return ''
+
+
+def _mask_input_depth(shapes: Shapes) -> int | None:
+    """Channels of the features that masks are predicted from; None without a mask head."""
+    for layer in _MASK_LAYERS:
+        for name, shape in shapes.items():
+            if name.endswith(f'mask_head/{layer}/kernel') and len(shape) == 4:
+                return shape[2]
+    return None
+
+
+def _pyramid_depth(shapes: Shapes) -> int | None:
+    for name, shape in shapes.items():
+        if _PROJECTION in name and name.endswith('/kernel'):
+            return shape[-1]
+    return None

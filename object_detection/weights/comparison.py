@@ -6,8 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.weights import mask_features, resnet_names
-from object_detection.weights.checkpoint_contents import listing
+from object_detection.weights import backbones
+from object_detection.weights.checkpoint_contents import format_names, mask_head_advice
 from object_detection.weights.interfaces import Entry
 
 _TOLERANCE = (
@@ -129,7 +129,7 @@ def check_backbones(here: Iterable[str], there: Iterable[str], path: str) -> Non
     Raises:
       CheckpointError: naming both, if they differ.
     """
-    difference = resnet_names.differing_backbones(here, there)
+    difference = backbones.differing_backbones(here, there)
     if difference:
         raise CheckpointError(
             f'{path}: expected the backbone of model.faster_rcnn.feature_extractor.type, '
@@ -156,7 +156,7 @@ def check(
     ]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
-        f'{what}: {listing(names)}'
+        f'{what}: {format_names(names)}'
         for what, names in (
             ('of another shape', reshaped),
             ('not in it', found.absent),
@@ -165,7 +165,7 @@ def check(
         if names
     ]
     if problems:
-        advice = mask_features.advice(
+        advice = mask_head_advice(
             {name: entry.shape for name, entry in entries.items()},
             {name: _shape(variable) for name, variable in variables.items()},
         )

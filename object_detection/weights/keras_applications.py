@@ -9,7 +9,7 @@ which count all layers of a program: their order counts.
 
 import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import h5py
@@ -17,7 +17,7 @@ import numpy as np
 
 from object_detection.errors import CheckpointError
 from object_detection.system import files
-from object_detection.weights import backbone_differences, inception_resnet_names, resnet_names
+from object_detection.weights import backbones
 from object_detection.weights.interfaces import Detector, Entry
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
@@ -32,6 +32,17 @@ _FIRST = 'conv1_conv/kernel'
 _INCEPTION_RESNET = 'conv_7b/kernel'
 # Beginnings of layers of a backbone; others are of a top.
 _BACKBONE = ('conv', 'mixed_', 'block')
+
+# Block -> number of convolutions of each of its branches.
+_BLOCK35, _BLOCK17, _BLOCK8 = (1, 2, 3), (1, 3), (1, 3)
+_BLOCKS = (
+    ('mixed_5b', (1, 2, 3, 1)),
+    *((f'block35_{i}', _BLOCK35) for i in range(1, 11)),
+    ('mixed_6a', (1, 3)),
+    *((f'block17_{i}', _BLOCK17) for i in range(1, 21)),
+    ('mixed_7a', (2, 2, 3)),
+    *((f'block8_{i}', _BLOCK8) for i in range(1, 11)),
+)
 
 
 def is_hdf5(head: bytes) -> bool:
@@ -101,9 +112,9 @@ class KerasWeights:
                 f'(conv_7b, conv_7b_bn, block35_1_conv, ...). Received: {received}.'
             )
         if _FIRST in self.shapes:
-            backbone_differences.warn_of_images(self.description, detector)
+            backbones.warn_of_images(self.description, detector)
         convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
-        entries = {resnet_names.place(name, names): self._entry(name) for name in convolutional}
+        entries = {backbones.place(name, names): self._entry(name) for name in convolutional}
         # A bias before a norm is part of the norm's mean.
         biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
         return {name: entry for name, entry in entries.items() if name not in biased}
@@ -116,14 +127,15 @@ class KerasWeights:
             keys.append(bias)
 
         def read() -> np.ndarray:
-            array = self._read(name)
+            array = self.read(name)
             if name == _FIRST:
                 array = array[:, :, ::-1]  # [7, 7, BGR, 64] -> [7, 7, RGB, 64]
-            return array - self._read(bias) if len(keys) > 1 else array
+            return array - self.read(bias) if len(keys) > 1 else array
 
         return Entry(tuple(keys), self.shapes[name], read)
 
-    def _read(self, name: str) -> np.ndarray:
+    def read(self, name: str) -> np.ndarray:
+        """Returns one array; raises CheckpointError if the file is corrupt there."""
         try:
             return np.asarray(self._datasets[name][()], np.float32)
         except (OSError, TypeError, ValueError) as error:
@@ -150,7 +162,7 @@ def _name_numbered(groups: Mapping[str, h5py.Group]) -> dict[str, h5py.Dataset]:
     """Names the variables of groups '.../conv2d_7/vars', which hold them under '0', '1', ..."""
     classes = {path: _class_and_number(path.split('/')[-2]) for path in groups}
     kinds = [kind for kind, _ in classes.values()]
-    order = list(resnet_names.bottleneck_layers(kinds.count('conv2d')))
+    order = list(backbones.bottleneck_layers(kinds.count('conv2d')))
     datasets = {}
     for path, group in groups.items():
         kind, number = classes[path]
@@ -171,7 +183,7 @@ def _name_by_order(datasets: Mapping[str, h5py.Dataset]) -> Mapping[str, h5py.Da
     """Gives the numbered layers of an Inception-ResNet v2 our names."""
     if _INCEPTION_RESNET not in datasets:
         return datasets
-    convolutions = list(inception_resnet_names.numbered_convolutions())
+    convolutions = list(_numbered_convolutions())
     ours = {'conv2d': convolutions, 'batch_normalization': [f'{name}_bn' for name in convolutions]}
     layers = sorted({name.rpartition('/')[0] for name in datasets}, key=_class_and_number)
     names = {}
@@ -190,3 +202,14 @@ def _class_and_number(name: str) -> tuple[str, int]:
     """'conv2d_7' -> ('conv2d', 7); the first of its class, 'conv2d', has the number 0."""
     kind, _, number = name.rpartition('_')
     return (kind, int(number)) if number.isdigit() else (name, 0)
+
+
+def _numbered_convolutions() -> Iterator[str]:
+    """Yields our names of the convolutions of an Inception-ResNet v2, in Keras' order of creation.
+
+    The norm that follows one has the suffix `_bn`, and the same position among the norms.
+    """
+    yield from ('conv_1a', 'conv_2a', 'conv_2b', 'conv_3b', 'conv_4a')
+    for block, branches in _BLOCKS:
+        for branch, count in enumerate(branches):
+            yield from (f'{block}_branch{branch}_{i}' for i in range(1, count + 1))

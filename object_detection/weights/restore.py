@@ -1,9 +1,13 @@
-"""Starts a detector from the weights of a checkpoint or of a weights file.
+"""Restores detectors: from any file of weights to start a training, or exactly.
 
-A type says what is taken, as in the reference implementation: 'classification' the backbone,
-'detection' the whole feature extractor (backbone, pyramid, layers over the crops), 'full'
-everything. Unlike there, a changed number of classes starts just the layers concerned anew, and
-the backbone can be taken out of a detector.
+`restore` starts a training from a checkpoint or a weights file of any format. A type says what is
+taken, as in the reference implementation: 'classification' the backbone, 'detection' the whole
+feature extractor (backbone, pyramid, layers over the crops), 'full' everything. Unlike there, a
+changed number of classes starts just the layers concerned anew, and the backbone can be taken out
+of a detector.
+
+`restore_exactly` and `restore_by_path` restore a whole detector for evaluation and export, from a
+checkpoint of ours or of the TensorFlow Object Detection API.
 """
 
 import dataclasses
@@ -14,8 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, UserError
+from object_detection.weights import checkpoint_files, checkpoints, reference
 from object_detection.weights import sources as weight_sources
-from object_detection.weights.checkpoint_contents import is_weight, listing
+from object_detection.weights.arrays import CheckpointArrays
+from object_detection.weights.checkpoint_contents import format_names, is_weight, mask_head_advice
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import (
     Comparison,
@@ -175,4 +181,87 @@ def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
         name.split('/')[0] if name.split('/')[0] in parts else name.rpartition('/')[0]
         for name in sorted(names)
     )
-    return listing(dict.fromkeys(groups))
+    return format_names(dict.fromkeys(groups))
+
+
+def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
+    """Restores all variables of a detector or, after an error, none.
+
+    Args:
+      detector: with all its variables.
+      prefix: of one checkpoint of ours, or of the TensorFlow Object Detection API.
+      averages: whether a variable gets the moving average that the checkpoint holds of it.
+
+    Returns:
+      The step that the checkpoint was saved at; 0 if it does not say, as those of the zoo.
+
+    Raises:
+      CheckpointError: if the checkpoint is absent or damaged, or is of another model.
+    """
+    if not _is_reference(prefix):
+        return checkpoints.restore_model(prefix, detector.named_variables(), averages=averages)
+    _restore_reference(detector, prefix, averages)
+    return reference.read_step(prefix)
+
+
+def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
+    """Restores all variables of a detector for `tf.train.Checkpoint(model=detector)`, or none.
+
+    Args:
+      detector: variables that it lacks are made.
+      prefix: of one checkpoint of ours, of `tf.train.Checkpoint(model=detector)`, or of the
+        TensorFlow Object Detection API. Moving averages in it are left, as TensorFlow leaves them.
+
+    Returns:
+      The variables by their names below `model` in the checkpoint.
+
+    Raises:
+      CheckpointError: if the checkpoint is damaged, or is of another model.
+    """
+    if not all(part.built for part in detector.parts().values()):
+        detector.build_variables()
+    variables = detector.named_variables()
+    if not _is_reference(prefix):
+        checkpoints.restore_variables(prefix, variables)
+        return variables
+    keys = _restore_reference(detector, prefix, averages=False)
+    return {_below_model(key): variables[name] for name, key in keys.items()}
+
+
+def read_step(prefix: str) -> int:
+    """Returns the step that a checkpoint was saved at; 0 if it does not say."""
+    if _is_reference(prefix):
+        return reference.read_step(prefix)
+    return checkpoints.read_step(prefix)
+
+
+def _is_reference(prefix: str) -> bool:
+    keys = checkpoint_files.open_reader(prefix).get_variable_to_shape_map()
+    return reference.is_reference(keys)
+
+
+def _below_model(key: str) -> str:
+    return key.removeprefix('model/').removesuffix(checkpoint_files.VALUE_SUFFIX)
+
+
+def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[str, str]:
+    """Restores a detector; returns the key of each variable."""
+    variables = detector.named_variables()
+    arrays = CheckpointArrays(prefix)
+    with reference.ReferenceCheckpoint(arrays, averages=averages) as source:
+        entries = source.entries(detector)
+        found = compare(variables, entries, detector.num_classes)
+        unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
+        if unfit:
+            advice = mask_head_advice(
+                {name: entry.shape for name, entry in entries.items()},
+                {name: variable.shape.as_list() for name, variable in variables.items()},
+            )
+            raise CheckpointError(
+                f'{prefix} is a checkpoint of another model than the config describes; variables '
+                f'that do not fit: {format_names(unfit)}. '
+                f'{advice or "Use the pipeline.config that came with it."}'
+            )
+        assign(variables, entries, prefix)
+    _logger.info('restored from %s', source.description)
+    return {name: entries[name].keys[-1] for name in variables}

@@ -1,25 +1,28 @@
-"""Opens files of weights of every format; `recognize` finds the format by the names in a file."""
+"""Opens files of weights of every format, and lists what they hold.
+
+`recognize` finds the format by the names in a file.
+"""
 
 import contextlib
+import math
 from collections.abc import Collection, Mapping
-from typing import Self
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.weights import arrays as named_arrays
 from object_detection.weights import (
+    backbones,
     checkpoint_files,
     checkpoints,
-    foreign_names,
-    foreign_resnets,
     reference,
-    resnet_names,
-    slim_checkpoints,
-    slim_names,
+    slim,
+    third_party_names,
+    third_party_resnets,
 )
 from object_detection.weights.arrays import CheckpointArrays, NpzArrays
-from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours
+from object_detection.weights.checkpoint_contents import AVERAGES, check_is_ours, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.interfaces import (
     CHECKPOINT_TYPES,
@@ -32,6 +35,8 @@ from object_detection.weights.keras_applications import KerasWeights, is_hdf5
 
 _MODEL = 'model/'
 _BESIDE_VARIABLES = ('_CHECKPOINTABLE_OBJECT_GRAPH', 'save_counter')
+
+_BOOKKEEPING = '_CHECKPOINTABLE_OBJECT_GRAPH'
 
 
 class OwnCheckpoint:
@@ -126,19 +131,91 @@ def recognize(arrays: Arrays) -> WeightSource:
     if isinstance(arrays, KerasWeights):
         return arrays
     if isinstance(arrays, NpzArrays):
-        return foreign_resnets.recognize(arrays, (foreign_names.TENSORPACK,))
+        return third_party_resnets.recognize(arrays, (third_party_names.TENSORPACK,))
     if reference.is_reference(arrays.shapes):
         return reference.ReferenceCheckpoint(arrays)
     if any(key.endswith(VALUE_SUFFIX) for key in arrays.shapes):
         return OwnCheckpoint(arrays)
-    if slim_names.is_detector(arrays.shapes) or slim_names.is_inception(arrays.shapes):
-        return slim_checkpoints.SlimCheckpoint(arrays)
-    return foreign_resnets.recognize(arrays, foreign_names.NAME_BASED)
+    if slim.is_detector(arrays.shapes) or slim.is_inception(arrays.shapes):
+        return slim.SlimCheckpoint(arrays)
+    return third_party_resnets.recognize(arrays, third_party_names.NAME_BASED)
 
 
 def _placed(name: str, names: Collection[str]) -> str:
     """A stage of the backbone lies in another part where it runs on crops."""
     part, _, layer_path = name.partition('/')
-    if name in names or part not in resnet_names.PARTS or not layer_path.startswith('conv'):
+    if name in names or part not in backbones.PARTS or not layer_path.startswith('conv'):
         return name
-    return resnet_names.place(layer_path, names)
+    return backbones.place(layer_path, names)
+
+
+class ListedVariable(NamedTuple):
+    """One variable of a file.
+
+    Attributes:
+      name: in the file.
+      shape, dtype: of it.
+      is_weight: whether it is of a model, rather than an optimizer's or a counter.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_weight: bool
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+class Listing(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+      description: which kind it is; of an unknown kind, what was expected.
+      types: of `fine_tune_checkpoint_type` that it can serve; none if its kind is unknown.
+      variables: by name.
+    """
+
+    description: str
+    types: tuple[str, ...]
+    variables: list[ListedVariable]
+
+
+def list_file(path: str) -> Listing:
+    """Lists a checkpoint, the newest one of a folder, a Keras weights file or a NumPy archive.
+
+    A file of names that are not known is listed all the same.
+
+    Raises:
+      CheckpointError: if there is none, or it is damaged.
+    """
+    with contextlib.closing(open_arrays(path)) as arrays:
+        description, types, is_ours = _kind(arrays)
+        return Listing(
+            description,
+            types,
+            [
+                ListedVariable(
+                    name.removesuffix(VALUE_SUFFIX) if is_ours else name,
+                    shape,
+                    arrays.dtypes[name],
+                    is_weight(name),
+                )
+                for name, shape in sorted(arrays.shapes.items())
+                if name != _BOOKKEEPING and not name.startswith('save_counter')
+            ],
+        )
+
+
+def _kind(arrays: Arrays) -> tuple[str, tuple[str, ...], bool]:
+    """Returns description and types of a source, and whether it is a checkpoint of ours."""
+    try:
+        source = recognize(arrays)
+        is_ours = isinstance(source, OwnCheckpoint)
+        if is_ours:
+            check_is_ours(arrays.path)
+        return source.description, source.types, is_ours
+    except CheckpointError as error:
+        return str(error), (), False

@@ -21,7 +21,7 @@ from object_detection.validation import validate
 from object_detection.weights import checkpoints, restore
 from tests.tiny_models import tiny_detector, tiny_pipeline
 from tests.training.fake_detectors import VariablesDetector
-from tests.weights import foreign_files
+from tests.weights import third_party_files
 
 
 def run(*arguments, fails=False):
@@ -92,7 +92,7 @@ def test_inspect_a_name_based_checkpoint(tmp_path, single_file):
         'global_step': np.array(3, np.int64),
     }
     path = tmp_path / 'resnet_v1_50.ckpt'
-    foreign_files.write_checkpoint(path, arrays, single_file=single_file)
+    third_party_files.write_checkpoint(path, arrays, single_file=single_file)
     lines = run('inspect', path).splitlines()
     assert lines[0] == 'resnet_v1_50/conv1/weights  [7, 7, 3, 64]  float32  9,408'
     assert lines[-4:] == [
@@ -105,15 +105,17 @@ def test_inspect_a_name_based_checkpoint(tmp_path, single_file):
 
 def test_inspect_an_archive_and_files_of_unknown_names(tmp_path):
     archive = tmp_path / 'R50.npz'
-    foreign_files.write_npz(archive, {'conv0/W': np.zeros([7, 7, 3, 64], np.float16)})
+    third_party_files.write_npz(archive, {'conv0/W': np.zeros([7, 7, 3, 64], np.float16)})
     lines = run('inspect', archive).splitlines()
     assert lines[0] == 'conv0/W  [7, 7, 3, 64]  float16  9,408'
     assert lines[2:4] == [
         f'tensorpack ResNet {archive}',
         'fine_tune_checkpoint_type: classification',
     ]
-    foreign_files.write_npz(archive, {'other': np.zeros([2], np.float32)})
-    foreign_files.write_checkpoint(tmp_path / 'model.ckpt', {'other': np.zeros([2], np.float32)})
+    third_party_files.write_npz(archive, {'other': np.zeros([2], np.float32)})
+    third_party_files.write_checkpoint(
+        tmp_path / 'model.ckpt', {'other': np.zeros([2], np.float32)}
+    )
     for path in (archive, tmp_path / 'model.ckpt'):
         lines = run('inspect', path).splitlines()
         assert lines[0] == 'other  [2]  float32  2'
@@ -130,7 +132,7 @@ def test_inspect_a_detector_of_the_reference(tmp_path):
         f'optimizer/iter{suffix}': np.array(3, np.int64),
         f'step{suffix}': np.array(3, np.int64),
     }
-    path = foreign_files.write_checkpoint(tmp_path / 'ckpt-0', arrays)
+    path = third_party_files.write_checkpoint(tmp_path / 'ckpt-0', arrays)
     lines = run('inspect', path).splitlines()
     assert lines[0] == f'{kernel}{suffix}  [7, 7, 3, 64]  float32  9,408'
     assert 'TensorFlow Object Detection API' in lines[-4]
@@ -228,7 +230,7 @@ def test_convert_the_backbone_alone(tmp_path, convert):
 
 def test_convert_takes_the_most_that_a_file_can_serve(tmp_path, convert):
     arrays = {'resnet_v1_50/conv1/weights': np.ones([7, 7, 3, 4], np.float32)}
-    path = foreign_files.write_checkpoint(tmp_path / 'slim.ckpt', arrays)
+    path = third_party_files.write_checkpoint(tmp_path / 'slim.ckpt', arrays)
     said = convert(path, detector=weights())
     assert said[:2] == [f"TF-Slim ResNet v1 {path}, as 'classification':", '  restored: 1']
     reader = tf.train.load_checkpoint(str(tmp_path / 'out'))

@@ -17,7 +17,7 @@ from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2, pipeline_pb2
-from object_detection.weights import reference_names
+from object_detection.weights import reference
 
 GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
 
@@ -69,7 +69,7 @@ class GoldenModel:
             for part, layer in parts.items()
             for variable in layer.weights
         }
-        keys = reference_names.match(variables, self._shapes)
+        keys = reference.match(variables, self._shapes)
         assert keys.keys() == variables.keys()
         for name, key in keys.items():
             assert tuple(variables[name].shape) == self._shapes[key], (key, name)

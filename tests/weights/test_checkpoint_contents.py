@@ -149,8 +149,8 @@ def test_weights_stand_in_where_there_are_no_averages(tmp_path, caplog):
 
 
 def test_names_are_listed_up_to_a_number():
-    assert checkpoint_contents.listing('abc') == 'a, b, c'
-    assert checkpoint_contents.listing('abcdefg') == 'a, b, c, d, e and 2 more'
+    assert checkpoint_contents.format_names('abc') == 'a, b, c'
+    assert checkpoint_contents.format_names('abcdefg') == 'a, b, c, d, e and 2 more'
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from object_detection.system import disk
 from object_detection.training.checkpoints import recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.weights import checkpoint_files, checkpoints
-from object_detection.weights.checkpoint_contents import check_fits, listing
+from object_detection.weights.checkpoint_contents import check_fits, format_names
 
 _logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Checkpoints:
         if broken:
             raise DivergenceError(
                 f'NaN or infinite values in {len(broken)} variables, among them '
-                f'{listing(broken)}; not saved. The last good checkpoint is '
+                f'{format_names(broken)}; not saved. The last good checkpoint is '
                 f'{self.latest or "none"}.'
             )
         try:

@@ -22,7 +22,7 @@ from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import validate
-from object_detection.weights import checkpoints, inference_weights
+from object_detection.weights import checkpoints, restore
 
 _logger = logging.getLogger(__name__)
 
@@ -258,7 +258,7 @@ class CheckpointEvaluation:
         """Restores a checkpoint and returns its step; None if it was deleted meanwhile."""
         averages = self._config.optimizer.use_moving_average
         try:
-            return inference_weights.restore(self._detector, prefix, averages=averages)
+            return restore.restore_exactly(self._detector, prefix, averages=averages)
         except (CheckpointError, tf.errors.NotFoundError):
             # Of the files of a checkpoint, that which `exists` looks for is deleted first.
             if checkpoints.exists(prefix):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.backbones import inception_resnet_v2
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.weights import slim_names
+from object_detection.weights import slim
 
 
 def options(*, batch_norm_trainable: bool = False, hyperparams: LayerHyperparams | None = None):
@@ -159,6 +159,6 @@ def test_all_layers_have_names_in_checkpoints_of_tf_slim():
         if 'lock' in block
         for name in ('weights', 'biases')
     ]
-    found = slim_names.match(variables, keys)
+    found = slim.match(variables, keys)
     assert found.keys() == variables
     assert sorted(found.values()) == sorted(keys)

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from object_detection.models.backbones import inception_v2
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.weights import slim_names
+from object_detection.weights import slim
 from tests.models.backbones import slim_network
 
 
@@ -38,7 +38,7 @@ def test_equals_the_network_of_tf_slim():
         for part, model in ours.items()
         for variable in model.variables
     }
-    found = slim_names.match(variables, network.arrays)
+    found = slim.match(variables, network.arrays)
     assert found.keys() == variables.keys()
     assert sorted(found.values()) == sorted(network.arrays)
     for name, variable in variables.items():

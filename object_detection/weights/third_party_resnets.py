@@ -19,30 +19,30 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
-from object_detection.weights import backbone_differences, foreign_names, resnet_names
-from object_detection.weights.checkpoint_contents import is_weight, listing
-from object_detection.weights.foreign_names import FIRST, Lineage
+from object_detection.weights import backbones, third_party_names
+from object_detection.weights.checkpoint_contents import format_names, is_weight
 from object_detection.weights.interfaces import Arrays, Detector, Entry
+from object_detection.weights.third_party_names import FIRST, Format
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
 # Of the norms of those systems. Of ours the first alone makes up for another one.
 _EPSILON = 1e-5
 
 
-class ForeignCheckpoint:
+class ThirdPartyResnet:
     """A ResNet of another system, as a `sources.WeightSource`.
 
     Args:
       arrays: closed with this.
-      lineage: of its names.
+      format: of its names.
     """
 
     types = ('classification',)
 
-    def __init__(self, arrays: Arrays, lineage: Lineage):
+    def __init__(self, arrays: Arrays, format: Format):
         self._arrays = arrays
-        self._lineage = lineage
-        self.description = f'{lineage.title} {arrays.path}'
+        self._format = format
+        self.description = f'{format.title} {arrays.path}'
         self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
 
     def __enter__(self) -> Self:
@@ -57,15 +57,15 @@ class ForeignCheckpoint:
         What its network computes otherwise than the detector's backbone is logged.
         """
         names = detector.named_variables()
-        there = self._lineage.translate(self.shapes)
+        there = self._format.translate(self.shapes)
         entries = {
-            resnet_names.place(ours, names): self._entry(theirs) for ours, theirs in there.items()
+            backbones.place(ours, names): self._entry(theirs) for ours, theirs in there.items()
         }
         first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
         changed = self._renormalized(first, detector)
-        entries |= {resnet_names.place(ours, names): e for ours, e in changed.items()}
-        backbone_differences.warn(
-            self.description, self._lineage.options, detector, self._lineage.remark
+        entries |= {backbones.place(ours, names): e for ours, e in changed.items()}
+        backbones.warn_of_differences(
+            self.description, self._format.options, detector, self._format.remark
         )
         return entries
 
@@ -81,7 +81,7 @@ class ForeignCheckpoint:
         """
 
         def read(ours: str) -> np.ndarray:
-            change = _change_of_pixels(self._lineage.pixels, detector)
+            change = _change_of_pixels(self._format.pixels, detector)
             epsilon = _epsilon_of(detector)
             value = self._read(there[ours])
             if change.is_none and np.isclose(epsilon, _EPSILON, rtol=1e-3, atol=0):
@@ -89,7 +89,7 @@ class ForeignCheckpoint:
             if ours == _VARIANCE:
                 return np.maximum(change.ratio**2 * (value + _EPSILON) - epsilon, 0)
             kernel = self._read(there[FIRST])
-            if self._lineage.pixels.is_bgr:
+            if self._format.pixels.is_bgr:
                 kernel = kernel[:, :, ::-1]
             kernel = kernel * change.factor[:, np.newaxis]  # [7, 7, 3, 64], RGB
             if ours == FIRST:
@@ -124,7 +124,7 @@ class _Change(NamedTuple):
     is_none: bool
 
 
-def _change_of_pixels(pixels: foreign_names.Pixels, detector: Detector) -> _Change:
+def _change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> _Change:
     mean, std = np.array(pixels.mean), np.array(pixels.std)
     ends = tf.reshape(tf.constant([0.0, 255.0]), [2, 1, 1, 1]) * tf.ones([1, 1, 1, 3])
     black, white = np.asarray(detector.normalize(ends), np.float64)[:, 0, 0]
@@ -144,17 +144,17 @@ def _epsilon_of(detector: Detector) -> float:
     return getattr(norm, 'epsilon', _EPSILON)
 
 
-def recognize(arrays: Arrays, lineages: tuple[Lineage, ...]) -> ForeignCheckpoint:
+def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:
     """Returns the checkpoint that an open file is, by its names.
 
     Raises:
-      CheckpointError: if they are of none of the lineages.
+      CheckpointError: if they are of none of the formats.
     """
-    for lineage in lineages:
-        if FIRST in lineage.translate(arrays.shapes):
-            return ForeignCheckpoint(arrays, lineage)
-    known = ', '.join(f'{lineage.title} ({lineage.example})' for lineage in lineages)
-    received = listing(sorted(arrays.shapes)) or 'no variables'
+    for format in formats:
+        if FIRST in format.translate(arrays.shapes):
+            return ThirdPartyResnet(arrays, format)
+    known = ', '.join(f'{format.title} ({format.example})' for format in formats)
+    received = format_names(sorted(arrays.shapes)) or 'no variables'
     raise CheckpointError(
         f'{arrays.path}: expected the names of one of these with 50, 101 or 152 layers: {known}. '
         f'Received: {received}.'

@@ -14,11 +14,11 @@ from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.two_stage import Preprocess
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from object_detection.weights import foreign_names, restore
+from object_detection.weights import restore, third_party_names
 from object_detection.weights.arrays import NpzArrays
 from object_detection.weights.sources import open_source
 from tests.training.fake_detectors import ExtractorDetector
-from tests.weights import foreign_files
+from tests.weights import third_party_files
 
 IMAGENET = (np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375]))
 MEANS = np.array([123.68, 116.779, 103.939], np.float32)
@@ -30,7 +30,7 @@ SYSTEMS = ('nvidia', 'tpu', 'habana', 'slim', 'slim_detector', 'tensorpack')
 def narrow_stages():
     """All layers of a ResNet-50, with few channels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resnet_v1, '_STAGE_FILTERS', foreign_files.NARROW)
+        patch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
         yield
 
 
@@ -41,16 +41,16 @@ def detector(narrow_stages):
 
 @pytest.fixture(scope='module')
 def weights(detector):
-    return foreign_files.random_weights(detector)
+    return third_party_files.random_weights(detector)
 
 
 def write(folder, system, weights, **others):
     """Writes weights under the names of a system; returns the path for `restore`."""
-    names = foreign_files.names(getattr(foreign_files, system), 50)
+    names = third_party_files.names(getattr(third_party_files, system), 50)
     arrays = {theirs: weights[ours] for ours, theirs in names.items()} | others
     if system == 'tensorpack':
-        return foreign_files.write_npz(folder / 'ImageNet-R50.npz', arrays)
-    return foreign_files.write_checkpoint(folder / 'model.ckpt-112603', arrays)
+        return third_party_files.write_npz(folder / 'ImageNet-R50.npz', arrays)
+    return third_party_files.write_checkpoint(folder / 'model.ckpt-112603', arrays)
 
 
 @pytest.mark.parametrize('system', SYSTEMS)
@@ -124,7 +124,7 @@ def slim_features(image, weights):
         return norm(tf.nn.conv2d(x, kernel, stride, 'VALID'), layer)
 
     x = tf.nn.max_pool2d(tf.nn.relu(conv(image, 'conv1', 2)), 3, 2, 'SAME')
-    for stage, count in enumerate(foreign_files.BLOCKS[50], start=2):
+    for stage, count in enumerate(third_party_files.BLOCKS[50], start=2):
         for block in range(1, count + 1):
             stride = 2 if block == count and stage < 5 else 1
             layer = f'conv{stage}_block{block}'
@@ -174,7 +174,7 @@ def v1_5_features(image, weights, padding):
 
     x = tf.pad(tf.nn.relu(conv(image, 'conv1', 2)), [[0, 0], pool_pads, pool_pads, [0, 0]])
     x = tf.nn.max_pool2d(x, 3, 2, 'VALID')
-    for stage, count in enumerate(foreign_files.BLOCKS[50], start=2):
+    for stage, count in enumerate(third_party_files.BLOCKS[50], start=2):
         for block in range(1, count + 1):
             stride = 2 if block == 1 and stage > 2 else 1
             layer = f'conv{stage}_block{block}'
@@ -217,7 +217,7 @@ def test_what_no_weights_make_up_for_is_said_once(tmp_path, detector, weights, s
 
 
 def test_the_second_stage_of_a_slim_detector_is_taken_for_the_crops(tmp_path, weights):
-    names = foreign_files.names(foreign_files.slim_detector, 50)
+    names = third_party_files.names(third_party_files.slim_detector, 50)
     first_stage = {
         theirs.replace('Second', 'First'): np.zeros_like(weights[ours])
         for ours, theirs in names.items()
@@ -234,25 +234,25 @@ def test_the_second_stage_of_a_slim_detector_is_taken_for_the_crops(tmp_path, we
     )
 
 
-@pytest.mark.parametrize('depth', foreign_files.BLOCKS)
+@pytest.mark.parametrize('depth', third_party_files.BLOCKS)
 @pytest.mark.parametrize('system', SYSTEMS)
 def test_names_of_every_depth(system, depth):
-    expected = foreign_files.names(getattr(foreign_files, system), depth)
+    expected = third_party_files.names(getattr(third_party_files, system), depth)
     slots = [f'{name}/Momentum' for name in expected.values()]
     in_file = [*reversed(expected.values()), *slots, 'global_step', 'dense/kernel', 'linear/W']
     found = [
         names
-        for lineage in (*foreign_names.NAME_BASED, foreign_names.TENSORPACK)
-        if foreign_names.FIRST in (names := lineage.translate(in_file))
+        for format_ in (*third_party_names.NAME_BASED, third_party_names.TENSORPACK)
+        if third_party_names.FIRST in (names := format_.translate(in_file))
     ]
     assert found == [expected]
 
 
 def test_a_single_file_as_slim_published_them(tmp_path, detector, weights):
-    names = foreign_files.names(foreign_files.slim, 50)
+    names = third_party_files.names(third_party_files.slim, 50)
     arrays = {theirs: weights[ours] for ours, theirs in names.items()}
     path = tmp_path / 'resnet_v1_50.ckpt'
-    foreign_files.write_checkpoint(path, arrays, single_file=True)
+    third_party_files.write_checkpoint(path, arrays, single_file=True)
     report = restore.restore(detector, str(path), 'classification')
     assert len(report.restored) == 53 * 5
     assert report.unused == []
@@ -264,9 +264,9 @@ def test_a_single_file_as_slim_published_them(tmp_path, detector, weights):
 
 
 def test_another_depth_is_named(tmp_path, detector):
-    names = foreign_files.names(foreign_files.tpu, 101)
+    names = third_party_files.names(third_party_files.tpu, 101)
     arrays = {theirs: np.ones([1], np.float32) for theirs in names.values()}
-    path = foreign_files.write_checkpoint(tmp_path / 'model.ckpt', arrays)
+    path = third_party_files.write_checkpoint(tmp_path / 'model.ckpt', arrays)
     with pytest.raises(CheckpointError, match=r'ResNet-50 .* Received: ResNet-101'):
         restore.restore(detector, path, 'classification')
 
@@ -278,19 +278,19 @@ def test_it_is_a_backbone_alone(tmp_path, detector, weights):
 
 def test_unknown_names_are_listed_with_what_is_known(tmp_path):
     arrays = {f'mobilenet/layer_{i}/weights': np.zeros([1], np.float32) for i in range(7)}
-    path = foreign_files.write_checkpoint(tmp_path / 'model.ckpt', arrays)
+    path = third_party_files.write_checkpoint(tmp_path / 'model.ckpt', arrays)
     with pytest.raises(CheckpointError) as caught:
         open_source(path)
     for text in (path, 'btlnck_block', 'conv2d_1', 'TF-Slim', 'layer_4/weights and 2 more.'):
         assert text in str(caught.value)
     with pytest.raises(CheckpointError, match=r'group0/block0.*Received: mobilenet/layer_0'):
-        open_source(foreign_files.write_npz(tmp_path / 'other.npz', arrays))
+        open_source(third_party_files.write_npz(tmp_path / 'other.npz', arrays))
 
 
 @pytest.mark.parametrize('keep', [0.5, 0.999])
 def test_an_archive_cut_short_is_refused(tmp_path, keep):
     path = tmp_path / 'short.npz'
-    foreign_files.write_npz(path, {'conv0/W': np.zeros([7, 7, 3, 64], np.float32)})
+    third_party_files.write_npz(path, {'conv0/W': np.zeros([7, 7, 3, 64], np.float32)})
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
     with pytest.raises(CheckpointError, match=f'{path}: expected a whole NumPy archive'):
@@ -299,7 +299,7 @@ def test_an_archive_cut_short_is_refused(tmp_path, keep):
 
 def test_damage_inside_an_archive_is_found_when_it_is_read(tmp_path):
     path = tmp_path / 'damaged.npz'
-    foreign_files.write_npz(path, {'conv0/W': np.ones([7, 7, 3, 64], np.float32)})
+    third_party_files.write_npz(path, {'conv0/W': np.ones([7, 7, 3, 64], np.float32)})
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
@@ -327,7 +327,7 @@ def test_a_shape_beyond_the_data_of_an_archive_is_refused(tmp_path):
 
 
 def test_objects_in_an_archive_are_refused_unread(tmp_path):
-    path = foreign_files.write_npz(tmp_path / 'objects.npz', {'conv0/W': np.array([{}, None])})
+    path = third_party_files.write_npz(tmp_path / 'objects.npz', {'conv0/W': np.array([{}, None])})
     with pytest.raises(CheckpointError, match='Python objects in conv0/W'):
         open_source(path)
 
@@ -340,7 +340,7 @@ def test_a_refused_file_is_closed(tmp_path, monkeypatch):
         close(arrays)
 
     monkeypatch.setattr(NpzArrays, 'close', noted)
-    path = foreign_files.write_npz(tmp_path / 'other.npz', {'other': np.zeros([1], np.float32)})
+    path = third_party_files.write_npz(tmp_path / 'other.npz', {'other': np.zeros([1], np.float32)})
     with pytest.raises(CheckpointError, match='Received: other'):
         open_source(path)
     assert closed == [path]

@@ -7,17 +7,17 @@ import pytest
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import Preprocess, subtract_means
-from object_detection.weights import backbone_differences
-from object_detection.weights.foreign_names import NAME_BASED, TENSORPACK
-from tests.weights import foreign_files
+from object_detection.weights import backbones
+from object_detection.weights.third_party_names import NAME_BASED, TENSORPACK
+from tests.weights import third_party_files
 
-NVIDIA, TPU, SLIM = (lineage.options for lineage in NAME_BASED)
+NVIDIA, TPU, SLIM = (format_.options for format_ in NAME_BASED)
 
 
 @pytest.fixture
 def messages(monkeypatch, caplog):
     """Returns what is said of a network that computes as `theirs`, for one as `ours`."""
-    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', foreign_files.NARROW)
+    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
 
     def warn(theirs: Options, ours: Options) -> list[str]:
         backbone = resnet_v1.trunk(
@@ -30,7 +30,7 @@ def messages(monkeypatch, caplog):
         )
         detector = types.SimpleNamespace(parts=lambda: {'backbone': backbone})
         with caplog.at_level(logging.WARNING, 'object_detection'):
-            backbone_differences.warn('the file', theirs, detector, ' (mostly)')
+            backbones.warn_of_differences('the file', theirs, detector, ' (mostly)')
         return caplog.messages
 
     return warn
@@ -62,7 +62,7 @@ def test_other_backbones_are_left_to_other_checks(caplog):
     inputs = keras.Input((4,))
     for parts in ({}, {'backbone': keras.Model(inputs, inputs)}):
         detector = types.SimpleNamespace(parts=lambda parts=parts: parts)
-        backbone_differences.warn('the file', NVIDIA, detector)
+        backbones.warn_of_differences('the file', NVIDIA, detector)
     assert not caplog.messages
 
 
@@ -75,7 +75,7 @@ def test_other_backbones_are_left_to_other_checks(caplog):
     ],
 )
 def test_images_that_keras_and_the_reference_see(monkeypatch, caplog, normalize, is_told):
-    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', foreign_files.NARROW)
+    monkeypatch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
     backbone = resnet_v1.trunk(
         18,
         levels=[2],
@@ -84,7 +84,7 @@ def test_images_that_keras_and_the_reference_see(monkeypatch, caplog, normalize,
         name='backbone',
     )
     detector = types.SimpleNamespace(parts=lambda: {'backbone': backbone}, normalize=normalize)
-    backbone_differences.warn_of_images('the file', detector)
+    backbones.warn_of_images('the file', detector)
     assert bool(caplog.messages) == is_told
     if is_told:
         assert caplog.messages[0].startswith('the file is of a network that sees images less')

@@ -9,10 +9,10 @@ from object_detection.core.nesting import nest
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.training.checkpoints import manager
-from object_detection.weights import inference_weights
+from object_detection.weights import restore
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from tests.training.fake_detectors import VariablesDetector
-from tests.weights import foreign_files
+from tests.weights import third_party_files
 
 HEAD = 'model/_mask_rcnn_box_predictor/_class_prediction_head/_class_predictor_layers/1'
 KERNEL, MEAN, CLASSES = (
@@ -62,7 +62,7 @@ def write_reference(folder, *, averages=(), num_classes=2, step=None, without=()
             arrays[slot] = tf.fill(shape, 2.0)
     if step is not None:
         arrays[f'step{VALUE_SUFFIX}'] = tf.constant(step, tf.int64)
-    return foreign_files.write_checkpoint(folder / 'ckpt-0', arrays)
+    return third_party_files.write_checkpoint(folder / 'ckpt-0', arrays)
 
 
 WRITERS = [write_ours, write_reference]
@@ -71,7 +71,7 @@ WRITERS = [write_ours, write_reference]
 @pytest.mark.parametrize('write', WRITERS)
 def test_all_weights_are_restored(tmp_path, write):
     target = detector()
-    step = inference_weights.restore(target, write(tmp_path), averages=True)
+    step = restore.restore_exactly(target, write(tmp_path), averages=True)
     assert target.values() == dict.fromkeys(KEYS, 1.0)
     assert step == (7 if write is write_ours else 0)
 
@@ -81,7 +81,7 @@ def test_all_weights_are_restored(tmp_path, write):
 def test_averages_are_taken_where_they_are_asked_for_and_there(tmp_path, write, averages):
     prefix = write(tmp_path, averages=[KERNEL, CLASSES])
     target = detector()
-    inference_weights.restore(target, prefix, averages=averages)
+    restore.restore_exactly(target, prefix, averages=averages)
     averaged = dict.fromkeys([KERNEL, CLASSES], 2.0) if averages else {}
     assert target.values() == dict.fromkeys(KEYS, 1.0) | averaged
 
@@ -90,16 +90,16 @@ def test_averages_are_taken_where_they_are_asked_for_and_there(tmp_path, write, 
 def test_which_weights_of_the_reference_were_taken_is_logged(tmp_path, caplog, averages, which):
     prefix = write_reference(tmp_path, averages=[KERNEL])
     with caplog.at_level(logging.INFO, 'object_detection'):
-        inference_weights.restore(detector(), prefix, averages=averages)
+        restore.restore_exactly(detector(), prefix, averages=averages)
     (message,) = caplog.messages
     assert message.endswith(f'Detection API, {which} moving averages')
 
 
 def test_the_step_is_read(tmp_path):
     prefix = write_reference(tmp_path, step=25)
-    assert inference_weights.read_step(prefix) == 25
-    assert inference_weights.restore(detector(), prefix, averages=True) == 25
-    assert inference_weights.read_step(write_ours(tmp_path / 'ours')) == 7
+    assert restore.read_step(prefix) == 25
+    assert restore.restore_exactly(detector(), prefix, averages=True) == 25
+    assert restore.read_step(write_ours(tmp_path / 'ours')) == 7
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_another_model_of_the_reference_changes_nothing(tmp_path, options, names
     prefix = write_reference(tmp_path, **options)
     target = detector()
     with pytest.raises(CheckpointError) as caught:
-        inference_weights.restore(target, prefix, averages=True)
+        restore.restore_exactly(target, prefix, averages=True)
     for text in (prefix, names, 'pipeline.config that came with it'):
         assert text in str(caught.value)
     assert target.values() == dict.fromkeys(KEYS, 0.0)

@@ -10,8 +10,8 @@ from object_detection.errors import CheckpointError
 from object_detection.models.backbones import resnet_v1
 from object_detection.protos import model_pb2, train_pb2
 from object_detection.training import fine_tune
-from object_detection.weights import restore, slim_names
-from tests.weights import foreign_files
+from object_detection.weights import restore, slim
+from tests.weights import third_party_files
 
 FIRST, SECOND = 'FirstStageBoxPredictor', 'SecondStageBoxPredictor'
 RPN = {
@@ -75,7 +75,7 @@ faster_rcnn {
 def narrow_stages():
     """All layers of a ResNet-50, with few channels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(resnet_v1, '_STAGE_FILTERS', foreign_files.NARROW)
+        patch.setattr(resnet_v1, '_STAGE_FILTERS', third_party_files.NARROW)
         yield
 
 
@@ -91,7 +91,7 @@ def build(*overrides):
 def write(folder, detector, heads):
     """Writes a checkpoint of random values; returns its prefix, and our name -> value."""
     rng = np.random.default_rng(0)
-    backbone = foreign_files.names(foreign_files.slim_detector, 50)
+    backbone = third_party_files.names(third_party_files.slim_detector, 50)
     values, arrays = {}, {}
     for name, variable in detector.named_variables().items():
         values[name] = rng.uniform(0.5, 1.5, variable.shape).astype(np.float32)
@@ -102,7 +102,7 @@ def write(folder, detector, heads):
             arrays[f'{theirs}/Momentum'] = values[name] + 1
             arrays[f'{theirs}/ExponentialMovingAverage'] = values[name] + 2
     arrays['global_step'] = np.int64(200000)
-    path = foreign_files.write_checkpoint(folder / 'model.ckpt', arrays)
+    path = third_party_files.write_checkpoint(folder / 'model.ckpt', arrays)
     return path, values
 
 
@@ -219,4 +219,4 @@ def test_names_of_inception_resnet_v2():
         'box_classifier/block8_10_conv/kernel': f'{second}Block8/Conv2d_1x1/weights',
         'box_classifier/conv_7b/kernel': f'{second}Conv2d_7b_1x1/weights',
     }
-    assert slim_names.match(list(expected), list(expected.values())) == expected
+    assert slim.match(list(expected), list(expected.values())) == expected

@@ -1,15 +1,19 @@
-"""Names of our variables in TensorFlow 1 checkpoints: Inception networks of TF-Slim, and the heads
-of two-stage detectors of the TensorFlow Object Detection API.
+"""Checkpoints of TensorFlow 1: detectors of the TensorFlow Object Detection API, and Inception
+networks of TF-Slim.
 
 The scopes of a detector are FirstStageFeatureExtractor, Conv (of the proposals),
 FirstStageBoxPredictor, SecondStageFeatureExtractor and SecondStageBoxPredictor; the networks lie
-below the extractors. What ResNets are called there, `foreign_names` says.
+below the extractors. The names of ResNets are in `third_party_names`.
 """
 
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import Self
 
-from object_detection.weights import resnet_names
+from object_detection.weights import backbones, third_party_names
+from object_detection.weights.checkpoint_contents import is_weight
+from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Detector, Entry
+from object_detection.weights.third_party_resnets import ThirdPartyResnet
 
 _SCOPES = (
     'FirstStageFeatureExtractor/',
@@ -52,6 +56,40 @@ _IN_BRANCH = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Branch_(?P<branch>
 _EXPANSION = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Conv2d_1x1')
 # The last block of its kind has a scope of its own.
 _BLOCKS = {'Block8': 'block8_10'}
+
+
+class SlimCheckpoint:
+    """A two-stage detector or an Inception network, as a `sources.WeightSource`.
+
+    Args:
+      arrays: closed with this.
+    """
+
+    def __init__(self, arrays: Arrays):
+        self._arrays = arrays
+        self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
+        has_detector = is_detector(self.shapes)
+        self.types = CHECKPOINT_TYPES if has_detector else ('classification',)
+        what = 'detector of TensorFlow 1' if has_detector else 'TF-Slim Inception network'
+        self.description = f'{what} {arrays.path}'
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.close()
+
+    def entries(self, detector: Detector) -> dict[str, Entry]:
+        """Returns what the file holds for a detector, by the detector's names."""
+        entries: dict[str, Entry] = {}
+        if third_party_names.FIRST in third_party_names.SLIM_RESNET.translate(self.shapes):
+            resnet = ThirdPartyResnet(self._arrays, third_party_names.SLIM_RESNET)
+            entries = resnet.entries(detector)
+        names = match(detector.named_variables(), self.shapes)
+        return entries | {ours: self._entry(theirs) for ours, theirs in names.items()}
+
+    def _entry(self, name: str) -> Entry:
+        return Entry((name,), self.shapes[name], lambda: self._arrays.read(name))
 
 
 def is_detector(keys: Collection[str]) -> bool:
@@ -107,17 +145,17 @@ def _inception(own: Collection[str], keys: Collection[str]) -> Iterator[tuple[st
             continue
         layer, path = key.rpartition('/')[0], network['path']
         if found := _STEM.fullmatch(path):
-            yield resnet_names.place(f'conv_{found[1]}', own), layer
+            yield backbones.place(f'conv_{found[1]}', own), layer
         elif found := _IN_BRANCH.fullmatch(path):
             scope = layer.rpartition('/')[0]
             branches.setdefault((f'{_block(found)}_branch{found["branch"]}', scope), []).append(
                 layer
             )
         elif found := _EXPANSION.fullmatch(path):
-            yield resnet_names.place(f'{_block(found)}_conv', own), layer
+            yield backbones.place(f'{_block(found)}_conv', own), layer
     for (branch, _), layers in branches.items():
         for number, layer in enumerate(layers, start=1):
-            yield resnet_names.place(f'{branch}_{number}', own), layer
+            yield backbones.place(f'{branch}_{number}', own), layer
 
 
 def _block(found: re.Match) -> str:

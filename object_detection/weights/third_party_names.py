@@ -1,6 +1,6 @@
 """Names of ResNet v1 weights in the checkpoints of other systems, as layers of our backbones.
 
-A lineage is known by its names alone.
+A format is known by its names alone.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import VGG_MEANS
-from object_detection.weights import resnet_names
+from object_detection.weights import backbones
 
 FIRST = 'conv1_conv/kernel'
 
@@ -27,7 +27,7 @@ _VARIABLES = {
 }
 _SHORTCUT = 0
 
-# Our name 'conv2_block1_1_conv/kernel' -> theirs, of those names that are of the lineage.
+# Our name 'conv2_block1_1_conv/kernel' -> theirs, of those names that are of the format.
 Translation = Callable[[Collection[str]], dict[str, str]]
 
 
@@ -44,13 +44,13 @@ class Pixels(NamedTuple):
     is_bgr: bool = False
 
 
-class Lineage(NamedTuple):
+class Format(NamedTuple):
     """Checkpoints of one system.
 
     Attributes:
       title: of its checkpoints.
       example: one of its names.
-      translate: finds the names of the lineage.
+      translate: finds the names of the format.
       pixels: how its images were normalised.
       options: how its networks compute; no change of weights makes up for another way.
       remark: on them, where they are not all alike.
@@ -106,7 +106,7 @@ def _counted(names: Collection[str]) -> dict[str, str]:
     """Names that count the layers; those of no ResNet if there are too few or too many."""
     matches = [match for name in names if (match := _COUNTED.fullmatch(name))]
     count = sum(match['conv'] is not None for match in matches)
-    order = list(resnet_names.bottleneck_layers(count, shortcut_first=True))
+    order = list(backbones.bottleneck_layers(count, shortcut_first=True))
     found = {}
     for match in matches:
         number = int(match['number'] or 0)
@@ -126,7 +126,7 @@ _TENSORPACK = r'(?P<variable>W|bn/(?:beta|gamma|mean/EMA|variance/EMA))(?::0)?'
 
 # In slim a stage ends with its stride, here the next one begins with it: that is the same, as what
 # is left out in between are positions that nobody reads.
-SLIM_RESNET = Lineage(
+SLIM_RESNET = Format(
     'TF-Slim ResNet v1',
     'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',
     _structured(
@@ -140,7 +140,7 @@ SLIM_RESNET = Lineage(
     Options(),
 )
 NAME_BASED = (
-    Lineage(
+    Format(
         'NVIDIA ResNet v1.5',
         'resnet50/btlnck_block_0_0/bottleneck_1/conv2d/kernel',
         _structured(
@@ -153,7 +153,7 @@ NAME_BASED = (
         _IMAGENET,
         Options(stride_in_1x1=False, padding=Padding.SAME),
     ),
-    Lineage(
+    Format(
         'TPU or Habana ResNet',
         'conv2d_1/kernel',
         _counted,
@@ -162,7 +162,7 @@ NAME_BASED = (
     ),
     SLIM_RESNET,
 )
-TENSORPACK = Lineage(
+TENSORPACK = Format(
     'tensorpack ResNet',
     'group0/block0/conv1/W',
     _structured(
