@@ -115,3 +115,14 @@ def test_core_imports_only_tensorflow_and_numpy():
         if part_of(path) == 'core':
             others = {name.split('.')[0] for name in imported(path)} - {'object_detection'}
             assert others <= CORE_MAY_IMPORT, f'{path.name}: {sorted(others - CORE_MAY_IMPORT)}'
+
+
+def test_no_module_is_imported_by_a_name_made_up_at_run_time():
+    """Only the table of commands does so, which loads the one that is run."""
+    found = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, 'attr', getattr(node, 'id', ''))
+            if name in ('import_module', '__import__'):
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == {'cli/main.py'}
