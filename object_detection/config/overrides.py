@@ -54,18 +54,6 @@ def apply_setting(config: Message, setting: str) -> None:
         raise ConfigError(f'--set {setting}: the value is out of the range of the field.') from None
 
 
-def set_field(message: Message, name: str, value: Any, flag: str) -> None:
-    """Sets a scalar field of `message` to the value of a command-line flag.
-
-    Raises:
-      ConfigError: naming the flag, if the value is out of the range of the field.
-    """
-    try:
-        setattr(message, name, value)
-    except ValueError as error:
-        raise ConfigError(f'{flag}: {error}.') from None
-
-
 def _tokens(path: str) -> list[str]:
     tokens, position = [], 0
     while position < len(path):

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 
+_MAX_STEPS = 2**32 - 1
+
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -159,7 +161,15 @@ def scaled(schedule: Schedule, factor: float) -> Schedule:
 
 
 def steps_in(epochs: float, steps_per_epoch: float) -> int:
-    """Returns the steps that cover `epochs`: at least 1, but for 0 epochs."""
+    """Returns the steps that cover `epochs`: at least 1, but for 0 epochs.
+
+    Raises:
+      UserError: if there are more steps than a field of a config can hold.
+    """
+    if not epochs * steps_per_epoch <= _MAX_STEPS:
+        raise UserError(
+            f'{epochs:g} epochs of {steps_per_epoch:g} steps: expected at most {_MAX_STEPS} steps.'
+        )
     # Fields of a config have 24 bits: 0.1 epochs of 1000 steps would be 101 steps.
     return max(1, math.ceil(epochs * steps_per_epoch * (1 - 1e-7))) if epochs else 0
 

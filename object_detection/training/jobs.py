@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from object_detection.config import overrides, reader, synthetic_data
+from object_detection.config import reader, synthetic_data
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions, check_ranges
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -171,8 +171,7 @@ def read_config(
         pipeline.train_config.jit_compile = options.jit_compile == 'true'
     if options.private_threadpool_size is not None:
         for data in (pipeline.train_input_reader, *pipeline.eval_input_reader):
-            size = options.private_threadpool_size
-            overrides.set_field(data, 'private_threadpool_size', size, '--private_threadpool_size')
+            data.private_threadpool_size = options.private_threadpool_size
     if options.precision is not None:
         # Loads TensorFlow.
         from object_detection.models import precision as precisions
@@ -234,7 +233,7 @@ def _set_length(config: Any, options: JobOptions) -> None:
     if options.num_train_steps is not None and options.num_epochs is not None:
         raise ConfigError('--num_train_steps, --num_epochs: expected one of them. Received: both.')
     if options.num_train_steps is not None:
-        overrides.set_field(config, 'num_steps', options.num_train_steps, '--num_train_steps')
+        config.num_steps = options.num_train_steps
         config.ClearField('num_epochs')
     if options.num_epochs is not None:
         if options.num_epochs <= 0:
@@ -244,7 +243,7 @@ def _set_length(config: Any, options: JobOptions) -> None:
         config.num_epochs = options.num_epochs
         config.ClearField('num_steps')
     if isinstance(options, TrainOptions) and options.steps_per_epoch is not None:
-        overrides.set_field(config, 'steps_per_epoch', options.steps_per_epoch, '--steps_per_epoch')
+        config.steps_per_epoch = options.steps_per_epoch
 
 
 def _with_synthetic_data(
@@ -270,14 +269,9 @@ def _set_evaluation(
 ) -> TrainEvalPipelineConfig:
     if options.sample_1_of_n_eval_examples is not None:
         for eval_reader in pipeline.eval_input_reader:
-            n = options.sample_1_of_n_eval_examples
-            overrides.set_field(
-                eval_reader, 'sample_1_of_n_examples', n, '--sample_1_of_n_eval_examples'
-            )
+            eval_reader.sample_1_of_n_examples = options.sample_1_of_n_eval_examples
     if options.eval_samples is not None:
-        overrides.set_field(
-            pipeline.eval_config, 'eval_samples', options.eval_samples, '--eval_samples'
-        )
+        pipeline.eval_config.eval_samples = options.eval_samples
     if isinstance(options, TrainOptions):
         _set_async_evaluation(pipeline.eval_config, options)
     if options.eval_on_train_data:
@@ -326,8 +320,7 @@ def on_training_data(
     eval_reader = changed.eval_input_reader.add()
     eval_reader.CopyFrom(pipeline_config.train_input_reader)
     eval_reader.name = 'training_data'
-    flag = '--sample_1_of_n_eval_on_train_examples'
-    overrides.set_field(eval_reader, 'sample_1_of_n_examples', sample_1_of_n, flag)
+    eval_reader.sample_1_of_n_examples = sample_1_of_n
     for field in _OF_TRAINING_DATA:
         eval_reader.ClearField(field)
     # What is best for the training data is not what validation would keep; readers that are

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.builders import optimizer_builder
 from object_detection.builders.input_readers import coco as coco_reader
-from object_detection.config import overrides, synthetic_data, unsupported
+from object_detection.config import synthetic_data, unsupported
 from object_detection.data.pipeline import record_count
 from object_detection.errors import ConfigError
 from object_detection.models import precision as precisions
@@ -53,7 +53,7 @@ def resolve(
     config.CopyFrom(pipeline_config)
     train_config = config.train_config
     if num_steps is not None:
-        overrides.set_field(train_config, 'num_steps', num_steps, '--num_train_steps')
+        train_config.num_steps = num_steps
         train_config.ClearField('num_epochs')
     if train_config.num_steps < 1 and not train_config.HasField('num_epochs'):
         raise ConfigError(

@@ -8,6 +8,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import oneof, optimizer_builder
+from object_detection.errors import UserError
 from object_detection.optimizers import schedules
 from object_detection.protos import optimizer_pb2
 from tests import goldens
@@ -174,3 +175,9 @@ def test_every_schedule_of_the_schema_has_a_builder():
         optimizer_pb2.LearningRate, 'learning_rate', optimizer_builder.SCHEDULE_BUILDERS
     )
     assert not missing
+
+
+@pytest.mark.parametrize('epochs', [1e9, float('inf'), float('nan')])
+def test_more_steps_than_a_field_holds_are_an_error(epochs):
+    with pytest.raises(UserError, match='epochs of 100 steps: expected at most 4294967295 steps'):
+        schedules.steps_in(epochs, 100)
