@@ -84,6 +84,17 @@ def test_imports_go_one_way(path):
             assert layer_of(other) <= layer_of(part), f'{part} imports {name}'
 
 
+@pytest.mark.parametrize('path', modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_errors_with_a_message_are_those_of_users(path):
+    # The command line shows the message of a UserError, and a traceback of any other ValueError.
+    bare = [
+        node.lineno
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == 'ValueError'
+    ]
+    assert not bare, f'lines {bare}: raise a UserError, or one of its kinds'
+
+
 def test_private_names_of_tensorflow_and_keras_are_in_one_file():
     private = ('tensorflow.python', 'tensorflow.compiler', 'tensorflow.core', 'keras.src')
     files = {path for path in modules() if any(n.startswith(private) for n in imported(path))}
