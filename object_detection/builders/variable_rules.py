@@ -1,7 +1,7 @@
-"""What has to hold for the settings of single variables and layers, whatever a model has of them.
+"""Rules for the settings of single variables and layers that hold for every model.
 
-It is known without TensorFlow: `variables_builder` and `precision_exemptions` raise it, and the
-validation lists it.
+The rules need no TensorFlow. `variables_builder` and `precision_exemptions` raise the problems as
+errors, and the validation lists them.
 """
 
 import math
@@ -22,7 +22,7 @@ def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
 
 
 def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[str]:
-    """Yields what is wrong with factors of learning rates, whatever variables there are."""
+    """Yields the problems of learning rate multipliers that no model could remedy."""
     for index, entry in enumerate(entries):
         path = f'{MULTIPLIER}[{index}]'
         if not entry.variables:
@@ -39,7 +39,7 @@ def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[s
 
 
 def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
-    """Yields what is wrong with a penalty of all weights, whatever variables there are."""
+    """Yields the problems of `weight_decay` that no model could remedy."""
     path = 'train_config.weight_decay'
     if not decay.HasField('weight'):
         yield f'{path}.weight is not set; expected e.g. 0.0001.'
@@ -49,7 +49,7 @@ def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
 
 
 def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
-    """Yields what is wrong with `precision_exempt_patterns`, whatever layers there are."""
+    """Yields the problems of `precision_exempt_patterns` that no model could remedy."""
     yield from pattern_problems(EXEMPTIONS, patterns)
     if uses_tf32 and patterns:
         yield (

@@ -62,7 +62,7 @@ class RandomSymmetry:
         return {**example, **tf.cond(do_it, lambda: self._map(present), lambda: dict(present))}
 
     def map_image(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns the mirrored or turned image [H, W, C]."""
+        """Returns the mirrored or turned image [H, W, C]; each subclass defines it."""
         raise NotImplementedError
 
     def _map(self, entries: Example) -> Example:
