@@ -1,0 +1,44 @@
+"""Documents name files, and names in them, that exist."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDERS = (ROOT, ROOT / 'object_detection', ROOT / 'tests')
+DOCUMENTS = [*sorted((ROOT / 'docs').glob('*.md')), ROOT / 'README.md', ROOT / 'CONTRIBUTING.md']
+# A path within backticks, relative to one of FOLDERS.
+FILE = re.compile(r'`([\w./-]+/[\w-]+\.(?:py|proto))`')
+FOLDER = re.compile(r'`([a-z_]+/(?:[a-z_]+/)*)`')
+# The path of a file of the package, and a name in it.
+NAME = re.compile(r'`([\w/]+\.py)` `([\w.]+)`')
+LINK = re.compile(r'\]\((?!http)([\w./-]+\.\w+)')
+GUIDES_TO_THE_CODE = ('architecture.md', 'CONTRIBUTING.md')
+
+
+def name_of(path):
+    return path.name
+
+
+@pytest.mark.parametrize('document', DOCUMENTS, ids=name_of)
+def test_paths_in_documents_exist(document):
+    text = document.read_text()
+    paths = set(FILE.findall(text))
+    if document.name in GUIDES_TO_THE_CODE:
+        paths |= set(FOLDER.findall(text))
+    missing = {path for path in paths if not any((folder / path).exists() for folder in FOLDERS)}
+    missing |= {link for link in LINK.findall(text) if not (document.parent / link).exists()}
+    assert not missing
+
+
+def test_names_after_paths_are_defined_there():
+    found = NAME.findall((ROOT / 'docs' / 'architecture.md').read_text())
+    assert len(found) >= 12
+    missing = []
+    for path, name in found:
+        text = (ROOT / 'object_detection' / path).read_text()
+        for part in name.split('.'):
+            if not re.search(rf'^\s*(?:def|class) {part}\b|^{part}\b.* = ', text, re.MULTILINE):
+                missing.append(f'{path}: {name}')
+    assert not missing
