@@ -35,10 +35,6 @@ ELSEWHERE = {
     'dataset_tools/starter.py': 'writes configs of this family alone',
     'exporter_main_v2.py': 'an example in a help text',
     'models/feature_extractors/two_stage_types.py': 'types of feature extractors',
-    'weights/backbones.py': 'paths of fields in messages',
-    'weights/checkpoint_contents.py': 'paths of fields in messages',
-    'weights/comparison.py': 'paths of fields in messages',
-    'weights/reference.py': 'paths of fields in messages',
 }
 
 

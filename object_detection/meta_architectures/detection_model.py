@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
+from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 
 class DetectionModel(keras.layers.Layer, abc.ABC):
@@ -18,12 +19,15 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     Attributes:
       num_classes: K, without background.
       resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
+      variable_names: what the names of its variables mean, for weights of other models.
       checkpoint_view: what `tf.train.Checkpoint(model=detector)` saves and restores: the variables
         by their names, as a training saves them. It restores checkpoints of the TensorFlow Object
         Detection API too, and raises where anything does not fit.
       weight_decay: gives the penalty, a scalar, in place of what regularizers of single layers do;
         None leaves it to them.
     """
+
+    variable_names: VariableNames = PLAIN_NAMES
 
     def __init__(self, *, num_classes: int, resizer: Callable, name: str):
         super().__init__(name=name)

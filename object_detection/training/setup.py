@@ -81,6 +81,7 @@ def build_checkpoints(
         places=places,
         max_to_keep=max_to_keep,
         keep_every_n_hours=config.keep_checkpoint_every_n_hours,
+        names=train_step.detector.variable_names,
     )
 
 

@@ -1,13 +1,12 @@
 """Backbones of detectors and of weights files: the names of their layers, and how they differ.
 
-A ResNet's layers are named `conv4_block2_3_conv`, and so on. The stages of a detector lie in its
-part `backbone`, and the fifth one in `box_classifier` where it runs on crops; an image classifier
-has them all in one.
+A ResNet's layers are named `conv4_block2_3_conv`, and so on. The stages of a detector's backbone
+may lie in several parts (`VariableNames.backbone_parts`); an image classifier has them all in one.
 """
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,8 +14,6 @@ import tensorflow as tf
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
 from object_detection.models.feature_extractors.two_stage import subtract_means
 from object_detection.weights.interfaces import Detector
-
-PARTS = ('backbone', 'box_classifier')
 
 # Depth by the blocks of the stages 2-5, and whether they are bottlenecks.
 _DEPTHS = {
@@ -39,17 +36,18 @@ _PADDED = {
 }
 
 
-def place(layer_path: str, names: Collection[str]) -> str:
+def place(layer_path: str, names: Collection[str], parts: Sequence[str]) -> str:
     """Returns the name in a detector of a layer's variable.
 
     Args:
       layer_path: 'conv5_block1_1_conv/kernel'.
       names: of the detector's variables.
+      parts: of the detector that layers of its backbone may lie in.
 
     Returns:
-      The one of `names` that has it, else its name in a backbone that has it.
+      The one of `names` that has it, else its name in the first of `parts`.
     """
-    candidates = [f'{part}/{layer_path}' for part in PARTS]
+    candidates = [f'{part}/{layer_path}' for part in parts]
     return next((name for name in candidates if name in names), candidates[0])
 
 
@@ -115,7 +113,8 @@ def warn_of_differences(
       detector: that gets the weights.
       remark: what is to be said in addition.
     """
-    backbone = detector.parts().get('backbone')
+    names = detector.variable_names
+    backbone = detector.parts().get(names.backbone_parts[0])
     ours = options_of(backbone) if backbone is not None else None
     if ours is None:
         return
@@ -136,12 +135,13 @@ def warn_of_differences(
         fields.append(f'padding_mode: {theirs.padding.name}')
     if differences:
         _logger.warning(
-            '%s is of a network that differs from the backbone here: %s%s. Set '
-            'model.faster_rcnn.feature_extractor { %s }, or train all stages with these weights; '
-            'frozen ones do not give the features that they were made for.',
+            '%s is of a network that differs from the backbone here: %s%s. Set %s { %s }, or train '
+            'all stages with these weights; frozen ones do not give the features that they were '
+            'made for.',
             description,
             '; '.join(differences),
             remark,
+            names.backbone_field,
             ' '.join(fields),
         )
 
@@ -153,7 +153,8 @@ def warn_of_images(description: str, detector: Detector) -> None:
       description: of a file whose network does that, as Keras's and the reference's.
       detector: that gets the weights.
     """
-    backbone = detector.parts().get('backbone')
+    names = detector.variable_names
+    backbone = detector.parts().get(names.backbone_parts[0])
     if backbone is None or options_of(backbone) is None:
         return
     ends = tf.constant([0.0, 255.0])[:, tf.newaxis, tf.newaxis, tf.newaxis] * tf.ones([1, 1, 1, 3])
@@ -161,8 +162,8 @@ def warn_of_images(description: str, detector: Detector) -> None:
     if np.allclose(detector.normalize(ends), subtract_means(ends), atol=1.0):
         return
     _logger.warning(
-        '%s is of a network that sees images less the means of ImageNet, which model.faster_rcnn.'
-        'feature_extractor.preprocess changes: leave that field out, or train all stages with '
-        'these weights.',
+        '%s is of a network that sees images less the means of ImageNet, which %s.preprocess '
+        'changes: leave that field out, or train all stages with these weights.',
         description,
+        names.backbone_field,
     )

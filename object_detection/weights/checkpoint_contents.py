@@ -1,13 +1,14 @@
 """What a checkpoint holds, and how that differs from what a config describes."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
+from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'
@@ -39,13 +40,6 @@ _OPTIONAL = {
     'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
     'loss_scale': ('a dynamic loss scale', 'train_config.precision and loss_scale'),
 }
-
-_MASKS = 'model.faster_rcnn.masks_from_crops'
-# The layer that sees the features is the first of these that there is.
-_MASK_LAYERS = ('conv_1', 'conv_upsampled', 'masks')
-_PROJECTION = 'fpn/projection_'
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 def is_weight(name: str) -> bool:
@@ -128,6 +122,7 @@ def check_fits(
     exact: bool,
     within: str = '',
     needs_step: bool = True,
+    names: VariableNames = PLAIN_NAMES,
 ) -> None:
     """Compares names and shapes of a checkpoint with those of `variables`.
 
@@ -137,6 +132,7 @@ def check_fits(
       exact: whether the checkpoint may hold no variable that `variables` lacks.
       within: beginning of the checkpoint's names that are looked at.
       needs_step: see `check_is_ours`.
+      names: of the model's family, for advice.
 
     Raises:
       CheckpointError: if it is another program's, or naming what is missing, left over or of
@@ -170,7 +166,7 @@ def check_fits(
             'train_config.fine_tune_checkpoint, to take over the weights alone.'
         )
     here = {name: variable.shape.as_list() for name, variable in variables.items()}
-    advice = mask_head_advice(found, here)
+    advice = names.advice(found, here)
     advice = advice or 'Use the config that it was trained with, or another model_dir.'
     raise CheckpointError(
         f'{prefix} is a checkpoint of another model than the config describes; variables '
@@ -234,41 +230,3 @@ def _optimizer(slots: frozenset[str]) -> str:
     slots = slots.difference(_OPTIONAL)
     known = OPTIMIZERS.get(slots)
     return known or (f'one that keeps {", ".join(sorted(slots))}' if slots else 'one without state')
-
-
-def mask_head_advice(there: Shapes, here: Shapes) -> str:
-    """Returns which setting makes a mask head fit that was made for other features; else ''.
-
-    Args:
-      there, here: shapes of the variables of a checkpoint and of a model, under the same names.
-    """
-    theirs, ours = _mask_input_depth(there), _mask_input_depth(here)
-    if None in (theirs, ours) or theirs == ours:
-        return ''
-    if theirs == _pyramid_depth(there):
-        return (
-            f'Its masks are predicted from crops of the feature pyramid: set {_MASKS}: true to '
-            'predict them so.'
-        )
-    if ours == _pyramid_depth(here):
-        return (
-            f'Its masks are predicted from what the box classifier makes of crops: set {_MASKS}: '
-            'false and remove model.faster_rcnn.mask_roi_align to predict them so.'
-        )
-    return ''
-
-
-def _mask_input_depth(shapes: Shapes) -> int | None:
-    """Channels of the features that masks are predicted from; None without a mask head."""
-    for layer in _MASK_LAYERS:
-        for name, shape in shapes.items():
-            if name.endswith(f'mask_head/{layer}/kernel') and len(shape) == 4:
-                return shape[2]
-    return None
-
-
-def _pyramid_depth(shapes: Shapes) -> int | None:
-    for name, shape in shapes.items():
-        if _PROJECTION in name and name.endswith('/kernel'):
-            return shape[-1]
-    return None

@@ -24,6 +24,7 @@ from object_detection.weights.checkpoint_contents import (
     read_step,
 )
 from object_detection.weights.checkpoint_files import exists
+from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +52,11 @@ def save_model(
 
 
 def restore_model(
-    prefix: str, variables: Mapping[str, tf.Variable], *, averages: bool = False
+    prefix: str,
+    variables: Mapping[str, tf.Variable],
+    *,
+    averages: bool = False,
+    names: VariableNames = PLAIN_NAMES,
 ) -> int:
     """Restores a model's variables, by name, and leaves the optimizer's state.
 
@@ -59,6 +64,7 @@ def restore_model(
       prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
       variables: of the model, as `named_variables()` gives them.
       averages: whether a variable gets the moving average that the checkpoint holds of it.
+      names: of the model's family, for advice in errors.
 
     Returns:
       The step that the checkpoint was saved at.
@@ -67,7 +73,7 @@ def restore_model(
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
     """
     named = prefixed('model', variables)
-    check_fits(prefix, named, exact=True, within='model/')
+    check_fits(prefix, named, exact=True, within='model/', names=names)
     held = read_shapes(prefix)
     averaged = {name: v for name, v in variables.items() if f'{AVERAGES}{name}' in held}
     if averaged and not averages:
@@ -86,13 +92,15 @@ def restore_model(
     return read_step(prefix)
 
 
-def restore_variables(prefix: str, variables: Mapping[str, tf.Variable]) -> None:
+def restore_variables(
+    prefix: str, variables: Mapping[str, tf.Variable], *, names: VariableNames = PLAIN_NAMES
+) -> None:
     """As `restore_model`, also from checkpoints that do not say their step; without averages.
 
     `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
     """
     named = prefixed('model', variables)
-    check_fits(prefix, named, exact=True, within='model/', needs_step=False)
+    check_fits(prefix, named, exact=True, within='model/', needs_step=False, names=names)
     _restore(prefix, named)
 
 

@@ -7,15 +7,16 @@ import tensorflow as tf
 
 from object_detection.errors import CheckpointError
 from object_detection.weights import backbones
-from object_detection.weights.checkpoint_contents import format_names, mask_head_advice
+from object_detection.weights.checkpoint_contents import format_names
 from object_detection.weights.interfaces import Entry
+from object_detection.weights.variable_names import VariableNames
 
 _TOLERANCE = (
     'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'
 )
 # What to do, by fine_tune_checkpoint_type.
 _ADVICE = {
-    'classification': 'Give model.faster_rcnn.feature_extractor the backbone of the file.',
+    'classification': 'Give {backbone} the backbone of the file.',
     'detection': (
         "fine_tune_checkpoint_type: 'classification' takes the backbone alone, " + _TOLERANCE
     ),
@@ -23,17 +24,6 @@ _ADVICE = {
         "fine_tune_checkpoint_type: 'detection' takes the feature extractor alone, " + _TOLERANCE
     ),
 }
-# Layer -> how many classes it has outputs for beside the K.
-_CLASS_LAYERS = {
-    'box_head/classes': 1,
-    'box_head/classes_bn': 1,
-    'box_head/box_codes': 0,
-    'box_head/box_codes_bn': 0,
-}
-# An automatic depth of its convolutions depends on K, too.
-_MASK_HEAD = 'mask_head/'
-_MASK_FEATURES = 'mask_head/conv_1/kernel'
-_CLASS_KERNEL = 'box_head/classes/kernel'
 
 
 class Comparison(NamedTuple):
@@ -45,6 +35,7 @@ class Comparison(NamedTuple):
       reshaped: of another shape for another reason.
       absent: not in the file.
       extra: of a layer that the detector has, but only in the file.
+      num_classes: of the detector that the file holds; None if that is not known.
     """
 
     restored: list[str]
@@ -52,10 +43,14 @@ class Comparison(NamedTuple):
     reshaped: list[str]
     absent: list[str]
     extra: list[str]
+    num_classes: int | None
 
 
 def compare(
-    variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], num_classes: int
+    variables: Mapping[str, tf.Variable],
+    entries: Mapping[str, Entry],
+    num_classes: int,
+    names: VariableNames,
 ) -> Comparison:
     """Compares names and shapes.
 
@@ -63,17 +58,17 @@ def compare(
       variables: of the detector, by name.
       entries: of the file, by the detector's names.
       num_classes: of the detector.
+      names: of the detector's family.
     """
     shared = sorted(variables.keys() & entries.keys())
-    other_shape = [name for name in shared if entries[name].shape != _shape(variables[name])]
-    their_classes = num_classes_of(variables, entries, num_classes)
+    here, there = _shapes(variables, entries)
+    other_shape = [name for name in shared if there[name] != here[name]]
+    their_classes = names.num_classes(here, there, num_classes)
     of_classes = [
         name
         for name in other_shape
         if their_classes not in (None, num_classes)
-        and _depends_on_classes(
-            name, (entries[name].shape, their_classes), (_shape(variables[name]), num_classes)
-        )
+        and names.depends_on_classes(name, (there[name], their_classes), (here[name], num_classes))
     ]
     layers = {_layer(name) for name in variables}
     extra = (name for name in entries.keys() - variables.keys() if _layer(name) in layers)
@@ -83,24 +78,7 @@ def compare(
         reshaped=[name for name in other_shape if name not in of_classes],
         absent=sorted(variables.keys() - entries.keys()),
         extra=sorted(extra),
-    )
-
-
-def _depends_on_classes(
-    name: str, theirs: tuple[tuple[int, ...], int], ours: tuple[tuple[int, ...], int]
-) -> bool:
-    """Whether two pairs of a variable's shape and the number of classes go together."""
-    (shape, classes), (other_shape, other_classes) = theirs, ours
-    if name == _MASK_FEATURES:
-        # The depth of the features does not.
-        return shape[2] == other_shape[2]
-    if name.startswith(_MASK_HEAD):
-        return True
-    background = _CLASS_LAYERS.get(name.rpartition('/')[0])
-    return (
-        background is not None
-        and shape[:-1] == other_shape[:-1]
-        and shape[-1] * (other_classes + background) == other_shape[-1] * (classes + background)
+        num_classes=their_classes,
     )
 
 
@@ -109,21 +87,9 @@ def _layer(name: str) -> str:
     return name.rpartition('/')[0].removesuffix('_bn').removesuffix('_conv')
 
 
-def num_classes_of(
-    variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], num_classes: int
-) -> int | None:
-    """Returns K of the detector that a file holds; None if it has no head for classes.
-
-    Arguments as of `compare`.
-    """
-    if _CLASS_KERNEL not in variables or _CLASS_KERNEL not in entries:
-        return None
-    # One, or with R-FCN a map for each bin.
-    outputs_per_class = variables[_CLASS_KERNEL].shape[-1] // (num_classes + 1)
-    return entries[_CLASS_KERNEL].shape[-1] // outputs_per_class - 1
-
-
-def check_backbones(here: Iterable[str], there: Iterable[str], path: str) -> None:
+def check_backbones(
+    here: Iterable[str], there: Iterable[str], path: str, names: VariableNames
+) -> None:
     """Compares the blocks of two ResNets by their names.
 
     Raises:
@@ -132,8 +98,8 @@ def check_backbones(here: Iterable[str], there: Iterable[str], path: str) -> Non
     difference = backbones.differing_backbones(here, there)
     if difference:
         raise CheckpointError(
-            f'{path}: expected the backbone of model.faster_rcnn.feature_extractor.type, '
-            f'{difference[0]}. Received: {difference[1]}.'
+            f'{path}: expected the backbone of {names.backbone_field}.type, {difference[0]}. '
+            f'Received: {difference[1]}.'
         )
 
 
@@ -143,6 +109,7 @@ def check(
     entries: Mapping[str, Entry],
     path: str,
     checkpoint_type: str,
+    names: VariableNames,
 ) -> None:
     """Accepts what the number of classes explains, and nothing else.
 
@@ -156,22 +123,20 @@ def check(
     ]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
-        f'{what}: {format_names(names)}'
-        for what, names in (
+        f'{what}: {format_names(differing)}'
+        for what, differing in (
             ('of another shape', reshaped),
             ('not in it', found.absent),
             ('only in it', extra),
         )
-        if names
+        if differing
     ]
     if problems:
-        advice = mask_head_advice(
-            {name: entry.shape for name, entry in entries.items()},
-            {name: _shape(variable) for name, variable in variables.items()},
-        )
+        here, there = _shapes(variables, entries)
+        advice = _ADVICE[checkpoint_type].format(backbone=names.backbone_field)
         raise CheckpointError(
             f'{path} does not fit the model; variables {"; ".join(problems)}. '
-            f'{advice or _ADVICE[checkpoint_type]}'
+            f'{names.advice(there, here) or advice}'
         )
 
 
@@ -179,6 +144,16 @@ def _key(name: str, entries: Mapping[str, Entry]) -> str:
     """What the file calls a variable, if that is another name, to be followed by its shape."""
     key = entries[name].keys[0]
     return '' if key.endswith(name.partition('/')[2]) else f'{key}: '
+
+
+def _shapes(
+    variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry]
+) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+    """Returns the shapes of the variables, and of what a file has for them."""
+    return (
+        {name: _shape(variable) for name, variable in variables.items()},
+        {name: entry.shape for name, entry in entries.items()},
+    )
 
 
 def _shape(variable: tf.Variable) -> tuple[int, ...]:

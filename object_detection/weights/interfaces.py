@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from object_detection.weights.variable_names import VariableNames
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -29,9 +31,15 @@ def check_type(checkpoint_type: str) -> Iterator[str]:
 
 
 class Detector(Protocol):
-    """The members of a `DetectionModel` that restoring weights uses."""
+    """The members of a `DetectionModel` that restoring weights uses.
+
+    Attributes:
+      num_classes: K, without background.
+      variable_names: what the names of its variables mean.
+    """
 
     num_classes: int
+    variable_names: VariableNames
 
     def parts(self) -> Mapping[str, Any]:
         """Returns the layers that hold the variables, by the first part of the variables' names."""

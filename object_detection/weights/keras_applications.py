@@ -114,7 +114,8 @@ class KerasWeights:
         if _FIRST in self.shapes:
             backbones.warn_of_images(self.description, detector)
         convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
-        entries = {backbones.place(name, names): self._entry(name) for name in convolutional}
+        parts = detector.variable_names.backbone_parts
+        entries = {backbones.place(name, names, parts): self._entry(name) for name in convolutional}
         # A bias before a norm is part of the norm's mean.
         biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
         return {name: entry for name, entry in entries.items() if name not in biased}

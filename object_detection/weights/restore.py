@@ -21,15 +21,9 @@ from object_detection.errors import CheckpointError, UserError
 from object_detection.weights import checkpoint_files, checkpoints, reference
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.arrays import CheckpointArrays
-from object_detection.weights.checkpoint_contents import format_names, is_weight, mask_head_advice
+from object_detection.weights.checkpoint_contents import format_names, is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
-from object_detection.weights.comparison import (
-    Comparison,
-    check,
-    check_backbones,
-    compare,
-    num_classes_of,
-)
+from object_detection.weights.comparison import Comparison, check, check_backbones, compare
 from object_detection.weights.interfaces import Detector, Entry, check_type
 
 _logger = logging.getLogger(__name__)
@@ -77,20 +71,20 @@ def restore(
         raise UserError(problem)
     if not all(part.built for part in detector.parts().values()):
         detector.build_variables()  # `predict` alone makes those of the mask head in training only
-    variables = detector.named_variables()
+    variables, names = detector.named_variables(), detector.variable_names
     with weight_sources.open_source(checkpoint_path) as source:
         if checkpoint_type not in source.types:
             raise CheckpointError(
                 f'{checkpoint_path} holds a backbone alone: expected fine_tune_checkpoint_type: '
                 f"'classification'. Received: {checkpoint_type!r}."
             )
-        scope = _scope(checkpoint_type, detector)
+        scope = names.checkpoint_scopes(variables)[checkpoint_type]
         entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
         wanted = {k: v for k, v in variables.items() if k.startswith(scope)}
-        found = compare(wanted, entries, detector.num_classes)
-        check_backbones(wanted, entries, checkpoint_path)
+        found = compare(wanted, entries, detector.num_classes, names)
+        check_backbones(wanted, entries, checkpoint_path, names)
         if not whatever_fits:
-            check(found, wanted, entries, checkpoint_path, checkpoint_type)
+            check(found, wanted, entries, checkpoint_path, checkpoint_type, names)
         if not found.restored:
             raise CheckpointError(f'{checkpoint_path} holds no variable that fits the model.')
         assign({k: variables[k] for k in found.restored}, entries, checkpoint_path)
@@ -100,7 +94,7 @@ def restore(
         _logger.info(
             'num_classes is %d, and %d there; started anew: %s',
             detector.num_classes,
-            num_classes_of(wanted, entries, detector.num_classes),
+            found.num_classes,
             _by_layer(found.of_classes, variables),
         )
     if found.reshaped:
@@ -125,17 +119,6 @@ def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], p
     # Only now, when nothing can fail any more.
     for name, array in arrays.items():
         variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
-
-
-def _scope(checkpoint_type: str, detector: Detector) -> tuple[str, ...]:
-    """Beginnings of the names of what a type takes."""
-    if checkpoint_type == 'full':
-        return ('',)
-    if checkpoint_type == 'detection':
-        return ('backbone/', 'fpn/', 'box_classifier/')
-    # The last stages of a backbone without a pyramid run on crops.
-    has_pyramid = any(name.startswith('fpn/') for name in detector.named_variables())
-    return ('backbone/',) if has_pyramid else ('backbone/', 'box_classifier/')
 
 
 def _report(
@@ -199,7 +182,12 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
     """
     if not _is_reference(prefix):
-        return checkpoints.restore_model(prefix, detector.named_variables(), averages=averages)
+        return checkpoints.restore_model(
+            prefix,
+            detector.named_variables(),
+            averages=averages,
+            names=detector.variable_names,
+        )
     _restore_reference(detector, prefix, averages)
     return reference.read_step(prefix)
 
@@ -222,7 +210,7 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
         detector.build_variables()
     variables = detector.named_variables()
     if not _is_reference(prefix):
-        checkpoints.restore_variables(prefix, variables)
+        checkpoints.restore_variables(prefix, variables, names=detector.variable_names)
         return variables
     keys = _restore_reference(detector, prefix, averages=False)
     return {_below_model(key): variables[name] for name, key in keys.items()}
@@ -246,14 +234,14 @@ def _below_model(key: str) -> str:
 
 def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[str, str]:
     """Restores a detector; returns the key of each variable."""
-    variables = detector.named_variables()
+    variables, names = detector.named_variables(), detector.variable_names
     arrays = CheckpointArrays(prefix)
     with reference.ReferenceCheckpoint(arrays, averages=averages) as source:
         entries = source.entries(detector)
-        found = compare(variables, entries, detector.num_classes)
+        found = compare(variables, entries, detector.num_classes, names)
         unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
         if unfit:
-            advice = mask_head_advice(
+            advice = names.advice(
                 {name: entry.shape for name, entry in entries.items()},
                 {name: variable.shape.as_list() for name, variable in variables.items()},
             )

@@ -7,13 +7,14 @@ below the extractors. The names of ResNets are in `third_party_names`.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Self
 
 from object_detection.weights import backbones, third_party_names
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Arrays, Detector, Entry
 from object_detection.weights.third_party_resnets import ThirdPartyResnet
+from object_detection.weights.variable_names import VariableNames
 
 _SCOPES = (
     'FirstStageFeatureExtractor/',
@@ -21,22 +22,6 @@ _SCOPES = (
     'SecondStageFeatureExtractor/',
     'SecondStageBoxPredictor/',
 )
-_FIRST, _SECOND = 'FirstStageBoxPredictor', 'SecondStageBoxPredictor'
-_HEADS = {
-    'rpn/conv': 'Conv',
-    'rpn/box_codes_0': f'{_FIRST}/BoxEncodingPredictor',
-    'rpn/objectness_0': f'{_FIRST}/ClassPredictor',
-    'box_head/box_codes': f'{_SECOND}/BoxEncodingPredictor',
-    'box_head/classes': f'{_SECOND}/ClassPredictor',
-}
-_RFCN_LAYER = 'box_head/reduce_depth'
-_RFCN_HEADS = {
-    _RFCN_LAYER: f'{_SECOND}/reduce_depth',
-    'box_head/box_codes': f'{_SECOND}/refined_locations',
-    'box_head/classes': f'{_SECOND}/class_predictions',
-}
-_MASK_CONV = re.compile(rf'{_SECOND}/(Conv(?:_(\d+))?)/weights')
-
 # What follows the name of a layer here -> there; of norms, which are layers of their own here.
 _OF_LAYER = {
     'kernel': 'weights',
@@ -85,8 +70,8 @@ class SlimCheckpoint:
         if third_party_names.FIRST in third_party_names.SLIM_RESNET.translate(self.shapes):
             resnet = ThirdPartyResnet(self._arrays, third_party_names.SLIM_RESNET)
             entries = resnet.entries(detector)
-        names = match(detector.named_variables(), self.shapes)
-        return entries | {ours: self._entry(theirs) for ours, theirs in names.items()}
+        keys = match(detector.named_variables(), self.shapes, detector.variable_names)
+        return entries | {ours: self._entry(theirs) for ours, theirs in keys.items()}
 
     def _entry(self, name: str) -> Entry:
         return Entry((name,), self.shapes[name], lambda: self._arrays.read(name))
@@ -102,19 +87,22 @@ def is_inception(keys: Iterable[str]) -> bool:
     return any(_NETWORK.fullmatch(key) for key in keys)
 
 
-def match(variables: Collection[str], keys: Collection[str]) -> dict[str, str]:
+def match(
+    variables: Collection[str], keys: Collection[str], names: VariableNames
+) -> dict[str, str]:
     """Finds the variables of a detector in a checkpoint, but for those of a ResNet.
 
     Args:
       variables: names in our detector.
       keys: of the checkpoint.
+      names: of the detector's family.
 
     Returns:
       Name -> key. A variable that only the checkpoint has, of a layer that both have, is among
       them under the name that it would have here.
     """
     own = list(dict.fromkeys(name.rpartition('/')[0] for name in variables))
-    layers = [*_inception(own, keys), *_heads(own, keys)]
+    layers = [*_inception(own, keys, names.backbone_parts), *names.slim_layers(own, keys)]
     return {
         f'{ours}{suffix}/{name}': f'{theirs}/{norm}{there}'
         for ours, theirs in layers
@@ -124,19 +112,10 @@ def match(variables: Collection[str], keys: Collection[str]) -> dict[str, str]:
     }
 
 
-def _heads(layers: Collection[str], keys: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yields layers here, of `layers`, and there."""
-    yield from (_HEADS | (_RFCN_HEADS if _RFCN_LAYER in layers else {})).items()
-    # There they are merely counted.
-    masks = [layer for layer in layers if layer.startswith('mask_head/')]
-    masks = [layer for layer in masks if not layer.endswith('_bn')]
-    found = [match for key in keys if (match := _MASK_CONV.fullmatch(key))]
-    found.sort(key=lambda match: int(match[2] or 0))
-    yield from ((ours, f'{_SECOND}/{match[1]}') for ours, match in zip(masks, found, strict=False))
-
-
-def _inception(own: Collection[str], keys: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yields layers here, of `own`, and there of an Inception network."""
+def _inception(
+    own: Collection[str], keys: Collection[str], parts: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields layers here, of `own` in `parts`, and there of an Inception network."""
     branches: dict[tuple[str, str], list[str]] = {}
     # Sorted: what a detector's second stage has replaces what its first one has.
     for key in sorted(keys):
@@ -145,17 +124,17 @@ def _inception(own: Collection[str], keys: Collection[str]) -> Iterator[tuple[st
             continue
         layer, path = key.rpartition('/')[0], network['path']
         if found := _STEM.fullmatch(path):
-            yield backbones.place(f'conv_{found[1]}', own), layer
+            yield backbones.place(f'conv_{found[1]}', own, parts), layer
         elif found := _IN_BRANCH.fullmatch(path):
             scope = layer.rpartition('/')[0]
             branches.setdefault((f'{_block(found)}_branch{found["branch"]}', scope), []).append(
                 layer
             )
         elif found := _EXPANSION.fullmatch(path):
-            yield backbones.place(f'{_block(found)}_conv', own), layer
+            yield backbones.place(f'{_block(found)}_conv', own, parts), layer
     for (branch, _), layers in branches.items():
         for number, layer in enumerate(layers, start=1):
-            yield backbones.place(f'{branch}_{number}', own), layer
+            yield backbones.place(f'{branch}_{number}', own, parts), layer
 
 
 def _block(found: re.Match) -> str:

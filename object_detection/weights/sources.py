@@ -5,7 +5,7 @@
 
 import contextlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import tensorflow as tf
@@ -73,7 +73,8 @@ class OwnCheckpoint:
         check_is_ours(self._arrays.path)
         names = detector.named_variables()
         own = [name.removeprefix(_MODEL) for name in self.shapes if name.startswith(_MODEL)]
-        return {_placed(name, names): self._entry(name) for name in own}
+        parts = detector.variable_names.backbone_parts
+        return {_placed(name, names, parts): self._entry(name) for name in own}
 
     def _entry(self, name: str) -> Entry:
         keys = [key for key in (f'{AVERAGES}{name}', f'{_MODEL}{name}') if key in self.shapes]
@@ -141,12 +142,12 @@ def recognize(arrays: Arrays) -> WeightSource:
     return third_party_resnets.recognize(arrays, third_party_names.NAME_BASED)
 
 
-def _placed(name: str, names: Collection[str]) -> str:
+def _placed(name: str, names: Collection[str], parts: Sequence[str]) -> str:
     """A stage of the backbone lies in another part where it runs on crops."""
     part, _, layer_path = name.partition('/')
-    if name in names or part not in backbones.PARTS or not layer_path.startswith('conv'):
+    if name in names or part not in parts or not layer_path.startswith('conv'):
         return name
-    return backbones.place(layer_path, names)
+    return backbones.place(layer_path, names, parts)
 
 
 class ListedVariable(NamedTuple):

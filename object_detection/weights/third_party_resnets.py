@@ -56,14 +56,15 @@ class ThirdPartyResnet:
 
         What its network computes otherwise than the detector's backbone is logged.
         """
-        names = detector.named_variables()
+        names, parts = detector.named_variables(), detector.variable_names.backbone_parts
         there = self._format.translate(self.shapes)
         entries = {
-            backbones.place(ours, names): self._entry(theirs) for ours, theirs in there.items()
+            backbones.place(ours, names, parts): self._entry(theirs)
+            for ours, theirs in there.items()
         }
         first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
         changed = self._renormalized(first, detector)
-        entries |= {backbones.place(ours, names): e for ours, e in changed.items()}
+        entries |= {backbones.place(ours, names, parts): e for ours, e in changed.items()}
         backbones.warn_of_differences(
             self.description, self._format.options, detector, self._format.remark
         )
@@ -139,7 +140,7 @@ def _change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> _
 
 def _epsilon_of(detector: Detector) -> float:
     """Of the norm after the first convolution; where there is none, that of the default."""
-    backbone = detector.parts().get('backbone')
+    backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
     norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
     return getattr(norm, 'epsilon', _EPSILON)
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.feature_extractors.two_stage_types import FeatureExtractor
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
@@ -69,7 +70,7 @@ class GoldenModel:
             for part, layer in parts.items()
             for variable in layer.weights
         }
-        keys = reference.match(variables, self._shapes)
+        keys = reference.match(variables, self._shapes, FASTER_RCNN_NAMES)
         assert keys.keys() == variables.keys()
         for name, key in keys.items():
             assert tuple(variables[name].shape) == self._shapes[key], (key, name)

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.feature_extractors.two_stage import subtract_means
 from object_detection.models.feature_extractors.two_stage_types import (
     ExtractorOptions,
@@ -15,6 +16,7 @@ class VariablesDetector:
     """Variables by name -> shape, filled with one number, instead of a detector."""
 
     name = 'detector'
+    variable_names = FASTER_RCNN_NAMES
 
     def __init__(self, shapes, *, num_classes, value=0.0):
         self.num_classes = num_classes
@@ -41,6 +43,7 @@ class ExtractorDetector:
 
     num_classes = 3
     name = 'detector'
+    variable_names = FASTER_RCNN_NAMES
     named_variables = DetectionModel.named_variables
 
     def __init__(self, type_name, **options):

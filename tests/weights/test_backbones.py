@@ -4,6 +4,7 @@ import types
 import keras
 import pytest
 
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import Preprocess, subtract_means
@@ -12,6 +13,10 @@ from object_detection.weights.third_party_names import NAME_BASED, TENSORPACK
 from tests.weights import third_party_files
 
 NVIDIA, TPU, SLIM = (format_.options for format_ in NAME_BASED)
+
+
+def make_detector(**members):
+    return types.SimpleNamespace(variable_names=FASTER_RCNN_NAMES, **members)
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def messages(monkeypatch, caplog):
             name='backbone',
             options=ours,
         )
-        detector = types.SimpleNamespace(parts=lambda: {'backbone': backbone})
+        detector = make_detector(parts=lambda: {'backbone': backbone})
         with caplog.at_level(logging.WARNING, 'object_detection'):
             backbones.warn_of_differences('the file', theirs, detector, ' (mostly)')
         return caplog.messages
@@ -61,7 +66,7 @@ def test_nothing_is_said_of_the_same_network(messages):
 def test_other_backbones_are_left_to_other_checks(caplog):
     inputs = keras.Input((4,))
     for parts in ({}, {'backbone': keras.Model(inputs, inputs)}):
-        detector = types.SimpleNamespace(parts=lambda parts=parts: parts)
+        detector = make_detector(parts=lambda parts=parts: parts)
         backbones.warn_of_differences('the file', NVIDIA, detector)
     assert not caplog.messages
 
@@ -83,7 +88,7 @@ def test_images_that_keras_and_the_reference_see(monkeypatch, caplog, normalize,
         batch_norm_trainable=False,
         name='backbone',
     )
-    detector = types.SimpleNamespace(parts=lambda: {'backbone': backbone}, normalize=normalize)
+    detector = make_detector(parts=lambda: {'backbone': backbone}, normalize=normalize)
     backbones.warn_of_images('the file', detector)
     assert bool(caplog.messages) == is_told
     if is_told:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras.src.legacy.saving import legacy_h5_format
 
 from object_detection.errors import CheckpointError
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.weights import backbones, keras_applications, restore
 from object_detection.weights.keras_applications import KerasWeights
 from tests.training.fake_detectors import ExtractorDetector
@@ -182,7 +183,9 @@ def test_numbered_layers_of_inception_resnet(tmp_path):
         'box_classifier/block8_10_branch1_3/kernel': 202,
         'box_classifier/conv_7b/kernel': 1000,
     }
-    detector = types.SimpleNamespace(named_variables=lambda: expected)
+    detector = types.SimpleNamespace(
+        named_variables=lambda: expected, variable_names=FASTER_RCNN_NAMES
+    )
     with KerasWeights(str(tmp_path / 'numbered.h5')) as source:
         entries = source.entries(detector)
         assert len(entries) == 203 * 2 + 1
@@ -195,7 +198,9 @@ def test_a_variable_in_no_layer_is_left(tmp_path, name):
     write_numbered_file(path, first_number=301)
     with h5py.File(path, 'r+') as file:
         file.create_dataset(name, data=np.ones((3,), 'f'))
-    detector = types.SimpleNamespace(named_variables=lambda: {'backbone/conv_1a/kernel': 0})
+    detector = types.SimpleNamespace(
+        named_variables=lambda: {'backbone/conv_1a/kernel': 0}, variable_names=FASTER_RCNN_NAMES
+    )
     with KerasWeights(str(path)) as source:
         assert source.shapes[name] == (3,)
         assert source.entries(detector)['backbone/conv_1a/kernel'].read().item() == 0

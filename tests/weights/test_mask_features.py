@@ -31,9 +31,9 @@ def saved(tmp_path_factory):
 
 @pytest.mark.parametrize(('there', 'here'), [('crops', 'vector'), ('vector', 'crops')])
 def test_going_on_names_the_field(saved, there, here):
-    variables = tiny.tiny_detector(DETECTORS[here]).named_variables()
+    detector = tiny.tiny_detector(DETECTORS[here])
     with pytest.raises(CheckpointError, match=ADVICE[there]):
-        checkpoints.restore_model(saved[there], variables, averages=False)
+        restore.restore_exactly(detector, saved[there], averages=False)
 
 
 @pytest.mark.parametrize('classes', ['', OTHER_CLASSES])
@@ -45,9 +45,9 @@ def test_fine_tuning_names_the_field(saved, classes):
 
 def test_other_differences_get_no_such_advice(saved):
     wide = 'model { faster_rcnn { feature_extractor { box_head_depth: 32 } } }'
-    variables = tiny.tiny_detector(DETECTORS['crops'], wide).named_variables()
+    detector = tiny.tiny_detector(DETECTORS['crops'], wide)
     with pytest.raises(CheckpointError, match='Use the config that it was trained with'):
-        checkpoints.restore_model(saved['crops'], variables, averages=False)
+        restore.restore_exactly(detector, saved['crops'], averages=False)
 
 
 @pytest.mark.parametrize('name', DETECTORS)

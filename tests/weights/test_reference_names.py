@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import model_builder
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.protos import pipeline_pb2
 from object_detection.weights import reference
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
@@ -77,7 +78,7 @@ def test_zoo_keys(shared, config):
     detector = build(shared, config)
     variables = detector.named_variables()
 
-    keys = reference.match(variables, shapes)
+    keys = reference.match(variables, shapes, FASTER_RCNN_NAMES)
 
     assert keys.keys() == variables.keys()
     assert set(keys.values()) == shapes.keys()
@@ -104,7 +105,9 @@ def test_rfcn_shares_names_of_layers_with_the_other_head():
         f'{rfcn}/_class_predictor_layers/0/kernel',
     ]
     keys = [key + VALUE_SUFFIX for key in keys]
-    assert reference.match(variables, keys) == dict(zip(variables, keys, strict=True))
+    assert reference.match(variables, keys, FASTER_RCNN_NAMES) == dict(
+        zip(variables, keys, strict=True)
+    )
 
 
 @pytest.mark.parametrize(('levels', 'num_coarse'), [((3, 4, 5), 2), ((2, 3), 0)])
@@ -125,7 +128,7 @@ def test_pyramids_of_other_levels(levels, num_coarse):
         expected[f'fpn/coarse_{top + 1 + i}/kernel'] = f'{coarse}/0/kernel'
         expected[f'fpn/coarse_{top + 1 + i}_bn/beta'] = f'{coarse}/1/beta'
     expected = {name: key + VALUE_SUFFIX for name, key in expected.items()}
-    assert reference.match(expected, expected.values()) == expected
+    assert reference.match(expected, expected.values(), FASTER_RCNN_NAMES) == expected
 
 
 def test_masks_over_a_pyramid_have_the_keys_of_the_reference(shared):
@@ -135,7 +138,7 @@ def test_masks_over_a_pyramid_have_the_keys_of_the_reference(shared):
     shapes |= {f'{MASK_LAYERS}/{k}{VALUE_SUFFIX}': shape for k, shape in MASK_SHAPES.items()}
     variables = build(shared, QUICK, MASKS).named_variables()
 
-    keys = reference.match(variables, shapes)
+    keys = reference.match(variables, shapes, FASTER_RCNN_NAMES)
 
     assert keys.keys() == variables.keys()
     assert set(keys.values()) == shapes.keys()

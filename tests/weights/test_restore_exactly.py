@@ -124,6 +124,7 @@ class Model(DetectionModel):
 
     def __init__(self, fake):
         super().__init__(num_classes=fake.num_classes, resizer=None, name='model')
+        self.variable_names = fake.variable_names
         self.named_variables, self.parts, self.normalize = (
             fake.named_variables,
             fake.parts,

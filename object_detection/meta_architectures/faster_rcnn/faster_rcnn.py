@@ -32,6 +32,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     RegionProposalNetwork,
     proposals_as_detections,
 )
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.target_assigners.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages and dropout do not depend on each
@@ -81,6 +82,8 @@ class FasterRcnn(DetectionModel):
       maxpool_size, maxpool_stride: pooling of the crops before the box head.
       outputs: what is returned beside the usual; needs a second stage.
     """
+
+    variable_names = FASTER_RCNN_NAMES
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from object_detection.training.checkpoints import recovery
 from object_detection.training.checkpoints.input_state import InputPlaces
 from object_detection.weights import checkpoint_files, checkpoints
 from object_detection.weights.checkpoint_contents import check_fits, format_names
+from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Checkpoints:
       places: of the input, saved with them; restoring leaves them as they are.
       max_to_keep: older checkpoints are deleted; None keeps all.
       keep_every_n_hours: one in so many hours is never deleted; None for none.
+      names: of the model's family, for advice in errors.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Checkpoints:
         places: InputPlaces | None = None,
         max_to_keep: int | None = 7,
         keep_every_n_hours: float | None = None,
+        names: VariableNames = PLAIN_NAMES,
     ):
         self._variables = {'step': step, **checkpoints.prefixed('model', model)}
         for slot, variables in optimizer.items():
@@ -61,6 +64,7 @@ class Checkpoints:
         beside = {} if places is None else places.variables
         self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **beside}))
         self._directory = directory
+        self._names = names
         self._options = {
             'max_to_keep': max_to_keep,
             'keep_checkpoint_every_n_hours': keep_every_n_hours,
@@ -146,7 +150,7 @@ class Checkpoints:
         """
         if self.latest is None:
             return None
-        check_fits(self.latest, self._variables, exact=True)
+        check_fits(self.latest, self._variables, exact=True, names=self._names)
         restored = tf.train.Checkpoint(**nest(self._variables))
         with checkpoint_files.reading(self.latest):
             restored.restore(self.latest).expect_partial().assert_existing_objects_matched()

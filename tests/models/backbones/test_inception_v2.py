@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
 from object_detection.models.backbones import inception_v2
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.weights import slim
@@ -38,7 +39,7 @@ def test_equals_the_network_of_tf_slim():
         for part, model in ours.items()
         for variable in model.variables
     }
-    found = slim.match(variables, network.arrays)
+    found = slim.match(variables, network.arrays, FASTER_RCNN_NAMES)
     assert found.keys() == variables.keys()
     assert sorted(found.values()) == sorted(network.arrays)
     for name, variable in variables.items():

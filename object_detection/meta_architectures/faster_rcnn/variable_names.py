@@ -1,0 +1,196 @@
+"""What the names of the variables of Faster R-CNN, Mask R-CNN and R-FCN mean."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from object_detection.weights.variable_names import ReferenceGroup, Shapes, VariableNames
+
+# Paths in checkpoints of the TensorFlow Object Detection API (TF 2).
+_EXTRACTOR = 'model/_feature_extractor_for_proposal_features/'
+_CROPS = 'model/_feature_extractor_for_box_classifier_features/layer_with_weights-'
+_PYRAMID = f'{_EXTRACTOR}fpn_features_generator/'
+_COARSE = f'{_EXTRACTOR}coarse_feature_layers/'
+_RPN_HEADS = 'model/_first_stage_box_predictor/_prediction_heads/'
+_HEADS = 'model/_mask_rcnn_box_predictor/'
+_RFCN = 'model/_rfcn_box_predictor/'
+
+_RPN_GROUPS = (
+    (r'rpn/conv(_bn)?', 'model/_first_stage_box_predictor_first_conv/layer_with_weights-'),
+    (r'rpn/box_codes_(\d+)', rf'{_RPN_HEADS}box_encodings/\1/_box_encoder_layers/'),
+    (
+        r'rpn/objectness_(\d+)',
+        rf'{_RPN_HEADS}class_predictions_with_background/\1/_class_predictor_layers/',
+    ),
+)
+_BOX_GROUPS = (
+    (r'box_head/box_codes(_bn)?', f'{_HEADS}_box_prediction_head/_box_encoder_layers/'),
+    (r'box_head/classes(_bn)?', f'{_HEADS}_class_prediction_head/_class_predictor_layers/'),
+    (r'mask_head/.+', f'{_HEADS}_third_stage_heads/mask_predictions/_mask_predictor_layers/'),
+)
+# No detector of the zoo has them: not compared with a checkpoint.
+_RFCN_GROUPS = (
+    (r'box_head/reduce_depth(_bn)?', f'{_RFCN}_shared_conv_layers/'),
+    (r'box_head/box_codes(_bn)?', f'{_RFCN}_box_encoder_layers/'),
+    (r'box_head/classes(_bn)?', f'{_RFCN}_class_predictor_layers/'),
+)
+_RFCN_LAYER = 'box_head/reduce_depth'
+
+# Scopes in checkpoints of TensorFlow 1.
+_FIRST, _SECOND = 'FirstStageBoxPredictor', 'SecondStageBoxPredictor'
+_SLIM_HEADS = {
+    'rpn/conv': 'Conv',
+    'rpn/box_codes_0': f'{_FIRST}/BoxEncodingPredictor',
+    'rpn/objectness_0': f'{_FIRST}/ClassPredictor',
+    'box_head/box_codes': f'{_SECOND}/BoxEncodingPredictor',
+    'box_head/classes': f'{_SECOND}/ClassPredictor',
+}
+_SLIM_RFCN_HEADS = {
+    _RFCN_LAYER: f'{_SECOND}/reduce_depth',
+    'box_head/box_codes': f'{_SECOND}/refined_locations',
+    'box_head/classes': f'{_SECOND}/class_predictions',
+}
+_SLIM_MASK_CONV = re.compile(rf'{_SECOND}/(Conv(?:_(\d+))?)/weights')
+
+# Layer -> how many classes it has outputs for beside the K.
+_CLASS_LAYERS = {
+    'box_head/classes': 1,
+    'box_head/classes_bn': 1,
+    'box_head/box_codes': 0,
+    'box_head/box_codes_bn': 0,
+}
+_CLASS_KERNEL = 'box_head/classes/kernel'
+# An automatic depth of its convolutions depends on K, too.
+_MASK_HEAD = 'mask_head/'
+_MASK_FEATURES = 'mask_head/conv_1/kernel'
+# The layer that sees the features is the first of these that there is.
+_MASK_LAYERS = ('conv_1', 'conv_upsampled', 'masks')
+_MASKS_FIELD = 'model.faster_rcnn.masks_from_crops'
+_PROJECTION = 'fpn/projection_'
+
+
+class FasterRcnnNames(VariableNames):
+    """The names of a two-stage detector: backbone, fpn, box_classifier, rpn, box and mask head."""
+
+    # The last stages of a backbone without a pyramid run on crops.
+    backbone_parts = ('backbone', 'box_classifier')
+    backbone_field = 'model.faster_rcnn.feature_extractor'
+
+    def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        return {
+            'classification': (
+                ('backbone/',) if _has_pyramid(variables) else ('backbone/', 'box_classifier/')
+            ),
+            'detection': ('backbone/', 'fpn/', 'box_classifier/'),
+            'full': ('',),
+        }
+
+    def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
+        if _CLASS_KERNEL not in here or _CLASS_KERNEL not in there:
+            return None
+        # One, or with R-FCN a map for each bin.
+        outputs_per_class = here[_CLASS_KERNEL][-1] // (num_classes + 1)
+        return there[_CLASS_KERNEL][-1] // outputs_per_class - 1
+
+    def depends_on_classes(
+        self, name: str, theirs: tuple[Sequence[int], int], ours: tuple[Sequence[int], int]
+    ) -> bool:
+        (shape, classes), (other_shape, other_classes) = theirs, ours
+        if name == _MASK_FEATURES:
+            # The depth of the features does not.
+            return shape[2] == other_shape[2]
+        if name.startswith(_MASK_HEAD):
+            return True
+        background = _CLASS_LAYERS.get(name.rpartition('/')[0])
+        return (
+            background is not None
+            and shape[:-1] == other_shape[:-1]
+            and shape[-1] * (other_classes + background) == other_shape[-1] * (classes + background)
+        )
+
+    def advice(self, there: Shapes, here: Shapes) -> str:
+        theirs, ours = _mask_input_depth(there), _mask_input_depth(here)
+        if None in (theirs, ours) or theirs == ours:
+            return ''
+        if theirs == _pyramid_depth(there):
+            return (
+                f'Its masks are predicted from crops of the feature pyramid: set {_MASKS_FIELD}: '
+                'true to predict them so.'
+            )
+        if ours == _pyramid_depth(here):
+            return (
+                'Its masks are predicted from what the box classifier makes of crops: set '
+                f'{_MASKS_FIELD}: false and remove model.faster_rcnn.mask_roi_align to predict '
+                'them so.'
+            )
+        return ''
+
+    def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
+        patterns = _RPN_GROUPS + (_RFCN_GROUPS if _RFCN_LAYER in layers else _BOX_GROUPS)
+        if _has_pyramid(layers):
+            yield from _pyramid_groups(layers)
+            patterns += ((r'box_classifier/.+', _CROPS),)
+        grouped: dict[str, list[str]] = {}
+        for pattern, path in patterns:
+            for layer in sorted(layers, key=_by_number):
+                if found := re.fullmatch(pattern, layer):
+                    grouped.setdefault(found.expand(path), []).append(layer)
+        yield from ((names, path) for path, names in grouped.items())
+
+    def slim_layers(
+        self, layers: Collection[str], keys: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        yield from (_SLIM_HEADS | (_SLIM_RFCN_HEADS if _RFCN_LAYER in layers else {})).items()
+        # There they are merely counted.
+        masks = [layer for layer in layers if layer.startswith(_MASK_HEAD)]
+        masks = [layer for layer in masks if not layer.endswith('_bn')]
+        found = [match for key in keys if (match := _SLIM_MASK_CONV.fullmatch(key))]
+        found.sort(key=lambda match: int(match[2] or 0))
+        yield from (
+            (ours, f'{_SECOND}/{match[1]}') for ours, match in zip(masks, found, strict=False)
+        )
+
+
+FASTER_RCNN_NAMES = FasterRcnnNames()
+
+
+def _has_pyramid(names: Collection[str]) -> bool:
+    return any(name.startswith('fpn/') for name in names)
+
+
+def _pyramid_groups(layers: Sequence[str]) -> Iterator[ReferenceGroup]:
+    """Yields the layers of the pyramid, which the checkpoint counts from the coarsest level."""
+    levels = {int(layer.rpartition('_')[2]) for layer in layers if _PROJECTION in layer}
+    top = max(levels)
+    yield [f'{_PROJECTION}{top}'], f'{_PYRAMID}top_layers/'
+
+    def with_norm(layer: str) -> list[str]:
+        return [name for name in (layer, f'{layer}_bn') if name in layers]
+
+    for i, level in enumerate(sorted(levels - {top}, reverse=True)):
+        yield [f'{_PROJECTION}{level}'], f'{_PYRAMID}residual_blocks/{i}/'
+        yield with_norm(f'fpn/smoothing_{level}'), f'{_PYRAMID}conv_layers/{i}/'
+    level = top + 1
+    while coarse := with_norm(f'fpn/coarse_{level}'):
+        yield coarse, f'{_COARSE}{level - top - 1}/'
+        level += 1
+
+
+def _by_number(name: str) -> list[str | int]:
+    """Sorts `conv_2` before `conv_10`."""
+    return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)]
+
+
+def _mask_input_depth(shapes: Shapes) -> int | None:
+    """Channels of the features that masks are predicted from; None without a mask head."""
+    for layer in _MASK_LAYERS:
+        for name, shape in shapes.items():
+            if name.endswith(f'mask_head/{layer}/kernel') and len(shape) == 4:
+                return shape[2]
+    return None
+
+
+def _pyramid_depth(shapes: Shapes) -> int | None:
+    for name, shape in shapes.items():
+        if _PROJECTION in name and name.endswith('/kernel'):
+            return shape[-1]
+    return None
