@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from object_detection.errors import CheckpointError
+from object_detection.system import polling
 
 _logger = logging.getLogger(__name__)
 
@@ -22,9 +23,9 @@ _BETWEEN_ATTEMPTS = 0.1
 # On file systems without locks: seconds between two signs of life, and until a holder that gives
 # none counts as gone. Network file systems show a change up to 60 seconds late.
 _HEARTBEAT = 10.0
-_PATIENCE = 75.0
+_HOLDER_TIMEOUT = 75.0
 # Until two processes that have started together see who was the last to write.
-_SETTLING = 1.0
+_SECONDS_TO_SETTLE = 1.0
 
 
 @contextlib.contextmanager
@@ -80,20 +81,18 @@ def exclusive(path: str | os.PathLike, timeout: float) -> Iterator[None]:
 
 
 def _wait_for_lock(file: TextIO, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
+    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
-            if time.monotonic() >= deadline:
+            if not left:
                 raise TimeoutError(
                     f'another process has held {file.name} for {timeout:g} seconds'
                 ) from error
         except OSError as error:
             _logger.warning('%s: its file system has no locks (%s)', file.name, error.strerror)
             return
-        time.sleep(_BETWEEN_ATTEMPTS)
 
 
 @contextlib.contextmanager
@@ -102,7 +101,7 @@ def _heartbeat(path: str, taken: CheckpointError) -> Iterator[None]:
     _watch(path, taken)
     name = secrets.token_hex(8)
     _write(path, name)
-    time.sleep(_SETTLING)
+    time.sleep(_SECONDS_TO_SETTLE)
     if not _read(path).startswith(name):
         raise taken
     ended = threading.Event()
@@ -133,10 +132,8 @@ def _watch(path: str, taken: CheckpointError) -> None:
     found = _read(path)
     if not found:
         return
-    _logger.warning('%s names another training; watching it for %g seconds', path, _PATIENCE)
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        time.sleep(min(_BETWEEN_ATTEMPTS, _PATIENCE))
+    _logger.warning('%s names another training; watching it for %g seconds', path, _HOLDER_TIMEOUT)
+    for _ in polling.attempts(_BETWEEN_ATTEMPTS, timeout=_HOLDER_TIMEOUT):
         now = _read(path)
         if not now:
             return

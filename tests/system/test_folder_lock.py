@@ -37,7 +37,7 @@ def no_locks(monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, 'flock', flock)
-    monkeypatch.setattr(folder_lock, '_SETTLING', 0.0)
+    monkeypatch.setattr(folder_lock, '_SECONDS_TO_SETTLE', 0.0)
     monkeypatch.setattr(folder_lock, '_BETWEEN_ATTEMPTS', 0.001)
 
 
@@ -77,7 +77,7 @@ def test_without_locks_one_that_was_killed_does_not_keep_others_out(
     tmp_path, no_locks, monkeypatch, caplog
 ):
     (tmp_path / folder_lock.TRAINING_LOCK).write_text('killed 7')
-    monkeypatch.setattr(folder_lock, '_PATIENCE', 0.05)
+    monkeypatch.setattr(folder_lock, '_HOLDER_TIMEOUT', 0.05)
     with folder_lock.occupied(str(tmp_path)):
         assert not (tmp_path / folder_lock.TRAINING_LOCK).read_text().startswith('killed')
     assert 'its file system has no locks (No locks available)' in caplog.text

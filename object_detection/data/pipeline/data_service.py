@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from object_detection.errors import LOST_WORKER_STATUS, ConfigError, UserError, WorkerError
+from object_detection.system import polling
 
 _logger = logging.getLogger(__name__)
 
@@ -183,14 +184,13 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
       ValueError: if nothing answers.
     """
     host, _, port = address.removeprefix(PREFIX).rpartition(':')
-    deadline = time.monotonic() + timeout
     is_logged = False
-    while True:
+    for left in polling.attempts(_SECONDS_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             socket.create_connection((host, int(port)), timeout=_CONNECTION_SECONDS).close()
             return
         except (OSError, ValueError) as error:
-            if isinstance(error, ValueError) or time.monotonic() >= deadline:
+            if isinstance(error, ValueError) or not left:
                 raise UserError(
                     f'{where}: expected HOST:PORT of a data service (`tfod data_service`) that '
                     f'answers. Received: {address} ({error}).'
@@ -204,7 +204,6 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
                     timeout,
                 )
                 is_logged = True
-        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
 
 @contextlib.contextmanager

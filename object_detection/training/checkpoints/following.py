@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
-from object_detection.system import files
+from object_detection.system import files, polling
 from object_detection.weights import checkpoint_files
 
 _logger = logging.getLogger(__name__)
 
-# Network file systems show the files of a checkpoint up to so much later than the state file that
+# Network file systems may show the files of a checkpoint this much later than the state file that
 # names it.
 _SECONDS_TO_SEE_FILES = 60.0
 
@@ -32,103 +32,138 @@ def follow(
     timeout: float,
     should_stop: Callable[[], bool] = lambda: False,
     poll_interval: float = 1.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
     """Yields the newest checkpoint, then each newer one in turn as it appears.
 
-    Ends when the training has written its completion marker and its last checkpoint was yielded, or
-    when no checkpoint came for `timeout` seconds. A corrupt state file is waited over:
-    the training mends it when it is started again. So are files that are named, but cannot be seen
-    yet, for a minute.
+    It ends when the training has written its completion marker and its last checkpoint was yielded,
+    or when no checkpoint appeared for `timeout` seconds. A corrupt state file is tolerated: the
+    training replaces it when it is started again. Files that the state file names, but that are not
+    visible yet, are waited for up to a minute.
 
     Args:
-      directory: of the checkpoints; it may not exist yet.
-      timeout: seconds to wait for the next one before giving up; 0 looks once.
-      should_stop: asked before each look; true ends the waiting.
-      poll_interval: seconds between two looks.
+      directory: the folder of the checkpoints; it may not exist yet.
+      timeout: seconds to wait for the next checkpoint; 0 does not wait.
+      should_stop: called before each poll; true ends the waiting.
+      poll_interval: seconds between two polls.
     """
-    folder = os.fspath(directory)
-    seen: set[str] = set()
-    # Prefix -> when its files were first missed.
-    missed: dict[str, float] = {}
-    told: set[str] = set()
-    waiting_since = clock()
-    is_waiting = False
-    while not should_stop():
-        # Read before the checkpoints, of which the last one is saved before the end is told.
-        end = read_finished(folder)
-        known = _known(folder, told)
-        fresh = [prefix for prefix in known if prefix not in seen]
-        if not seen:
-            fresh = fresh[-1:]
-            seen.update(set(known) - set(fresh))
-        # The training may delete one while another one is evaluated.
-        gone = [prefix for prefix in missed if prefix not in known]
-        for prefix in fresh:
+    checkpoints = _Checkpoints(os.fspath(directory))
+    while (prefix := _next(checkpoints, timeout, should_stop, poll_interval)) is not None:
+        yield prefix
+
+
+def _next(
+    checkpoints: '_Checkpoints',
+    timeout: float,
+    should_stop: Callable[[], bool],
+    poll_interval: float,
+) -> str | None:
+    """Waits for the next checkpoint; None where `follow` ends."""
+    is_logged = False
+    for left in polling.attempts(poll_interval, timeout=timeout, should_stop=should_stop):
+        # Read before the checkpoints: the last of these is saved before the marker is written.
+        finished = read_finished(checkpoints.directory)
+        prefix = checkpoints.take()
+        if prefix is not None:
+            return prefix
+        if checkpoints.has_invisible:
+            continue
+        if finished is not None:
+            _logger.info('the training has ended at step %d: %s', *finished)
+            return None
+        if left and not is_logged:
+            is_logged = True
+            what = 'the next' if checkpoints.has_taken else 'a'
+            _logger.info(
+                'waiting for %s checkpoint in %s, at most %g s',
+                what,
+                checkpoints.directory,
+                timeout,
+            )
+    return None
+
+
+class _Checkpoints:
+    """The checkpoints of a directory, each taken once."""
+
+    def __init__(self, directory: str):
+        self.directory = directory
+        self._taken: set[str] = set()
+        # Prefix -> when its files were first found to be invisible.
+        self._invisible_since: dict[str, float] = {}
+        self._logged: set[str] = set()
+
+    @property
+    def has_taken(self) -> bool:
+        return bool(self._taken)
+
+    @property
+    def has_invisible(self) -> bool:
+        """Whether the state file names checkpoints whose files are not visible yet."""
+        return bool(self._invisible_since)
+
+    def take(self) -> str | None:
+        """Returns the oldest new checkpoint, or the newest of all at first; None without one."""
+        named = self._read_names()
+        for prefix in list(self._invisible_since):
+            if prefix not in named:
+                self._give_up(prefix)
+        new = [prefix for prefix in named if prefix not in self._taken]
+        if not self._taken:
+            self._taken.update(new[:-1])
+            new = new[-1:]
+        for prefix in new:
             if checkpoint_files.is_complete(prefix):
-                missed.pop(prefix, None)
-                seen.add(prefix)
-                yield prefix
-                waiting_since = clock()
-                is_waiting = False
-            elif clock() - missed.setdefault(prefix, clock()) >= _SECONDS_TO_SEE_FILES:
-                gone.append(prefix)
-        for prefix in gone:
-            _logger.warning('%s was deleted before it could be read', prefix)
-            del missed[prefix]
-            seen.add(prefix)
-        if end is not None and not fresh:
-            _logger.info('the training has ended at step %d: %s', *end)
-            return
-        if clock() - waiting_since >= timeout:
-            return
-        if not fresh and not is_waiting:
-            is_waiting = True
-            what = 'the next' if seen else 'a'
-            _logger.info('waiting for %s checkpoint in %s, at most %g s', what, folder, timeout)
-        if not fresh or missed:
-            sleep(min(poll_interval, timeout))
+                self._invisible_since.pop(prefix, None)
+                self._taken.add(prefix)
+                return prefix
+            now = time.monotonic()
+            if now - self._invisible_since.setdefault(prefix, now) >= _SECONDS_TO_SEE_FILES:
+                self._give_up(prefix)
+        return None
 
+    def _give_up(self, prefix: str) -> None:
+        _logger.warning('%s was deleted before it could be read', prefix)
+        del self._invisible_since[prefix]
+        self._taken.add(prefix)
 
-def _known(directory: str, told: set[str]) -> list[str]:
-    """The complete checkpoints of a directory, oldest first; damage is told once."""
-    try:
-        state = checkpoint_files.read_state(directory)
-    except CheckpointError as error:
-        if str(error) not in told:
-            _logger.warning('%s', error)
-        told.add(str(error))
-        return []
-    return list(state.saved_at) if state else []
+    def _read_names(self) -> list[str]:
+        """Returns the checkpoints that the state file names, oldest first; logs damage once."""
+        try:
+            state = checkpoint_files.read_state(self.directory)
+        except CheckpointError as error:
+            if str(error) not in self._logged:
+                _logger.warning('%s', error)
+            self._logged.add(str(error))
+            return []
+        return list(state.saved_at) if state else []
 
 
 class Finished(NamedTuple):
-    """How a training ended: after how many steps in all, and why, a clause."""
+    """How a training ended: the number of steps done in all, and the reason, a clause."""
 
     step: int
     reason: str
 
 
 def mark_finished(directory: str | os.PathLike, step: int, reason: str) -> None:
-    """Writes that the training in `directory` has ended; its last checkpoint is to be saved before.
+    """Writes the completion marker of a training, whose last checkpoint must be saved before.
 
     Args:
       directory: the training's model_dir.
       step: number of steps done in all.
-      reason: why, without a full stop, e.g. 'all steps are done'.
+      reason: why the training ended, without a full stop, e.g. 'all steps are done'.
     """
     text = json.dumps({'step': step, 'reason': reason}) + '\n'
     files.write_text(pathlib.Path(directory) / _FINISHED_FILE, text)
 
 
 def clear_finished(directory: str | os.PathLike) -> None:
-    """Takes back what `mark_finished` wrote, if anything: for the start of a training."""
+    """Removes the completion marker, if there is one: for the start of a training."""
     (pathlib.Path(directory) / _FINISHED_FILE).unlink(missing_ok=True)
 
 
 def read_finished(directory: str | os.PathLike) -> Finished | None:
-    """Returns how the training in `directory` ended; None if it did not."""
+    """Reads the completion marker of the training in `directory`; None if there is none."""
     path = pathlib.Path(directory) / _FINISHED_FILE
     try:
         content = json.loads(path.read_text())

@@ -9,7 +9,6 @@ import functools
 import io
 import math
 import pickle
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, WorkerError
+from object_detection.system import polling
 from object_detection.training.distribution import strategies
 
 # Of a message, in numbers of 8 bytes: one shape, so that one graph is built.
@@ -100,10 +100,11 @@ def check_agreement(
     Raises:
       CheckpointError: on all workers, if they found different checkpoints.
     """
-    expected = chiefs(strategy, own := read_step())
-    deadline = time.monotonic() + timeout
-    while own != expected and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    own = read_step()
+    expected = chiefs(strategy, own)
+    for _ in polling.attempts(_POLL_SECONDS, timeout=timeout):
+        if own == expected:
+            break
         own = read_step()
     steps = _of_each_worker(strategy, own)
     if len(set(steps)) > 1:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator
 
 from object_detection.errors import WorkerError
+from object_detection.system import polling
 from object_detection.training.distribution.cluster import Cluster
 
 _BETWEEN_ATTEMPTS = 0.5
@@ -92,14 +93,13 @@ def is_taken(port: int) -> bool:
 
 
 def _listen_when_free(host: str, port: int, deadline: float) -> socket.socket:
-    deadline = min(deadline, time.monotonic() + _SECONDS_FOR_A_PORT)
-    while True:
+    timeout = min(deadline - time.monotonic(), _SECONDS_FOR_A_PORT)
+    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout):
         try:
             return _listen(host, port)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
+            if error.errno != errno.EADDRINUSE or not left:
                 raise
-        time.sleep(_BETWEEN_ATTEMPTS)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -134,9 +134,8 @@ def _listen_everywhere(port: int) -> socket.socket:
 
 
 def _join(cluster: Cluster, timeout: float) -> None:
-    deadline = time.monotonic() + timeout + _LONGER
     host, _, port = cluster.addresses[0].rpartition(':')
-    while (left := deadline - time.monotonic()) > 0:
+    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout + _LONGER):
         # Not listening yet, or ended before it answered: perhaps to be started again.
         with contextlib.suppress(OSError):
             address = (host.strip('[]'), int(port))
@@ -148,7 +147,6 @@ def _join(cluster: Cluster, timeout: float) -> None:
                     return
                 if answer:
                     raise WorkerError(answer)
-        time.sleep(_BETWEEN_ATTEMPTS)
     raise WorkerError(_missing(cluster, [0], timeout))
 
 

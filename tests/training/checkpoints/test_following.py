@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from unittest import mock
 
 import pytest
 import tensorflow as tf
 
-from object_detection.training.checkpoints import manager
-from object_detection.training.checkpoints.following import follow, mark_finished
+from object_detection.system import polling
+from object_detection.training.checkpoints import following, manager
+from object_detection.training.checkpoints.following import mark_finished
 from object_detection.weights import checkpoint_files
 
 
@@ -18,7 +20,7 @@ class _Clock:
         self.now = 0.0
         self._events = list(events)
 
-    def __call__(self) -> float:
+    def monotonic(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -37,8 +39,13 @@ def saver(tmp_path):
     )
 
 
+def _follow(directory, clock, **options):
+    with mock.patch.object(polling, 'time', clock), mock.patch.object(following, 'time', clock):
+        yield from following.follow(directory, **options)
+
+
 def _numbers(directory, clock, timeout=5.0, **options):
-    found = follow(directory, timeout=timeout, clock=clock, sleep=clock.sleep, **options)
+    found = _follow(directory, clock, timeout=timeout, **options)
     return [int(prefix.rpartition('-')[2]) for prefix in found]
 
 
@@ -140,7 +147,7 @@ def test_ends_with_the_training_after_its_last_checkpoint(tmp_path, saver, caplo
 def test_a_training_that_ends_while_its_checkpoint_is_evaluated(tmp_path, saver):
     saver.save()
     clock = _Clock()
-    found = follow(tmp_path, timeout=1000.0, clock=clock, sleep=clock.sleep)
+    found = _follow(tmp_path, clock, timeout=1000.0)
     next(found)
     saver.save()
     mark_finished(tmp_path, 30, 'the data ended')
