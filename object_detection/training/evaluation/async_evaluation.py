@@ -1,8 +1,9 @@
 """Evaluation of snapshots in another process, so that the training does not wait.
 
-The training gives a checkpoint to `AsyncEvaluation` and continues; one process, started with the
-first of them, evaluates one after the other and writes the files that an in-process evaluation
-writes. It may die: the training says so, starts another, and loses no checkpoint. What
+The training gives a checkpoint to `AsyncEvaluation` and continues. One process (`worker`), started
+with the first checkpoint, evaluates one after the other and writes the files that an in-process
+evaluation writes. It is given one at a time, so that nothing after a result that ends the training
+is evaluated. If it dies, that is logged, another one is started, and no checkpoint is lost. What
 would go wrong each time, such as a mistake in the config, ends the training.
 """
 
@@ -21,8 +22,9 @@ from typing import NamedTuple
 
 import object_detection
 from object_detection.errors import CheckpointError, ConfigError, DamagedCheckpointError
+from object_detection.system import polling
 from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
-from object_detection.training.evaluation import worker as evaluation_process
+from object_detection.training.evaluation import worker
 from object_detection.training.evaluation.worker import DONE, FAILED, Job
 
 _logger = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ _SECONDS_TO_END = 2.0
 # every few seconds; building a large graph and computing metrics of many images take the longest.
 _SILENCE_TIMEOUT = 1800.0
 _POLL_SECONDS = 0.2
-_MODULE = evaluation_process.__name__
+_MODULE = worker.__name__
 # Variables of a cluster, which the evaluation does not belong to.
 _NOT_INHERITED = ('TF_CONFIG',)
 # Errors that would occur again after another start.
@@ -42,7 +44,7 @@ _FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, Damaged
 
 
 class AsyncResult(NamedTuple):
-    """A result: the step, reader's name -> metrics, and how long it took."""
+    """A result: the step, reader's name -> metrics, and how long the evaluation took."""
 
     step: int
     metrics: Mapping[str, Mapping[str, float]]
@@ -53,16 +55,18 @@ class AsyncEvaluation:
     """Evaluates the snapshots of a training, in the order of their steps.
 
     Args:
-      job: what is evaluated, in whose `output_dir` the snapshots wait.
-      max_waiting: beyond so many, not counting the one at work, the oldest is left out.
+      job: what is evaluated; the snapshots are queued in its `output_dir`.
+      max_waiting: how many snapshots may be queued beside the one that is evaluated; beyond that,
+        the oldest is left out.
     """
 
     def __init__(self, job: Job, *, max_waiting: int):
         self._job = job
         self._max_waiting = max_waiting
         self._snapshots = Snapshots(job.output_dir)
-        self._waiting: deque[Snapshot] = deque()
-        self._running: Snapshot | None = None
+        # The process evaluates the first one while `_is_busy`.
+        self._queue: deque[Snapshot] = deque()
+        self._is_busy = False
         self._process: _Process | None = None
         self._starts = 0
         self._failures = 0
@@ -73,7 +77,7 @@ class AsyncEvaluation:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to be evaluated, or nothing can be."""
-        return not (self._waiting or self._running) or self._has_given_up
+        return not self._queue or self._has_given_up
 
     @property
     def _has_given_up(self) -> bool:
@@ -82,32 +86,33 @@ class AsyncEvaluation:
     def recover(
         self, step: int, is_evaluated: Callable[[int], bool] = lambda step: False
     ) -> list[int]:
-        """Resumes what an earlier run left.
+        """Queues what an earlier run left.
 
         Args:
-          step: that the training resumes from.
-          is_evaluated: whether the results of a step are there: a run can end before it takes them.
+          step: the step that the training resumes from.
+          is_evaluated: whether the results of a step exist: a run can end before it takes them.
 
         Returns:
-          The steps.
+          The steps of the queued snapshots.
         """
-        self._waiting.clear()
+        self._queue.clear()
         for snapshot in self._snapshots.recover(step):
             if is_evaluated(snapshot.step):
                 self._snapshots.remove(snapshot)
             else:
-                self._waiting.append(snapshot)
-        steps = [snapshot.step for snapshot in self._waiting]
-        if steps:
-            _logger.info('evaluations that an earlier run left are done now: steps %s', steps)
-        return steps
+                self._queue.append(snapshot)
+        if self._queue:
+            _logger.info(
+                'evaluations that an earlier run left are done now: steps %s', self._steps()
+            )
+        return self._steps()
 
     def add(self, checkpoint: str, step: int) -> bool:
         """Has a checkpoint evaluated as it is, whatever becomes of it afterwards.
 
         Args:
           checkpoint: its prefix.
-          step: that it was saved at.
+          step: the step that it was saved at.
 
         Returns:
           False if there is no room for it.
@@ -116,22 +121,12 @@ class AsyncEvaluation:
           ConfigError, CheckpointError: as `poll` does.
         """
         try:
-            self._waiting.append(self._snapshots.add(checkpoint, step))
+            self._queue.append(self._snapshots.add(checkpoint, step))
         except OSError as error:
             _logger.warning('step %d is not evaluated: %s', step, error)
             return False
-        while len(self._waiting) > self._max_waiting + (self._running is None):
-            left_out = self._waiting.popleft()
-            self._snapshots.remove(left_out)
-            _logger.warning(
-                'step %d is not evaluated: more than %d snapshots wait, as %s '
-                '(eval_config.async_evaluation.max_waiting)',
-                left_out.step,
-                self._max_waiting,
-                'the evaluation process was given up'
-                if self._has_given_up
-                else 'evaluations take longer than the steps between them',
-            )
+        while len(self._queue) > self._max_waiting + 1:
+            self._leave_out_oldest()
         self._communicate()
         return True
 
@@ -145,34 +140,104 @@ class AsyncEvaluation:
         results, self._results = self._results, []
         return results
 
+    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[AsyncResult]:
+        """Waits for all that is left, and yields the results as they arrive.
+
+        Raises:
+          ConfigError, CheckpointError: as `poll` does.
+        """
+        yield from self.poll()
+        if not self.is_idle:
+            _logger.info('waiting for the evaluations of steps %s', self._steps())
+
+        def is_over() -> bool:
+            return self.is_idle or should_stop()
+
+        for _ in polling.attempts(_POLL_SECONDS, should_stop=is_over):
+            yield from self.poll()
+        if self._queue and self._has_given_up:
+            _logger.warning(
+                'steps %s are not evaluated, as the evaluation process was given up; they are when '
+                'the training is started again',
+                self._steps(),
+            )
+
+    def drop(self) -> None:
+        """Leaves out all that is left: for a training that a result has ended."""
+        self.close()
+        self._queue.clear()
+        self._snapshots.clear()
+
+    def close(self) -> str:
+        """Ends the process, and returns its status as text.
+
+        What it has not done stays queued in model_dir for the next start.
+        """
+        status = '' if self._process is None else self._process.end()
+        self._process = None
+        self._is_busy = False
+        return status
+
+    def _steps(self) -> list[int]:
+        return [snapshot.step for snapshot in self._queue]
+
+    def _leave_out_oldest(self) -> None:
+        """Removes the oldest snapshot that is not being evaluated."""
+        left_out = self._queue[int(self._is_busy)]
+        self._queue.remove(left_out)
+        self._snapshots.remove(left_out)
+        _logger.warning(
+            'step %d is not evaluated: more than %d snapshots wait, as %s '
+            '(eval_config.async_evaluation.max_waiting)',
+            left_out.step,
+            self._max_waiting,
+            'the evaluation process was given up'
+            if self._has_given_up
+            else 'evaluations take longer than the steps between them',
+        )
+
     def _communicate(self) -> None:
+        """Takes the answers that have arrived, and gives the process its next snapshot."""
         try:
             while self._process is not None and self._process.connection.poll():
                 kind, *answer = self._process.connection.recv()
                 self._last_message_time = time.monotonic()
                 if kind == DONE:
-                    self._take(AsyncResult(*answer))
+                    self._on_result(AsyncResult(*answer))
                 elif kind == FAILED:
                     self._on_failure(*answer)
                 else:
                     level, text = answer
                     _logger.log(level, '[evaluation] %s', text)
-            if self._is_silent():
+            silence = time.monotonic() - self._last_message_time
+            if self._is_busy and silence > _SILENCE_TIMEOUT:
                 raise TimeoutError(f'it has said nothing for {_SILENCE_TIMEOUT:g} s')
-            self._give_work()
+            if self._queue and not self._is_busy and not self._has_given_up:
+                self._start_next()
         except (EOFError, OSError) as error:
             self._on_process_end(error)
 
-    def _is_silent(self) -> bool:
-        """Whether the evaluation at work hangs, as far as can be told."""
-        silence = time.monotonic() - self._last_message_time
-        return self._running is not None and silence > _SILENCE_TIMEOUT
+    def _start_next(self) -> None:
+        if self._process is None:
+            self._starts += 1
+            self._process = _Process(self._job)
+            self._process.connection.send(self._job)
+        self._is_busy = True
+        self._process.connection.send(self._queue[0].prefix)
+        self._last_message_time = time.monotonic()
+
+    def _on_result(self, result: AsyncResult) -> None:
+        self._results.append(result)
+        self._snapshots.remove(self._queue.popleft())
+        self._is_busy = False
+        self._starts = self._failures = 0
+        self._has_succeeded = True
 
     def _on_failure(self, kind: str, text: str) -> None:
-        """Takes in an error of the process.
+        """Logs an error of the process.
 
         Raises:
-          ConfigError, CheckpointError: if it would come again.
+          ConfigError, CheckpointError: if it would occur again.
         """
         self._failures += 1
         if kind in _FINAL:
@@ -185,74 +250,13 @@ class AsyncEvaluation:
             )
         _logger.error('the evaluation process has failed: %s: %s', kind, text)
 
-    def wait(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[AsyncResult]:
-        """Waits for all that is left, and yields the results as they arrive.
-
-        Raises:
-          ConfigError, CheckpointError: as `poll` does.
-        """
-        yield from self.poll()
-        if not self.is_idle:
-            steps = [snapshot.step for snapshot in (self._running, *self._waiting) if snapshot]
-            _logger.info('waiting for the evaluations of steps %s', steps)
-        while not (self.is_idle or should_stop()):
-            time.sleep(_POLL_SECONDS)
-            yield from self.poll()
-        if self._waiting and self._has_given_up:
-            _logger.warning(
-                'steps %s are not evaluated, as the evaluation process was given up; they are when '
-                'the training is started again',
-                [snapshot.step for snapshot in self._waiting],
-            )
-
-    def drop(self) -> None:
-        """Leaves out all that is left: for a training that a result has ended."""
-        self.close()
-        self._waiting.clear()
-        self._snapshots.clear()
-
-    def close(self) -> None:
-        """Ends the process; what it has not done waits in model_dir for the next start."""
-        if self._process is not None:
-            self._process.end()
-            self._process = None
-        self._take_back()
-
-    def _take_back(self) -> None:
-        if self._running is not None:
-            self._waiting.appendleft(self._running)
-            self._running = None
-
-    def _take(self, result: AsyncResult) -> None:
-        self._results.append(result)
-        self._snapshots.remove(self._running)
-        self._running = None
-        self._starts = self._failures = 0
-        self._has_succeeded = True
-
-    def _give_work(self) -> None:
-        if self._running or not self._waiting or self._has_given_up:
-            return
-        if self._process is None:
-            self._starts += 1
-            self._process = _Process(self._job)
-            self._process.connection.send(self._job)
-        self._running = self._waiting.popleft()
-        self._process.connection.send(self._running.prefix)
-        self._last_message_time = time.monotonic()
-
     def _on_process_end(self, error: Exception) -> None:
-        """Logs the process's end; another one is started at the next poll."""
-        how = str(error)
-        if self._process is not None:
-            status = self._process.end()
-            how = f'{how}; killed' if isinstance(error, TimeoutError) else status
-        self._process = None
-        self._take_back()
+        """Logs the end of the process; another one is started at the next poll."""
+        status = self.close() or str(error)
         _logger.warning(
             'the evaluation process has ended (%s)%s: %s',
-            how,
-            f', step {self._waiting[0].step} is not evaluated yet' if self._waiting else '',
+            f'{error}; killed' if isinstance(error, TimeoutError) else status,
+            f', step {self._queue[0].step} is not evaluated yet' if self._queue else '',
             f'given up after {self._starts} starts; what is left is evaluated when the training is '
             'started again'
             if self._has_given_up
@@ -266,8 +270,8 @@ class _Process:
     def __init__(self, job: Job):
         self.connection, others = multiprocessing.Pipe()
         environment = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
-        if job.device.lower() == 'cpu':
-            # Else it would take memory of each GPU.
+        if job.options.device.lower() == 'cpu':
+            # Otherwise it would take memory of each GPU.
             environment['CUDA_VISIBLE_DEVICES'] = '-1'
         root = str(pathlib.Path(object_detection.__file__).parents[1])
         paths = [root, *filter(None, [environment.get('PYTHONPATH')])]

@@ -1,9 +1,13 @@
-"""The asynchronous evaluation of a training, as all of its workers see it between two steps."""
+"""The asynchronous evaluation of a training, as all of its workers see it between two steps.
+
+The chief alone evaluates, by an `AsyncEvaluation`; the other workers learn what ends the training.
+"""
 
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from object_detection.config.job_options import EvalOptions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu
 from object_detection.training.distribution import collectives, devices, strategies
@@ -22,18 +26,18 @@ def build(
     val_json_file: str | None,
     log_files: LogFiles = NO_LOG_FILES,
 ) -> 'BackgroundEvaluation':
-    """Builds what `eval_config.async_evaluation` describes; nothing is started yet.
+    """Builds what `eval_config.async_evaluation` describes; no process is started yet.
 
-    Threads and eager execution are those of this process.
+    The numbers of threads and eager execution are those of this process.
 
     Args:
       pipeline_config: the resolved config.
-      model_dir: of the training.
+      model_dir: the folder of the training.
       strategy, reason_to_stop: see `BackgroundEvaluation`.
-      record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
+      record_summaries, val_json_file, log_files: see `PipelineEvaluation`.
 
     Raises:
-      ConfigError: for a device that there is not.
+      ConfigError: if the device does not exist.
     """
     settings = pipeline_config.eval_config.async_evaluation
     config = TrainEvalPipelineConfig()
@@ -43,22 +47,21 @@ def build(
         devices.chosen(settings.device, gpus, 'eval_config.async_evaluation.device (--eval_device)')
     on_cpu = settings.device.lower() == 'cpu'
     if on_cpu:
-        # Compiled, and in 16 bits, most CPUs are slower; the training may run on GPUs.
+        # Most CPUs are slower with XLA or 16 bits; the training may run on GPUs.
         config.train_config.ClearField('jit_compile')
-    job = Job(
-        config.SerializeToString(),
-        model_dir,
-        precision='float32' if on_cpu else None,
-        record_summaries=record_summaries,
-        val_json_file=val_json_file,
-        log_files=log_files,
+    options = EvalOptions(
         device=settings.device,
-        cores=cpu.parse_cores(settings.cpu_affinity),
-        niceness=settings.niceness,
+        precision='float32' if on_cpu else None,
         intra_op_threads=tf.config.threading.get_intra_op_parallelism_threads(),
         inter_op_threads=tf.config.threading.get_inter_op_parallelism_threads(),
         run_eagerly=tf.config.functions_run_eagerly(),
+        record_summaries=record_summaries,
+        val_json_file=val_json_file,
+        log_tensorboard=log_files.events,
+        log_file=log_files.dllogger,
     )
+    cores = cpu.parse_cores(settings.cpu_affinity)
+    job = Job(config.SerializeToString(), model_dir, options, cores, settings.niceness)
     evaluation = AsyncEvaluation(job, max_waiting=settings.max_waiting)
     return BackgroundEvaluation(evaluation, strategy, reason_to_stop)
 
@@ -66,15 +69,16 @@ def build(
 class BackgroundEvaluation:
     """Hands snapshots to the asynchronous evaluation of a training, and takes its results.
 
-    Every worker has one; the chief's alone evaluates.
+    Every worker has one; only the chief's evaluates.
 
     Args:
-      evaluation: nothing is started on workers other than the chief.
+      evaluation: on workers other than the chief it starts nothing.
       strategy: of the training.
-      reason_to_stop: of the results up to a step, called on the chief when that one has arrived.
+      reason_to_stop: returns why the results up to a step end the training, or None; called on the
+        chief when the result of that step has arrived.
 
     Attributes:
-      metrics: of the newest result: reader's name -> metrics; None before the first.
+      metrics: the newest result, reader's name -> metrics; None before the first.
     """
 
     def __init__(
@@ -87,9 +91,9 @@ class BackgroundEvaluation:
         self._strategy = strategy
         self._is_chief = strategies.is_chief(strategy)
         self._reason_to_stop = reason_to_stop
-        # Why a result ends the training; the other workers do not know it yet.
+        # Why a result ends the training; only the chief knows it.
         self._reason: str | None = None
-        # The chief's alone.
+        # Set on the chief only.
         self._added_step: int | None = None
         self.metrics: Mapping[str, Mapping[str, float]] | None = None
 
@@ -109,10 +113,10 @@ class BackgroundEvaluation:
         """Resumes what an earlier run left. Collective.
 
         Args:
-          checkpoint: that the run resumes from, or None.
-          step: its step.
-          is_due: whether that is to be evaluated, unless it was.
-          is_evaluated: whether the results of a step are there, called on the chief.
+          checkpoint: the prefix that the run resumes from, or None.
+          step: the step of the checkpoint.
+          is_due: whether that step is to be evaluated, unless it has been.
+          is_evaluated: whether the results of a step exist; called on the chief.
         """
 
         def resume() -> None:
@@ -146,18 +150,18 @@ class BackgroundEvaluation:
     def finish(
         self, checkpoint: str | None, step: int, should_stop: Callable[[], bool]
     ) -> str | None:
-        """Waits for what is left, the training's last step included. Collective.
+        """Waits for the evaluations that are left, that of the last step included. Collective.
 
-        Where the result of an earlier step ends the training, what came after it is left out, as if
-        each evaluation had been waited for.
+        If the result of an earlier step ends the training, later steps are left out, as if the
+        training had waited for each evaluation.
 
         Args:
-          checkpoint: of the last step.
-          step: the last.
+          checkpoint: the prefix of the last step's checkpoint.
+          step: the last step.
           should_stop: called on the chief while it waits.
 
         Returns:
-          What `reason` does.
+          See `reason`.
         """
 
         def wait() -> None:
@@ -176,12 +180,12 @@ class BackgroundEvaluation:
         return self.reason()
 
     def close(self) -> None:
-        """Ends the process; what it has not done is left for the next start."""
+        """Ends the process; what it has not evaluated is left for the next start."""
         self._evaluation.close()
 
     def _take(self, result: AsyncResult, *, is_last: bool = False) -> None:
         self.metrics = result.metrics
         self._reason = None if is_last else self._reason_to_stop(result.step)
         if self._reason:
-            # A later result might say otherwise, which a restart would go by.
+            # A later result might decide otherwise, and a restart decides by all results.
             self._evaluation.close()

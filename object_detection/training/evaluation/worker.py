@@ -1,11 +1,11 @@
-"""The process of an asynchronous evaluation, which the training starts and owns.
+"""The child process of an asynchronous evaluation, which the training starts and owns.
 
     python -m object_detection.training.evaluation.worker FILE_DESCRIPTOR
 
-It receives its work over a connection, first a `Job`, then a prefix for each snapshot, and answers
-with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends, (FAILED, name of
-the error, text). It ends when the connection does. Imports no TensorFlow before it knows on which
-cores and devices it may run.
+It receives its work over a connection: first a `Job`, then the prefix of one snapshot at a time.
+It answers with tuples: (LOG, level, text), (DONE, step, metrics, seconds) or, before it ends,
+(FAILED, name of the error, text). It ends when the connection does. It imports no TensorFlow before
+it knows on which cores and devices it may run.
 """
 
 import contextlib
@@ -19,38 +19,30 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, NoReturn
 
+from object_detection.config.job_options import EvalOptions
 from object_detection.system import tensorflow_setup
-from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.monitoring.log_files import LogFiles
 
 LOG, DONE, FAILED = 'log', 'done', 'failed'
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl
 
 
 class Job(NamedTuple):
-    """What is evaluated, and where.
+    """What is evaluated, where and how.
 
     Attributes:
       pipeline: the resolved config, serialized.
-      output_dir, record_summaries, val_json_file, log_files: see `evaluation.PipelineEvaluation`.
-      precision: see `evaluate.evaluate_directory`.
-      device: as --device takes it.
-      cores: which this process runs on; () is all that the training may use.
+      output_dir: see `PipelineEvaluation`.
+      options: devices, threads, precision and files of the process.
+      cores: CPU cores that the process runs on; () is all that the training may use.
       niceness: added to that of the training.
-      intra_op_threads, inter_op_threads, run_eagerly: see `job_options.JobOptions`.
     """
 
     pipeline: bytes
     output_dir: str
-    precision: str | None = None
-    record_summaries: bool = True
-    val_json_file: str | None = None
-    log_files: LogFiles = NO_LOG_FILES
-    device: str = 'cpu'
+    options: EvalOptions = EvalOptions(device='cpu')
     cores: tuple[int, ...] = ()
     niceness: int = 0
-    intra_op_threads: int = 0
-    inter_op_threads: int = 0
-    run_eagerly: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,7 +75,7 @@ def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
     os.nice(job.niceness)
     if job.cores:
         os.sched_setaffinity(0, job.cores)
-    with contextlib.closing(_evaluation(job, answers)) as evaluation:
+    with contextlib.closing(_build_evaluation(job, answers)) as evaluation:
         while True:
             prefix = connection.recv()
             started = time.monotonic()
@@ -95,11 +87,10 @@ def _serve(connection: Connection, answers: '_Answers') -> NoReturn:
             answers.send(DONE, result.step, metrics, time.monotonic() - started)
 
 
-def _evaluation(job: Job, answers: '_Answers') -> Any:
-    """Makes the `CheckpointEvaluation` of a job."""
+def _build_evaluation(job: Job, answers: '_Answers') -> Any:
+    """Builds the `CheckpointEvaluation` of a job."""
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.import_tensorflow()
-    from object_detection.config.job_options import EvalOptions
     from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
     from object_detection.training.distribution import devices, strategies
     from object_detection.training.evaluation.eval_job import CheckpointEvaluation
@@ -108,28 +99,22 @@ def _evaluation(job: Job, answers: '_Answers') -> Any:
     logger.handlers = [answers]
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    devices.set_up(
-        EvalOptions(
-            device=job.device,
-            intra_op_threads=job.intra_op_threads,
-            inter_op_threads=job.inter_op_threads,
-            run_eagerly=job.run_eagerly,
-        )
-    )
+    options = job.options
+    devices.set_up(options)
     return CheckpointEvaluation(
         TrainEvalPipelineConfig.FromString(job.pipeline),
         job.output_dir,
-        precision=job.precision,
-        record_summaries=job.record_summaries,
-        val_json_file=job.val_json_file,
-        log_files=job.log_files,
+        precision=options.precision,
+        record_summaries=options.record_summaries,
+        val_json_file=options.val_json_file,
+        log_files=LogFiles(events=options.log_tensorboard, dllogger=options.log_file),
         keep_best=True,
         strategy=strategies.build(),
     )
 
 
 class _Answers(logging.Handler):
-    """Sends results, and the log, which the training shows where its own goes."""
+    """Sends results, and the log, which the training shows where its own log goes."""
 
     def __init__(self, connection: Connection):
         super().__init__()
@@ -156,6 +141,6 @@ def _end_with_parent() -> None:
 
 if __name__ == '__main__':
     # Under its own name, by which the training sends a `Job`.
-    from object_detection.training.evaluation import worker as evaluation_process
+    from object_detection.training.evaluation import worker
 
-    sys.exit(evaluation_process.main())
+    sys.exit(worker.main())

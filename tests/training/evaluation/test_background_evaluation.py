@@ -240,7 +240,8 @@ def test_settings_of_the_process_are_handed_on(config, tmp_path, monkeypatch):
         val_json_file=None,
     )
     (job,) = made
-    assert (job.intra_op_threads, job.inter_op_threads, job.run_eagerly) == (3, 2, True)
+    options = job.options
+    assert (options.intra_op_threads, options.inter_op_threads, options.run_eagerly) == (3, 2, True)
 
 
 def test_a_training_without_it_leaves_out_what_waits(config, tmp_path, caplog):

@@ -66,7 +66,8 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
     monkeypatch.setattr(devices, 'set_up', given.append)
     threads = {'intra_op_threads': 3, 'inter_op_threads': 2, 'run_eagerly': True}
     cores = tuple(os.sched_getaffinity(0))
-    ours.send(Job(config.SerializeToString(), str(tmp_path), cores=cores, **threads))
+    options = EvalOptions(device='cpu', **threads)
+    ours.send(Job(config.SerializeToString(), str(tmp_path), options, cores=cores))
     ours.send(prefix)
     answers = []
     while not answers or answers[-1][0] == LOG:
@@ -75,7 +76,7 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
     thread.join(60)
     theirs.close()
     assert ended
-    assert given == [EvalOptions(device='cpu', **threads)]
+    assert given == [options]
     kind, step, metrics, seconds = answers[-1]
     assert (kind, step, metrics['']['images']) == (DONE, 6, 5.0)
     assert seconds > 0
