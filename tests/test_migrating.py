@@ -25,7 +25,7 @@ def test_types_of_feature_extractors():
 
 def test_rejected_fields():
     listed = [
-        f'{message}.{field}' for (message,), fields in rows('What is not there') for field in fields
+        f'{message}.{field}' for (message,), fields in rows('What is missing') for field in fields
     ]
     assert len(set(listed)) == len(listed)
     rejected = {
