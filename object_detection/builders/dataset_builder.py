@@ -41,7 +41,7 @@ def build_train(
       pipeline_config: of which `train_input_reader`, `train_config` and `model` are read.
       input_context: which part of the data this input pipeline reads, and for how many replicas.
       seed: of the order and every random choice; None draws one.
-      start: int64 [1 + W, R], `iterator_state.rows` of the batch before the first; None begins.
+      start: int64 [1 + W, R], `iterator_state.cursors_of` the batch before the first; None begins.
       batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
       job: of a data service: the workers of a run share one, which no other start of a run has.
@@ -69,7 +69,7 @@ def build_train(
     if seed is None:
         seed = secrets.randbits(31)
     if start is None:
-        start = np.zeros([1, tf_records.row_size(reader)], np.int64)
+        start = np.zeros([1, tf_records.cursor_size(reader)], np.int64)
     key = record_order.key_of(seed, tf_records.pipeline_of(input_context)[0])
     if reader.HasField('synthetic_input_reader'):
         batches = synthetic_reader.build(

@@ -149,13 +149,15 @@ class _Training:
         """
         clock = RunClock()
         config, strategy = self.config, self.strategy
-        places = resume.input_places(config.train_input_reader, strategy, start.checkpoint, seed)
-        setup.set_seed(config.train_config, places.seed)
+        input_state = resume.resume_input(
+            config.train_input_reader, strategy, start.checkpoint, seed
+        )
+        setup.set_seed(config.train_config, input_state.seed)
         with contextlib.ExitStack() as opened:
             with strategy.scope():
-                train_step, iterator = setup.build(config, strategy, places)
+                train_step, iterator = setup.build(config, strategy, input_state)
                 checkpoints = setup.build_checkpoints(
-                    config.train_config, self.directory, train_step, places, self.max_to_keep
+                    config.train_config, self.directory, train_step, input_state, self.max_to_keep
                 )
                 restored = resume.restore_weights(checkpoints, train_step, config, self.directory)
             name = ''
@@ -165,7 +167,7 @@ class _Training:
                     config,
                     self.directory,
                     train_step,
-                    seed=places.seed,
+                    seed=input_state.seed,
                     restored=restored,
                     config_path=self.config_path,
                 )

@@ -14,7 +14,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import disk, folder_lock
 from object_detection.training import fine_tune
 from object_detection.training.checkpoints import following, input_state, recovery
-from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies, worker_agreement
@@ -151,19 +151,19 @@ def restore_weights(
     return restored
 
 
-def input_places(
+def resume_input(
     reader: InputReader,
     strategy: tf.distribute.Strategy,
     latest: str | None,
     seed: int | None,
-) -> InputPlaces:
-    """Takes seed and places of the newest checkpoint, or else `seed`, or draws one. Collective.
+) -> InputState:
+    """Resumes seed and input state of the newest checkpoint, or begins anew. Collective.
 
     Args:
       reader: of the training data.
       strategy: of the devices.
       latest: prefix of the newest checkpoint, or None.
-      seed: that the user wants, or None.
+      seed: the seed of a new run, or None to draw one.
     """
     saved = input_state.read(latest) if latest else None
     if saved is None:
@@ -185,11 +185,11 @@ def input_places(
                 seed,
                 used,
             )
-    return InputPlaces(
+    return InputState(
         strategy,
         seed=used,
-        layout=tf_records.layout(reader),
-        former_layout=tf_records.layout(reader, by_sizes=False),
-        row_size=tf_records.row_size(reader),
+        fingerprint=tf_records.fingerprint(reader),
+        former_fingerprint=tf_records.fingerprint(reader, by_sizes=False),
+        cursor_size=tf_records.cursor_size(reader),
         saved=saved,
     )

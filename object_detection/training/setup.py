@@ -26,7 +26,7 @@ from object_detection.models import precision as precisions
 from object_detection.protos import train_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.checkpoints import manager
-from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.training.checkpoints.input_state import InputState
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.monitoring import progress as progresses
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
@@ -44,22 +44,22 @@ def set_seed(config: train_pb2.TrainConfig, seed: int) -> None:
 
 
 def build(
-    config: TrainEvalPipelineConfig, strategy: tf.distribute.Strategy, places: InputPlaces
+    config: TrainEvalPipelineConfig, strategy: tf.distribute.Strategy, input_state: InputState
 ) -> tuple[TrainStep, Iterator]:
     """Builds, in the strategy's scope, the step and an iterator over its batches. Collective.
 
     Args:
       config: the whole config.
       strategy: of the devices.
-      places: the seed, and from where the input is read.
+      input_state: the seed, and where the input resumes.
     """
     detector = build_detector(config)
-    iterator = training_data(config, strategy, places.seed, places.start)
+    iterator = training_data(config, strategy, input_state.seed, input_state.start)
     train_step = build_step(
         config.train_config,
         detector,
         iterator.element_spec,
-        places.seed,
+        input_state.seed,
         bucket_sizes=examples_builder.bucket_sizes(config.train_input_reader),
     )
     return train_step, iterator
@@ -69,7 +69,7 @@ def build_checkpoints(
     config: train_pb2.TrainConfig,
     directory: str,
     train_step: TrainStep,
-    places: InputPlaces,
+    input_state: InputState,
     max_to_keep: int | None,
 ) -> manager.Checkpoints:
     """Builds what saves and restores a training step and its input; see `Checkpoints`."""
@@ -78,7 +78,7 @@ def build_checkpoints(
         model=train_step.detector.named_variables(),
         optimizer=train_step.optimizer_state(),
         step=train_step.step,
-        places=places,
+        input_state=input_state,
         max_to_keep=max_to_keep,
         keep_every_n_hours=config.keep_checkpoint_every_n_hours,
         names=train_step.detector.variable_names,
@@ -152,7 +152,7 @@ def training_data(
       config: the whole config.
       strategy: among whose replicas a batch is divided.
       seed: of order and augmentation.
-      start: from where an input pipeline resumes, see `InputPlaces.start`.
+      start: where an input pipeline resumes, see `InputState.start`.
     """
     options = {}
     if config.train_input_reader.data_service:

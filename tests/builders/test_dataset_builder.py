@@ -444,13 +444,13 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
 )
 def test_goes_on_from_the_state_of_a_batch(records, reader):
     pipeline = config(records, reader=reader.replace('PATH', records))
-    row_size = tf_records.row_size(pipeline.train_input_reader)
+    cursor_size = tf_records.cursor_size(pipeline.train_input_reader)
 
     def take(count, start=None):
         return list(dataset_builder.build_train(pipeline, seed=1, start=start).take(count))
 
     whole = take(7)
-    start = iterator_state.rows(whole[3][F.STREAM_STATE].numpy(), row_size)
+    start = iterator_state.cursors_of(whole[3][F.STREAM_STATE].numpy(), cursor_size)
     for batch, expected in zip(take(3, start), whole[4:], strict=True):
         for name in expected:
             np.testing.assert_array_equal(batch[name], expected[name], err_msg=name)

@@ -28,31 +28,31 @@ def build(
     """Decodes, transforms and batches records.
 
     Args:
-      records: (rows, serialized example), as `tf_records.read` gives them.
+      records: (cursors, serialized example), as `tf_records.read` gives them.
       reader, transform, batch_size, drop_remainder, replicas: of the batches.
       key: of what is random.
       start: where the records begin, for training; None leaves out `STREAM_STATE`.
     """
     decoder = examples_builder.decoder(reader)
-    has_waiting = len(reader.aspect_ratio_buckets) > 1
+    has_buffers = len(reader.aspect_ratio_buckets) > 1
 
-    def load(rows: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The seed depends on nothing but the record's place, so the number of threads does not
+    def load(cursors: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        # The seed depends on nothing but the record's position, so the number of threads does not
         # matter.
-        example = transform(decoder(serialized), tf.stack([key, rows[0, 0]]))
+        example = transform(decoder(serialized), tf.stack([key, cursors[0, 0]]))
         if start is None:
             return example
-        return {**example, InputFields.STREAM_STATE: rows if has_waiting else rows[1]}
+        return {**example, InputFields.STREAM_STATE: cursors if has_buffers else cursors[1]}
 
     examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     sizes = examples_builder.bucket_sizes(reader)
-    if has_waiting and start is not None:
-        examples = iterator_state.with_waiting(examples, sizes, batch_size * replicas, start)
+    if has_buffers and start is not None:
+        examples = iterator_state.with_buffered(examples, sizes, batch_size * replicas, start)
     batches = batch(examples, reader, batch_size, drop_remainder=drop_remainder, replicas=replicas)
     batches = batches.map(log_dropped_objects(reader))
     if start is not None:
         batches = batches.map(iterator_state.of_batch)
-        if has_waiting and not drop_remainder:
+        if has_buffers and not drop_remainder:
             batches = iterator_state.without_left_over(batches, sizes, batch_size, start.shape[1])
     return ahead(batches, reader)
 

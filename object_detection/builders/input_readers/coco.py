@@ -77,10 +77,10 @@ def read(
       seed: of the order, which is a function of it, the epoch and the input pipeline.
       input_context: which part of the images this input pipeline reads.
       leave_out_empty: whether images without an object that can be used are left out.
-      start: int64 [1 + W, R], the rows that the images are read from, see `data.record_order`.
+      start: int64 [1 + W, R], the cursors that the images are read from, see `record_order`.
 
     Returns:
-      (rows int64 [2, R], string): each example with the rows before and after it.
+      (cursors int64 [2, R], string): each example with the cursors before and after it.
 
     Raises:
       ValueError: as `build`; or if `sample_from_datasets_weights` has not one weight a file.
@@ -126,8 +126,8 @@ def read(
         _calls.begin()
         return sources[position[0]].example(int(position[1]))
 
-    def load(rows: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return rows, tf.ensure_shape(
+    def load(cursors: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return cursors, tf.ensure_shape(
             tf.numpy_function(example, [position], tf.string, stateful=False), []
         )
 

@@ -60,18 +60,18 @@ def read(
       seed: of the order.
       input_context: which part of the records this input pipeline reads.
       empty: leaves out images without an object that can be used.
-      start: int64 [1 + W, R], the rows that the records are read from, see `data.record_order`;
-        None begins.
+      start: int64 [1 + W, R], the cursors that the records are read from, see `record_order`; None
+        begins.
 
     Returns:
-      (rows int64 [2, R], string): each record with the rows before and after it.
+      (cursors int64 [2, R], string): each record with the cursors before and after it.
 
     Raises:
       ValueError: if an input path matches no file, or `sample_from_datasets_weights` has not one
         weight an input path.
     """
     if start is None:
-        start = np.zeros([1, row_size(reader)], np.int64)
+        start = np.zeros([1, cursor_size(reader)], np.int64)
     options = {
         'shuffle': shuffle,
         'num_epochs': num_epochs,
@@ -104,14 +104,14 @@ def read(
     return record_order.mixture(sources, weights, key=key(len(files)), start=start)
 
 
-def row_size(reader: input_reader_pb2.InputReader) -> int:
-    """R, the numbers of a row of this reader; see `data.record_order`."""
+def cursor_size(reader: input_reader_pb2.InputReader) -> int:
+    """Returns R, the size of a cursor of this reader; see `record_order`."""
     weights = reader.sample_from_datasets_weights
     return 1 + len(weights) if weights else 1
 
 
-def layout(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) -> int:
-    """Makes one number of all that the order of the records depends on, but the seed.
+def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) -> int:
+    """Returns a number that identifies all that the order of the records depends on but the seed.
 
     Args:
       reader: what is read.
@@ -159,10 +159,10 @@ def _read_files(
       files: their names.
       reader, shuffle, num_epochs, input_context, empty: as `read`.
       key: of the order.
-      start: place of the first record.
+      start: position of the first record.
 
     Returns:
-      (place, record).
+      (position, record).
     """
     pipeline_id, pipelines = pipeline_of(input_context)
     takes_whole_files = len(files) >= pipelines

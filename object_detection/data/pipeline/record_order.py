@@ -1,12 +1,12 @@
-"""The order of records: a function of seed, epoch and position, so that a run can go on with it.
+"""The order of records: a function of seed, epoch and position, so that a run can resume it.
 
-A *place* is one number, epoch * 2**40 + position in the epoch. Each epoch is a dataset of its own,
-so those before a place are not read at all, and of its own epoch the records before it are skipped
+A *position* is one number, epoch * 2**40 + index in the epoch. Each epoch is a dataset of its own,
+so epochs before a position are not read at all. In its own epoch, the records before it are skipped
 as they lie in the files, before they are decoded.
 
-A *row* int64 [R] is from where a dataset is read: a place (R = 1), or in a mixture of R - 1 sets
-the number of draws so far and the place of each set. The first number of a row tells which of two
-is earlier.
+A *cursor* int64 [R] is where a dataset is read from: one position (R = 1), or in a mixture of R - 1
+sets the number of draws so far and the position of each set. The first number of a cursor tells
+which of two is earlier.
 """
 
 import functools
@@ -17,14 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 EPOCH = 2**40
-# More than anyone trains for; places fit into 63 bits.
-_MOST_EPOCHS = 2**22
-# The place of a set that has ended.
-_ENDED = _MOST_EPOCHS * EPOCH
+# More than anyone trains for; positions fit into 63 bits.
+_MAX_EPOCHS = 2**22
+# The position of a set that has ended.
+_ENDED = _MAX_EPOCHS * EPOCH
 
 # int64 seeds [2], or None for the order of the files -> the records of one epoch.
 ReadEpoch = Callable[[tf.Tensor | None], tf.data.Dataset]
-# (place, record) of one epoch, whether it is read from its beginning -> those that are wanted.
+# (position, record) of one epoch, whether it is read from its beginning -> the wanted ones.
 Keep = Callable[[tf.data.Dataset, tf.Tensor], tf.data.Dataset]
 
 
@@ -45,23 +45,23 @@ def epochs(
     """Reads epoch after epoch, until `num_epochs` or, with None, for ever.
 
     Args:
-      read: of one epoch; the same records for any seeds.
+      read: reads one epoch; the same records for any seeds.
       key: of the order, see `key_of`.
-      start: place of the first record.
+      start: position of the first record.
       num_epochs: in all, not counted from `start`.
-      keep: takes (place, record) of an epoch, shuffled, and returns those that are wanted. Places
-        count all.
-      is_usable: whether a record is wanted. Data of which none is have no epochs.
+      keep: takes (position, record) of an epoch, shuffled, and returns the wanted ones. Positions
+        count all records.
+      is_usable: whether a record is wanted. Data without a wanted record have no epochs.
 
     Returns:
-      (place int64, record) in order.
+      (position int64, record) in order.
     """
-    first, position = divmod(start, EPOCH)
+    first, index = divmod(start, EPOCH)
 
     def records_of(epoch: tf.Tensor) -> tf.data.Dataset:
         # Of this function's graph alone: Dataset.shuffle would mix the global seed in.
         tf.random.set_seed(1)
-        skipped = tf.where(epoch == first, tf.constant(position, tf.int64), 0)
+        skipped = tf.where(epoch == first, tf.constant(index, tf.int64), 0)
         records = read(_seeds(key, epoch)).skip(skipped).enumerate(epoch * EPOCH + skipped)
         return records if keep is None else keep(records, skipped == 0)
 
@@ -73,7 +73,7 @@ def epochs(
             lambda: read(None).filter(is_usable).take(1).reduce(False, lambda *_: True),
         )
 
-    numbers = tf.data.Dataset.range(first, num_epochs or _MOST_EPOCHS)
+    numbers = tf.data.Dataset.range(first, num_epochs or _MAX_EPOCHS)
     return numbers.take_while(has_records).flat_map(records_of)
 
 
@@ -83,20 +83,20 @@ def shuffle(records: tf.data.Dataset, size: int, seed: tf.Tensor) -> tf.data.Dat
 
 
 def alone(source: Callable[[int], tf.data.Dataset], start: np.ndarray) -> tf.data.Dataset:
-    """Gives the rows of one set.
+    """Adds the cursors to the records of one set.
 
     Args:
-      source: place -> dataset of (place, record) from there.
-      start: int64 [1 + W, 1], see `resumed`.
+      source: position -> dataset of (position, record) from there.
+      start: int64 [1 + W, 1], see `_resumed`.
 
     Returns:
-      (rows int64 [2, 1], record): from where the dataset goes on with the record, and after it.
+      (cursors int64 [2, 1], record): where the dataset resumes with the record, and after it.
     """
 
-    def with_rows(place: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.stack([place, place + 1])[:, tf.newaxis], record
+    def with_cursors(position: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.stack([position, position + 1])[:, tf.newaxis], record
 
-    return _resumed(lambda row: source(int(row[0])).map(with_rows), start)
+    return _resumed(lambda cursor: source(int(cursor[0])).map(with_cursors), start)
 
 
 def mixture(
@@ -109,16 +109,16 @@ def mixture(
     """Draws each record from one of several sets.
 
     Which one is a function of `key` and the number of draws before it. A set that has ended is
-    drawn in vain, until all have.
+    skipped when it is drawn, until all have ended.
 
     Args:
-      sources: place -> dataset of (place, record) from there.
+      sources: position -> dataset of (position, record) from there.
       weights: one a set; a set with 0 is never drawn.
       key: of the draws.
-      start: int64 [1 + W, 1 + sets], see `resumed`.
+      start: int64 [1 + W, 1 + sets], see `_resumed`.
 
     Returns:
-      (rows int64 [2, 1 + sets], record), as `alone`.
+      (cursors int64 [2, 1 + sets], record), as `alone`.
     """
     drawn = [index for index, weight in enumerate(weights) if weight > 0]
     logits = tf.math.log(tf.constant([[weights[index] for index in drawn]], tf.float32))
@@ -127,20 +127,20 @@ def mixture(
         seeds = tf.stack([tf.constant(key, tf.int64), number])
         return tf.random.stateless_categorical(logits, 1, seeds)[0, 0]
 
-    def read(row: np.ndarray) -> tf.data.Dataset:
-        sets = [_endless(sources[index](int(row[1 + index])), 1 + index) for index in drawn]
-        draws = tf.data.Dataset.range(int(row[0]), np.iinfo(np.int64).max).map(draw)
+    def read(cursor: np.ndarray) -> tf.data.Dataset:
+        sets = [_endless(sources[index](int(cursor[1 + index])), 1 + index) for index in drawn]
+        draws = tf.data.Dataset.range(int(cursor[0]), np.iinfo(np.int64).max).map(draw)
         records = tf.data.Dataset.choose_from_datasets(sets, draws)
-        records = records.scan(tf.constant(row), functools.partial(_advance, columns=drawn))
-        records = records.take_while(lambda rows, record, is_record, ended: ~ended)
-        records = records.filter(lambda rows, record, is_record, ended: is_record)
-        return records.map(lambda rows, record, is_record, ended: (rows, record))
+        records = records.scan(tf.constant(cursor), functools.partial(_advance, columns=drawn))
+        records = records.take_while(lambda cursors, record, is_record, ended: ~ended)
+        records = records.filter(lambda cursors, record, is_record, ended: is_record)
+        return records.map(lambda cursors, record, is_record, ended: (cursors, record))
 
     return _resumed(read, start)
 
 
 def _endless(records: tf.data.Dataset, column: int) -> tf.data.Dataset:
-    """(column of rows, (place, record)); after the last record for ever without one."""
+    """Yields (column of the cursor, (position, record)); then `_ENDED` for ever."""
     nothing = tf.data.Dataset.from_tensors((tf.constant(_ENDED, tf.int64), _no_record(records)))
     column = tf.data.Dataset.from_tensors(tf.constant(column, tf.int64)).repeat()
     return tf.data.Dataset.zip((column, records.concatenate(nothing.repeat())))
@@ -152,33 +152,33 @@ def _no_record(records: tf.data.Dataset) -> tf.Tensor:
 
 
 def _advance(
-    row: tf.Tensor, drawn: tuple[Any, ...], columns: Sequence[int]
+    cursor: tf.Tensor, drawn: tuple[Any, ...], columns: Sequence[int]
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """From one draw to the next; gives (rows, record, whether it is one, whether all ended)."""
-    column, (place, record) = drawn
-    is_record = place < _ENDED
-    after = tf.where(is_record, place + 1, place)
-    following = tf.tensor_scatter_nd_update(row, [[0], [column]], [row[0] + 1, after])
+    """Advances by one draw; gives (cursors, record, whether it is one, whether all sets ended)."""
+    column, (position, record) = drawn
+    is_record = position < _ENDED
+    after = tf.where(is_record, position + 1, position)
+    following = tf.tensor_scatter_nd_update(cursor, [[0], [column]], [cursor[0] + 1, after])
     ended = tf.reduce_all(tf.gather(following, [1 + index for index in columns]) == _ENDED)
-    return following, (tf.stack([row, following]), record, is_record, ended)
+    return following, (tf.stack([cursor, following]), record, is_record, ended)
 
 
 def _resumed(read: Callable[[np.ndarray], tf.data.Dataset], start: np.ndarray) -> tf.data.Dataset:
-    """Reads from `start` int64 [1 + W, R]: a row, and those of earlier records that are wanted too.
+    """Reads from `start` int64 [1 + W, R]: a cursor, and the cursors of W earlier records.
 
-    Such records have waited for others when the run was stopped (`iterator_state`).
+    These records were buffered when the run was stopped (`iterator_state`), and are read again.
     """
-    following, waiting = start[0], start[1:]
-    if not len(waiting):
+    following, buffered = start[0], start[1:]
+    if not len(buffered):
         return read(following)
-    earlier = waiting[:, 0]
+    earlier = buffered[:, 0]
 
-    def is_wanted(rows: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
+    def is_wanted(cursors: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
         del record
-        number = rows[0, 0]
+        number = cursors[0, 0]
         return (number >= following[0]) | tf.reduce_any(number == earlier)
 
-    return read(waiting[np.argmin(earlier)]).filter(is_wanted)
+    return read(buffered[np.argmin(earlier)]).filter(is_wanted)
 
 
 def _seeds(key: int, epoch: tf.Tensor) -> tf.Tensor:

@@ -1,10 +1,11 @@
-"""Where the input pipelines of a run stand: what checkpoints store of it, and how a run goes on.
+"""The state of a run's input pipelines: how checkpoints store it, and how a run resumes from it.
 
-Beside the weights a checkpoint holds
+In addition to the weights a checkpoint holds
 
     input/seed      int64 scalar, of the whole run: initial weights, order, augmentation, sampling
-    input/layout    int64 scalar, a number made of what the order of records depends on
-    input/places    int64 [pipelines, 1 + W, R], see `data.record_order` and `data.stream_state`
+    input/layout    int64 scalar, the fingerprint of what the order of records depends on
+    input/places    int64 [pipelines, 1 + W, R], the iterator state of each pipeline: its cursor and
+                    those of buffered examples, see `record_order` and `iterator_state`
 """
 
 import dataclasses
@@ -23,45 +24,47 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class SavedPlaces:
-    """What a checkpoint says of the input.
+class SavedInputState:
+    """What a checkpoint holds of the input.
 
     Attributes:
       seed: of the run.
-      layout: see `tf_records.layout`.
-      places: int64 [pipelines, 1 + W, R].
+      fingerprint: see `tf_records.fingerprint`.
+      cursors: int64 [pipelines, 1 + W, R].
     """
 
     seed: int
-    layout: int
-    places: np.ndarray
+    fingerprint: int
+    cursors: np.ndarray
 
 
-def read(prefix: str) -> SavedPlaces | None:
-    """Reads them of a checkpoint; None if it does not say where the input stood.
+def read(prefix: str) -> SavedInputState | None:
+    """Reads the input state of a checkpoint; None if it holds none.
 
-    So it is with those of earlier versions, and after steps whose batches came from a data service.
+    Checkpoints of earlier versions hold none, nor do those of steps whose batches came from a data
+    service.
     """
     values = read_values(prefix, INPUT)
     if not {'seed', 'layout', 'places'} <= values.keys():
         return None
     if not len(values['places']) and read_step(prefix) > 0:
         return None
-    return SavedPlaces(int(values['seed']), int(values['layout']), values['places'])
+    return SavedInputState(int(values['seed']), int(values['layout']), values['places'])
 
 
-class InputPlaces:
-    """Tells input pipelines where to begin, and collects for checkpoints where they stand.
+class InputState:
+    """Tells input pipelines where to begin, and collects their iterator states for checkpoints.
 
     To be made outside of the strategy's scope.
 
     Args:
       strategy: of the devices.
       seed: of the run.
-      layout: what the order of the records depends on now, see `tf_records.layout`.
-      former_layout: the same, as checkpoints of earlier versions have it; None where none is read.
-      row_size: R.
-      saved: of the checkpoint that the run goes on from; None begins.
+      fingerprint: of what the order of the records depends on now, see `tf_records.fingerprint`.
+      former_fingerprint: the same, as checkpoints of earlier versions hold it; None if none is
+        read.
+      cursor_size: R.
+      saved: the state of the checkpoint that the run resumes from; None begins.
     """
 
     def __init__(
@@ -69,53 +72,55 @@ class InputPlaces:
         strategy: tf.distribute.Strategy,
         *,
         seed: int,
-        layout: int,
-        row_size: int,
-        former_layout: int | None = None,
-        saved: SavedPlaces | None = None,
+        fingerprint: int,
+        cursor_size: int,
+        former_fingerprint: int | None = None,
+        saved: SavedInputState | None = None,
     ):
         self.seed = seed
         self._strategy = strategy
-        self._row_size = row_size
+        self._cursor_size = cursor_size
         self._saved = saved
-        self._layouts = (layout, former_layout)
+        self._fingerprints = (fingerprint, former_fingerprint)
         self._local_pipelines: list[int] = []
-        self._has_told = False
+        self._has_logged = False
         with tf.device('CPU:0'):
-            self._places = tf.Variable(
-                tf.zeros([0, 1, row_size], tf.int64), shape=[None, None, row_size], trainable=False
+            self._cursors = tf.Variable(
+                tf.zeros([0, 1, cursor_size], tf.int64),
+                shape=[None, None, cursor_size],
+                trainable=False,
             )
             self.variables: Mapping[str, tf.Variable] = {
                 f'{INPUT}seed': tf.Variable(seed, dtype=tf.int64, trainable=False),
-                f'{INPUT}layout': tf.Variable(layout, dtype=tf.int64, trainable=False),
-                f'{INPUT}places': self._places,
+                f'{INPUT}layout': tf.Variable(fingerprint, dtype=tf.int64, trainable=False),
+                f'{INPUT}places': self._cursors,
             }
 
     def start(self, context: tf.distribute.InputContext) -> np.ndarray:
-        """Returns int64 [1 + w, R]: from where one input pipeline of this process reads."""
+        """Returns int64 [1 + w, R]: the cursors that one pipeline of this process reads from."""
         self._local_pipelines.append(context.input_pipeline_id)
-        if self._saved is None or not len(self._saved.places):
-            return np.zeros([1, self._row_size], np.int64)
+        if self._saved is None or not len(self._saved.cursors):
+            return np.zeros([1, self._cursor_size], np.int64)
         pipelines = context.num_input_pipelines
-        places = self._saved.places
-        if self._saved.layout in self._layouts and len(places) == pipelines:
-            rows = places[context.input_pipeline_id]
-            return rows[(rows >= 0).any(axis=1)]
-        row = similar_row(places[:, 0], pipelines, self._row_size)
-        if not self._has_told:
-            self._has_told = True
+        saved = self._saved.cursors
+        if self._saved.fingerprint in self._fingerprints and len(saved) == pipelines:
+            own = saved[context.input_pipeline_id]
+            return own[(own >= 0).any(axis=1)]
+        cursor = similar_cursor(saved[:, 0], pipelines, self._cursor_size)
+        if not self._has_logged:
+            self._has_logged = True
             _logger.info(
                 'the files, the settings of train_input_reader or the number of input pipelines '
                 '(%d before, %d now) have changed since the checkpoint: the records go on in '
                 'another order, at the same part of epoch %d',
-                len(places),
+                len(saved),
                 pipelines,
-                row[-1] // EPOCH + 1,
+                cursor[-1] // EPOCH + 1,
             )
-        return row[np.newaxis]
+        return cursor[np.newaxis]
 
     def collect(self, states: np.ndarray) -> None:
-        """Takes in where the pipelines stand, for the next save. Collective.
+        """Collects the iterator states of all pipelines, for the next save. Collective.
 
         Args:
           states: int64 [replicas of this process, K], the `STREAM_STATE` of the newest batches; K =
@@ -127,41 +132,42 @@ class InputPlaces:
         each = len(states) // max(1, len(self._local_pipelines))
         newest = states[each - 1 :: each]
         of_all = collectives.gather_rows(self._strategy, newest.reshape(-1))
-        self._places.assign(of_all.reshape(-1, states.shape[1] // self._row_size, self._row_size))
+        size = self._cursor_size
+        self._cursors.assign(of_all.reshape(-1, states.shape[1] // size, size))
 
 
 def state_spec(element_spec: Mapping[str, tf.TypeSpec]) -> tuple[int, int]:
-    """Replicas of this process, and K, of the batches of a distributed dataset."""
+    """Returns the number of replicas of this process, and K, for a distributed dataset."""
     if InputFields.STREAM_STATE not in element_spec:
         return 1, 0
     specs = tf.nest.flatten(element_spec[InputFields.STREAM_STATE], expand_composites=True)
     return len(specs), specs[0].shape[0]
 
 
-def similar_row(rows: np.ndarray, pipelines: int, row_size: int) -> np.ndarray:
-    """Finds where each of `pipelines` goes on, after as many records in all.
+def similar_cursor(cursors: np.ndarray, pipelines: int, cursor_size: int) -> np.ndarray:
+    """Finds where each of `pipelines` resumes, so that as many records are read in all.
 
     Args:
-      rows: int64 [pipelines before, R before].
+      cursors: int64 [pipelines before, R before].
       pipelines: how many there are now.
-      row_size: R now.
+      cursor_size: R now.
 
     Returns:
-      int64 [R]: the newest epoch, in which each gets an equal part of the records read so far.
+      int64 [R]: in the newest epoch, an equal part of the records read so far.
     """
-    columns = [_similar_place(rows[:, index], pipelines) for index in range(rows.shape[1])]
-    if rows.shape[1] == row_size:
-        if row_size > 1:
-            columns[0] = int(rows[:, 0].sum()) // pipelines  # draws, no place
+    columns = [_similar_position(column, pipelines) for column in cursors.T]
+    if cursors.shape[1] == cursor_size:
+        if cursor_size > 1:
+            columns[0] = int(cursors[:, 0].sum()) // pipelines  # draws, not a position
         return np.array(columns, np.int64)
-    # Of a mixture, or now one: all sets stand at the same place.
-    row = np.full([row_size], columns[-1], np.int64)
-    if row_size > 1:
-        row[0] = 0
-    return row
+    # The input was a mixture, or is one now: all sets get the same position.
+    cursor = np.full([cursor_size], columns[-1], np.int64)
+    if cursor_size > 1:
+        cursor[0] = 0
+    return cursor
 
 
-def _similar_place(places: Sequence[int], pipelines: int) -> int:
-    epoch = max(int(place) // EPOCH for place in places)
-    position = sum(int(place) % EPOCH for place in places if int(place) // EPOCH == epoch)
-    return epoch * EPOCH + position // pipelines
+def _similar_position(positions: Sequence[int], pipelines: int) -> int:
+    epoch = max(int(position) // EPOCH for position in positions)
+    index = sum(int(position) % EPOCH for position in positions if int(position) // EPOCH == epoch)
+    return epoch * EPOCH + index // pipelines

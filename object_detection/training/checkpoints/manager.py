@@ -23,7 +23,7 @@ from object_detection.core.nesting import nest
 from object_detection.errors import CheckpointError, DivergenceError
 from object_detection.system import disk
 from object_detection.training.checkpoints import recovery
-from object_detection.training.checkpoints.input_state import InputPlaces
+from object_detection.training.checkpoints.input_state import InputState
 from object_detection.weights import checkpoint_files, checkpoints
 from object_detection.weights.checkpoint_contents import check_fits, format_names
 from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
@@ -39,7 +39,7 @@ class Checkpoints:
       model: the model's variables by name, parts separated by '/'.
       optimizer: slot name -> variable name -> variable.
       step: int64 scalar, the number of steps done.
-      places: of the input, saved with them; restoring leaves them as they are.
+      input_state: saved with them; restoring leaves it as it is.
       max_to_keep: older checkpoints are deleted; None keeps all.
       keep_every_n_hours: one in so many hours is never deleted; None for none.
       names: of the model's family, for advice in errors.
@@ -52,7 +52,7 @@ class Checkpoints:
         model: Mapping[str, tf.Variable],
         optimizer: Mapping[str, Mapping[str, tf.Variable]],
         step: tf.Variable,
-        places: InputPlaces | None = None,
+        input_state: InputState | None = None,
         max_to_keep: int | None = 7,
         keep_every_n_hours: float | None = None,
         names: VariableNames = PLAIN_NAMES,
@@ -60,9 +60,9 @@ class Checkpoints:
         self._variables = {'step': step, **checkpoints.prefixed('model', model)}
         for slot, variables in optimizer.items():
             self._variables |= checkpoints.prefixed(f'optimizer/{slot}', variables)
-        self._places = places
-        beside = {} if places is None else places.variables
-        self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **beside}))
+        self._input_state = input_state
+        of_input = {} if input_state is None else input_state.variables
+        self._checkpoint = tf.train.Checkpoint(**nest({**self._variables, **of_input}))
         self._directory = directory
         self._names = names
         self._options = {
@@ -72,9 +72,9 @@ class Checkpoints:
         self._manager = self._make_manager()
 
     def collect(self, states: np.ndarray) -> None:
-        """Takes in where the input stands, for the next save: `InputPlaces.collect`. Collective."""
-        if self._places is not None:
-            self._places.collect(states)
+        """Collects the state of the input for the next save: `InputState.collect`. Collective."""
+        if self._input_state is not None:
+            self._input_state.collect(states)
 
     def save(self) -> str:
         """Saves a checkpoint and returns its prefix.

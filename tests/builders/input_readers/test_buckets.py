@@ -195,7 +195,7 @@ def test_goes_on_from_each_batch_with_what_waits_in_the_buckets(records):
     has_waited = set()
     # The last batches of a step, which all replicas have got then.
     for done in (2, 6, 10):
-        start = iterator_state.rows(whole[done - 1][F.STREAM_STATE].numpy(), 1)
+        start = iterator_state.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1)
         has_waited |= {len(start) > 1}
         for index, (batch, expected) in enumerate(zip(take(4, start), whole[done:], strict=False)):
             # Between the batches of a step no state is needed.
@@ -214,5 +214,5 @@ def test_what_the_end_of_the_data_left_over_is_not_read_again(records):
     # 14 and 10 images.
     assert [len(ids(batch)) for batch in whole] == [4, 4, 4, 4, 4, 2, 2]
     for done in (6, 7):
-        resumed = read(iterator_state.rows(whole[done - 1][F.STREAM_STATE].numpy(), 1))
+        resumed = read(iterator_state.cursors_of(whole[done - 1][F.STREAM_STATE].numpy(), 1))
         assert list(map(ids, resumed)) == list(map(ids, whole[done:]))

@@ -154,7 +154,7 @@ def test_training_equals_that_of_records(data, text, count, caplog):
 
 def _source_ids(reader, **options):
     options = {'shuffle': False, 'num_epochs': 1, 'seed': 0, 'input_context': None} | options
-    start = np.zeros([1, tf_records.row_size(reader)], np.int64)
+    start = np.zeros([1, tf_records.cursor_size(reader)], np.int64)
     records = coco_reader.read(reader, 'r', leave_out_empty=False, start=start, **options)
     examples = (tf.train.Example.FromString(record) for _, record in records.as_numpy_iterator())
     return [

@@ -12,7 +12,7 @@ def test_the_layout_is_of_what_orders_the_records(records):
         reader = config(records).train_input_reader
         for name, value in fields.items():
             setattr(reader, name, value)
-        return tf_records.layout(reader)
+        return tf_records.fingerprint(reader)
 
     assert layout() == layout(num_prefetch_batches=7, max_number_of_boxes=9)
     others = [
@@ -27,7 +27,7 @@ def test_the_layout_is_of_what_orders_the_records(records):
 def test_the_layout_counts_files_by_name_and_size(records, tmp_path):
     def layouts():
         reader = config(records).train_input_reader
-        return [tf_records.layout(reader, by_sizes=by_sizes) for by_sizes in (True, False)]
+        return [tf_records.fingerprint(reader, by_sizes=by_sizes) for by_sizes in (True, False)]
 
     before = layouts()
     examples.write_records(tmp_path / 'train.record-00001-of-00003', [examples.example()])
