@@ -1,9 +1,21 @@
 """Builds the detector of a pipeline config, with variables, precision and weight decay."""
 
-from object_detection.builders import model_builder, precision_exemptions, variables_builder
+import logging
+import re
+from collections.abc import Iterator, Sequence
+
+import keras
+
+from object_detection.builders import model_builder, training_rules, variables_builder
+from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import private_names
+
+_logger = logging.getLogger(__name__)
+
+_EXEMPTIONS = training_rules.EXEMPTIONS
 
 
 def build(
@@ -32,7 +44,62 @@ def build(
     with precisions.scope(chosen):
         detector = model_builder.build(pipeline.model, is_training=is_training)
         detector.build_variables()
-    precision_exemptions.apply(detector, config.precision_exempt_patterns, chosen)
+    exempt_layers(detector, config.precision_exempt_patterns, chosen)
     if has_penalty:
         variables_builder.install_weight_decay(detector, config)
     return detector
+
+
+def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: str) -> None:
+    """Makes the layers of a detector that match compute in float32; to be called before it is run.
+
+    Args:
+      detector: with all variables built.
+      patterns: of `TrainConfig.precision_exempt_patterns`; an expression may be found anywhere in
+        the name of a layer, such as backbone/conv1_conv or, of a whole part, backbone/, or of one
+        of its variables.
+      precision: of the other layers; a key of `precision.POLICIES`.
+
+    Raises:
+      ConfigError: if an expression is not valid or matches nothing, or if the precision is that of
+        all layers or none.
+    """
+    training_rules.raise_if_any(
+        training_rules.exemption_problems(patterns, uses_tf32=precision == precisions.TF32)
+    )
+    if not patterns:
+        return
+    layers = list(_layers(detector))
+    exempt: dict[str, keras.layers.Layer] = {}
+    for index, pattern in enumerate(patterns):
+        matching = {name: layer for name, layer in layers if _is_found(pattern, name, layer)}
+        if not matching:
+            some = ', '.join(name for name, _ in layers[1 :: len(layers) // 4])
+            raise ConfigError(
+                f'{_EXEMPTIONS}[{index}]: expected a regular expression that is found in the name '
+                f'of a layer or variable, such as {some}. Received: {pattern!r}.'
+            )
+        exempt |= matching
+    # A model casts its inputs, which would round what an exempt first layer reads.
+    parts = {name.partition('/')[0] for name in exempt}
+    models = [top for part, top in detector.parts().items() if part in parts]
+    models = [top for top in models if isinstance(top, keras.Model)]
+    for layer in [*exempt.values(), *models]:
+        layer.dtype_policy = 'float32'
+    _logger.info('%d of %d layers compute in float32 (%s)', len(exempt), len(layers), _EXEMPTIONS)
+
+
+def _layers(detector: DetectionModel) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """All layers by name, those without variables and the parts themselves (`rpn/`) too."""
+    for part, top in detector.parts().items():
+        for layer in private_names.layers_in(top):
+            # A layer without variables may have no path.
+            path = layer.path or layer.name
+            yield f'{part}/{"" if layer is top else path.removeprefix(top.name + "/")}', layer
+
+
+def _is_found(pattern: str, name: str, layer: keras.layers.Layer) -> bool:
+    paths = [variable.path.rpartition('/') for variable in layer.weights]
+    # Not those of layers in it.
+    own = [f'{name}/{last}' for path, _, last in paths if path == layer.path]
+    return any(re.search(pattern, text) for text in [name, *own])

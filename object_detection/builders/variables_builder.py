@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from object_detection.builders import variable_rules
+from object_detection.builders import training_rules
 from object_detection.core import determinism
 from object_detection.errors import ConfigError
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -114,10 +114,10 @@ def multipliers(
         effect: it matches no name, or none that the entries before it leave.
     """
     entries = list(entries)
-    _raise_if_any(variable_rules.multiplier_problems(entries))
+    training_rules.raise_if_any(training_rules.multiplier_problems(entries))
     factors: dict[str, float] = {}
     for index, entry in enumerate(entries):
-        field = f'{variable_rules.MULTIPLIER}[{index}].variables'
+        field = f'{training_rules.MULTIPLIER}[{index}].variables'
         matching = _matching_one(field, entry.variables, names)
         fresh = [name for name in matching if name not in factors]
         if not fresh:
@@ -158,7 +158,7 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
     if not config.HasField('weight_decay'):
         return
     decay = config.weight_decay
-    _raise_if_any(variable_rules.weight_decay_problems(decay))
+    training_rules.raise_if_any(training_rules.weight_decay_problems(decay))
     excluded = [*filter(None, [decay.exclude_pattern]), *config.freeze_variables]
     updated = list(config.update_trainable_variables)
     variables = [
@@ -188,7 +188,7 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
 
 
 def _matching(field: str, patterns: Sequence[str], names: Collection[str]) -> set[str]:
-    _raise_if_any(variable_rules.pattern_problems(field, patterns))
+    training_rules.raise_if_any(training_rules.pattern_problems(field, patterns))
     matching: set[str] = set()
     for index, pattern in enumerate(patterns):
         matching.update(_matching_one(f'{field}[{index}]', pattern, names))
@@ -207,12 +207,6 @@ def _matching_one(field: str, pattern: str, names: Collection[str]) -> list[str]
 
 def _is_found(patterns: list[str], name: str) -> bool:
     return any(re.search(pattern, name) for pattern in patterns)
-
-
-def _raise_if_any(problems: Iterable[str]) -> None:
-    problems = list(problems)
-    if problems:
-        raise ConfigError('\n'.join(problems))
 
 
 def _listing(names: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from object_detection.builders import class_weights, families, variable_rules
+from object_detection.builders import families, training_rules
 from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
@@ -18,16 +18,16 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what is wrong with what the training does to some of the variables or classes."""
     config = pipeline.train_config
     for name in ('freeze_variables', 'update_trainable_variables'):
-        yield from variable_rules.pattern_problems(f'train_config.{name}', getattr(config, name))
+        yield from training_rules.pattern_problems(f'train_config.{name}', getattr(config, name))
     if not 0 <= config.bias_grad_multiplier < math.inf:
         yield (
             'train_config.bias_grad_multiplier: expected a positive factor, or 0 for none. '
             f'Received: {config.bias_grad_multiplier:g}.'
         )
-    yield from variable_rules.multiplier_problems(config.optimizer.learning_rate_multiplier)
+    yield from training_rules.multiplier_problems(config.optimizer.learning_rate_multiplier)
     yield from _epochs(config.optimizer)
     if config.HasField('weight_decay'):
-        yield from variable_rules.weight_decay_problems(config.weight_decay)
+        yield from training_rules.weight_decay_problems(config.weight_decay)
     if config.HasField('auto_scale_lr') and config.auto_scale_lr.reference_batch_size < 1:
         yield 'train_config.auto_scale_lr.reference_batch_size: expected at least 1. Received: 0.'
     if config.gradient_accumulation_steps < 1:
@@ -40,10 +40,10 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         )
     uses_tf32 = config.precision == TrainConfig.TF32
     patterns = config.precision_exempt_patterns
-    yield from variable_rules.exemption_problems(patterns, uses_tf32=uses_tf32)
+    yield from training_rules.exemption_problems(patterns, uses_tf32=uses_tf32)
     if config.HasField('loss_scale'):
         yield from _loss_scale(config)
-    yield from class_weights.problems(
+    yield from training_rules.class_weight_problems(
         config.class_weight,
         pipeline.train_input_reader.label_map_path,
         families.num_classes(pipeline.model),

@@ -1,7 +1,7 @@
 import pytest
 from google.protobuf import text_format
 
-from object_detection.builders import class_weights
+from object_detection.builders import training_rules
 from object_detection.errors import ConfigError
 from object_detection.protos.train_pb2 import TrainConfig
 
@@ -28,13 +28,13 @@ def parse(*entries):
     ],
 )
 def test_weights_stand_in_the_column_of_their_class(label_map, entries, weights):
-    assert class_weights.resolve(parse(*entries), label_map, 2) == weights
+    assert training_rules.class_weights(parse(*entries), label_map, 2) == weights
 
 
 def test_ids_need_no_label_map_and_names_do():
-    assert class_weights.resolve(parse('id: 1 weight: 4'), '', 3) == (4.0, 1.0, 1.0)
+    assert training_rules.class_weights(parse('id: 1 weight: 4'), '', 3) == (4.0, 1.0, 1.0)
     with pytest.raises(ConfigError, match=r'class_weight\[1\]\.name: expected train_input_reader'):
-        class_weights.resolve(parse('id: 1 weight: 4', "name: 'b' weight: 4"), '', 3)
+        training_rules.class_weights(parse('id: 1 weight: 4', "name: 'b' weight: 4"), '', 3)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_ids_need_no_label_map_and_names_do():
 def test_what_is_wrong_with_an_entry(label_map, entries, message):
     with open(label_map, 'a') as file:
         file.write("item { id: 3 name: 'c' }")
-    (problem,) = class_weights.problems(parse(*entries), label_map, 2)
+    (problem,) = training_rules.class_weight_problems(parse(*entries), label_map, 2)
     assert problem.startswith('train_config.class_weight')
     assert message in problem
     with pytest.raises(ConfigError) as caught:
-        class_weights.resolve(parse(*entries), label_map, 2)
+        training_rules.class_weights(parse(*entries), label_map, 2)
     assert str(caught.value) == problem
 
 
@@ -78,6 +78,6 @@ def test_a_bad_label_map_is_told_by_its_own_rule(tmp_path):
     path = tmp_path / 'label_map.pbtxt'
     path.write_text('item {')
     entries = parse("name: 'b' weight: 0")
-    assert list(class_weights.problems(entries, str(path), 2)) == []
+    assert list(training_rules.class_weight_problems(entries, str(path), 2)) == []
     with pytest.raises(ValueError, match='is not a label map'):
-        class_weights.resolve(entries, str(path), 2)
+        training_rules.class_weights(entries, str(path), 2)

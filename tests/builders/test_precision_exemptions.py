@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.builders import detector_builder, precision_exemptions
+from object_detection.builders import detector_builder
 from object_detection.errors import ConfigError
 from object_detection.models import precision
 from object_detection.training import setup
@@ -45,7 +45,7 @@ def detector():
 def exempt(detector) -> set[str]:
     return {
         name
-        for name, layer in precision_exemptions._layers(detector)
+        for name, layer in detector_builder._layers(detector)
         if layer.compute_dtype == 'float32' and 'images' not in name
     }
 
@@ -68,7 +68,7 @@ def exempt(detector) -> set[str]:
 def test_layers_that_match_and_no_others_compute_in_float32(detector, pattern, expected, caplog):
     assert exempt(detector) == set()
     with caplog.at_level(logging.INFO):
-        precision_exemptions.apply(detector, [pattern], 'mixed_bfloat16')
+        detector_builder.exempt_layers(detector, [pattern], 'mixed_bfloat16')
     assert exempt(detector) == expected
     assert 'layers compute in float32' in caplog.text
 
@@ -76,7 +76,7 @@ def test_layers_that_match_and_no_others_compute_in_float32(detector, pattern, e
 def test_exempt_layers_give_the_numbers_of_float32(detector):
     backbone = detector.parts()['backbone']
     rounded = backbone(IMAGES)
-    precision_exemptions.apply(detector, ['^backbone/'], 'mixed_bfloat16')
+    detector_builder.exempt_layers(detector, ['^backbone/'], 'mixed_bfloat16')
     exact = keras.models.clone_model(backbone)
     exact.set_weights(backbone.get_weights())
     for layer in exact.layers:
@@ -97,7 +97,7 @@ def test_exempt_layers_give_the_numbers_of_float32(detector):
 )
 def test_what_cannot_be_is_told(detector, patterns, name, message):
     with pytest.raises(ConfigError, match=message):
-        precision_exemptions.apply(detector, patterns, name)
+        detector_builder.exempt_layers(detector, patterns, name)
     assert exempt(detector) == set()
 
 
@@ -108,8 +108,6 @@ def test_training_and_evaluation_read_the_field(build):
     pipeline = tiny.tiny_pipeline(
         'train_config { precision: MIXED_FLOAT16 precision_exempt_patterns: "^rpn/" }'
     )
-    found = {
-        name: layer.compute_dtype for name, layer in precision_exemptions._layers(build(pipeline))
-    }
+    found = {name: layer.compute_dtype for name, layer in detector_builder._layers(build(pipeline))}
     assert found['rpn/conv'] == 'float32'
     assert found['fpn/smoothing_2'] == 'float16'

@@ -1,6 +1,6 @@
 """Builds what makes the examples of batches of records, for a reader and a model."""
 
-from object_detection.builders import class_weights, families, image_resizer_builder
+from object_detection.builders import families, image_resizer_builder, training_rules
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
 from object_detection.data.label_map import LabelMap
@@ -73,7 +73,7 @@ def transform(
     if family is not None:
         options |= family.example_options(config)
     return ExampleTransform(
-        class_weights=class_weights.resolve(
+        class_weights=training_rules.class_weights(
             class_weight, reader.label_map_path, config.num_classes
         ),
         resizer=image_resizer_builder.build(config.image_resizer, bucket_sizes(reader)),

@@ -1,0 +1,166 @@
+"""Rules of `train_config` that need no TensorFlow: of variables, layers and classes.
+
+Builders raise the problems as errors, and the validation lists them.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from object_detection.data import label_map
+from object_detection.errors import ConfigError
+from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
+from object_detection.protos.train_pb2 import ClassWeight, WeightDecay
+
+MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+EXEMPTIONS = 'train_config.precision_exempt_patterns'
+_CLASS_WEIGHT = 'train_config.class_weight'
+_LABEL_MAP = 'train_input_reader.label_map_path'
+_MAX_NAMES = 12
+
+
+def raise_if_any(problems: Iterable[str]) -> None:
+    """Raises a ConfigError that lists the problems, one a line, if there are any."""
+    problems = list(problems)
+    if problems:
+        raise ConfigError('\n'.join(problems))
+
+
+def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
+    """Yields a sentence for each element of the list `field` that is no regular expression."""
+    for index, pattern in enumerate(patterns):
+        yield from _pattern(f'{field}[{index}]', pattern)
+
+
+def multiplier_problems(entries: Iterable[LearningRateMultiplier]) -> Iterator[str]:
+    """Yields the problems of learning rate multipliers that no model could remedy."""
+    for index, entry in enumerate(entries):
+        path = f'{MULTIPLIER}[{index}]'
+        if not entry.variables:
+            yield f'{path}.variables is not set; expected a regular expression.'
+        yield from _pattern(f'{path}.variables', entry.variables)
+        if not entry.HasField('multiplier'):
+            yield f'{path}.multiplier is not set; expected a factor of the learning rate.'
+        elif not 0 < entry.multiplier < math.inf:
+            instead = '; use train_config.freeze_variables to train none of them'
+            yield (
+                f'{path}.multiplier: expected a factor above 0'
+                f'{instead if entry.multiplier == 0 else ""}. Received: {entry.multiplier:g}.'
+            )
+
+
+def weight_decay_problems(decay: WeightDecay) -> Iterator[str]:
+    """Yields the problems of `weight_decay` that no model could remedy."""
+    path = 'train_config.weight_decay'
+    if not decay.HasField('weight'):
+        yield f'{path}.weight is not set; expected e.g. 0.0001.'
+    elif not 0 <= decay.weight < math.inf:
+        yield f'{path}.weight: expected at least 0. Received: {decay.weight:g}.'
+    yield from _pattern(f'{path}.exclude_pattern', decay.exclude_pattern)
+
+
+def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterator[str]:
+    """Yields the problems of `precision_exempt_patterns` that no model could remedy."""
+    yield from pattern_problems(EXEMPTIONS, patterns)
+    if uses_tf32 and patterns:
+        yield (
+            f'{EXEMPTIONS}: expected precision: MIXED_BFLOAT16 or '
+            'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
+        )
+
+
+def _pattern(field: str, pattern: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f'{field}: expected a regular expression. Received: {pattern!r} ({error}).'
+
+
+def class_weights(
+    entries: Sequence[ClassWeight], label_map_path: str, num_classes: int
+) -> tuple[float, ...]:
+    """Returns the weight of each of the K classes, 1 where none is set; () if no class has one.
+
+    Args:
+      entries: of `train_config.class_weight`.
+      label_map_path: of the training data; may be empty where the entries have ids.
+      num_classes: K.
+
+    Raises:
+      ConfigError: naming every entry that is wrong.
+      ValueError: if the label map cannot be read.
+    """
+    if not entries:
+        return ()
+    raise_if_any(class_weight_problems(entries, label_map_path, num_classes))
+    ids = _ids(entries, label_map_path)
+    weights = [1.0] * num_classes
+    for entry in entries:
+        weights[_id(entry, ids) - 1] = entry.weight
+    return tuple(weights)
+
+
+def class_weight_problems(
+    entries: Sequence[ClassWeight], label_map_path: str, num_classes: int
+) -> Iterator[str]:
+    """Yields what is wrong with the entries, if the label map can be read; see `class_weights`."""
+    try:
+        ids = _ids(entries, label_map_path)
+    except ValueError:  # A rule of its own tells it.
+        return
+    first: dict[int, int] = {}
+    for index, entry in enumerate(entries):
+        path = f'{_CLASS_WEIGHT}[{index}]'
+        if not entry.HasField('weight'):
+            yield f'{path}.weight is not set; expected 0 or more.'
+        elif not 0 <= entry.weight < math.inf:
+            yield f'{path}.weight: expected 0 or more. Received: {entry.weight:g}.'
+        problem = _label_problem(entry, path, ids, num_classes)
+        if problem:
+            yield problem
+        elif first.setdefault(_id(entry, ids), index) != index:
+            yield (
+                f'{path}: expected one entry a class. Received: another one for the class of '
+                f'{_CLASS_WEIGHT}[{first[_id(entry, ids)]}].'
+            )
+    if len(first) == num_classes > 0 and not any(entry.weight for entry in entries):
+        yield (
+            f'{_CLASS_WEIGHT}: expected a class with a weight above 0. Received: 0 for every class.'
+        )
+
+
+def _label_problem(
+    entry: ClassWeight, path: str, ids: Mapping[str, int] | None, num_classes: int
+) -> str | None:
+    """Returns what is wrong with the name or id of an entry."""
+    label = entry.WhichOneof('label')
+    if label is None:
+        return f'{path}: expected a name or an id of a class. Received: neither.'
+    if label == 'name' and ids is None:
+        return f'{path}.name: expected {_LABEL_MAP} with it, or an id. Received: {entry.name!r}.'
+    if label == 'name' and entry.name not in ids:
+        nearest = difflib.get_close_matches(entry.name, ids, n=1)
+        meant = f', did you mean {nearest[0]!r}?' if nearest else '.'
+        return (
+            f'{path}.name: expected a class of {_LABEL_MAP}, such as '
+            f'{", ".join(list(ids)[:_MAX_NAMES])}. Received: {entry.name!r}{meant}'
+        )
+    if not 1 <= _id(entry, ids) <= num_classes:
+        which = '' if label == 'id' else f'{entry.name!r}, '
+        return (
+            f'{path}.{label}: expected a class with an id of 1 to {num_classes} (num_classes). '
+            f'Received: {which}{_id(entry, ids)}.'
+        )
+    return None
+
+
+def _id(entry: ClassWeight, ids: Mapping[str, int] | None) -> int:
+    return ids[entry.name] if entry.HasField('name') else entry.id
+
+
+def _ids(entries: Sequence[ClassWeight], label_map_path: str) -> dict[str, int] | None:
+    """Names and display names of the classes -> ids; None without a label map, or need of one."""
+    if label_map_path and any(entry.HasField('name') for entry in entries):
+        return label_map.load(label_map_path).text_to_id
+    return None
