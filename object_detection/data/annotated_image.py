@@ -20,8 +20,8 @@ class AnnotatedImage:
 
     Attributes:
       encoded: the image file, upright, in a format that TensorFlow decodes.
-      format: of the file: 'jpeg', 'png', 'gif' or 'bmp'.
-      height, width: of the image in pixels.
+      format: format of the file: 'jpeg', 'png', 'gif' or 'bmp'.
+      height, width: size of the image in pixels.
       file_name: as the annotations give it.
       source_id: text that tells the images of a data set apart.
       boxes: float64 [N, 4], (ymin, xmin, ymax, xmax), normalized to the image, within [0, 1].

@@ -34,9 +34,9 @@ class Stored:
     """One value an object in a tf.Example.
 
     Attributes:
-      key: of the tf.Example.
+      key: key of the tf.Example.
       dtype: that of the stored list.
-      default: of objects whose record does not have the key.
+      default: default of objects whose record does not have the key.
     """
 
     key: str
@@ -49,7 +49,7 @@ class ObjectField:
     """A field of a decoded example with one row an object.
 
     Attributes:
-      dtype: of the decoded tensor.
+      dtype: dtype of the decoded tensor.
       geometry: how it follows the image.
       padding: what the rows of a batch hold that are no objects; None for a field that batches do
         not have.

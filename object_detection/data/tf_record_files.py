@@ -25,9 +25,9 @@ class Place(NamedTuple):
     """Where a record lies in its file.
 
     Attributes:
-      number: of the record, from 0 on.
-      offset: of its content, in bytes.
-      length: of its content, in bytes.
+      number: number of the record, from 0 on.
+      offset: offset of its content, in bytes.
+      length: length of its content, in bytes.
     """
 
     number: int

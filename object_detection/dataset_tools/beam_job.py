@@ -96,7 +96,7 @@ def run(
     Args:
       job: what is done.
       target: where the outputs go, prepared by `sharded_writer.prepare_output`.
-      runner, options: of `beam_runners`.
+      runner, options: runner and options of `beam_runners`.
       raises: whether a file that cannot be written is an error for the runner, which may try again,
         and not one for the report.
       progress: as of `sharded_writer.watched`.

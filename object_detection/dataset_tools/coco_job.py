@@ -52,7 +52,7 @@ def read_annotation_file(path: str, *, segmentations: bool = True) -> coco_annot
     """Reads an annotation file in COCO format.
 
     Args:
-      path: of any file system that Beam knows.
+      path: path in any file system that Beam knows.
       segmentations: false leaves them out.
 
     Raises:

@@ -25,7 +25,7 @@ class Tally:
     """Counts of a part of a conversion; parts are added with `merge`.
 
     Attributes:
-      counts: of images and annotations, by the names of `COUNTS`.
+      counts: counts of images and annotations, by the names of `COUNTS`.
       changed_images: reason of `ImageFile.changes` -> images.
       left_out_objects: name of a category that the label map lacks -> annotations.
       num_problems: reason -> problems.

@@ -159,7 +159,7 @@ def count_records(path: str, start: int = 0) -> tuple[int, int]:
     """Counts the complete records of a local file that may still grow; reads their lengths only.
 
     Args:
-      path: of the file.
+      path: path of the file.
       start: position of a record, or the end of the last one.
 
     Returns:
@@ -190,7 +190,7 @@ def watched(
     not polled, as each poll would cost requests.
 
     Args:
-      prefix: of the shards, as of `shard_path`.
+      prefix: prefix of the shards, as of `shard_path`.
       total: how many there will be at most.
       progress: called from another thread; None watches nothing.
       interval: seconds between two polls.

@@ -41,7 +41,7 @@ class Device:
       small_object: length that the side of a small object should keep, pixels.
       batch_size: images of a training step.
       depth: layers of the ResNet, where no pretrained weights decide it.
-      channels: of the pyramid and of the convolutions of the heads.
+      channels: channels of the pyramid and of the convolutions of the heads.
       box_head_depth: width of the fully connected layers of the box head.
       num_proposals: regions of an image that the second stage classifies.
       num_sampled: regions of an image that train the second stage.

@@ -16,8 +16,8 @@ def fold(parts: Iterable[keras.layers.Layer], run: Callable[[], object]) -> int:
     """Folds every batch norm of `parts` that directly follows a convolution or dense layer.
 
     With y = gamma * (conv(x) + bias - mean) / sqrt(variance + epsilon) + beta, the scale moves into
-    the kernel and the rest into one addition. The parts compute the same (to rounding) afterwards,
-    but can no longer be trained.
+    the kernel and the rest into one addition. Afterwards the layers compute the same up to
+    rounding, but can no longer be trained.
 
     Args:
       parts: built layers or models; their weights and the batch norms' `call` are changed.

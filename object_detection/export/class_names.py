@@ -1,4 +1,4 @@
-"""The class names that go with a model: from a label map, a config, or an export."""
+"""Class names of a model, from a label map, a config or an export."""
 
 import logging
 
@@ -16,19 +16,20 @@ _logger = logging.getLogger(__name__)
 def read_text(
     pipeline: pipeline_pb2.TrainEvalPipelineConfig, label_map_path: str | None = None
 ) -> str | None:
-    """Reads the label map of a model, as text.
+    """Reads the label map of a model as text.
 
     Args:
-      pipeline: whose input readers name a label map.
-      label_map_path: another one; None takes the first of the readers', that of training before
-        those of evaluation.
+      pipeline: config whose input readers name a label map.
+      label_map_path: a label map to use instead; None takes the first label map of the readers,
+        training before evaluation.
 
     Returns:
-      The label map as a text proto; None if the readers name none, or none that can be read, which
-      is logged: an archive of a trained model has the paths of the machine that it was trained on.
+      The label map as a text proto. None if the readers name no label map, or one that cannot be
+      read; the latter is logged, because the archive of a trained model contains paths of the
+      machine that it was trained on.
 
     Raises:
-      ValueError: if `label_map_path` cannot be read, or is no label map.
+      ValueError: if `label_map_path` cannot be read, or is not a label map.
     """
     if label_map_path is not None:
         return read_file(label_map_path)
@@ -52,10 +53,10 @@ def of_text(text: str | None, path: str = 'label map') -> dict[int, str]:
 
 
 def read_file(path: str) -> str:
-    """Reads a label map, text or binary, as text.
+    """Reads a label map, stored as text or binary, as text.
 
     Raises:
-      ValueError: if it cannot be read, or is no label map.
+      ValueError: if it cannot be read, or is not a label map.
     """
     try:
         content = files.read_bytes(path)

@@ -1,4 +1,4 @@
-"""From a config and a checkpoint to an exported model."""
+"""Exports a config and a checkpoint as a SavedModel."""
 
 import logging
 import os
@@ -24,13 +24,13 @@ def load_detector(
 ) -> DetectionModel:
     """Builds a detector for inference and restores it.
 
-    The weights are their moving averages, where the training kept them.
+    The weights are the moving averages, if the training maintained them.
 
     Args:
       pipeline: the config that the checkpoint was trained with.
-      checkpoint: a directory, of which the newest is taken, or the prefix of one; of ours, or of
-        the TensorFlow Object Detection API.
-      precision: that it computes in; None takes the config's.
+      checkpoint: a folder, whose newest checkpoint is restored, or the prefix of one checkpoint; of
+        this toolkit or of the TensorFlow Object Detection API.
+      precision: the precision in which it computes; None takes the config's.
 
     Raises:
       CheckpointError: if there is none, or it is of another model.
@@ -56,8 +56,9 @@ def export(
 ) -> str:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
-    It computes in the precision of the config, or in `precision`, which `pipeline.config` then
-    says; variables, inputs and outputs are of the same types in each.
+    The model computes in the precision of the config, or in `precision`, which is then written
+    to the exported `pipeline.config`; types of variables, inputs and outputs do not depend on
+    it.
 
     Args:
       pipeline: the config that the checkpoint was trained with.
@@ -65,8 +66,8 @@ def export(
       output_directory: created; an earlier export there is replaced.
       input_type: one of `input_types.INPUT_TYPES`.
       precision: a name that `precision.canonical` knows; None takes the config's.
-      label_map_path: of the class names that the SavedModel holds; None takes that of the config's
-        input readers, and exports none where it cannot be read.
+      label_map_path: label map with the class names that the SavedModel holds; None takes the label
+        map of the config's input readers, and exports no names if it cannot be read.
 
     Returns:
       The precision.
@@ -98,11 +99,11 @@ def export(
 
 
 def describe(checkpoint: str, prefix: str) -> str:
-    """Says which checkpoint was chosen, and where the best one is if that is another.
+    """Describes the chosen checkpoint, and names the best one if that is another.
 
     Args:
-      checkpoint: what was asked for: a directory or a prefix.
-      prefix: what `checkpoints.find` made of it.
+      checkpoint: the requested folder or prefix.
+      prefix: the checkpoint that `checkpoints.find` found for it.
     """
     text = f'{prefix} (step {restore.read_step(prefix)})'
     folder = os.path.join(checkpoint, best_checkpoint.FOLDER)
@@ -126,11 +127,10 @@ def verify(
 ) -> verification.Comparison:
     """Compares an export's detections with those of the model in process, on image files.
 
-    In float32 the model in process is as it was trained. In other precisions its batch norms are
-    folded as those of the export are: rounding would otherwise hide any other difference.
-
-    `precision` is that of the export; `progress` is called with the numbers of images done and of
-    all, before each image.
+    In float32 the model in process is unchanged. In other precisions its batch norms are
+    folded, as in the export: rounding would otherwise hide any other difference. `precision` is
+    the precision of the export; `progress` is called before each image with the number of
+    finished images and the total number.
     """
 
     def images() -> Iterator[np.ndarray]:

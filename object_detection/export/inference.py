@@ -19,12 +19,12 @@ from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
-# What TensorFlow's messages say of the operation that failed.
+# The part of TensorFlow's messages that describes the failed operation.
 _INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
 
 
 def find_saved_model(directory: str | os.PathLike) -> pathlib.Path | None:
-    """The folder of the SavedModel: the directory itself or its `saved_model`; None without one."""
+    """Returns the folder of a SavedModel: `directory` or its `saved_model`; None without one."""
     path = pathlib.Path(directory)
     return next((p for p in (path / _FOLDER, path) if (p / _FILE).is_file()), None)
 
@@ -33,16 +33,16 @@ class SavedDetector:
     """An exported detector.
 
     Args:
-      directory: what an exporter wrote, or its `saved_model` folder.
+      directory: output of an exporter, or its `saved_model` folder.
 
     Attributes:
-      directory: of the SavedModel.
-      precision: that it computes in; None where the model does not say.
-      class_names: 1-based class id -> name; empty where the model does not say.
+      directory: folder of the SavedModel.
+      precision: the precision in which it computes; None if the model does not store it.
+      class_names: 1-based class id -> name; empty if the model does not store the names.
 
     Raises:
-      ValueError: if there is no SavedModel with the signature `serving_default`, or that takes
-        more than images.
+      ValueError: if there is no SavedModel with the signature `serving_default`, or if that
+        signature has other inputs than images.
     """
 
     def __init__(self, directory: str | os.PathLike):
@@ -64,9 +64,9 @@ class SavedDetector:
                 f'{", ".join(sorted(inputs))}; call what `tf.saved_model.load` returns.'
             )
         ((self._input_name, self._spec),) = inputs.items()
-        # Where it does not say, a string input is an encoded image.
-        self._takes_examples = self._said('input_type') == TF_EXAMPLE
-        self.precision = self._said('precision')
+        # If the model does not store the input type, a string input is an encoded image.
+        self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
+        self.precision = self._stored_text('precision')
         self.class_names = self._read_class_names(path)
         if self.precision is not None:
             precisions.tell_if_in_vain(self.precision)
@@ -83,7 +83,7 @@ class SavedDetector:
         if self._spec.shape.rank is None or self._spec.shape[0] != 1:
             return self._run(inputs)
         rows = [self._run(inputs[i : i + 1]) for i in range(len(inputs))]
-        # What such a model gives beside detections has no axis of images.
+        # Other outputs of such a model than detections have no axis of images.
         return {
             key: tf.concat([row[key] for row in rows], axis=0)
             for key, value in rows[0].items()
@@ -95,8 +95,8 @@ class SavedDetector:
 
         Args:
           image: uint8 [H, W, 3], RGB.
-          encoded: the image file's bytes, used by models that take encoded images; PNG is made of
-            `image` where it is None.
+          encoded: the image file's bytes, used by models that take encoded images; if None, `image`
+            is encoded as PNG.
         """
         if self._spec.dtype == tf.string:
             inputs = tf.stack([self._encode(image, encoded)])
@@ -111,7 +111,7 @@ class SavedDetector:
         return detections
 
     def _run(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Whether GPUs take TF32 is no part of a graph.
+        # The graph does not store whether GPUs use TF32.
         with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
             return self._serve(**{self._input_name: inputs})
 
@@ -121,13 +121,13 @@ class SavedDetector:
             return {}
         return class_names.of_text(asset.read_text(encoding='utf-8'), str(asset))
 
-    def _said(self, what: str) -> str | None:
-        """What the model says of itself; SavedModels that other tools wrote say nothing."""
+    def _stored_text(self, what: str) -> str | None:
+        """Calls a function of the model that returns text; None in SavedModels of other tools."""
         describe = getattr(self._model, what, None)
         return None if describe is None else describe().numpy().decode()
 
     def _encode(self, image: np.ndarray, encoded: bytes | None = None) -> bytes:
-        """One image as an element of a string input."""
+        """Encodes one image as an element of a string input."""
         if encoded is None:
             encoded = tf.io.encode_png(image).numpy()
         if self._takes_examples:
@@ -138,10 +138,10 @@ class SavedDetector:
 
 
 def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:
-    """Returns an image file as uint8 [H, W, 3], RGB, and the bytes of a file of the same pixels.
+    """Returns an image file as uint8 [H, W, 3], RGB, and the bytes of a file with the same pixels.
 
-    The image is upright: it is turned as its EXIF data say. The bytes are the file's own unless
-    TensorFlow would read other pixels from them.
+    The image is upright: it is rotated according to its EXIF data. The bytes are the file's own
+    unless TensorFlow would decode other pixels from them.
 
     Raises:
       ValueError: if the file is not an image that can be read, or cannot be opened.

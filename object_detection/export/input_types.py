@@ -1,4 +1,4 @@
-"""What an exported model may take; apart, because commands list it without loading TensorFlow."""
+"""The input types of an exported model; this module does not load TensorFlow."""
 
 from object_detection.errors import UserError
 
@@ -6,10 +6,10 @@ IMAGE_TENSOR = 'image_tensor'
 FLOAT_IMAGE_TENSOR = 'float_image_tensor'
 ENCODED_IMAGE_STRING_TENSOR = 'encoded_image_string_tensor'
 TF_EXAMPLE = 'tf_example'
-# Images with boxes, whose classes and masks are predicted.
+# The input type of images and boxes, for which classes and masks are predicted.
 IMAGE_AND_BOXES_TENSOR = 'image_and_boxes_tensor'
 
-# The first is what commands take if none is named.
+# The first one is the default of commands.
 INPUT_TYPES = (
     IMAGE_TENSOR,
     FLOAT_IMAGE_TENSOR,

@@ -26,7 +26,7 @@ from object_detection.weights.conversion import CONFIG_FILE
 
 _logger = logging.getLogger(__name__)
 
-# The first of these in a folder is its config: a training writes the one that it ran.
+# The first of these files in a folder is its config: a training writes its resolved config.
 _CONFIGS = (CONFIG_FILE_NAME, CONFIG_FILE)
 _MIN_PICTURE_SIZE = 512
 
@@ -35,9 +35,10 @@ class Detector:
     """A detector with its weights; call it on images.
 
     Attributes:
-      source: what it was loaded from: a SavedModel, or the prefix of a checkpoint.
+      source: the SavedModel, or the prefix of the checkpoint, from which it was loaded.
       class_names: 1-based class id -> name; empty where no label map was found.
-      precision: that it computes in; None for a SavedModel that does not say.
+      precision: the precision in which it computes; None for a SavedModel that does not store
+        it.
       model: the `DetectionModel`, which can be trained; None for a SavedModel.
     """
 
@@ -73,7 +74,7 @@ class Detector:
           detection_classes [B, T], ids from 1, as `class_names` has them; num_detections [B], how
           many of the T rows are used (the others are 0); with a mask head detection_masks
           [B, T, h, w], probabilities relative to the box, for `object_detection.paste_masks`; and
-          what else the model gives (docs/conventions.md). Without the axis B for a single image.
+          further outputs of the model (docs/conventions.md). A single image has no axis B.
 
         Raises:
           ValueError: if `images` is of another type or shape.
@@ -85,11 +86,12 @@ class Detector:
         return {key: value[0] for key, value in outputs.items()} if is_single else dict(outputs)
 
     def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
-        """Detects objects in one image; boxes are in pixels, unused rows are cut off.
+        """Detects objects in one image; boxes are in pixels, padding is removed.
 
         Args:
           image: uint8 [H, W, 3], RGB.
-          encoded: the bytes of a file of the image; models that take files make it if None.
+          encoded: the bytes of the image file; None lets models that take files encode
+            `image`.
         """
         if isinstance(self._detect, SavedDetector):
             return self._detect.detect(image, encoded)
@@ -109,9 +111,9 @@ class Detector:
 
         Args:
           image: uint8 [H, W, 3], RGB.
-          detections: what calling the detector on it returned; None calls it.
+          detections: the detector's output for the image; None computes it.
           min_score: lowest score that is drawn.
-          max_boxes: most objects that are drawn, those of the best scores.
+          max_boxes: maximum number of objects that are drawn, in descending order of scores.
 
         Returns:
           uint8 [H', W', 3]; small images are enlarged by a whole number, so that names are legible.
@@ -154,18 +156,19 @@ def load(
     """Loads a detector with its weights.
 
     Args:
-      path: what `tfod export` or `exporter_main_v2` wrote, or a SavedModel's own folder; or the
-        `model_dir` of a training, of which the newest checkpoint is taken; or the unpacked archive
-        of a trained model; or a folder with checkpoints and a config, or the prefix of one
-        checkpoint in it. Where there is a SavedModel, it is taken.
-      checkpoint: takes the config and this checkpoint instead: 'best', for the best model that the
-        training kept (`model_dir/best`); a name below `path`, such as 'ckpt-7'; or another folder
-        or prefix.
+      path: the output of `tfod export` or `exporter_main_v2`, or a SavedModel's own folder; or the
+        `model_dir` of a training, whose newest checkpoint is loaded; or the unpacked archive of a
+        trained model; or a folder with checkpoints and a config, or the prefix of one checkpoint in
+        it. If there is a SavedModel, it is loaded.
+      checkpoint: loads the config and this checkpoint in place of a SavedModel: 'best', the best
+        model of the training (`model_dir/best`); a name in `path`, such as 'ckpt-7'; or another
+        folder or prefix.
       config: the pipeline config; None takes `resolved_pipeline.config` or `pipeline.config` of
-        `path`, or of the folder above. With it the checkpoint is taken, not a SavedModel.
-      label_map: names of the classes; None takes those of the SavedModel, or the label map that the
-        config names.
-      precision: what a checkpoint computes in, a name such as 'bfloat16'; None takes the config's.
+        `path`, or of its parent folder. If given, the checkpoint is loaded, not a SavedModel.
+      label_map: label map with the names of the classes; None takes the names of the SavedModel, or
+        the label map that the config names.
+      precision: the precision in which a checkpoint computes, a name such as 'bfloat16'; None takes
+        the config's.
 
     Raises:
       ValueError: if `path` holds neither a SavedModel nor a config and a checkpoint, or the config
@@ -225,7 +228,7 @@ def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
 
 
 def _find_config(folder: str) -> str:
-    """The config of a folder or prefix, or of the folder around it (best/ and checkpoint/)."""
+    """Returns the config of a folder or prefix, or of its parent folder (best/ and checkpoint/)."""
     path = pathlib.Path(folder)
     for parent in (path, path.parent, path.absolute().parent):
         for name in _CONFIGS:

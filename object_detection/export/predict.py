@@ -1,4 +1,4 @@
-"""Predicts on image files; writes pictures and COCO results."""
+"""Runs a detector on image files; writes pictures and COCO results."""
 
 import contextlib
 import itertools
@@ -20,12 +20,12 @@ _MIN_PICTURE_SIZE = 512
 
 
 class PredictionSummary(NamedTuple):
-    """What `predict_files` did.
+    """The result of `predict_files`.
 
     Attributes:
-      images, detections, drawn: counts.
+      images, detections, drawn: numbers of images, detections and drawn detections.
       problems: one sentence for each file that was left out.
-      precision: that the model computes in; None where it does not say.
+      precision: the precision in which the model computes; None if it does not store it.
     """
 
     images: int
@@ -49,23 +49,26 @@ def predict_files(
     """Writes a picture for each image, `detections.json` (COCO results) and `images.json`.
 
     `images.json` lists, for each image, `id` (the `image_id` of `detections.json`), `file_name` and
-    `picture`. A file whose name is a number has that id; all others, and files whose number an
-    earlier one has (1.jpg, 01.png), get the lowest numbers that no file has, in the order of
-    `paths`. Pictures are called NAME.png, and NAME_2.png and so on where names are equal (a.jpg,
-    a.png). Pictures of small images are enlarged by a whole number; detections are not.
+    `picture`. A file whose name is a number gets that id. All other files, and files whose number
+    an earlier file has (1.jpg, 01.png), get the lowest unused numbers, in the order of `paths`.
+    Pictures are called NAME.png, or NAME_2.png and so on if names are equal (a.jpg, a.png).
+    Pictures of small images are enlarged by a whole number; detections are not.
 
-    Both files grow image by image, under names that end in `.partial` until all is done.
+    Both files are written image by image, under names that end in `.partial` until they are
+    complete.
 
     Args:
-      model_directory: what `loading.load` takes: an exported model, or the folder of a training.
+      model_directory: a path for `loading.load`: an exported model, or the folder of a
+        training.
       paths: image files.
-      output_directory: created; pictures of an earlier run are replaced, and those that an earlier
-        `images.json` lists and this one does not are deleted.
+      output_directory: created if necessary; pictures of an earlier run are replaced, and pictures
+        that only an earlier `images.json` lists are deleted.
       label_map_path: names of the classes; None takes the model's. A class without a name is drawn
         as a number.
       min_score: lowest score that is drawn; the JSON holds every detection.
-      max_boxes: most objects drawn in a picture.
-      progress: called with the numbers of images done and of all, before each image and at the end.
+      max_boxes: maximum number of objects drawn in a picture.
+      progress: called with the number of finished images and the total number, before each image
+        and at the end.
       **options: `checkpoint`, `config` and `precision` of `loading.load`.
 
     Returns:
@@ -122,17 +125,17 @@ def _draw(
         names=names,
         min_score=min_score,
         max_boxes=max_boxes,
-        # Labels on a small image would hide what they name.
+        # Labels on a small image would hide the objects.
         scale=max(1, _MIN_PICTURE_SIZE // max(image.shape[:2])),
     )
 
 
 def _delete_stale(output: pathlib.Path, earlier: list[Any], pictures: Collection[str]) -> None:
-    """Deletes pictures of an earlier run, which no `images.json` would tell of any more."""
+    """Deletes pictures of an earlier run that the new `images.json` does not list."""
     kept = {name.casefold() for name in pictures}
     for entry in earlier:
         name = entry.get('picture') if isinstance(entry, dict) else None
-        # Nothing but what this command writes, and nothing outside of the folder.
+        # Deletes only files that this command writes, and only in this folder.
         if not isinstance(name, str) or pathlib.Path(name).name != name or name[-4:] != '.png':
             continue
         if name.casefold() not in kept:
@@ -141,10 +144,10 @@ def _delete_stale(output: pathlib.Path, earlier: list[Any], pictures: Collection
 
 
 def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
-    """Refuses an output folder in which a picture could take the place of an image."""
+    """Refuses an output folder in which a picture could overwrite an image."""
     folder = output.resolve()
     for path in paths:
-        # A link's own folder matters as much as that of the file behind it.
+        # Checks the folder of a link and the folder of its target.
         if folder in (path.parent.resolve(), path.resolve().parent):
             raise UserError(
                 'predict: the output folder must be another than that of the images, which the '
@@ -153,7 +156,7 @@ def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
 
 
 def _image_ids(stems: Sequence[str]) -> list[int]:
-    """Returns a number for each name, no two alike: the name itself where it is a number."""
+    """Returns a unique number for each name: the name itself if it is a number."""
     own = [int(stem) if stem.isdecimal() else None for stem in stems]
     taken, given = set(own), set()
     free = (number for number in itertools.count(1) if number not in taken)
@@ -167,9 +170,9 @@ def _image_ids(stems: Sequence[str]) -> list[int]:
 
 
 def _unique_names(stems: Sequence[str]) -> list[str]:
-    """Returns the names with '_2', '_3' ... after those that occurred before.
+    """Makes names unique by appending '_2', '_3' ... to repeated ones.
 
-    Upper and lower case count as equal, as they do in some file systems.
+    Names that differ only in case count as equal, as they are in some file systems.
     """
     taken, given = {stem.casefold() for stem in stems}, set()
     names = []

@@ -1,4 +1,4 @@
-"""Predicts on the data of the eval_input_readers of a config, without metrics."""
+"""Runs a detector on the data of the eval_input_readers of a config, without metrics."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training.evaluation.inference import make_predict
 from object_detection.validation import eval_config as eval_config_rules
 
-# Folder -> numbers of images and of detections.
+# Folder -> (number of images, number of detections).
 Counts = dict[str, tuple[int, int]]
 
 
@@ -35,23 +35,24 @@ def predict_records(
 ) -> Counts:
     """Writes `detections.json`, a COCO results file, and `images.json` for each reader.
 
-    An image's id is its source id, a number where it is one. Both files grow batch by batch, under
-    names that end in `.partial` until all is done.
+    An image's id is its source id, as a number if it is one. Both files are written batch by batch,
+    under names that end in `.partial` until they are complete.
 
     Args:
-      pipeline: the whole config, checked.
-      checkpoint: a directory, of which the newest is taken, or a prefix.
-      output_directory: created; with several readers, each has a folder in it by its name.
+      pipeline: the whole validated config.
+      checkpoint: a folder, whose newest checkpoint is restored, or a prefix.
+      output_directory: created if necessary; with several readers, each has a folder of its name in
+        it.
       precision: a name that `precision.canonical` knows; None takes the config's.
-      limit: images of each reader; 0 takes all.
-      progress: called with the number of images done, and None for all, which nobody knows.
+      limit: maximum number of images of each reader; 0 takes all.
+      progress: called with the number of finished images and None, since the total is unknown.
 
     Returns:
-      The numbers of images and detections, by folder.
+      Folder -> (number of images, number of detections).
 
     Raises:
       CheckpointError: if there is no checkpoint, or it is of another model.
-      ConfigError: if a record is damaged.
+      ConfigError: if a record is corrupt.
     """
     detector = exporter.load_detector(pipeline, checkpoint, precision)
     counts: Counts = {}
@@ -116,7 +117,7 @@ def _predict_reader(
 def _entries(
     batch: Mapping[str, Any], detections: Mapping[str, Any], method: PasteMethod, limit: int | None
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """For each image what `images.json` says of it, and its entries of a results file."""
+    """Yields for each image its entry of `images.json` and its entries of the results file."""
     shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
     ids = [coco_image_id(source_id) for source_id in batch[InputFields.SOURCE_ID].numpy()]
     found = unbatch({key: value.numpy() for key, value in detections.items()}, shapes)

@@ -1,4 +1,4 @@
-"""JSON lists that are written entry by entry, so that a job that is stopped loses nothing."""
+"""JSON lists that are written entry by entry, so that an interrupted job keeps its results."""
 
 import json
 import pathlib
@@ -10,13 +10,13 @@ DETECTIONS, IMAGES = 'detections.json', 'images.json'
 
 
 class ResultsFile:
-    """Writes a JSON list, one entry a line, into NAME.partial, which gets its name at the end.
+    """Writes a JSON list, one entry per line, to NAME.partial, which is renamed to NAME at the end.
 
-    If the block is left by an error, the list is ended and stays in NAME.partial; after a kill it
-    lacks its last line, `]`.
+    If the block raises, the list is closed and stays in NAME.partial; after a kill it lacks its
+    last line, `]`.
 
     Args:
-      path: of the list; replaced if there is one.
+      path: path of the list; an existing file is replaced.
     """
 
     def __init__(self, path: pathlib.Path):
@@ -31,7 +31,7 @@ class ResultsFile:
         return self
 
     def add(self, entries: Iterable[Any]) -> None:
-        """Appends entries, which are in the file when this returns."""
+        """Appends entries; they are in the file when this returns."""
         for entry in entries:
             self._file.write(f'{"," if self.count else ""}\n{json.dumps(entry)}')
             self.count += 1
@@ -47,7 +47,7 @@ class ResultsFile:
 
 
 def read_list(path: pathlib.Path) -> list[Any]:
-    """Reads a JSON list; an empty one where there is none, or something else."""
+    """Reads a JSON list; [] if the file does not exist or is not a list."""
     try:
         value = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError):

@@ -16,28 +16,28 @@ from object_detection.errors import UserError
 from object_detection.export import batch_norm_folding, input_types
 from object_detection.meta_architectures.detection_model import DetectionModel
 
-# In the order in which an export's items get their names: `saved_model` tells that all are there.
+# The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
 # Name of the asset with the class names.
 LABEL_MAP = 'label_map.pbtxt'
-# Runs every layer whose batch norm may be folded.
+# A function that runs every layer whose batch norm may be folded.
 _PROBE_SIZE = 128
 
 
 class ServedDetector(tf.Module):
     """A detector as `serving_default`: one tensor in, float32 detections out, 1-based classes.
 
-    With boxes, two: images, and the boxes whose classes and masks are wanted.
-
-    As in the reference, the object that `tf.saved_model.load` returns can be called with that
-    tensor too.
+    With input boxes there are two tensors: images, and the boxes whose classes and masks are
+    predicted. As in the reference, the object that `tf.saved_model.load` returns can be called with
+    the same tensors.
 
     Args:
-      detector: built and restored; its batch norms are folded, so it can no longer be trained.
+      detector: built and restored detector; its batch norms are folded, so it can no longer be
+        trained.
       input_type: one of `input_types.INPUT_TYPES`.
-      precision: that the detector computes in, for readers to know.
-      label_map_path: a label map, which becomes an asset; its names are what the function
-        `class_names` returns. None exports neither.
+      precision: the precision in which the detector computes, stored for clients.
+      label_map_path: a label map, which becomes an asset; the function `class_names` returns its
+        names. None exports neither.
 
     Raises:
       ValueError: if `input_type` is not known, or the label map cannot be read.
@@ -52,15 +52,15 @@ class ServedDetector(tf.Module):
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
-        # The variables and no model: saving and loading each Keras layer takes as long as the rest,
-        # and some converters lose variables that a Keras model holds.
+        # Tracks variables, not the model: saving and loading each Keras layer takes as long as
+        # the rest, and some converters lose variables that a Keras model holds.
         self._variables = list(detector.named_variables().values())
         specs, serve = _serving(detector, input_type)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
         self.__call__ = self.serve
         # Encoded images and tf.Examples are both strings, and all precisions have the same
-        # signature: a client can ask.
+        # signature, so clients can query the input type and the precision.
         self.input_type = _constant(input_type)
         self.precision = _constant(precision)
         if label_map_path is not None:
@@ -69,10 +69,11 @@ class ServedDetector(tf.Module):
 
 
 class InProcessDetector:
-    """A detector in this process, with the inputs and outputs of an export of it.
+    """A detector in this process, with the inputs and outputs of its export.
 
     Args:
-      detector: built and restored. It stays as it is, and later changes of its variables count.
+      detector: built and restored detector. It is not changed; later changes of its variables have
+        an effect.
     """
 
     def __init__(self, detector: DetectionModel):
@@ -88,7 +89,7 @@ class InProcessDetector:
 
 
 def _serving(detector: DetectionModel, input_type: str) -> tuple[list[tf.TensorSpec], Callable]:
-    """What an input type takes, and the function of it that is served."""
+    """Returns the input specs of an input type and the function that is served."""
     if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
 
         def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -108,8 +109,9 @@ def _serving(detector: DetectionModel, input_type: str) -> tuple[list[tf.TensorS
 def _detect(
     detector: DetectionModel, input_tensor: tf.Tensor, read: Callable
 ) -> dict[str, tf.Tensor]:
-    """Runs a detector on what a reader of `_READERS` takes; 1-based classes."""
-    # The readers put an image in place of none, which not all layers are made for.
+    """Runs a detector on the input of a reader of `_READERS`; returns 1-based classes."""
+    # The readers replace an empty batch by one image, since not all layers accept empty
+    # batches.
     count = tf.shape(input_tensor)[0]
     images, true_shapes = read(detector, input_tensor)
     predictions = detector.predict(images, true_shapes, training=False)
@@ -123,11 +125,11 @@ def _detect(
 def _detect_in_boxes(
     detector: DetectionModel, input_tensor: tf.Tensor, boxes: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Classifies given boxes, float32 [B, N, 4] and normalized, and finds their masks."""
+    """Classifies given boxes, float32 [B, N, 4], normalized, and predicts their masks."""
     images, true_shapes = _from_images(detector, input_tensor)
     predictions = detector.predict(images, true_shapes, training=False)
     batch, count = tf.unstack(tf.shape(boxes)[:2])
-    # A box in place of none, as an image is.
+    # An empty set of boxes is replaced by one box, like an empty batch of images.
     missing = tf.maximum(1 - tf.shape(boxes)[:2], 0)
     padded = tf.pad(boxes, [[0, missing[0]], [0, missing[1]], [0, 0]])
     found = detector.predict_masks_from_boxes(predictions, true_shapes, padded)
@@ -150,19 +152,19 @@ def export(
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
-    Everything is written to a scratch folder there, `.export-*`, and moved when complete. An
-    earlier export goes aside into that folder first, and comes back if a move fails, so a failed
-    export changes nothing. `saved_model/` goes first and comes last: where it is, all three are of
-    one export, even if the process is killed between two moves (the earlier export is in the
-    scratch folder then).
+    Everything is written to a scratch folder `.export-*` in it and moved when complete. An earlier
+    export is first moved into the scratch folder, and moved back if a move fails, so that a failed
+    export changes nothing. `saved_model/` is the first item to be moved away and the last to be
+    moved in: if it exists, all three items belong to one export, even if the process is killed
+    between two moves (the earlier export is in the scratch folder then).
 
     Args:
-      detector: built and restored; it can no longer be trained afterwards.
-      output_directory: created; an earlier export there is replaced.
+      detector: built and restored detector; it can no longer be trained afterwards.
+      output_directory: created if necessary; an earlier export in it is replaced.
       input_type: one of `input_types.INPUT_TYPES`.
       save_checkpoint: writes the unfolded variables as a checkpoint into a directory.
       pipeline_text: the pipeline config as text.
-      precision: that the detector computes in.
+      precision: the precision in which the detector computes.
       label_map_text: a label map as text, which becomes an asset; None exports no class names.
 
     Raises:
@@ -207,7 +209,7 @@ def build_served(
 
 
 def fold_batch_norms(detector: DetectionModel) -> None:
-    """Changes a detector, restored, to what an export of it computes."""
+    """Folds the batch norms of a restored detector, as an export does."""
     images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
     true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
 
@@ -222,13 +224,13 @@ def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunctio
 
 
 def _names_by_id(label_map_path: str | os.PathLike) -> list[str]:
-    """The names of a label map, each at the place of its id; '' where there is none, as at 0."""
+    """Returns the names of a label map, indexed by id; '' where there is no class, as at 0."""
     names = {entry['id']: entry['name'] for entry in label_map.load(label_map_path).categories}
     return [names.get(class_id, '') for class_id in range(max(names, default=0) + 1)]
 
 
 def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
-    """Moves each source to its target, in order; if one fails, those before it are undone."""
+    """Moves each source to its target in order; if a move fails, the earlier ones are undone."""
     done = []
     try:
         for source, target in moves:
@@ -241,16 +243,16 @@ def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
 
 
 def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Images [B, H, W, 3]; a black one in place of none."""
+    """Reads images [B, H, W, 3]; an empty batch is replaced by a black image."""
     missing = tf.maximum([1, 1, 1] - tf.shape(images)[:3], 0)
     paddings = tf.concat([missing, [0]], axis=0)
     return detector.preprocess(tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1)))
 
 
 def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes and resizes each image by itself; pads to the largest where sizes differ.
+    """Decodes and resizes each image separately; pads to the largest if sizes differ.
 
-    In place of none, a black one is read.
+    An empty batch is replaced by a black image.
     """
     missing = tf.maximum(1 - tf.shape(encoded), 0)
     black = tf.io.encode_png(tf.zeros([1, 1, 3], tf.uint8))

@@ -1,4 +1,4 @@
-"""Checks that an exported model gives the detections of the model in process."""
+"""Checks that an exported model gives the same detections as the model in process."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -15,13 +15,14 @@ _TOLERANCE = 1e-3
 
 
 class Comparison(NamedTuple):
-    """How two models' detections differ.
+    """The differences between the detections of two models.
 
     Attributes:
       detections: number of detections in process, over all images.
       unmatched: detections of either side without a counterpart of the same class whose box, score
         and mask differ by at most 1e-3.
-      largest_difference: of a box coordinate, score or mask probability, over the matched ones.
+      largest_difference: largest difference of a box coordinate, score or mask probability over the
+        matched detections.
     """
 
     detections: int
@@ -30,12 +31,12 @@ class Comparison(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """At most one in a hundred differs: two nearly equal scores may swap at the cut-off."""
+        """Whether at most 1 % are unmatched: two nearly equal scores may swap at the cut-off."""
         return self.unmatched <= 0.01 * self.detections
 
 
 def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """The detector as a function of uint8 [1, H, W, 3], with 0-based classes; traced once."""
+    """Returns the detector as a traced function of uint8 [1, H, W, 3] with 0-based classes."""
 
     def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = detector.preprocess(batch)
@@ -50,7 +51,7 @@ def compare(
     detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     images: Iterable[np.ndarray],
 ) -> Comparison:
-    """Runs an export, and what `in_process` gives, on images, uint8 [H, W, 3], one by one."""
+    """Compares an export with a function of `in_process` on images, uint8 [H, W, 3], one by one."""
     total = Comparison(0, 0, 0.0)
     for image in images:
         outputs = detect(tf.constant(image[np.newaxis]))

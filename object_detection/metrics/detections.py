@@ -1,4 +1,4 @@
-"""A detector's batched output as single images: boxes in pixels, encoded masks, COCO results."""
+"""Converts a detector's batched output to boxes in pixels, encoded masks and COCO results."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,14 +14,14 @@ from object_detection.metrics.mask_pasting import MASK_THRESHOLD, PasteMethod, m
 
 
 class ImageDetections(NamedTuple):
-    """The detections of one image, without padding; n rows, best first as the detector gave them.
+    """The n detections of one image, without padding, in the detector's order (best first).
 
     Attributes:
       boxes: float64 [n, 4], [ymin, xmin, ymax, xmax] in pixels of the original image.
       scores: float32 [n].
-      classes: int64 [n], 1-based, or None where the detector tells no classes apart (one stage).
+      classes: int64 [n], 1-based, or None if the detector does not classify (one stage).
       masks: float32 [n, mask height, mask width], probabilities relative to the box, or None.
-      height, width: of the original image.
+      height, width: size of the original image.
     """
 
     boxes: np.ndarray
@@ -35,7 +35,7 @@ class ImageDetections(NamedTuple):
 def unbatch(
     detections: Mapping[str, Any], image_shapes: np.ndarray, *, label_id_offset: int = 1
 ) -> list[ImageDetections]:
-    """Splits a batch into its images and drops the unused slots.
+    """Splits a batch into its images and drops the padding.
 
     Args:
       detections: what `postprocess` returns, as numpy (keys of `DetectionFields`): boxes
@@ -71,12 +71,12 @@ def boxes_to_absolute(boxes_normalized: np.ndarray, height: int, width: int) -> 
 
 
 def encode_window(mask: np.ndarray, top: int, left: int, height: int, width: int) -> bytes:
-    """Encodes a mask that is zero outside a window, without making it of full size.
+    """Encodes a mask that is zero outside a window, without creating the full-size mask.
 
     Args:
       mask: bool or uint8 [h, w], the window's content.
       top, left: where the window begins in the image.
-      height, width: of the image.
+      height, width: size of the image.
 
     Returns:
       The counts of COCO's compressed run-length encoding.
@@ -95,7 +95,7 @@ def encode_window(mask: np.ndarray, top: int, left: int, height: int, width: int
 def encode_masks(
     detections: ImageDetections, method: PasteMethod = PasteMethod.UNCROP
 ) -> list[bytes]:
-    """Pastes and encodes the masks of one image, one after the other; counts as `encode_window`."""
+    """Pastes and encodes the masks of one image one by one; returns counts as `encode_window`."""
     counts = []
     size = (detections.height, detections.width)
     for mask, box in zip(detections.masks, detections.boxes, strict=True):
@@ -115,7 +115,7 @@ def coco_results(
     """Returns the detections of one image as entries of a COCO results file.
 
     Args:
-      detections: of the image; without classes all are of category 1.
+      detections: detections of the image; without classes all are of category 1.
       image_id: `images.id` of the annotation file.
       boxes: whether entries have `bbox`. Leave it out of a file that is to be scored by its masks:
         pycocotools takes an object's area from `bbox` if there is one.
@@ -138,7 +138,7 @@ def coco_results(
 
 
 def coco_image_id(source_id: str | bytes) -> int | float | str:
-    """Returns the id of the annotation file that a source id was made of."""
+    """Returns the id in the annotation file from which a source id was made."""
     return source_ids.from_text(source_text(source_id))
 
 

@@ -1,4 +1,4 @@
-"""What computes the metrics of a data set: the protocol that an evaluation calls."""
+"""The protocol of classes that compute the metrics of a data set."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,10 +9,10 @@ Batch = Mapping[str, np.ndarray]
 
 
 class Evaluator(Protocol):
-    """Collects the detections of a data set, batch by batch, and computes metrics of them.
+    """Collects the detections of a data set batch by batch and computes metrics.
 
-    Workers that each see a part of the images have one evaluator each; the chief merges theirs into
-    its own.
+    If several workers share the images, each has its own evaluator, and the chief merges the others
+    into its own.
     """
 
     def add_batch(self, batch: Batch, detections: Batch) -> None:
@@ -29,10 +29,10 @@ class Evaluator(Protocol):
         """
 
     def part(self) -> Any:
-        """Returns all images so far, as a value that can be pickled and that `merge` takes."""
+        """Returns the images added so far as a picklable value for `merge`."""
 
     def merge(self, part: Any) -> None:
         """Adds the images of another evaluator that was built with the same arguments."""
 
     def evaluate(self) -> dict[str, float]:
-        """Returns name -> value of the metrics of all images so far."""
+        """Returns the metrics of the images added so far: name -> value."""

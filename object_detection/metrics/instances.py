@@ -31,17 +31,17 @@ class Instances(NamedTuple):
     is_crowd: np.ndarray | None = None
 
     def where(self, keep: np.ndarray) -> 'Instances':
-        """Returns the objects of which `keep`, bool [n], is true."""
+        """Returns the objects for which `keep`, bool [n], is true."""
         return Instances(*(_rows(values, keep) for values in self))
 
 
 def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
-    """Turns a mask stored as PNG, black = background, into an encoded mask.
+    """Converts a mask stored as PNG (black is background) to COCO's run-length encoding.
 
     Raises:
       ValueError: if there is none, or it has another size than its image.
     """
-    # Pillow is needed where masks are scored only.
+    # Imported here because only the scoring of masks needs Pillow.
     from PIL import Image
 
     if not png:
@@ -49,21 +49,21 @@ def encode_png(png: bytes, height: int, width: int, source_id: str) -> bytes:
             f'CocoEvaluator: masks are to be scored, but an object of image {source_id!r} has none.'
         )
     try:
-        # No other reader of Pillow: that of EPS would start a program.
+        # PNG only: Pillow's EPS reader, for example, would start a program.
         image = Image.open(io.BytesIO(png), formats=('PNG',))
     except Image.UnidentifiedImageError as error:
         raise UserError(
             f'CocoEvaluator: expected masks as PNG. Received: {png[:8]!r}... as a mask of image '
             f'{source_id!r}.'
         ) from error
-    # Before it is decoded, as it may be of any size.
+    # Checked before decoding, since the image may be arbitrarily large.
     if image.size != (width, height):
         raise UserError(
             f'CocoEvaluator: a mask of image {source_id!r} must have the size of the image, '
             f'({height}, {width}). Received: {image.size[::-1]}.'
         )
     if image.mode == 'P':
-        # By their colours, as in training.
+        # Palette indices are converted to colours, as in training.
         image = image.convert('RGB')
     mask = np.asarray(image) > 0
     if mask.ndim == 3:

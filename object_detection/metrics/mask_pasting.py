@@ -1,4 +1,4 @@
-"""Masks of boxes at the pixels of their image: the ways to resample them, and pasting."""
+"""Pastes masks, which are relative to their boxes, into their image by one of several methods."""
 
 import enum
 import math
@@ -11,13 +11,14 @@ MASK_THRESHOLD = 0.5
 
 
 class PasteMethod(enum.Enum):
-    """Where the samples of a mask, M along an axis, lie in its box, and which pixels they meet.
+    """How the samples of a mask map to positions in its box and to pixels of the image.
 
     UNCROP inverts `crop_and_resize`, by which mask targets are cropped: the first and last samples
-    lie on the box's edges, and the centres of the image's first and last pixels on the image's.
-    ACCURATE takes samples for cells of the box and reads at the centres of pixels; around the mask
-    it is 0 (detectron2). RESIZE puts zeros around the mask, enlarges the box as much, rounds it to
-    whole pixels and resizes the mask to these (Detectron, NVIDIA, Habana).
+    lie on the box's edges, and the centres of the image's first and last pixels on the image's
+    edges.
+    ACCURATE treats samples as cells of the box and interpolates at the centres of pixels; outside
+    the mask the value is 0 (detectron2). RESIZE pads the mask with zeros, enlarges the box
+    accordingly, rounds it to whole pixels and resizes the mask to them (Detectron, NVIDIA, Habana).
     """
 
     UNCROP = enum.auto()
@@ -37,7 +38,7 @@ def paste_mask(
     Args:
       mask_probabilities: float32 [mask height, mask width], relative to the box.
       box_absolute: float [4], [ymin, xmin, ymax, xmax] in pixels of the image.
-      height, width: of the image.
+      height, width: size of the image.
       method: how it is resampled.
 
     Returns:
@@ -61,7 +62,7 @@ def paste_masks(
     Args:
       masks: float [n, mask height, mask width], probabilities relative to the boxes.
       boxes_normalized: float [n, 4], [ymin, xmin, ymax, xmax] relative to the image.
-      height, width: of the image, in pixels.
+      height, width: size of the image, in pixels.
       method: how they are resampled.
 
     Returns:
@@ -90,17 +91,17 @@ def mask_window(
     width: int,
     method: PasteMethod = PasteMethod.UNCROP,
 ) -> tuple[np.ndarray, int, int]:
-    """Resamples a mask (bilinear) at those pixels of the image that it reaches.
+    """Resamples a mask (bilinearly) at the pixels of the image that it covers.
 
     Args:
       mask_probabilities: float32 [mask height, mask width].
       box_absolute: float [4], in pixels of the image; may reach over its edges.
-      height, width: of the image.
+      height, width: size of the image.
       method: how it is resampled.
 
     Returns:
-      float32 [h, w] (h or w is 0 if the mask reaches no pixel), and the row and the column of the
-      image at which it begins. Outside this window the pasted mask is 0.
+      float32 [h, w] (h or w is 0 if the mask covers no pixel), and the row and the column of the
+      image at which this window begins. Outside this window the pasted mask is 0.
     """
     ymin, xmin, ymax, xmax = (float(value) for value in box_absolute)
     mask = np.asarray(mask_probabilities, np.float32)
@@ -113,16 +114,17 @@ def mask_window(
 
 
 def _locate(locate, size: int, low: float, high: float, count: int) -> tuple[int, np.ndarray]:
-    """Finds the pixels that a mask reaches along one axis.
+    """Finds the pixels that a mask covers along one axis.
 
     Args:
-      locate: of `_LOCATE`.
+      locate: a function of `_LOCATE`.
       size: pixels of the image along the axis.
-      low, high: the box's edges in pixels. A box without an extent reaches none.
+      low, high: the box's edges in pixels. A box without an extent covers no pixels.
       count: samples of the mask along the axis.
 
     Returns:
-      The first pixel; float64 [pixels], where they lie, in samples of what is interpolated.
+      The first pixel; float64 [pixels], the positions of the pixels as fractional indices of the
+      samples that are interpolated.
     """
     if not high > low:
         return 0, np.zeros(0)

@@ -91,7 +91,7 @@ class LossGradients:
         """Computes in replica context.
 
         Args:
-          batch: of this replica, without texts.
+          batch: batch of this replica, without texts.
           seeds: int32 [B, 2].
 
         Returns:
@@ -175,7 +175,7 @@ class LossGradients:
         """Builds a function of (batch, seeds, shares) for each size of images.
 
         Args:
-          function: of these arguments.
+          function: function of these arguments.
           batch, seeds, shares: examples, of which `count` parts are one argument each.
           count: see there.
         """

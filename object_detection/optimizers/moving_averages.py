@@ -21,7 +21,7 @@ def swapped(
     meanwhile. All replicas' copies are exchanged; not to be used inside a `tf.function`.
 
     Args:
-      variables: of the model, by name; those without an average keep their values.
+      variables: variables of the model, by name; those without an average keep their values.
       averages: by the same names, as `Optimizer.averages()` gives them; none changes nothing.
       strategy: that the variables were created in; None is the current one. The block is not run
         in its scope, where a variable is created by all workers together or not at all.

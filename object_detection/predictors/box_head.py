@@ -25,7 +25,8 @@ class BoxHead(keras.layers.Layer):
       dropout_rate: share of features to drop in training, for each output anew
         (https://jmlr.org/papers/v15/srivastava14a.html); 0 means no dropout.
       batch_norm_trainable: False freezes the norms.
-      box_initializer: of the layer of the boxes; None is that of the hyperparameters.
+      box_initializer: box initializer of the layer of the boxes; None is that of the
+        hyperparameters.
     """
 
     def __init__(

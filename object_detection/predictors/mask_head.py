@@ -22,8 +22,8 @@ class MaskHead(keras.layers.Layer):
       num_classes: K, without background.
       hyperparams: set-up of the convolutions.
       mask_size: (height, width) of the masks.
-      num_conv_layers: of convolutions, the one to the masks included, the enlargement and the one
-        after it not; at least 1.
+      num_conv_layers: number of conv layers of convolutions, the one to the masks included, the
+        enlargement and the one after it not; at least 1.
       conv_depth: their channels; 0 chooses it by the numbers of features and classes.
       class_agnostic: whether there is one mask for all classes.
       convolve_then_upsample: see above; needs a mask size that is a multiple of the features'.

@@ -37,7 +37,7 @@ class RpnHead(keras.layers.Layer):
       anchors_per_location: number of anchors of a cell, one entry a level.
       hyperparams: set-up of all layers.
       depth: channels of the shared convolution.
-      kernel_size: of the shared convolution.
+      kernel_size: kernel size of the shared convolution.
       atrous_rate: its dilation.
       batch_norm_trainable: False freezes the norm.
       num_logits: that tell objects: 2 (background, object) or 1 (object).

@@ -1,7 +1,7 @@
-"""Which CPU cores the process may use, and how busy they are.
+"""The CPU cores that the process may use, and their load.
 
-Imports no TensorFlow: it makes its pools of threads for the cores that the process may use when it
-is imported.
+Imports no TensorFlow, which sizes its thread pools by the cores that the process may use when it is
+imported.
 """
 
 import logging
@@ -28,27 +28,27 @@ _GROUP = pathlib.Path('/sys/fs/cgroup/cpu.stat')
 
 
 def num_cores() -> float:
-    """How many cores the process may use at a time, by its affinity and the quota of its group."""
+    """Returns the number of cores that the process may use, by affinity and cgroup quota."""
     cores = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = _QUOTA.read_text().split()
         return min(cores, int(quota) / int(period))
     except (OSError, ValueError):
-        # No such group, or 'max'.
+        # There is no such file, or the quota is 'max'.
         return cores
 
 
 def set_affinity(text: str | None, index: int = 0, workers: int = 1) -> None:
-    """Binds the process, all its threads and those that they start, to CPU cores.
+    """Binds the process and all its threads, present and future, to CPU cores.
 
     Args:
-      text: numbers as in '0-7,16-23'; 'auto' for this worker's share of the cores that the process
-        may use; None changes nothing.
-      index: of this worker among those of its machine, from 0.
-      workers: how many the machine has; they divide its cores between them.
+      text: core numbers as in '0-7,16-23'; 'auto' for this worker's share of the cores that the
+        process may use; None changes nothing.
+      index: index of this worker among those of its machine, from 0.
+      workers: number of workers of this machine, which divide its cores between them.
 
     Raises:
-      ConfigError: if `text` is neither, or names what the process may not use.
+      ConfigError: if `text` is neither, or names cores that the process may not use.
     """
     if text is None:
         return
@@ -61,16 +61,16 @@ def set_affinity(text: str | None, index: int = 0, workers: int = 1) -> None:
         try:
             os.sched_setaffinity(int(thread), cores)
         except ProcessLookupError:
-            # It has ended meanwhile.
+            # The thread has ended meanwhile.
             continue
     _logger.info('%s: running on the CPU cores %s', _FLAG, describe(sorted(cores)))
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """Returns the cores that a text such as '0-3,8' means, in order; () for ''.
+    """Returns the sorted cores of a text such as '0-3,8'; () for ''.
 
     Raises:
-      UserError: if it is no list of cores of this machine.
+      UserError: if it is not a list of cores of this machine.
     """
     cores: set[int] = set()
     for part in text.split(',') if text.strip() else ():
@@ -79,7 +79,8 @@ def parse_cores(text: str) -> tuple[int, ...]:
             raise UserError(f"expected CPU cores such as '0-3,8'. Received: {text!r}.")
         first = int(match[1])
         last = int(match[2] or first)
-        # Not those that this process is bound to: another one may be bound to others.
+        # All cores of the machine: another process may be bound to other cores than this
+        # one.
         count = os.sysconf('SC_NPROCESSORS_CONF')
         if not first <= last < count:
             raise UserError(f'expected CPU cores of 0 to {count - 1}. Received: {text!r}.')
@@ -88,7 +89,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def share(allowed: set[int], index: int, workers: int) -> list[int]:
-    """Returns the cores of one of `workers`: neighbours, those of one chip and core together.
+    """Returns the share of worker `index`: neighbouring cores, sorted by chip and physical core.
 
     Raises:
       ConfigError: if there are fewer cores than workers.
@@ -103,7 +104,7 @@ def share(allowed: set[int], index: int, workers: int) -> list[int]:
 
 
 def describe(cores: Sequence[int]) -> str:
-    """Writes ascending numbers as [0, 1, 2, 5] -> '0-2,5'."""
+    """Formats ascending numbers as ranges: [0, 1, 2, 5] -> '0-2,5'."""
     parts: list[list[int]] = []
     for core in cores:
         if parts and core == parts[-1][-1] + 1:
@@ -114,7 +115,7 @@ def describe(cores: Sequence[int]) -> str:
 
 
 class CpuUse:
-    """Measures the share of the time of the cores that was in use since the last `take`."""
+    """Measures the share of the cores' time that was in use since the last `take`."""
 
     def __init__(self):
         self._last = _read()
@@ -122,8 +123,8 @@ class CpuUse:
     def take(self) -> float:
         """Returns the share, 0 to 1.
 
-        The scarcest resource counts: the cores, which other processes may use too, or the time
-        that the quota of the process's group allows.
+        It is the larger of two shares: the use of the cores by all processes, and the use of the
+        time that the quota of the process's cgroup allows.
         """
         last, self._last = self._last, _read()
         shares = [0.0]
@@ -134,7 +135,7 @@ class CpuUse:
 
 
 def _chip_and_core(number: int) -> tuple[int, int]:
-    """Two numbers of the same core are threads of it, and share what it can do."""
+    """Returns the chip and the physical core; its hardware threads have the same two numbers."""
     folder = _TOPOLOGY / f'cpu{number}' / 'topology'
     try:
         return tuple(
@@ -158,13 +159,13 @@ def _parse(text: str, allowed: set[int]) -> tuple[int, ...]:
 
 
 def _read() -> dict[str, tuple[float, float]]:
-    """Returns the seconds, or ticks, used and available of each resource that can be read."""
+    """Returns (used, available) of each resource that can be read, in seconds or ticks."""
     available = time.monotonic() * num_cores()
     found = {'process': (time.process_time(), available)}
     allowed = os.sched_getaffinity(0)
     try:
         found['cores'] = _of_cores(_STATISTICS.read_text(), allowed)
-        # The group of a process without a quota may be that of the whole machine.
+        # Without a quota, the cgroup may be the group of the whole machine.
         if num_cores() < len(allowed):
             found['group'] = (_of_group(_GROUP.read_text()), available)
     except (OSError, ValueError):

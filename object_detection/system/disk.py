@@ -1,4 +1,4 @@
-"""Free space on disks, and folders that cannot be written, reported at best before the work starts.
+"""Checks free disk space and write access, if possible before the work starts.
 
 Imports no TensorFlow.
 """
@@ -20,7 +20,7 @@ _WILDCARDS = '*?[]\\'
 
 
 class ArchiveSpace(NamedTuple):
-    """Bytes of an archive, of those that are there already, and of its contents."""
+    """Sizes in bytes of an archive, of its part that is already present, and of its contents."""
 
     size: int
     present: int
@@ -28,14 +28,14 @@ class ArchiveSpace(NamedTuple):
 
 
 def check_writable(directory: str, needed_bytes: int = 0) -> None:
-    """Makes a folder, if there is none, writes a small file into it and looks for free space.
+    """Creates a folder if it does not exist, writes a test file into it and checks the free space.
 
     Args:
-      directory: on this machine.
-      needed_bytes: that will be written at least.
+      directory: folder on this machine.
+      needed_bytes: minimum number of bytes that will be written.
 
     Raises:
-      CheckpointError: naming the folder and what is the matter.
+      CheckpointError: if the folder cannot be written; the message names it and the reason.
     """
     if any(letter in directory for letter in _WILDCARDS):
         raise CheckpointError(
@@ -59,7 +59,7 @@ def check_writable(directory: str, needed_bytes: int = 0) -> None:
 
 
 def free_bytes(directory: str) -> int | None:
-    """Returns the free space; None where the file system does not tell."""
+    """Returns the free space in bytes; None if the file system does not report it."""
     try:
         usage = shutil.disk_usage(directory)
     except OSError:
@@ -72,8 +72,8 @@ def writing(directory: str, what: str, needed_bytes: int | None = None) -> Itera
     """A context in which a failure to write into a folder becomes a CheckpointError.
 
     Args:
-      directory: on this machine.
-      what: that is written, the beginning of a sentence.
+      directory: folder on this machine.
+      what: name of the written data, with which the error message begins.
       needed_bytes: its size, if known.
     """
     try:
@@ -84,8 +84,9 @@ def writing(directory: str, what: str, needed_bytes: int | None = None) -> Itera
 
 @contextlib.contextmanager
 def full_disk_named(directory: str) -> Iterator[None]:
-    """A context in which a disk that is full or read-only, and nothing else, becomes a
-    CheckpointError; for the logs and events that are written everywhere in a training.
+    """A context in which an error of a full or read-only disk becomes a CheckpointError.
+
+    It covers the logs and events that are written in many places of a training. Other errors pass.
     """
     try:
         yield
@@ -96,7 +97,7 @@ def full_disk_named(directory: str) -> Iterator[None]:
 
 
 def format_bytes(size: int) -> str:
-    """Returns a number of bytes in words: '1.5 MB'."""
+    """Formats a number of bytes with a unit: '1.5 MB'."""
     for unit, factor in (('GB', 1e9), ('MB', 1e6)):
         if size >= factor:
             return f'{size / factor:.1f} {unit}'
@@ -104,10 +105,10 @@ def format_bytes(size: int) -> str:
 
 
 def require_space(folder: str, needed: int, purpose: str) -> None:
-    """Checks that `needed` bytes are free where `folder` is, or will be.
+    """Checks that `needed` bytes are free on the disk of `folder`, which need not exist yet.
 
     Raises:
-      DownloadError: if they are not.
+      DownloadError: if there is less free space.
     """
     existing = os.path.abspath(folder)
     while not os.path.exists(existing):
@@ -121,9 +122,10 @@ def require_space(folder: str, needed: int, purpose: str) -> None:
 
 
 def peak_bytes(archives: Iterable[ArchiveSpace], keep_archives: bool) -> int:
-    """Returns the most bytes taken at once, beyond those present, while archives are unpacked.
+    """Returns the peak of additional disk space while archives are downloaded and unpacked.
 
-    One archive is downloaded, unpacked and, unless `keep_archives`, deleted after the other.
+    Archives are processed one by one: each is downloaded, unpacked and, unless `keep_archives` is
+    set, deleted.
     """
     highest = held = 0
     for archive in archives:
@@ -135,7 +137,7 @@ def peak_bytes(archives: Iterable[ArchiveSpace], keep_archives: bool) -> int:
 
 
 def _write_errors() -> tuple[type[Exception], ...]:
-    """The classes that a failure to write can have; TensorFlow's only if it is imported."""
+    """Returns the error classes of failed writes; TensorFlow's only if it is imported."""
     tf = sys.modules.get('tensorflow')
     return (OSError,) if tf is None else (OSError, tf.errors.OpError)
 
@@ -143,7 +145,7 @@ def _write_errors() -> tuple[type[Exception], ...]:
 def _unwritten(
     directory: str, what: str, error: Exception, needed_bytes: int | None = None
 ) -> CheckpointError:
-    # TensorFlow: '{{node}} path; reason [Op:name]'.
+    # TensorFlow's messages have the form '{{node}} path; reason [Op:name]'.
     text = error.strerror if isinstance(error, OSError) else error.message
     text = re.sub(r'\{\{.*?\}\}|\[Op:.*', '', text or type(error).__name__).strip()
     reason = text.splitlines()[0].split('; ')[-1].strip()
@@ -155,5 +157,5 @@ def _unwritten(
 
 
 def _gigabytes(size: int) -> str:
-    """Returns a number of bytes in words: '1.25 GB'."""
+    """Formats a number of bytes in gigabytes: '1.25 GB'."""
     return f'{size / 1e9:.2f} GB'

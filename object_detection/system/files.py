@@ -1,7 +1,4 @@
-"""Reads the files a config names: local ones without TensorFlow, URLs (gs://, ...) through it.
-
-Writes local files.
-"""
+"""Reads local files, and URLs (gs://, ...) through TensorFlow; writes local files atomically."""
 
 import glob
 import os
@@ -27,15 +24,15 @@ def exists(path: str) -> bool:
 
 
 def matches(pattern: str) -> list[str]:
-    """Returns the files that a glob pattern, or a plain path, names."""
+    """Returns the sorted files that match a glob pattern or a plain path."""
     return sorted(_gfile().glob(pattern) if _is_url(pattern) else glob.glob(pattern))
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a file whole: a kill leaves the old one or the new one, never a part of either.
+    """Writes a file atomically: a kill leaves either the old file or the complete new one.
 
     Args:
-      path: the file, replaced if there is one; its folder is made if there is none.
+      path: the file, replaced if it exists; its folder is created if it does not exist.
       text: written as UTF-8.
     """
     path = os.fspath(path)
@@ -49,7 +46,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         os.replace(draft, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            # Of a full disk, which the system does not say of which file.
+            # For a full disk, the system's error does not name the file.
             error.filename = path
         if os.path.exists(draft):
             os.remove(draft)
@@ -60,11 +57,11 @@ def check_is_local(path: str | os.PathLike, name: str) -> str:
     """Returns the path as text.
 
     Args:
-      path: of a folder that a run writes into.
-      name: what the user knows it as, for the error.
+      path: path of a folder that a run writes into.
+      name: the user's name of this folder, such as a flag, for the error.
 
     Raises:
-      ConfigError: if it is the address of another machine, where only some of the files would go.
+      ConfigError: if it is a URL, to which only some of the files could be written.
     """
     path = os.fspath(path)
     if _is_url(path):
@@ -80,7 +77,7 @@ def _is_url(path: str) -> bool:
 
 
 def _gfile():
-    # Takes seconds to import, and most configs name local files only.
+    # TensorFlow takes seconds to import, and most configs name local files only.
     import tensorflow as tf
 
     return tf.io.gfile

@@ -20,11 +20,11 @@ _logger = logging.getLogger(__name__)
 
 TRAINING_LOCK = '.training.lock'
 _BETWEEN_ATTEMPTS = 0.1
-# On file systems without locks: seconds between two signs of life, and until a holder that gives
-# none counts as gone. Network file systems show a change up to 60 seconds late.
+# On file systems without locks: seconds between two heartbeats, and without a heartbeat until the
+# holder counts as ended. Network file systems may show a change up to 60 seconds late.
 _HEARTBEAT = 10.0
 _HOLDER_TIMEOUT = 75.0
-# Until two processes that have started together see who was the last to write.
+# Time until two processes that start at the same moment see which of them wrote last.
 _SECONDS_TO_SETTLE = 1.0
 
 
@@ -32,18 +32,18 @@ _SECONDS_TO_SETTLE = 1.0
 def occupied(directory: str) -> Iterator[None]:
     """A context in which no other process can train into the same folder.
 
-    The lock ends with the process, however it ends. Where the file system has no locks, the file
-    holds a name of the process that changes every 10 seconds, and a process that finds a name
-    watches it for 75 seconds before it takes its place.
+    The lock is released when the process ends, however it ends. If the file system has no locks,
+    the file contains a name of the process and a counter that changes every 10 seconds; a process
+    that finds a name watches the file for 75 seconds before it replaces the name by its own.
 
     Raises:
-      CheckpointError: if another one does already.
+      CheckpointError: if another process trains in the folder.
     """
     taken = CheckpointError(
         f'{directory}: another training is running in this model_dir; end it first, or '
         'choose another model_dir.'
     )
-    # 'a+' neither cuts off what another process has written, nor needs the file.
+    # Mode 'a+' neither truncates the file of another process nor requires that the file exists.
     with open(os.path.join(directory, TRAINING_LOCK), 'a+', encoding='utf-8') as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,15 +65,15 @@ def occupied(directory: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(path: str | os.PathLike, timeout: float) -> Iterator[None]:
-    """A context that one process at a time can be in; without effect where there are no locks.
+    """A mutual exclusion of processes; without effect if the file system has no locks.
 
     Args:
-      path: of the lock file, made if there is none; it stays.
+      path: path of the lock file, created if it does not exist; it is not deleted.
       timeout: seconds to wait for the other process.
 
     Raises:
       TimeoutError: if the other process did not leave the context in time.
-      OSError: if the file cannot be made.
+      OSError: if the file cannot be created.
     """
     with open(path, 'a', encoding='utf-8') as file:
         _wait_for_lock(file, timeout)
@@ -97,7 +97,7 @@ def _wait_for_lock(file: TextIO, timeout: float) -> None:
 
 @contextlib.contextmanager
 def _heartbeat(path: str, taken: CheckpointError) -> Iterator[None]:
-    """Occupies a file by rewriting it; raises `taken` if another process does so."""
+    """Holds a file by rewriting it regularly; raises `taken` if another process does so."""
     _watch(path, taken)
     name = secrets.token_hex(8)
     _write(path, name)
@@ -128,7 +128,7 @@ def _heartbeat(path: str, taken: CheckpointError) -> Iterator[None]:
 
 
 def _watch(path: str, taken: CheckpointError) -> None:
-    """Raises `taken` if the content of a file that names a holder changes."""
+    """Raises `taken` if the file names a holder and its content changes."""
     found = _read(path)
     if not found:
         return
@@ -147,7 +147,7 @@ def _read(path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Replaces the content of a file, which is never empty meanwhile: that means nobody's."""
+    """Replaces the content of a file; it is never empty meanwhile, since that means no holder."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
         os.pwrite(descriptor, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""How much memory the process and its devices have taken, and how much is left to the process."""
+"""Memory that the process and its devices use, and memory that the process may still allocate."""
 
 import pathlib
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 _ROOT = pathlib.Path('/')
-# Of both versions of control groups: limit, what is used, and the reclaimable part of it.
+# Files of cgroup v2 and v1: the limit, the usage, and the statistic of its reclaimable part.
 _FILES = (
     ('memory.max', 'memory.current', 'inactive_file'),
     ('memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'),
@@ -14,8 +14,11 @@ _FILES = (
 
 
 def peaks() -> dict[str, int]:
-    """Returns the most bytes that were in use at a time: 'host', of this process, and 'GPU:0' and
-    so on, of TensorFlow's on each device that counts them."""
+    """Returns peaks of used memory in bytes.
+
+    'host' is the peak of this process; 'GPU:0' and so on are the peaks of TensorFlow on each device
+    that counts them.
+    """
     import resource  # Absent on Windows, where records can still be read.
 
     # Linux counts in KiB.
@@ -27,23 +30,23 @@ def peaks() -> dict[str, int]:
         try:
             found[name] = tf.config.experimental.get_memory_info(device.name)['peak']
         except (ValueError, tf.errors.OpError):
-            # TPUs, and devices of other makers, may not tell.
+            # TPUs, and devices of other vendors, may not report it.
             continue
     return found
 
 
 def available(root: pathlib.Path = _ROOT) -> int:
-    """Returns the bytes that the process may still take without swapping or being killed.
+    """Returns the bytes that the process may still allocate without swapping or being killed.
 
     Args:
-      root: where /proc and /sys are.
+      root: folder that contains proc and sys.
     """
     free = _fields(root / 'proc/meminfo', ':').get('MemAvailable', 0) * 1024
     return max(0, min([free, *_left_in_groups(root)]))
 
 
 def total(root: pathlib.Path = _ROOT) -> int:
-    """Returns the bytes of the machine, or the lowest limit of the process's groups."""
+    """Returns the memory of the machine, or the lowest limit of the process's cgroups, in bytes."""
     size = _fields(root / 'proc/meminfo', ':').get('MemTotal', 0) * 1024
     return min([size, *(limit for limit, _ in _limits(root))])
 
@@ -54,7 +57,7 @@ def _left_in_groups(root: pathlib.Path) -> Iterator[int]:
 
 
 def _limits(root: pathlib.Path) -> Iterator[tuple[int, int]]:
-    """The limit and the usage, without what can be reclaimed, of each group that has a limit."""
+    """Yields the limit and the usage without reclaimable memory of each cgroup that has a limit."""
     for folder in _groups(root):
         for limit_file, usage_file, reclaimable in _FILES:
             limit, usage = _number(folder / limit_file), _number(folder / usage_file)
@@ -64,7 +67,7 @@ def _limits(root: pathlib.Path) -> Iterator[tuple[int, int]]:
 
 
 def _groups(root: pathlib.Path) -> Iterator[pathlib.Path]:
-    """The folders of the process's memory groups and of those above them."""
+    """Yields the folders of the process's memory cgroups and of their ancestors."""
     try:
         lines = (root / 'proc/self/cgroup').read_text().splitlines()
     except OSError:
@@ -75,7 +78,8 @@ def _groups(root: pathlib.Path) -> Iterator[pathlib.Path]:
         if controllers and 'memory' not in controllers.split(','):
             continue
         top = mounted / 'memory' if controllers else mounted
-        # In a container, the path may be that of the machine outside; its own is then the top.
+        # In a container, the path may be that of the host; then the container's own group
+        # is `top`.
         folder = top / path.strip('/')
         while folder != top.parent and folder != mounted.parent:
             yield folder
@@ -83,7 +87,7 @@ def _groups(root: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def _number(path: pathlib.Path) -> int | None:
-    """None if the file is absent, or says 'max'."""
+    """Returns the number in a file; None if the file is absent or contains 'max'."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Every name of TensorFlow and Keras that is not public and that this package uses.
+"""Every private name of TensorFlow and Keras that this package uses.
 
-There is no public way to what they do. A new version of either library may break these functions
-and nothing else.
+There is no public interface for these functions. A new version of either library may break this
+module, but no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ def is_compiled_by_xla(graph: tf.Graph) -> bool:
 
 
 def add_gradients_by(add: Callable[[Sequence[Any]], Any]) -> None:
-    """Makes all gradient tapes of the process call `add` for the gradients that meet at a tensor.
+    """Makes all gradient tapes of the process call `add` to sum the gradients of a tensor.
 
     Args:
       add: takes tensors or `tf.IndexedSlices`, and returns their sum.
@@ -36,9 +36,9 @@ def add_gradients(gradients: Sequence[Any]) -> Any:
 
 
 def set_heartbeat(num_workers: int, timeout: int) -> None:
-    """Sets for how many seconds a worker of a `MultiWorkerMirroredStrategy` may be silent.
+    """Sets the time in seconds after which a silent worker of a cluster counts as lost.
 
-    To be called before the strategy is made.
+    It must be called before the `MultiWorkerMirroredStrategy` is created.
     """
     jobs = [coordination_config_pb2.CoordinatedJob(name='worker', num_tasks=num_workers)]
     context.context().configure_coordination_service(
@@ -50,15 +50,15 @@ def set_heartbeat(num_workers: int, timeout: int) -> None:
 
 
 def is_function_graph(graph: tf.Graph) -> bool:
-    """Whether `graph` is that of a traced function, which has outputs."""
+    """Whether `graph` is the graph of a traced function, which has outputs."""
     return isinstance(graph, FuncGraph)
 
 
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
-    """Returns the graph, with its shapes, of a function that nodes of `graph` call by its name."""
+    """Returns the graph, with shapes, of the function `name` that nodes of `graph` call."""
     return graph._get_function(name).graph
 
 
 def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list[keras.layers.Layer]:
-    """Returns `layer`, unless `include_self` is False, and the layers in it at every depth."""
+    """Returns all layers nested in `layer`, and `layer` itself unless `include_self` is False."""
     return layer._flatten_layers(include_self=include_self, recursive=True)

@@ -1,4 +1,4 @@
-"""Turns SIGTERM and SIGINT into a request to stop at a good moment.
+"""Turns SIGTERM and SIGINT into a stop request, which the program polls at a safe point.
 
 Imports no TensorFlow.
 """
@@ -15,28 +15,30 @@ from types import FrameType, TracebackType
 
 _logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# In the environment of a worker: descriptor and inode of a pipe that ends with its launcher. The
-# inode tells the pipe from what a descendant may have opened under the same number.
+# Environment variable of a worker: descriptor and inode of a pipe that is closed when its launcher
+# ends. The inode distinguishes the pipe from another file with the same descriptor number.
 LAUNCHER_PIPE = 'TFOD_LAUNCHER_PIPE'
-# After a second signal, until the process ends although Python has run no handler yet.
+# Time from a second signal until the process is ended although Python has run no handler yet.
 _SECONDS_TO_END = 5.0
-# For the step at work and a save, after the launcher is gone: nobody else would end the process.
+# Time for the current step and a save after the launcher has ended: no one else would end the
+# process.
 _SECONDS_WITHOUT_LAUNCHER = 120.0
 _CLOSE = b'\0'
 
 
 class Interrupts:
-    """A context in which the first signal is remembered; a second one acts as it did before.
+    """A context that records the first SIGTERM or SIGINT; a second one has its usual effect.
 
-    Python runs its handlers between two instructions of the main thread only. Where that is inside
-    a call of TensorFlow which does not return, a thread ends the process: 5 seconds after the
-    second signal, with status 128 + its number; or 120 seconds after the launcher that has started
-    the process is gone, with status 143. The end of the launcher counts as a first signal.
+    Python runs signal handlers only between two instructions of the main thread. If the main thread
+    is inside a call of TensorFlow that does not return, another thread ends the process: 5 seconds
+    after the second signal, with the exit status 128 + its number; or 120 seconds after the end of
+    the launcher that started the process, with the exit status 143. The end of the launcher counts
+    as a first signal.
 
-    Outside the main thread, where Python allows no handlers, it remembers nothing.
+    Outside the main thread, where Python allows no handlers, it records nothing.
 
     Attributes:
-      received: the signal, or None.
+      received: the first signal, or None.
     """
 
     def __init__(self):
@@ -78,13 +80,13 @@ class Interrupts:
 
 
 class _Watch:
-    """A thread that sees signals, and the end of the launcher, whatever the main thread does.
+    """A thread that detects signals and the end of the launcher even if the main thread is blocked.
 
-    To be made and closed in the main thread.
+    It must be created and closed in the main thread.
 
     Args:
       note: called with the number of the first signal.
-      launcher_pipe: descriptor that ends with the launcher, or None.
+      launcher_pipe: descriptor of the pipe that is closed when the launcher ends, or None.
     """
 
     def __init__(self, note: Callable[[int], None], launcher_pipe: int | None):
@@ -92,7 +94,7 @@ class _Watch:
         self._launcher_pipe = launcher_pipe
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
-        # Python's handler in C writes each signal's number there at once.
+        # Python's C handler writes the number of each signal to this pipe immediately.
         self._previous = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._run, name='signals', daemon=True)
         self._thread.start()
@@ -105,11 +107,11 @@ class _Watch:
         os.close(self._writer)
 
     def _run(self) -> None:
-        # Not `select`, which takes no descriptor above 1023.
+        # `select` does not support descriptors above 1023.
         sources = select.poll()
         sources.register(self._reader, select.POLLIN)
         if self._launcher_pipe is not None:
-            sources.register(self._launcher_pipe, 0)  # for its end alone
+            sources.register(self._launcher_pipe, 0)  # reports only that it is closed
         count, deadline, status = 0, None, 0
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -132,13 +134,13 @@ class _Watch:
 
 
 def _end(status: int) -> None:
-    # Not by the log: the main thread may be stuck while it holds its lock.
+    # Logging could block: the main thread may hold the lock of the log.
     os.write(2, b'The process does not stop by itself, and is ended.\n')
     os._exit(status)
 
 
 def _launcher_pipe() -> int | None:
-    """The descriptor of the pipe that `LAUNCHER_PIPE` describes, if it is open here."""
+    """Returns the descriptor of the pipe that `LAUNCHER_PIPE` describes; None if it is not open."""
     descriptor, _, inode = os.environ.get(LAUNCHER_PIPE, '').partition(':')
     try:
         found = os.fstat(int(descriptor))

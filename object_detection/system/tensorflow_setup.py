@@ -1,6 +1,6 @@
-"""What a process sets up before it imports TensorFlow, and a quiet import.
+"""Settings that must be made before TensorFlow is imported, and an import without its messages.
 
-Imports nothing of TensorFlow itself.
+The module itself does not import TensorFlow.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ _logger = logging.getLogger(__name__)
 
 _VARIABLE = 'TF_XLA_FLAGS'
 _FLAG = '--tf_xla_persistent_cache_directory'
-# Of mallopt, in glibc's malloc.h.
+# Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; what that writes to stderr is shown only if it fails.
+    """Imports TensorFlow; its output to stderr is shown only if the import fails.
 
-    The C++ code reports oneDNN and absent GPU libraries before it looks at the log level. Call this
-    before the first import of a module that needs TensorFlow. Nothing is kept back where
-    TF_CPP_MIN_LOG_LEVEL is set to a value below 3.
+    The C++ code reports oneDNN and missing GPU libraries before it reads the log level. Call this
+    before the first import of a module that needs TensorFlow. If TF_CPP_MIN_LOG_LEVEL is set to a
+    value below 3, all output is shown.
     """
     if 'tensorflow' in sys.modules:
         return
@@ -40,14 +40,14 @@ def import_tensorflow() -> None:
 
 
 def use_compilation_cache(directory: str) -> None:
-    """Makes this process keep the programs that XLA compiles in a folder, for the next start.
+    """Makes this process store the programs that XLA compiles in a folder, for later starts.
 
-    To be called before TensorFlow is imported. The cache is TensorFlow's own: a program is found
-    again by its operations, its shapes and the device, so that a change of any of them compiles
-    anew.
+    It must be called before TensorFlow is imported. This is TensorFlow's own persistent cache: a
+    program is identified by its operations, its shapes and the device, so that a change of any of
+    them compiles again.
 
     Raises:
-      ConfigError: if the folder cannot be made or written.
+      ConfigError: if the folder cannot be created or written.
     """
     if 'tensorflow' in sys.modules:
         _logger.warning('TensorFlow has started already: --compilation_cache has no effect.')
@@ -78,33 +78,34 @@ def use_compilation_cache(directory: str) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Makes the C library keep freed memory for what the process allocates next.
+    """Makes the C library keep freed memory for later allocations of the process.
 
-    Otherwise it gives large blocks back to the system and asks for them again, and the system
-    clears each of their pages: on CPUs some 6 % of a training step, and a third of one with two
-    replicas. To be called before other threads start. Options of malloc that are set in the
-    environment take precedence.
+    By default it returns large blocks to the system and requests them again, and the system clears
+    each of their pages: on CPUs this takes some 6 % of a training step, and a third of a step with
+    two replicas. It must be called before other threads start. Options of malloc in the environment
+    take precedence.
     """
-    if 'tensorflow' in sys.modules:  # Its threads have arenas already.
+    if 'tensorflow' in sys.modules:  # Its threads already have arenas.
         return
     if any(name.startswith(('MALLOC_', 'GLIBC_TUNABLES', 'LD_PRELOAD')) for name in os.environ):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # Not the C library of GNU.
+    except (AttributeError, OSError):  # The C library is not glibc.
         return
     mallopt(_MMAP_MAX, 0)
     mallopt(_TRIM_THRESHOLD, -1)
-    # Other arenas than the first are of 64 MB parts and give them back whatever is set.
+    # All arenas except the first consist of 64 MB heaps and return them regardless of the
+    # settings.
     mallopt(_ARENA_MAX, 1)
 
 
 @contextlib.contextmanager
 def _stderr_on_failure() -> Iterator[None]:
-    """Keeps back what the process, C++ code included, writes to stderr, unless the block raises."""
+    """Hides the output of the process, including C++ code, to stderr, unless the block raises."""
     try:
         terminal = os.dup(2)
-    except OSError:  # Closed: there is nothing to keep back.
+    except OSError:  # Stderr is closed: there is nothing to hide.
         yield
         return
     with tempfile.TemporaryFile() as kept:
@@ -124,6 +125,6 @@ def _stderr_on_failure() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Writes out what Python has buffered, before the descriptor changes."""
+    """Writes out Python's buffers before the descriptor changes."""
     if sys.stderr is not None:
         sys.stderr.flush()

@@ -13,9 +13,9 @@ from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
 
 _MASK_OPACITY = 0.45
 _OUTLINE_OPACITY = 0.9
-# The step that keeps any number of hues apart: the golden ratio's fraction.
+# The step between hues, the fraction of the golden ratio, which separates any number of them.
 _HUE_STEP = 0.618034
-# (saturation, value): neighbours in hue differ in these too.
+# Pairs (saturation, value), in which classes of similar hue differ too.
 _TONES = ((0.85, 1.0), (0.95, 0.75), (0.55, 1.0))
 _CAPTION_COLOR = (32, 33, 36)
 
@@ -52,16 +52,16 @@ def draw_instances(
     Args:
       image: uint8 [H, W, 3], RGB, or [H, W, 1], grey.
       boxes_absolute: float [n, 4], [ymin, xmin, ymax, xmax] in pixels of `image`.
-      classes: n ids, 1-based, or n names; a class always has the same colour. None where classes
-        are not told apart.
-      scores: float [n]; None draws all instances, as they are annotated.
+      classes: n ids, 1-based, or n names; a class always has the same colour. None if there are no
+        classes.
+      scores: float [n]; None draws all instances, such as annotated ones.
       masks: n arrays, each either the pasted mask, uint8 or bool [H, W], or probabilities relative
         to the box, float [mask height, mask width]; or None.
-      names: class id -> name; an id that it lacks is written as a number.
-      min_score: instances that score lower are left out.
-      max_boxes: how many instances to draw at most, those of the best scores.
-      line_thickness: of boxes, in pixels; None chooses by the picture's size.
-      scale: how many times to enlarge the picture, so that labels on a small image are readable.
+      names: class id -> name; an id without a name is drawn as a number.
+      min_score: instances with lower scores are not drawn.
+      max_boxes: maximum number of instances to draw, in descending order of scores.
+      line_thickness: line thickness of boxes, in pixels; None chooses by the picture's size.
+      scale: factor by which the picture is enlarged, so that labels on a small image are readable.
 
     Returns:
       uint8 [H * scale, W * scale, 3].
@@ -102,11 +102,11 @@ def side_by_side(
     right: np.ndarray,
     captions: tuple[str, str] = ('ground truth', 'detections'),
 ) -> np.ndarray:
-    """Puts two pictures of the same height beside each other, each under its caption.
+    """Combines two pictures of the same height side by side, each below its caption.
 
     Args:
       left, right: uint8 [H, W, 3] and [H, W2, 3].
-      captions: of the two.
+      captions: captions of the two pictures.
 
     Returns:
       uint8 [H + caption height, W + gap + W2, 3].
@@ -151,7 +151,7 @@ def _choose(boxes, classes, scores, masks, names, min_score, max_boxes) -> list[
                 f'draw_instances: `{name}` must have one row a box, {len(boxes)}. Received: '
                 f'{len(rows)}.'
             )
-    # A diverged model's boxes cannot be drawn.
+    # Boxes of a diverged model, which are not finite, cannot be drawn.
     order = np.flatnonzero(np.isfinite(boxes).all(axis=1))
     if scores is not None:
         scores = np.asarray(scores)
@@ -177,14 +177,14 @@ def _enlarge(image: np.ndarray, scale: int) -> np.ndarray:
 
 def _enlarge_instance(instance: _Instance, scale: int) -> _Instance:
     mask = instance.mask
-    # Probabilities are relative to the box and scale with it.
+    # Masks of probabilities are relative to the box and scale with it.
     if mask is not None and not np.issubdtype(np.asarray(mask).dtype, np.floating):
         mask = np.repeat(np.repeat(mask, scale, axis=0), scale, axis=1)
     return instance._replace(box=tuple(scale * value for value in instance.box), mask=mask)
 
 
 def _blend_mask(canvas: np.ndarray, instance: _Instance) -> None:
-    """Tints the pixels of a mask in place, and more so its outline."""
+    """Tints the pixels of a mask in place, and its outline more strongly."""
     height, width = canvas.shape[:2]
     mask, top, left = np.asarray(instance.mask), 0, 0
     if np.issubdtype(mask.dtype, np.floating):
@@ -229,7 +229,7 @@ def _draw_label(
     taken: list[_Rectangle],
     image_size: tuple[int, int],
 ) -> None:
-    """Writes the label at the box, where it covers other labels least, and notes its place."""
+    """Draws the label at the box where it covers other labels least, and records its rectangle."""
     padding = max(1, round(font.size / 6))
     _, _, right, bottom = draw.textbbox((0, 0), instance.label, font=font, anchor='la')
     width, height = round(right) + 2 * padding, round(bottom) + 2 * padding
@@ -261,7 +261,7 @@ def _overlap(a: _Rectangle, b: _Rectangle) -> int:
 
 
 def _ink(background: tuple[int, int, int]) -> str:
-    """Black or white, whichever stands out more."""
+    """Returns black or white, whichever has more contrast to the background."""
     red, green, blue = background
     return 'black' if 0.299 * red + 0.587 * green + 0.114 * blue > 125 else 'white'
 

@@ -15,7 +15,7 @@ _MAX_POINTS = 300
 _TEXT_COLOR, _GRID_COLOR = '#7d8590', '#8b949e55'
 _STYLE = {
     'svg.fonttype': 'none',
-    # The same chart is the same text.
+    # Makes the SVG text of equal charts equal.
     'svg.hashsalt': 'line_chart',
     'text.color': _TEXT_COLOR,
     'axes.labelcolor': _TEXT_COLOR,
@@ -33,18 +33,18 @@ _STYLE = {
 }
 # A range of values wider than this is drawn on a logarithmic axis.
 _LOGARITHMIC_FROM = 20.0
-# Further numbers would leave no room for others, or overflow in the arithmetic of the axes.
+# Larger numbers would leave no room for others, or overflow in the arithmetic of the axes.
 _LARGEST, _SMALLEST = 1e100, 1e-100
 
 Points = Sequence[tuple[float, float]]
 
 
 class _Line(NamedTuple):
-    """What is drawn of a series.
+    """The drawn points of a series.
 
     Attributes:
       points: float64 [n, 2], (x, y); y is NaN where nothing can be drawn.
-      lost: float64 [m], the x of values that are not finite, or too large.
+      lost: float64 [m], the x of values that are not finite or too large.
     """
 
     points: np.ndarray
@@ -60,11 +60,11 @@ def line_chart(series: Mapping[str, Points], *, x_label: str, emphasized: str = 
 
     Args:
       series: name -> (x, y) in the order of x.
-      x_label: what x is.
+      x_label: label of the x axis.
       emphasized: name of the series to draw with a thicker line.
 
     Returns:
-      An <svg> element and its legend; a sentence instead if there is not one finite value.
+      An <svg> element and its legend, or a sentence if there is no finite value.
     """
     lines = {name: _line(points) for name, points in series.items()}
     values = np.concatenate([np.zeros(0), *(line.points[:, 1] for line in lines.values())])
@@ -84,7 +84,7 @@ def line_chart(series: Mapping[str, Points], *, x_label: str, emphasized: str = 
 
 
 def _line(points: Points) -> _Line:
-    """Averages successive points so that not too many are left."""
+    """Averages successive points to limit their number."""
     points = np.array(points, np.float64).reshape(-1, 2)
     # Comparisons with NaN are false.
     is_drawn = np.abs(points[:, 1]) <= _LARGEST
@@ -99,7 +99,7 @@ def _line(points: Points) -> _Line:
 
 
 def _mean(points: np.ndarray) -> np.ndarray:
-    """The mean of points [n, 2], of those that have a value; NaN if none has."""
+    """Returns the mean of the points [n, 2] that have a value; NaN if there are none."""
     y = points[np.isfinite(points[:, 1]), 1]
     return np.array([points[:, 0].mean(), y.mean() if len(y) else np.nan])
 
@@ -111,8 +111,8 @@ def _draw(
     x_label: str,
     emphasized: str,
 ) -> str:
-    """Returns the <svg> element; `values` are all that are finite."""
-    # Takes long to import, and few programs draw.
+    """Returns the <svg> element; `values` are all finite values."""
+    # Imported here, since the import is slow and few programs draw.
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
@@ -123,7 +123,7 @@ def _draw(
         for i, (name, line) in enumerate(lines.items()):
             width = 2.5 if name == emphasized else 1.25
             axes.plot(*line.points.T, color=colors[name], linewidth=width, gid=f'line-{i}')
-            alone = line.points[_stands_alone(line.points[:, 1])]
+            alone = line.points[_is_isolated(line.points[:, 1])]
             axes.plot(*alone.T, 'o', color=colors[name], markersize=2 * width)
             at_top = np.ones(len(line.lost))
             axes.plot(
@@ -158,7 +158,7 @@ def _draw(
     return text[text.index('<svg ') :].replace('<svg ', '<svg role="img" class="chart" ', 1)
 
 
-def _stands_alone(values: np.ndarray) -> np.ndarray:
-    """Which values, bool [n], have none beside them that a line could lead to."""
+def _is_isolated(values: np.ndarray) -> np.ndarray:
+    """Returns which values, bool [n], have no neighbour to which a line could be drawn."""
     is_finite = np.pad(np.isfinite(values), 1)
     return is_finite[1:-1] & ~is_finite[:-2] & ~is_finite[2:]

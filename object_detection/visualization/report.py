@@ -19,7 +19,7 @@ _BY_GROUP = {
     'Super category': re.compile(r'(Detection(?:Boxes|Masks))_PerformanceBySuperCategory/(.+)'),
 }
 _OWN_TABLES = tuple(f'{prefix}_' for prefix in _SIDES)
-# The reference's names of COCO's metrics -> words.
+# The reference's names of COCO's metrics -> names in the report.
 _WORDS = {
     'Precision/mAP': 'AP, mean over IoU .50 to .95',
     'Precision/mAP@.50IOU': 'AP at IoU .50',
@@ -81,19 +81,18 @@ def write_report(
     pictures: Sequence[tuple[str, str | bytes]],
     facts: Mapping[str, str],
 ) -> None:
-    """Writes the page; it needs no other file but the pictures that are given by path.
+    """Writes the page; it needs no other files except the pictures that are given by path.
 
     Args:
-      path: of the page.
-      title: of the page.
-      loss_history: entries {'step': number, 'losses': {name: value}}; what else they hold is not
-        shown.
-      metrics: values under the reference's names. COCO's metrics of boxes and masks stand side by
-        side, AP by category in a table of its own; a folded list at the end names all values. -1
-        (undefined) is a dash.
+      path: path of the page.
+      title: title of the page.
+      loss_history: entries {'step': number, 'losses': {name: value}}; other keys are not shown.
+      metrics: values under the reference's names. COCO's metrics of boxes and masks are shown side
+        by side, AP by category in a separate table; a collapsed list at the end contains all
+        values. -1 (undefined) is shown as a dash.
       pictures: (caption, picture): a path relative to the page, or the bytes of a PNG or JPEG file,
         which become part of the page.
-      facts: what to say about the run: name -> value.
+      facts: facts about the run: name -> value.
     """
     sections = [
         _section('Training loss', _loss_chart(loss_history)),
@@ -118,12 +117,12 @@ def write_report(
 
 
 def _section(title: str, content: str) -> str:
-    """A card of the page; none without content."""
+    """Returns a card of the page; '' without content."""
     return f'<section><h2>{html.escape(title)}</h2>{content}</section>' if content else ''
 
 
 def _folded(title: str, content: str) -> str:
-    """A card that opens when it is clicked; none without content."""
+    """Returns a card that opens when it is clicked; '' without content."""
     summary = f'<summary>{html.escape(title)}</summary>'
     return f'<section><details>{summary}{content}</details></section>' if content else ''
 
@@ -172,12 +171,12 @@ def _group_table(metrics: Mapping[str, float], group: str, pattern: re.Pattern) 
 def _table(
     columns: Mapping[str, Mapping[str, float]], *, first: str = '', bars: bool = False
 ) -> str:
-    """A table of columns (row name -> value).
+    """Returns a table.
 
     Args:
-      columns: by their headings.
-      first: heading of the rows' names.
-      bars: whether values are parts of one, to be shown as bars too; -1 is then a dash.
+      columns: heading -> column (row name -> value).
+      first: heading of the column of row names.
+      bars: whether values are fractions of 1, which are shown as bars too; -1 is then a dash.
     """
     rows = list(dict.fromkeys(row for values in columns.values() for row in values))
     if not rows:

@@ -1,4 +1,4 @@
-"""What TensorBoard shows: scalars, and pictures of inputs and detections."""
+"""Writes scalars and pictures of inputs and detections for TensorBoard."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.visualization import drawing
 
-# Smaller pictures are enlarged, so that labels can be read.
+# Smaller pictures are enlarged so that labels are readable.
 _READABLE_SIZE = 320
 
 
@@ -16,7 +16,7 @@ class EventWriter:
     """Writes TensorBoard events.
 
     Args:
-      directory: where the event file goes; None writes nothing.
+      directory: folder of the event file; None writes nothing.
     """
 
     def __init__(self, directory: str | None):
@@ -49,12 +49,12 @@ def input_pictures(
     """Draws the images of a batch as the model sees them, with their ground truth.
 
     Args:
-      batch: as a dataset yields it, as numpy.
+      batch: a batch of a dataset, as NumPy arrays.
       names: 1-based class id -> name.
-      limit: how many images to draw at most.
+      limit: maximum number of images to draw.
 
     Returns:
-      uint8 [height, width, 3] a picture, padding cut off.
+      Pictures uint8 [height, width, 3] without padding.
     """
     count = min(limit, len(batch[InputFields.IMAGE]))
     return [_draw_groundtruth(batch, index, names) for index in range(count)]
@@ -72,8 +72,8 @@ def detection_pictures(
     """Draws ground truth and detections side by side; arguments as `input_pictures`.
 
     Args:
-      detections: as `postprocess` returns them, as numpy.
-      min_score, max_boxes: which detections are drawn.
+      detections: the output of `postprocess`, as NumPy arrays.
+      min_score, max_boxes: lowest score and maximum number of detections that are drawn.
     """
     pictures = []
     for index in range(min(limit, len(batch[InputFields.IMAGE]))):

@@ -42,7 +42,7 @@ class CheckpointArrays:
     """A checkpoint of TensorFlow, of either format, by the names that it has in the file.
 
     Args:
-      prefix: of the checkpoint; the path of one that is a single file.
+      prefix: prefix of the checkpoint; the path of one that is a single file.
 
     Attributes:
       path: of it, for messages.

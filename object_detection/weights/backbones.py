@@ -41,8 +41,8 @@ def place(layer_path: str, names: Collection[str], parts: Sequence[str]) -> str:
 
     Args:
       layer_path: 'conv5_block1_1_conv/kernel'.
-      names: of the detector's variables.
-      parts: of the detector that layers of its backbone may lie in.
+      names: names of the detector's variables.
+      parts: parts of the detector that layers of its backbone may lie in.
 
     Returns:
       The one of `names` that has it, else its name in the first of `parts`.
@@ -55,7 +55,8 @@ def bottleneck_layers(num_convolutions: int, *, shortcut_first: bool = False) ->
     """Yields the layers of a bottleneck ResNet in the order that they are numbered in.
 
     Args:
-      num_convolutions: of the whole network; nothing is yielded where no ResNet has so many.
+      num_convolutions: number of convolutions of the whole network; nothing is yielded where no
+        ResNet has so many.
       shortcut_first: whether a stage begins with its shortcut; in Keras it is the third.
     """
     first_block = (0, 1, 2, 3) if shortcut_first else (1, 2, 0, 3)
@@ -108,7 +109,7 @@ def warn_of_differences(
     """Logs what no change of weights makes up for, if there is anything.
 
     Args:
-      description: of the file.
+      description: description of the file.
       theirs: how its network computes; `frozen_stages` do not count.
       detector: that gets the weights.
       remark: what is to be said in addition.
@@ -150,7 +151,7 @@ def warn_of_images(description: str, detector: Detector) -> None:
     """Logs where a detector on a ResNet normalises images otherwise than by ImageNet's means.
 
     Args:
-      description: of a file whose network does that, as Keras's and the reference's.
+      description: description of a file whose network does that, as Keras's and the reference's.
       detector: that gets the weights.
     """
     names = detector.variable_names

@@ -90,7 +90,7 @@ def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
     """Tells the checkpoints of other programs by their names.
 
     Args:
-      prefix: of one checkpoint.
+      prefix: prefix of one checkpoint.
       needs_step: whether one without `step` is none of ours.
 
     Raises:
@@ -127,12 +127,12 @@ def check_fits(
     """Compares names and shapes of a checkpoint with those of `variables`.
 
     Args:
-      prefix: of one checkpoint.
+      prefix: prefix of one checkpoint.
       variables: by full name.
       exact: whether the checkpoint may hold no variable that `variables` lacks.
       within: beginning of the checkpoint's names that are looked at.
       needs_step: see `check_is_ours`.
-      names: of the model's family, for advice.
+      names: names of the model's family, for advice.
 
     Raises:
       CheckpointError: if it is another program's, or naming what is missing, left over or of
@@ -178,8 +178,8 @@ def describe_end(directory: str, step: int, num_steps: int) -> str | None:
     """Says that a training has nothing left to do; None if it has.
 
     Args:
-      directory: of the model.
-      step: of its newest checkpoint.
+      directory: folder of the model.
+      step: step of its newest checkpoint.
       num_steps: that are asked for.
     """
     if step < num_steps:

@@ -42,7 +42,7 @@ class State:
     Attributes:
       newest: prefix of the newest checkpoint.
       saved_at: prefix -> when it was saved, seconds since 1970; oldest first, the newest included.
-      preserved_at: of the last checkpoint that is kept for good.
+      preserved_at: preserved at of the last checkpoint that is kept for good.
     """
 
     newest: str

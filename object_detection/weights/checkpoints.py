@@ -36,7 +36,7 @@ def save_model(
 
     Args:
       directory: created; what it holds under another number is deleted afterwards.
-      variables: of the model, by name.
+      variables: variables of the model, by name.
       step: number of steps that it was trained for.
       number: N of 'ckpt-N'.
 
@@ -61,10 +61,10 @@ def restore_model(
     """Restores a model's variables, by name, and leaves the optimizer's state.
 
     Args:
-      prefix: of one checkpoint, e.g. '/models/one/ckpt-3'.
-      variables: of the model, as `named_variables()` gives them.
+      prefix: prefix of one checkpoint, e.g. '/models/one/ckpt-3'.
+      variables: variables of the model, as `named_variables()` gives them.
       averages: whether a variable gets the moving average that the checkpoint holds of it.
-      names: of the model's family, for advice in errors.
+      names: names of the model's family, for advice in errors.
 
     Returns:
       The step that the checkpoint was saved at.

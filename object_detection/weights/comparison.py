@@ -34,8 +34,8 @@ class Comparison(NamedTuple):
       of_classes: of another shape, as the number of classes is another.
       reshaped: of another shape for another reason.
       absent: not in the file.
-      extra: of a layer that the detector has, but only in the file.
-      num_classes: of the detector that the file holds; None if that is not known.
+      extra: extra of a layer that the detector has, but only in the file.
+      num_classes: number of classes of the detector that the file holds; None if that is not known.
     """
 
     restored: list[str]
@@ -55,10 +55,10 @@ def compare(
     """Compares names and shapes.
 
     Args:
-      variables: of the detector, by name.
-      entries: of the file, by the detector's names.
-      num_classes: of the detector.
-      names: of the detector's family.
+      variables: variables of the detector, by name.
+      entries: entries of the file, by the detector's names.
+      num_classes: number of classes of the detector.
+      names: names of the detector's family.
     """
     shared = sorted(variables.keys() & entries.keys())
     here, there = _shapes(variables, entries)

@@ -31,7 +31,7 @@ class Conversion(NamedTuple):
       source: the file, in words.
       checkpoint_type: what was taken of it.
       report: what became of each variable.
-      prefix: of the checkpoint that was written.
+      prefix: prefix of the checkpoint that was written.
     """
 
     source: str

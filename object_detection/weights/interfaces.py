@@ -58,7 +58,7 @@ class Arrays(Protocol):
     """An open file of arrays, whatever their names are.
 
     Attributes:
-      path: of the file, for messages.
+      path: path of the file, for messages.
       shapes, dtypes: by name.
     """
 
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
     Attributes:
       keys: the names in the file of all arrays that the value is made of.
-      shape: of the value.
+      shape: shape of the value.
       read: returns the value; raises a CheckpointError if the file is corrupt there.
     """
 
@@ -93,7 +93,7 @@ class WeightSource(Protocol):
     Attributes:
       description: for the log.
       types: the checkpoint types that the file can serve.
-      shapes: of all variables of the model in the file, by their names there.
+      shapes: shapes of all variables of the model in the file, by their names there.
     """
 
     description: str

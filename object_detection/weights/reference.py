@@ -139,8 +139,8 @@ def match(
 
     Args:
       variables: names in our detector; those of the backbone in the order of its layers.
-      keys: of the checkpoint, whole.
-      names: of the detector's family.
+      keys: keys of the checkpoint, whole.
+      names: names of the detector's family.
 
     Returns:
       Name -> key. A variable that only the checkpoint has, of a layer that both have, is among

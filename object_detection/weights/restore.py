@@ -109,8 +109,8 @@ def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], p
 
     Args:
       variables: by name.
-      entries: of the file, by the same names and more, of the same shapes.
-      path: of the file, for errors.
+      entries: entries of the file, by the same names and more, of the same shapes.
+      path: path of the file, for errors.
 
     Raises:
       CheckpointError: if it is damaged.
@@ -172,7 +172,7 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
 
     Args:
       detector: with all its variables.
-      prefix: of one checkpoint of ours, or of the TensorFlow Object Detection API.
+      prefix: prefix of one checkpoint of ours, or of the TensorFlow Object Detection API.
       averages: whether a variable gets the moving average that the checkpoint holds of it.
 
     Returns:
@@ -197,7 +197,7 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
 
     Args:
       detector: variables that it lacks are made.
-      prefix: of one checkpoint of ours, of `tf.train.Checkpoint(model=detector)`, or of the
+      prefix: prefix of one checkpoint of ours, of `tf.train.Checkpoint(model=detector)`, or of the
         TensorFlow Object Detection API. Moving averages in it are left, as TensorFlow leaves them.
 
     Returns:

@@ -94,8 +94,8 @@ def match(
 
     Args:
       variables: names in our detector.
-      keys: of the checkpoint.
-      names: of the detector's family.
+      keys: keys of the checkpoint.
+      names: names of the detector's family.
 
     Returns:
       Name -> key. A variable that only the checkpoint has, of a layer that both have, is among

@@ -175,7 +175,7 @@ class Listing(NamedTuple):
 
     Attributes:
       description: which kind it is; of an unknown kind, what was expected.
-      types: of `fine_tune_checkpoint_type` that it can serve; none if its kind is unknown.
+      types: types of `fine_tune_checkpoint_type` that it can serve; none if its kind is unknown.
       variables: by name.
     """
 

@@ -48,7 +48,7 @@ class Format(NamedTuple):
     """Checkpoints of one system.
 
     Attributes:
-      title: of its checkpoints.
+      title: title of its checkpoints.
       example: one of its names.
       translate: finds the names of the format.
       pixels: how its images were normalised.

@@ -34,7 +34,7 @@ class ThirdPartyResnet:
 
     Args:
       arrays: closed with this.
-      format: of its names.
+      format: format of its names.
     """
 
     types = ('classification',)

@@ -39,7 +39,7 @@ class VariableNames:
 
         Args:
           here, there: shapes of the variables of the detector and of the other, by the names here.
-          num_classes: of the detector.
+          num_classes: number of classes of the detector.
         """
         del here, there, num_classes
         return None
@@ -50,7 +50,7 @@ class VariableNames:
         """Whether the number of classes explains that a variable has two shapes.
 
         Args:
-          name: of the variable.
+          name: name of the variable.
           theirs, ours: its shape, and the number of classes.
         """
         del name, theirs, ours
@@ -81,7 +81,7 @@ class VariableNames:
 
         Args:
           layers: names of all layers of the detector.
-          keys: of the checkpoint.
+          keys: keys of the checkpoint.
         """
         del layers, keys
         return iter(())

@@ -15,7 +15,7 @@ class RandomSymmetry:
     """Mirrors or turns an image, and what belongs to it, or leaves it; subclasses say how.
 
     Args:
-      probability: of doing it, in [0, 1].
+      probability: probability of doing it, in [0, 1].
       keypoint_permutation: which keypoint takes the place of each (left eye <-> right eye).
 
     Raises:

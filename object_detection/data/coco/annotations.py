@@ -59,7 +59,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
     `annotations` may be absent, as in the files that describe COCO's test images.
 
     Args:
-      content: of the file.
+      content: content of the file.
       path: names the file in errors.
       segmentations: false leaves them out.
 

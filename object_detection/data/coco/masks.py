@@ -37,21 +37,21 @@ def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
       UnusableError: if it is anything else, or does not fit the image.
     """
     to_counts = _counts_of_run_lengths if isinstance(segmentation, dict) else _counts_of_polygons
-    with _told_as_unusable():
+    with _errors_as_unusable():
         return to_counts(segmentation, height, width)
 
 
 def check(segmentation: Any, height: int, width: int) -> None:
     """Raises what `run_lengths` would; polygons are not rasterised for that."""
     to_shape = _counts_of_run_lengths if isinstance(segmentation, dict) else _polygons
-    with _told_as_unusable():
+    with _errors_as_unusable():
         to_shape(segmentation, height, width)
 
 
 def encode(segmentation: Any, height: int, width: int) -> bytes:
     """Returns the counts of a segmentation in COCO's compressed form; see `run_lengths`."""
     if not isinstance(segmentation, dict):
-        with _told_as_unusable():
+        with _errors_as_unusable():
             return _merged_polygons(segmentation, height, width)
     counts = run_lengths(segmentation, height, width)
     if np.any(counts[1:] == 0):
@@ -111,7 +111,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _told_as_unusable() -> Iterator[None]:
+def _errors_as_unusable() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, KeyError, OverflowError) as error:

@@ -63,7 +63,7 @@ class AnnotationIndex:
     """The images of an annotation file with their annotations, in the order of the file.
 
     Attributes:
-      path: of the annotation file.
+      path: path of the annotation file.
       file: the annotation file's categories, without images and annotations.
     """
 

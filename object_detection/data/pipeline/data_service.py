@@ -39,10 +39,10 @@ def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) 
     """Starts a worker; and a dispatcher beside it, where there is none yet.
 
     Args:
-      port: of the dispatcher; 0 takes a free one. The worker beside it takes a free one, and so
-        does one that is given a dispatcher with port 0.
+      port: port of the dispatcher; 0 takes a free one. The worker of the same process takes a free
+        port, and so does a worker that is given a dispatcher, with port 0.
       dispatcher: host:port of the dispatcher that the worker belongs to.
-      host: of this machine, by which trainings reach it; None takes its name.
+      host: host of this machine, by which trainings reach it; None takes its name.
 
     Raises:
       ConfigError: if a server cannot be started, naming it and the reason.
@@ -94,7 +94,7 @@ class Servers:
     """Serve as long as this lives.
 
     Attributes:
-      address: of the dispatcher, for --data_service.
+      address: address of the dispatcher, for --data_service.
     """
 
     def __init__(self, dispatcher: object | None, worker: object, address: str):
@@ -155,7 +155,7 @@ def through(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset
     """Has the batches made by the service at `address`.
 
     Args:
-      batches: of `records`, at one source of files alone.
+      batches: batches of `records`, at one source of files alone.
       address: grpc://host:port of the dispatcher.
       job: those who read a job of the same name share its batches.
     """

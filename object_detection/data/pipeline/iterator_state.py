@@ -85,7 +85,7 @@ def without_left_over(
     any order, so the last of them must have the state after all of them.
 
     Args:
-      batches: of `pipeline.batch_by_size`, after `of_batch`; of one replica.
+      batches: batches of `pipeline.batch_by_size`, after `of_batch`; of one replica.
       sizes: (height, width) of the images, one a bucket.
       size: images of a full batch.
       cursor_size: R.

@@ -99,7 +99,7 @@ class EmptyImageFilter:
     cuts away stays.
 
     Args:
-      decoder: of the annotations.
+      decoder: decoder of the annotations.
       skip_crowd: whether an image with nothing but crowds is empty.
       where: the reader's path in the config, for the log.
     """

@@ -29,7 +29,7 @@ def examples(
       num_objects: n, in every image.
       num_classes: K, without background.
       with_masks: whether the objects have masks.
-      seed: of everything that is random.
+      seed: seed of everything that is random.
 
     Returns:
       Examples with what `ExampleDecoder` gives for records, but for keypoints and scores of all

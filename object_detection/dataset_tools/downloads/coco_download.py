@@ -32,7 +32,7 @@ def download(
 
     Args:
       folder: where to; archives are there too until they are unpacked.
-      splits: of `known_files.COCO2017`.
+      splits: splits of `known_files.COCO2017`.
       base_urls: instead of the publisher's addresses.
       keep_archives: leaves the archives.
       show: opens a display of progress, of the task that it is given.

@@ -27,19 +27,19 @@ _logger = logging.getLogger(__name__)
 
 
 class CocoAnnotations:
-    """The objects of an annotation file, by image; their classes are those of a label map.
+    """The objects of an annotation file by image, with the class ids of a label map.
 
-    Boxes, areas, crowds and masks are as annotated. A box without area stays: it counts as missed,
-    as with pycocotools. Left out, with one line in the log, are objects of categories that no class
-    stands for, those without a box or, where masks are scored, without a mask, and those whose area
-    or crowd flag cannot be read.
+    Boxes, areas, crowds and masks are as annotated. A box without area is not removed: it counts as
+    missed, as with pycocotools. These objects are left out, with one line in the log: objects of
+    categories that have no class; objects without a box or, where masks are scored, without a mask;
+    and objects whose area or crowd flag cannot be read.
 
     Args:
       document: the parsed file.
-      path: of the file, for errors.
-      classes: 1-based id of the label map -> the names that its class goes by.
-      is_complete: whether all images of the file are to be evaluated: objects of those that are not
-        count as missed then.
+      path: path of the file, for errors.
+      classes: 1-based id of the label map -> the names of its class.
+      is_complete: whether all images of the file should be evaluated; if so, objects of images that
+        are not evaluated count as missed.
 
     Attributes:
       category_ids: id of the label map -> `categories.id`.
@@ -62,18 +62,18 @@ class CocoAnnotations:
         self.category_ids = match_categories(document['categories'], classes, path)
         self._images: dict[Any, Mapping[str, Any]] = {}
         for image in document['images']:
-            # Of several entries with one id the first counts.
+            # If several entries have the same id, the first one is used.
             self._images.setdefault(image['id'], image)
         self._by_text = {image.get('file_name'): image['id'] for image in document['images']}
-        # As records of earlier versions have them, too.
+        # Records of earlier versions contain them too.
         self._by_text |= {str(image_id): image_id for image_id in self._images}
         self._by_text |= {source_ids.to_text(image_id): image_id for image_id in self._images}
         self._annotations = self._group(document['annotations'])
         self._instances: dict[tuple[Any, bool], Instances] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def image_id(self, source_id: str) -> Any:
-        """Returns the `images.id` that a source id stands for, as a number or as a file name.
+        """Returns the `images.id` that a source id denotes, as a number or as a file name.
 
         Raises:
           ValueError: if the file has no such image.
@@ -92,7 +92,7 @@ class CocoAnnotations:
         """Returns (height, width) of an image in pixels.
 
         Raises:
-          ValueError: if the file does not say them as whole numbers above 0.
+          ValueError: if the file does not give both as whole numbers above 0.
         """
         try:
             height, width = coco_annotations.stated_size(self._images[image_id])
@@ -106,7 +106,7 @@ class CocoAnnotations:
         return height, width
 
     def check_size(self, image_id: Any, height: int, width: int) -> None:
-        """Compares the size of an image in the records with that in the file.
+        """Compares the size of an image in the records with its size in the file.
 
         Raises:
           ValueError: if they differ.
@@ -126,7 +126,7 @@ class CocoAnnotations:
         return self._instances[key]
 
     def not_evaluated(self, evaluated: Collection[Any]) -> list[Any]:
-        """Returns the ids of those images that count as missed though no record has them."""
+        """Returns the ids of images that no record contains but whose objects count as missed."""
         missed = [image_id for image_id in self._images if image_id not in evaluated]
         if missed:
             effect = (
@@ -135,7 +135,7 @@ class CocoAnnotations:
                 else 'they are left out, as only a part of the data is evaluated.'
             )
             share = f'{len(missed)} of its {len(self._images)} images were not evaluated'
-            self._tell(f'{self._path}: {share}; {effect}')
+            self._warn_once(f'{self._path}: {share}; {effect}')
         return missed if self._is_complete else []
 
     def _group(self, annotations: Sequence[Mapping[str, Any]]) -> dict[Any, list[Mapping]]:
@@ -173,7 +173,7 @@ class CocoAnnotations:
             [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
         )
         own_areas = mask_areas(masks, height, width) if with_masks else box_areas(boxes)
-        # An area of 0 is one: COCO's metrics take the object for a small one.
+        # An area of 0 is valid: COCO's metrics count the object as small.
         areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
         label_ids = {category: label for label, category in self.category_ids.items()}
         return Instances(
@@ -203,16 +203,16 @@ class CocoAnnotations:
             return b''
 
     def _tell_unusable(self, what: str, annotation: Mapping[str, Any]) -> None:
-        self._tell(
+        self._warn_once(
             f'{self._path}: objects without a {what} that can be used are left out; the first is '
             f'annotation {annotation.get("id")} of image {annotation["image_id"]}.',
             key=what,
         )
 
-    def _tell(self, text: str, key: str = 'images') -> None:
-        """Logs a warning the first time that its cause comes up."""
-        if key not in self._told:
-            self._told.add(key)
+    def _warn_once(self, text: str, key: str = 'images') -> None:
+        """Logs a warning the first time that it is called with `key`."""
+        if key not in self._warned:
+            self._warned.add(key)
             _logger.warning(text)
 
 
@@ -231,19 +231,19 @@ def _check_area(annotation: Mapping[str, Any]) -> None:
 def match_categories(
     categories: Sequence[Mapping[str, Any]], classes: Mapping[int, Collection[str]], path: str
 ) -> dict[int, Any]:
-    """Finds the category of each class: by name, or by id where names are others.
+    """Finds the category of each class by name, or by id if the names differ.
 
     Args:
-      categories: of the annotation file.
-      classes: id of the label map -> the names that its class goes by.
-      path: of the annotation file, for errors.
+      categories: categories of the annotation file.
+      classes: id of the label map -> the names of its class.
+      path: path of the annotation file, for errors.
 
     Returns:
       Id of the label map -> category id.
 
     Raises:
-      ValueError: if a class has no category of its name, and the label map's ids are not those of
-        the file either: some are absent, or stand for a class that has another id there.
+      ValueError: if a class has no category of its name, and the label map's ids do not match the
+        file's ids either: an id is absent, or belongs to a class that has another id in the file.
     """
     names = [coco_categories.clean(str(category['name'])) for category in categories]
     unique = {

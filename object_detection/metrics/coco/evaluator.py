@@ -64,10 +64,10 @@ class _Image(NamedTuple):
 class CocoEvaluator:
     """Collects the detections of a data set and computes COCO's metrics.
 
-    What it keeps of an image are numbers and run-length encoded masks, so memory does not grow
-    with the images' sizes. Differs from the reference implementation: the areas of objects without
-    a recorded one are those of their masks where masks are scored; an image without a source id
-    counts; metrics per category need no patched engine.
+    Only numbers and run-length encoded masks of an image are stored, so that memory does not grow
+    with the size of the images. There are three differences from the reference implementation:
+    where masks are scored, objects without a recorded area have the area of their mask; an image
+    without a source id counts; metrics per category need no patched engine.
 
     Args:
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
@@ -76,7 +76,7 @@ class CocoEvaluator:
       all_per_category: whether to add all twelve metrics by category; implies `per_category`.
       super_categories: name -> names of its categories; adds the plain mean over them, in which,
         as in the reference, a category without annotations counts as -1.
-      annotations: ground truth that is compared with in place of that of the batches.
+      annotations: ground truth that replaces the ground truth of the batches.
       paste_method: how detected masks are pasted into their images.
 
     Raises:
@@ -110,14 +110,14 @@ class CocoEvaluator:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all images."""
+        """Removes all images."""
         self._images: list[_Image] = []
         self._image_ids: set[Any] = set()
         self._class_agnostic: bool | None = None
         self._reported: set[str] = set()
 
     def add_batch(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
-        """Adds the images of a batch; those that were added before are named in the log and left.
+        """Adds the images of a batch; repeated images are ignored and named in the log.
 
         Args:
           batch: numpy arrays under `InputFields`: source_id [B], original_image_spatial_shape
@@ -148,18 +148,18 @@ class CocoEvaluator:
                 self._images.append(_Image(image_id, height, width, annotated, detected))
 
     def part(self) -> Any:
-        """Returns what `merge` takes: all images so far, with nothing that cannot be pickled."""
+        """Returns the images added so far as a picklable value for `merge`."""
         return self._class_agnostic, self._images
 
     def merge(self, part: Any) -> None:
-        """Adds the images of an evaluator with the same arguments; known ones are left."""
+        """Adds the images of an evaluator with the same arguments; repeated images are ignored."""
         class_agnostic, images = part
         if self._class_agnostic is None:
             self._class_agnostic = class_agnostic
         self._images += [image for image in images if self._is_new(image.image_id)]
 
     def evaluate(self) -> dict[str, float]:
-        """Returns the metrics of all images so far; -1 where there is nothing to measure."""
+        """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
         values = self._measure() if self._images else None
         prefix = _PREFIXES[self._iou_type]
         metrics = {f'{prefix}_{name}': _mean(values, metric) for name, metric in _METRICS.items()}
@@ -188,9 +188,9 @@ class CocoEvaluator:
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns the detections as entries of a COCO results file.
 
-        `image_id` is the source id, as a number if it is one; with `annotations`, it and
-        `category_id` are those of the annotation file. Entries have `bbox` or
-        `segmentation`, whichever is scored, so that pycocotools finds the same areas.
+        `image_id` is the source id, as a number if it is one; with `annotations`, `image_id` and
+        `category_id` are the ids of the annotation file. Entries have `bbox` or `segmentation`,
+        whichever is scored, so that pycocotools computes the same areas.
         """
         results = []
         for image in self._images:
@@ -278,7 +278,7 @@ class CocoEvaluator:
         return self._in_categories(instances, 'detected')
 
     def _in_categories(self, instances: Instances, what: str) -> Instances:
-        """Keeps the objects of known categories; without classes, all are of the same one."""
+        """Keeps the objects of known categories; without classes, all have the same category."""
         if self._class_agnostic:
             return instances._replace(classes=np.ones_like(instances.classes))
         known = np.isin(instances.classes, [category['id'] for category in self._categories])
@@ -293,7 +293,7 @@ class CocoEvaluator:
         return instances.where(known)
 
     def _report(self, key: str, text: str) -> None:
-        """Logs a warning the first time that its cause comes up."""
+        """Logs a warning the first time that it is called with `key`."""
         if key not in self._reported:
             self._reported.add(key)
             _LOG.warning(text)
@@ -307,7 +307,7 @@ class CocoEvaluator:
         return metrics
 
     def _measure(self) -> CocoMetrics:
-        # In the order of COCO's files, by which pycocotools ranks equal scores.
+        # The order of COCO's files, in which pycocotools ranks equal scores.
         images = sorted(self._images + self._missed_images(), key=self._sort_key)
         category_ids = [1] if self._class_agnostic else sorted(c['id'] for c in self._categories)
         return coco_metrics.measure(
@@ -318,7 +318,7 @@ class CocoEvaluator:
         )
 
     def _sort_key(self, image: _Image) -> tuple[bool, Any]:
-        """Returns what sorts images by their ids: numbers, then texts."""
+        """Returns a key that sorts images by id: numbers first, then texts."""
         image_id = self._id_in_results(image)
         return isinstance(image_id, str), image_id
 
@@ -338,10 +338,10 @@ class CocoEvaluator:
 
 
 def _mean(metrics: CocoMetrics | None, metric: _Metric, category: int | None = None) -> float:
-    """Averages one slice of the metrics, of one category (by its rank) or of all."""
+    """Averages one slice of the metrics over one category (given by its index) or over all."""
     if metrics is None:
         return UNDEFINED
-    # [thresholds, recalls, K] of precision, [thresholds, K] of recall.
+    # Precision is [thresholds, recalls, K], recall [thresholds, K].
     if metric.table == 'precision':
         values = metrics.precision[metric.area]
     else:
@@ -389,5 +389,5 @@ def _check_categories(
 
 
 def _texts(values: np.ndarray) -> list[str]:
-    """Turns the strings of a batch, which may be bytes, into text."""
+    """Converts the strings of a batch, which may be bytes, to text."""
     return [image_detections.source_text(value) for value in values]

@@ -1,9 +1,9 @@
-"""Which detections find which objects, by the rules of COCO's evaluation.
+"""Matches detections to objects by the rules of COCO's evaluation.
 
-The rules are those of pycocotools: within an image and a category the detections choose in the
-order of their scores; each takes the object that it overlaps most, of those that are left. Here all
-images and categories choose at once, the first detections of each, then the second ones, so that
-nothing is looped over but the ranks.
+The rules are the same as in pycocotools: within an image and a category, detections are matched in
+the order of their scores, each to the unmatched object that it overlaps most. Here all images and
+categories are matched at once: first the best detection of each group, then the second best, and so
+on, so that the only loop is over the ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from object_detection.metrics.instances import Instances
 IOU_THRESHOLDS = np.linspace(0.5, 0.95, 10)
 MAX_DETECTIONS = 100
 
-# Pairs of a detection and an object that are compared at a time.
+# Number of pairs of a detection and an object that are compared at a time.
 _PAIRS = 1 << 20
 
 
@@ -25,9 +25,9 @@ class Table(NamedTuple):
     """The objects of all images, or the detections, sorted by group: image, then category.
 
     Attributes:
-      images, categories: int64 [n], places in the lists of all images and of all categories.
+      images, categories: int64 [n], indices into the lists of all images and of all categories.
       groups: int64 [n], ascending; one number for each image and category.
-      ranks: int64 [n], places within the groups; detections are sorted by score.
+      ranks: int64 [n], positions within the groups; detections are sorted by score.
       boxes: float64 [n, 4], [x, y, width, height] as in COCO's files.
       areas: float64 [n].
       scores: float64 [n]; zeros for objects.
@@ -47,10 +47,10 @@ class Table(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Pairs that overlap enough for the lowest threshold, by rank, detection, and best first.
+    """Pairs that reach the lowest IoU threshold, sorted by rank, detection and descending overlap.
 
     Attributes:
-      detections, objects: int64 [n], rows of the two tables.
+      detections, objects: int64 [n], indices into the two tables.
       overlaps: float64 [n].
       ranks: int64 [n], of the detections.
     """
@@ -62,11 +62,11 @@ class Candidates(NamedTuple):
 
 
 def table(images: Sequence[Instances], category_ids: Sequence[int]) -> Table:
-    """Sorts the objects of all images; of detections, the best 100 a group stay.
+    """Sorts the objects of all images; at most the best 100 detections of a group are kept.
 
     Args:
       images: the annotated objects of each image, or the detections of each.
-      category_ids: ascending; all objects are of these.
+      category_ids: ascending ids; they include the categories of all objects.
     """
     lengths = [len(image.classes) for image in images]
     of_images = np.repeat(np.arange(len(images)), lengths)
@@ -106,7 +106,7 @@ def candidates(
     """Compares the boxes of each detection and the objects of its group, or their masks.
 
     Args:
-      detected, annotated: of all images.
+      detected, annotated: tables of all images.
       mask_sizes: (height, width) of each image, to compare masks; None compares boxes.
     """
     if mask_sizes is None:
@@ -118,7 +118,7 @@ def candidates(
         for column, dtype in enumerate((np.int64, np.int64, np.float64))
     )
     ranks = detected.ranks[of_detections]
-    # Of equal overlaps the last object is taken.
+    # Among equal overlaps the last object is matched.
     order = np.lexsort((-of_objects, -overlaps, of_detections, ranks))
     return Candidates(of_detections[order], of_objects[order], overlaps[order], ranks[order])
 
@@ -126,19 +126,20 @@ def candidates(
 def match(
     detected: Table, annotated: Table, pairs: Candidates, area_range: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lets every detection choose an object, at every threshold.
+    """Matches every detection to an object at every threshold.
 
-    Crowds and objects of another size are ignored: they are taken only where nothing else is left,
-    and what takes them does not count; nor do detections of another size that find nothing.
+    Crowds and objects outside the area range are ignored: a detection is matched to them only if no
+    other object is left, and then does not count; neither do unmatched detections outside the area
+    range.
 
     Args:
-      detected, annotated: of all images.
-      pairs: of their rows.
-      area_range: smallest and largest area that count.
+      detected, annotated: tables of all images.
+      pairs: overlapping pairs of a detection and an object.
+      area_range: smallest and largest area of objects that count.
 
     Returns:
-      bool [thresholds, detections], whether a detection found an object; and whether it is ignored;
-      bool [objects], whether an object is ignored.
+      bool [thresholds, detections], whether a detection is matched; the same shape, whether it is
+      ignored; bool [objects], whether an object is ignored.
     """
     is_ignored = annotated.is_crowd | _outside(annotated.areas, area_range)
     found = np.zeros((len(IOU_THRESHOLDS), len(detected.ranks)), bool)
@@ -149,7 +150,7 @@ def match(
         if start == end:
             continue
         rows, objects = pairs.detections[start:end], pairs.objects[start:end]
-        # Places in the order of choice; those of ignored objects come after all others.
+        # Positions in the order of preference; ignored objects come after all others.
         size = end - start
         places = np.arange(size) + size * is_ignored[objects]
         is_free = ~taken[:, objects] | annotated.is_crowd[objects]
@@ -186,9 +187,9 @@ def _overlapping_boxes(detected: Table, annotated: Table) -> Iterator[tuple[np.n
 
 
 def _box_overlaps(found: np.ndarray, objects: np.ndarray, is_crowd: np.ndarray) -> np.ndarray:
-    """Intersection over union of boxes [n, 4], [x, y, width, height]; over the detection of crowds.
+    """IoU of boxes [n, 4], [x, y, width, height]; for crowds, intersection over detection area.
 
-    The order of the operations is that of pycocotools, for the same results to the last bit.
+    The order of the operations is the same as in pycocotools, so that results are bitwise equal.
     """
     ends = np.minimum(found[:, :2] + found[:, 2:], objects[:, :2] + objects[:, 2:])
     sides = np.maximum(ends - np.maximum(found[:, :2], objects[:, :2]), 0)

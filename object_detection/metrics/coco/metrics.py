@@ -27,8 +27,8 @@ class CocoMetrics(NamedTuple):
     """Precision and recall at the ten IoU thresholds; -1 for categories without objects.
 
     Attributes:
-      precision: by area range, float64 [thresholds, recalls, K], of 100 detections.
-      recall: by area range and number of detections, float64 [thresholds, K].
+      precision: area range -> float64 [thresholds, recalls, K], for up to 100 detections.
+      recall: (area range, number of detections) -> float64 [thresholds, K].
     """
 
     precision: dict[str, np.ndarray]
@@ -45,7 +45,7 @@ def measure(
     """Compares detections with the objects of the same images, as pycocotools does.
 
     Args:
-      annotated, detected: of at least one image.
+      annotated, detected: objects of each image, at least one image.
       category_ids: K ids, ascending; all classes are of these.
       mask_sizes: (height, width) of each image, to compare masks; None compares boxes.
 
@@ -56,7 +56,7 @@ def measure(
     found = coco_matching.table(detected, category_ids)
     pairs = coco_matching.candidates(found, objects, mask_sizes)
     metrics = CocoMetrics({}, {})
-    # By category, best first; equal scores stay in the order of the images.
+    # Sorted by category and descending score; equal scores keep the order of the images.
     order = np.lexsort((-found.scores, found.categories))
     limits = np.searchsorted(found.categories[order], np.arange(len(category_ids) + 1))
     for name, area_range in AREA_RANGES.items():
@@ -78,7 +78,7 @@ def measure(
 
 
 def _recall(is_match: np.ndarray, found: Table, counts: np.ndarray, maximum: int) -> np.ndarray:
-    """Share of the objects [K] that the first detections of each image found: [thresholds, K]."""
+    """Returns the recall [thresholds, K] of the best `maximum` detections of each image."""
     num_found = [
         np.bincount(found.categories[row & (found.ranks < maximum)], minlength=len(counts))
         for row in is_match
@@ -91,8 +91,9 @@ def _precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> n
     """Highest precision at each recall or above, of one category.
 
     Args:
-      is_true, is_false: bool [thresholds, n], what each detection counts as, best first.
-      num_objects: which there are to find.
+      is_true, is_false: bool [thresholds, n], whether each detection is a true or a false positive,
+        in descending order of scores.
+      num_objects: number of annotated objects.
 
     Returns:
       float64 [thresholds, recalls]; 0 where a recall is not reached.
