@@ -1,10 +1,13 @@
-"""The evaluations of a training, in its process or asynchronous, and those that are missing."""
+"""The evaluations of a training: in its process or asynchronous, and those that are missing.
+
+Both evaluate by `evaluation.reader_evaluation.PipelineEvaluation`, which runs the detector over the
+data by `evaluation.inference.evaluate`.
+"""
 
 import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,9 +18,8 @@ from object_detection.system.signals import Interrupts
 from object_detection.training import setup
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import background_evaluation, results
+from object_detection.training.evaluation import background_evaluation, early_stopping, results
 from object_detection.training.evaluation.background_evaluation import BackgroundEvaluation
-from object_detection.training.evaluation.early_stopping import EarlyStopping
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.run_types import Metrics, TrainResult
@@ -31,12 +33,12 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class RunEvaluations:
-    """Builds and asks what evaluates a training in `directory`.
+    """Builds what evaluates a training, and knows what is evaluated already.
 
     Attributes:
-      config: as it is used.
-      directory: of the model.
-      strategy: of the devices.
+      config: the resolved config.
+      directory: the model_dir of the training.
+      strategy: the strategy of the devices.
       interval: steps between two evaluations; 0 never evaluates.
       record_summaries, val_json_file, log_files: see `PipelineEvaluation`.
     """
@@ -56,39 +58,36 @@ class RunEvaluations:
 
     @property
     def max_snapshots(self) -> int:
-        """How many checkpoints may wait, or be at work, beside those of the training."""
+        """How many checkpoints may be kept for evaluation beside those of the training."""
         settings = self.config.eval_config.async_evaluation
         return settings.max_waiting + 1 if self.are_asynchronous else 0
 
     def reason_to_stop(self, until: int | None = None) -> str | None:
-        """Returns why the results so far end the training, if they do: `EarlyStopping`.
+        """Returns why the results so far end the training, if they do; see `early_stopping`.
 
         Args:
           until: the last step whose results count; None for all.
         """
         reader = eval_config_rules.stopping_metric(self.config).reader
-
-        def read() -> list[dict[str, Any]]:
-            entries = results.read(self.config, self.directory, reader, self.val_json_file)
-            return [entry for entry in entries if until is None or entry['step'] <= until]
-
-        return EarlyStopping(self.config, read).reason_to_stop()
+        entries = results.read(self.config, self.directory, reader, self.val_json_file)
+        counted = [entry for entry in entries if until is None or entry['step'] <= until]
+        return early_stopping.reason_to_stop(self.config, counted)
 
     def are_due(self, step: int) -> bool:
-        """Whether the checkpoint of a step that a run resumes from is one to be evaluated."""
+        """Whether a checkpoint that a run resumes from is to be evaluated, given its step."""
         return bool(self.interval and step) and step % self.interval == 0
 
     def are_missing(self, step: int) -> bool:
-        """Whether an earlier run did not evaluate its last checkpoint, for a signal or a kill.
+        """Whether a signal or a kill kept an earlier run from evaluating its last checkpoint.
 
         Collective.
         """
         return self.are_due(step) and not self._chief_says(lambda: self._is_evaluated(step))
 
     def are_missing_at_end(self, step: int) -> bool:
-        """Whether something is left to be evaluated of a training that ended at a step. Collective.
+        """Whether a training that ended at a step has checkpoints left to evaluate. Collective.
 
-        Files may be seen later by other workers, so the chief looks for all.
+        Other workers may see files later, so the chief decides for all.
         """
         return bool(self.interval) and self._chief_says(
             lambda: (
@@ -104,12 +103,12 @@ class RunEvaluations:
         start: int,
         opened: contextlib.ExitStack,
     ) -> EvaluationPlan:
-        """Builds what the trainer evaluates by.
+        """Builds the evaluation of a trainer.
 
         Args:
-          train_step: of the trainer.
-          restored: checkpoint that the run resumes from, or None.
-          start: its step.
+          train_step: the step of the trainer.
+          restored: prefix of the checkpoint that the run resumes from, or None.
+          start: the step that the run starts from.
           opened: closes the evaluations.
         """
         if not self.interval:
@@ -126,7 +125,7 @@ class RunEvaluations:
         )
 
     def in_process(self, train_step: TrainStep, opened: contextlib.ExitStack) -> EvaluateFunction:
-        """Builds what the trainer evaluates by; `opened` closes it."""
+        """Builds an evaluation in the process of the training; `opened` closes it."""
         pipeline_evaluation = self._pipeline_evaluation(train_step.detector)
         opened.callback(pipeline_evaluation.close)
         variables = train_step.detector.named_variables()
@@ -144,8 +143,8 @@ class RunEvaluations:
         """Builds the asynchronous evaluation, with the snapshots that an earlier run left to it.
 
         Args:
-          checkpoint: that the run resumes from, or None.
-          step: its step.
+          checkpoint: prefix of the checkpoint that the run resumes from, or None.
+          step: the step of the checkpoint.
           opened: closes the evaluation.
           is_due: whether that step is to be evaluated.
         """
@@ -163,7 +162,7 @@ class RunEvaluations:
         return background
 
     def evaluate_the_end(self, checkpoint: str, step: int) -> TrainResult:
-        """Evaluates the last step of a finished training, which a signal kept from it."""
+        """Evaluates the last step of a finished training, where a signal prevented that."""
         _logger.info(
             '%s is at step %d, its last: only the evaluation is left', self.directory, step
         )
@@ -186,7 +185,7 @@ class RunEvaluations:
     def _evaluate_end_in_process(
         self, checkpoint: str, step: int, should_stop: Callable[[], bool]
     ) -> tuple[Metrics | None, str | None]:
-        """Returns metrics, and the reason why the training should have ended before."""
+        """Returns metrics, and why the training should have ended earlier, if so."""
         with self.strategy.scope():
             detector = setup.build_detector(self.config)
             checkpoints.restore_model(

@@ -1,4 +1,4 @@
-"""When things happen in a training, and how it ended."""
+"""Values of a training: its intervals, and how it ended."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from object_detection.training.monitoring.profiling import ProfiledSteps
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """When things happen, counted in steps.
+    """Numbers of steps between events of a training.
 
     Attributes:
-      log: between two records in the log and the history.
-      summary: between two records in TensorBoard; 0 is as `log`.
-      checkpoint: between two checkpoints; 0 saves only at the end.
-      evaluation: between two evaluations, and at the end; 0 never evaluates.
-      call: steps in one call of the training function: more is less overhead on a fast
-        accelerator, and a later answer to signals. 0 takes as many as last about half a second.
+      log: steps between two records in the log and the history.
+      summary: steps between two records in TensorBoard; 0 takes `log`.
+      checkpoint: steps between two checkpoints; 0 saves only at the end.
+      evaluation: steps between two evaluations, another one is at the end; 0 never evaluates.
+      call: steps in one call of the training function. More steps mean less overhead on a fast
+        accelerator, and a later response to signals. 0 takes the steps of about half a second.
       warmup: first steps of a run that its averages leave out.
       profile: which steps are profiled for TensorBoard; None profiles nothing.
     """
@@ -43,12 +43,12 @@ class Intervals:
         return self.summary or self.log
 
     def steps_to_next(self, step: int, num_steps: int, most: int = 1) -> int:
-        """How many steps can be done in one call: nothing is due before its end.
+        """Returns how many steps one call may do, so that nothing is due before its end.
 
         Args:
           step: number of steps done.
-          num_steps: where the run ends.
-          most: how many may be, where `call` is 0.
+          num_steps: the step that the run ends at.
+          most: the largest result, if `call` is 0.
         """
         due = [num_steps - step, self.call or most]
         due += self.profile.steps_to_next(step) if self.profile else []
@@ -66,13 +66,13 @@ class TrainResult:
 
     Attributes:
       step: number of steps done in all.
-      checkpoint: prefix of the newest checkpoint, which is of that step; None on workers other
+      checkpoint: prefix of the newest checkpoint, which is that of this step; None on workers other
         than the chief, which save nothing.
-      losses: means since the last record; empty if there was nothing left to do.
-      metrics: of the last evaluation; None if there was none.
+      losses: means since the last record; empty if no step was left to do.
+      metrics: results of the last evaluation; None if there was none.
       stopped_by: number of the signal that stopped it early, or None.
       reason: why it ended before its last step other than by a signal, a sentence; or None.
-      speed: see `Speed.describe`, of all steps that this process did; empty if it did none.
+      speed: `Speed.describe` of all steps that this process did; empty if it did none.
       seconds: see `RunClock.describe`; empty if no step was done.
     """
 
@@ -87,5 +87,5 @@ class TrainResult:
 
     @property
     def exit_status(self) -> int:
-        """Of a program: 0, or that of one ended by the signal, so that it is started again."""
+        """The exit status of a program: 0, or 128 + the number of the signal that ended it."""
         return 0 if self.stopped_by is None else 128 + self.stopped_by

@@ -1,4 +1,8 @@
-"""Runs training steps, and what is due between them."""
+"""The loop over training steps, with checkpoints, evaluations and stop requests between them.
+
+After SIGTERM or SIGINT (`system.signals.Interrupts`) all workers agree to stop after the step at
+work, save a checkpoint and end; see `Trainer._is_stop_requested`.
+"""
 
 import dataclasses
 import logging
@@ -31,13 +35,13 @@ EvaluateFunction = Callable[[int, Callable[[], bool]], Metrics | None]
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationPlan:
-    """How a trainer evaluates; the default does not.
+    """How a trainer evaluates; the default evaluates nothing.
 
     Attributes:
       evaluate: evaluates the detector as it is, on all workers together; or None.
-      reason_to_stop: called after each evaluation; a sentence ends the run.
+      reason_to_stop: called after each evaluation; a sentence that it returns ends the run.
       evaluates_first: whether the step that the run starts from is still to be evaluated.
-      background: evaluates in place of `evaluate`, while the steps continue; on all workers or
+      background: evaluates while the steps continue, in place of `evaluate`; on all workers or on
         none.
     """
 
@@ -54,17 +58,17 @@ class Trainer:
     """Runs steps, and what is due between them.
 
     Args:
-      train_step: one step; its `step` variable is where the run stands. Where its strategy has
-        several workers, all run the same trainer, and the chief alone saves and evaluates.
-      iterator: over training batches.
-      checkpoints: of the model, the optimizer and the step, already restored.
+      train_step: one step; its `step` variable counts the steps done. Where its strategy has
+        several workers, all run the same trainer, and only the chief saves and evaluates.
+      iterator: yields training batches.
+      checkpoints: saves the model, the optimizer and the step; already restored.
       recorder: draws the first batch.
-      measurements: of the steps.
-      num_steps: where the run ends.
-      intervals: when things are due.
+      measurements: measures and records the steps.
+      num_steps: the step that the run ends at.
+      intervals: when what is due.
       evaluation: how the detector is evaluated.
-      check_batch: checks one replica's part of the first batch, as NumPy arrays, and raises what
-        is wrong.
+      check_batch: checks one replica's part of the first batch, NumPy arrays, and raises an error
+        if it does not fit the model.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class Trainer:
         self._profile = StepProfile(intervals.profile, recorder.directory)
         self._reason: str | None = None
         self._stopped_by: int | None = None
-        # Of the call before the last, see `TrainStep`.
+        # The votes of the call before the last, see `TrainStep`.
         self._stop_votes: tf.Tensor | None = None
         self._has_repeated = False
         self._step = int(train_step.step.numpy())
@@ -125,7 +129,7 @@ class Trainer:
         )
 
     def _stops_after_evaluation(self, interrupts: Interrupts) -> bool:
-        """Evaluates; whether that, or a signal meanwhile, ends the run."""
+        """Evaluates; returns whether the result, or a signal meanwhile, ends the run."""
         self._run_evaluation(interrupts)
         return bool(self._reason) or self._is_interrupted(interrupts)
 
@@ -173,7 +177,7 @@ class Trainer:
         _logger.warning('%s', self._reason)
 
     def _do_steps(self) -> bool:
-        """Does the steps until something is due; False if the data ended."""
+        """Does the steps until something is due; returns False if the data ended."""
         count = self._intervals.steps_to_next(
             self._step, self._num_steps, self._measurements.steps_per_call
         )
@@ -198,13 +202,13 @@ class Trainer:
     def _count(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
     ) -> None:
-        """Takes in what a call of `steps` steps returned."""
+        """Counts and measures a call of `steps` steps, which returned `values`."""
         self._measurements.count(values, steps, seconds, timed=timed)
         self._step += steps
         self._profile.after(self._step, lambda: values[TOTAL_LOSS].numpy())
 
     def _do_what_is_due(self, interrupts: Interrupts) -> bool:
-        """Checks, logs, saves, evaluates; False if the run is to end."""
+        """Checks, logs, saves and evaluates; returns False if the run is to end."""
         if self._step >= self._num_steps:
             return False
         due = self._intervals
@@ -217,7 +221,7 @@ class Trainer:
         elif saves or self._measurements.is_stale:
             self._measurements.check(self._step)
         in_background = evaluates and self._background is not None
-        # An evaluation takes long, and the steps before it should not be lost with it.
+        # An evaluation takes long, and a kill meanwhile should not lose the steps before it.
         if saves or evaluates:
             self._save()
         if in_background:
@@ -250,7 +254,7 @@ class Trainer:
             self._is_interrupted(interrupts)
 
     def _is_interrupted(self, interrupts: Interrupts) -> bool:
-        """Whether this worker, or any other, has received a signal."""
+        """Whether this worker, or any other one, has received a signal. Collective."""
         if self._stopped_by is None:
             own = interrupts.received
             if collectives.agree_on_stop(self._strategy, own is not None):
@@ -286,7 +290,7 @@ class Trainer:
 
     def _save_checkpoint(self) -> None:
         self._statistics.update()
-        # The copy of this process: workers have different ones.
+        # The copy of this process: workers have different states.
         (own, *_) = self._strategy.experimental_local_results(self._train_step.stream_state)
         self._checkpoints.collect(own.numpy())
         try:

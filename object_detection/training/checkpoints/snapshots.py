@@ -1,7 +1,7 @@
-"""Checkpoints that wait to be evaluated: kept whatever the training deletes meanwhile.
+"""Checkpoints that are queued for evaluation, and kept when the training deletes its own.
 
-They are hard links in `model_dir/snapshots`, so that they take room only once the training has
-deleted its own; the folder is the queue, which a kill does not lose.
+They are hard links in `model_dir/snapshots`, which take disk space only after the training has
+deleted its files. The folder is the queue, so a kill loses nothing.
 """
 
 import contextlib
@@ -21,54 +21,54 @@ _INDEX = '.index'
 
 
 class Snapshot(NamedTuple):
-    """A checkpoint that waits: its prefix, and the step that it was saved at."""
+    """A queued checkpoint: its prefix, and the step that it was saved at."""
 
     prefix: str
     step: int
 
 
 class Snapshots:
-    """The checkpoints that wait in a model_dir; one process at a time may add and remove.
+    """The queued checkpoints of a model_dir; only one process at a time may add and remove.
 
     Args:
-      model_dir: whose they are.
+      model_dir: the folder of the training.
     """
 
     def __init__(self, model_dir: str | os.PathLike):
         self._directory = os.path.join(model_dir, FOLDER)
 
     def add(self, checkpoint: str, step: int) -> Snapshot:
-        """Keeps a checkpoint, given by its prefix, until `remove`; twice is as once.
+        """Keeps a checkpoint, given by its prefix, until `remove`; adding it twice has no effect.
 
         Raises:
-          OSError: if there is no room for it, where the file system has no hard links.
+          OSError: without disk space for a copy, if the file system has no hard links.
         """
         os.makedirs(self._directory, exist_ok=True)
         name = os.path.basename(checkpoint)
         snapshot = Snapshot(os.path.join(self._directory, name), step)
         self.remove(snapshot)
         try:
-            # Last the index, without which a checkpoint is none.
+            # The index last: without it there is no checkpoint.
             for path in sorted(checkpoint_files.files_of(checkpoint)):
                 kept = os.path.join(self._directory, os.path.basename(path))
                 if not path.endswith(_INDEX):
                     _link(path, kept)
             _link(checkpoint + _INDEX, snapshot.prefix + _INDEX)
         except OSError:
-            # A part of it would take the room that is scarce.
+            # A partial copy would take disk space that is scarce.
             self.remove(snapshot)
             raise
         return snapshot
 
     def remove(self, snapshot: Snapshot) -> None:
-        """Removes one that is done, if it is there."""
+        """Removes a snapshot, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(snapshot.prefix + _INDEX)
         for path in checkpoint_files.files_of(snapshot.prefix):
             os.remove(path)
 
     def clear(self) -> None:
-        """Removes all, and tells which."""
+        """Removes all snapshots, and logs their steps."""
         left = self.recover(sys.maxsize)
         for snapshot in left:
             self.remove(snapshot)
@@ -77,14 +77,14 @@ class Snapshots:
             _logger.info('steps %s, which waited to be evaluated, are left out', steps)
 
     def recover(self, step: int) -> list[Snapshot]:
-        """Returns what an earlier run left, by step; removes what is incomplete or later.
+        """Returns what an earlier run left, ordered by step; removes incomplete and later ones.
 
         Args:
-          step: that the training goes on from.
+          step: the step that the training resumes from.
 
         Raises:
-          CheckpointError: if one cannot be read for a reason other than damage, or is of another
-            program.
+          CheckpointError: if one cannot be read for a reason other than corruption, or belongs to
+            another program.
         """
         if not os.path.isdir(self._directory):
             return []

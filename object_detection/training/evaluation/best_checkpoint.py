@@ -40,14 +40,14 @@ class BestCheckpoint:
     """Keeps in `model_dir/best` the model whose metric was best, and its metrics.json.
 
     A new checkpoint is complete before the old one is deleted, so a kill always leaves one. A
-    training and eval jobs may keep the best in the same folder: a lock makes them take turns. An
-    error of the files is logged and leaves the model unkept; it never ends a training.
+    training and evaluation jobs may keep the best model in the same folder: a lock makes them take
+    turns. An error of the files is logged and the model is not kept; it never ends a training.
 
     Args:
-      pipeline_config: of which `eval_config.best_checkpoint` is read.
+      pipeline_config: `eval_config.best_checkpoint` is read.
       output_dir: the folder `best` is made in it when there is something to keep.
-      variables: of the model, by name; as they are at `update`, they are saved.
-      val_json_file: what is compared with in place of the records' ground truth, or None.
+      variables: the model's variables by name; `update` saves their values at that time.
+      val_json_file: annotations to compare with in place of the records' ground truth, or None.
 
     Raises:
       CheckpointError: if the folder holds the checkpoint of another model.
@@ -79,13 +79,13 @@ class BestCheckpoint:
 
         Args:
           step: number of training steps done.
-          results: of its evaluation: reader's name -> metric name -> value.
+          results: of the evaluation: reader's name -> metric name -> value.
 
         Returns:
           Whether it was kept.
 
         Raises:
-          ConfigError: if the metric is none of the evaluation's.
+          ConfigError: if the evaluation has no such metric.
         """
         metric, reader = self._choice
         if metric not in results[reader]:
@@ -108,7 +108,7 @@ class BestCheckpoint:
         return folder_lock.exclusive(self._directory / _LOCK, _LOCK_TIMEOUT)
 
     def _check(self) -> None:
-        """Brings the folder in order and compares it with the model; under the lock."""
+        """Cleans the folder and compares it with the model; under the lock."""
         latest = _clean(self._directory)
         if latest is not None:
             named = {f'model/{name}': variable for name, variable in self._variables.items()}
@@ -118,7 +118,7 @@ class BestCheckpoint:
     def _keep_if_better(
         self, step: int, results: Mapping[str, Mapping[str, float]], value: float
     ) -> bool:
-        """Compares with what is kept by now, perhaps by another process; under the lock."""
+        """Compares with the model that is kept now, perhaps by another process; under the lock."""
         if self._is_checked:
             _finish_pending(self._directory)
         else:
@@ -169,17 +169,17 @@ class BestCheckpoint:
 
 
 def read(directory: str | os.PathLike) -> dict[str, Any] | None:
-    """Reads what is said of the model that a folder `best` holds; None if it holds none.
+    """Reads the description of the model in a folder `best`; returns None if it holds none.
 
     Returns:
-      'step'; 'metric', 'reader', 'value': by which it is the best; 'checkpoint': name of its files;
+      'step'; 'metric', 'reader', 'value': what makes it the best; 'checkpoint': name of its files;
       'time': seconds since 1970; 'metrics': reader's name -> metric name -> value.
     """
     state = tf.train.get_checkpoint_state(os.fspath(directory))
     if state is None:
         return None
     # A kill may have come after the checkpoint was saved and before metrics.json was replaced; and
-    # it may be replaced between the first two looks.
+    # it may be replaced between the first two reads.
     for name in (METRICS, _PENDING, METRICS):
         entry = _read_entry(pathlib.Path(directory) / name)
         if entry.get('checkpoint') == os.path.basename(state.model_checkpoint_path):
@@ -193,7 +193,7 @@ def is_best_directory(directory: str | os.PathLike) -> bool:
 
 
 def _clean(directory: pathlib.Path) -> str | None:
-    """Removes what a kill left; returns the checkpoint's prefix."""
+    """Removes what a kill left; returns the prefix of the checkpoint, or None."""
     _finish_pending(directory)
     recovery.sweep(str(directory))
     latest = tf.train.latest_checkpoint(str(directory))
@@ -205,7 +205,7 @@ def _clean(directory: pathlib.Path) -> str | None:
 
 
 def _finish_pending(directory: pathlib.Path) -> None:
-    """Makes metrics.json that of the checkpoint that is there."""
+    """Makes metrics.json describe the checkpoint that exists."""
     pending = directory / _PENDING
     if not pending.exists():
         return

@@ -1,6 +1,6 @@
-"""Decides from the evaluations so far whether a training goes on."""
+"""Early stopping: decides from the evaluations so far whether a training continues."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from object_detection.errors import ConfigError
@@ -16,49 +16,25 @@ class Evaluation(NamedTuple):
     metrics: Mapping[str, float]
 
 
-class EarlyStopping:
-    """Decides from the results in a model_dir, so that a restart changes nothing.
-
-    Args:
-      pipeline_config: of which `eval_config.early_stopping` is read.
-      read_results: gives the results so far of the reader that counts, see
-        `evaluation.read_results`.
-    """
-
-    def __init__(
-        self,
-        pipeline_config: TrainEvalPipelineConfig,
-        read_results: Callable[[], list[dict[str, Any]]],
-    ):
-        self._config = pipeline_config.eval_config.early_stopping
-        self._metric = eval_config_rules.stopping_metric(pipeline_config).metric
-        self._read_results = read_results
-
-    def reason_to_stop(self) -> str | None:
-        """Returns why training is to end, a clause without a full stop; None if it goes on.
-
-        Raises:
-          ConfigError: if a metric is none of the evaluation's.
-        """
-        return reason_to_stop(self._config, self._metric, in_order(self._read_results()))
-
-
-def in_order(results: Iterable[Mapping[str, Any]]) -> list[Evaluation]:
-    """Sorts results by step; of several at one step the last counts."""
-    by_step = {entry['step']: entry['metrics'] for entry in results}
-    return [Evaluation(step, by_step[step]) for step in sorted(by_step)]
-
-
 def reason_to_stop(
-    config: EarlyStoppingConfig, metric: str, evaluations: Sequence[Evaluation]
+    pipeline_config: TrainEvalPipelineConfig, results: Iterable[Mapping[str, Any]]
 ) -> str | None:
-    """As `EarlyStopping.reason_to_stop`.
+    """Returns why a training is to end, a clause without a full stop; None if it continues.
+
+    Nothing but the results decides, so that a restart changes nothing.
 
     Args:
-      config: patience and targets.
-      metric: what must improve.
-      evaluations: in the order of their steps.
+      pipeline_config: its `eval_config.early_stopping` gives patience and targets.
+      results: entries of the reader that counts, see `results.read`; of several entries of one
+        step the last counts.
+
+    Raises:
+      ConfigError: if the evaluation has no such metric.
     """
+    config = pipeline_config.eval_config.early_stopping
+    metric = eval_config_rules.stopping_metric(pipeline_config).metric
+    by_step = {entry['step']: entry['metrics'] for entry in results}
+    evaluations = [Evaluation(step, by_step[step]) for step in sorted(by_step)]
     if not evaluations:
         return None
     return _targets_reached(config, evaluations[-1]) or _patience_ended(config, metric, evaluations)

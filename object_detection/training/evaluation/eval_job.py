@@ -1,10 +1,10 @@
-"""Evaluates one checkpoint, or every new checkpoint of a directory."""
+"""Evaluation jobs: of one checkpoint, or of every new checkpoint of a directory."""
 
 import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
 import tensorflow as tf
@@ -20,34 +20,32 @@ from object_detection.training.evaluation import best_checkpoint
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation, ShowProgress
 from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
+from object_detection.training.run_types import Metrics
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import validate
 from object_detection.weights import checkpoints, restore
 
 _logger = logging.getLogger(__name__)
 
-# Reader's name -> metric name -> value.
-Results = Mapping[str, Mapping[str, float]]
-
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """How an eval job ended.
+    """How an evaluation job ended.
 
     Attributes:
-      metrics: of the last checkpoint: reader's name ('' for a single one without) -> metric name ->
-        value; empty if a signal stopped the first evaluation.
-      step: of that checkpoint; None without one.
-      stopped_by: number of the signal that stopped it, or None.
+      metrics: results of the last checkpoint: reader's name ('' for a single reader without a name)
+        -> metric name -> value; empty if a signal stopped the first evaluation.
+      step: step of that checkpoint; None without one.
+      stopped_by: number of the signal that stopped the job, or None.
     """
 
-    metrics: Results = dataclasses.field(default_factory=dict)
+    metrics: Metrics = dataclasses.field(default_factory=dict)
     step: int | None = None
     stopped_by: int | None = None
 
     @property
     def exit_status(self) -> int:
-        """Of a program: 0, or that of one ended by the signal."""
+        """The exit status of a program: 0, or 128 + the number of the signal that ended it."""
         return 0 if self.stopped_by is None else 128 + self.stopped_by
 
 
@@ -59,23 +57,23 @@ def evaluate_checkpoint(
     precision: str | None = None,
     record_summaries: bool = True,
     val_json_file: str | None = None,
-) -> Results:
-    """Evaluates one checkpoint on every `eval_input_reader`; keeps no best one.
+) -> Metrics:
+    """Evaluates one checkpoint on every `eval_input_reader`; it is never kept as the best one.
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
-      checkpoint: a prefix such as 'model/ckpt-3', or a directory, whose newest is taken.
+      checkpoint: a prefix such as 'model/ckpt-3', or a directory, whose newest one is taken.
       output_dir: see `PipelineEvaluation`; None writes nothing.
-      precision: a name that `precision.canonical` knows; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes that of the config.
       record_summaries: whether to write TensorBoard events.
       val_json_file: see `PipelineEvaluation`.
 
     Returns:
-      Reader's name ('' for a single one without) -> metric name -> value.
+      Reader's name ('' for a single reader without a name) -> metric name -> value.
 
     Raises:
       ConfigError: if the config cannot be evaluated.
-      CheckpointError: if there is no such checkpoint, or it is of another model.
+      CheckpointError: if there is no such checkpoint, or it belongs to another model.
     """
     prefix = checkpoints.find(os.fspath(checkpoint))
     job = CheckpointEvaluation(
@@ -107,27 +105,28 @@ def evaluate_directory(
 ) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
 
-    Ends when the training has: when a checkpoint's step is the last that the training was started
-    for (`train_config.num_steps`, where the directory has no record of its start), or the training
-    says so (`training.ended`) and its last checkpoint was evaluated; or when none was added for
-    `timeout` seconds. SIGTERM and SIGINT end it between two batches. Checkpoints that the training
-    deletes before they can be read are left out.
+    It ends with the training: after the last step that the training was started for
+    (`train_config.num_steps`, if the directory has no record of its start), or after the last
+    checkpoint of a training that has written its completion marker (`checkpoints.following`). It
+    also ends if no checkpoint was added for `timeout` seconds. SIGTERM and SIGINT end it between
+    two batches. Checkpoints that the training deletes before they can be read are left out.
 
     Args:
       pipeline_config: with at least one `eval_input_reader`.
       checkpoint_dir: where a training saves, or will save; or the prefix of one checkpoint, or an
         archive of a trained model (`checkpoints.is_archive`), which is evaluated once.
       output_dir: see `PipelineEvaluation`; None writes nothing.
-      timeout: seconds; 0 evaluates what is there, once.
-      precision: a name that `precision.canonical` knows; None takes the config's.
+      timeout: seconds to wait for a checkpoint; 0 evaluates the newest one only.
+      precision: a name that `precision.canonical` knows; None takes that of the config.
       record_summaries: whether to write TensorBoard events.
-      show_progress: see `evaluation.ShowProgress`; logs the number of images if not given.
+      show_progress: see `ShowProgress`; without it the number of images is logged.
       val_json_file, log_files: see `PipelineEvaluation`.
-      strategy: of one process, whose replicas share the images; None takes the current one.
+      strategy: the strategy of one process, whose replicas share the images; None takes the current
+        one.
 
     Raises:
       ConfigError: if the config cannot be evaluated.
-      CheckpointError: if no checkpoint appeared, or one is of another model.
+      CheckpointError: if no checkpoint appeared, or one belongs to another model.
     """
     directory = os.fspath(checkpoint_dir)
     is_one = checkpoints.exists(directory) or checkpoints.is_archive(directory)
@@ -148,7 +147,7 @@ def evaluate_directory(
             precision=precision,
             record_summaries=record_summaries,
             val_json_file=val_json_file,
-            # A best model is no new candidate, and its folder none for another one.
+            # A best model is not compared with itself, and its folder holds no other best model.
             keep_best=not is_one and not best_checkpoint.is_best_directory(directory),
             log_files=log_files,
             strategy=strategy,
@@ -166,7 +165,7 @@ def evaluate_directory(
 
 
 class CheckpointEvaluation:
-    """Evaluates checkpoints with one detector, whose graph is built once.
+    """Evaluates checkpoints with one detector, so that its graph is built once.
 
     Args:
       pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy:
@@ -216,7 +215,7 @@ class CheckpointEvaluation:
         should_stop: Callable[[], bool] = lambda: False,
         show_progress: ShowProgress = nullcontext,
     ) -> EvaluationResult:
-        """Evaluates checkpoints as they come, until the training's last step; the last result."""
+        """Evaluates checkpoints until the training's last step; returns the last result."""
         result = EvaluationResult()
         with contextlib.closing(self):
             for prefix in prefixes:
@@ -225,7 +224,7 @@ class CheckpointEvaluation:
                     continue
                 result = found
                 step = result.step
-                # The training may be of another length than the config says: --num_train_steps.
+                # --num_train_steps may have set another length than the config.
                 recorded = run_record.num_steps(os.path.dirname(prefix))
                 num_steps = recorded or self._config.num_steps
                 if step >= num_steps > 0:
@@ -239,7 +238,7 @@ class CheckpointEvaluation:
         should_stop: Callable[[], bool] = lambda: False,
         show_progress: ShowProgress = nullcontext,
     ) -> EvaluationResult | None:
-        """Evaluates one checkpoint; None if it was deleted meanwhile, or `should_stop` says so."""
+        """Evaluates one checkpoint; returns None if it was deleted meanwhile, or when stopped."""
         with precisions.scope(self._precision):
             step = self._restore(prefix)
             if step is None:
@@ -260,7 +259,7 @@ class CheckpointEvaluation:
         try:
             return restore.restore_exactly(self._detector, prefix, averages=averages)
         except (CheckpointError, tf.errors.NotFoundError):
-            # Of the files of a checkpoint, that which `exists` looks for is deleted first.
+            # The training deletes the file that `exists` looks for before the other files.
             if checkpoints.exists(prefix):
                 raise
             _logger.warning('%s was deleted before it could be evaluated', prefix)

@@ -1,4 +1,4 @@
-"""Runs a detector over a data set."""
+"""Runs a detector over a data set: `evaluate` is the function that evaluates."""
 
 import dataclasses
 import itertools
@@ -20,13 +20,13 @@ from object_detection.training.evaluation.replicated_predict import ReplicatedPr
 
 _logger = logging.getLogger(__name__)
 
-# Batch -> detections, losses, and what the losses weigh; see `make_predict`.
+# Batch -> detections, losses, and the weights of the losses; see `make_predict`.
 PredictFunction = Callable[
     [Mapping[str, tf.Tensor]],
     tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]],
 ]
 
-# Large, and not needed by any evaluator or picture.
+# These are large, and no evaluator or picture needs them.
 _LEFT_OUT = {
     DetectionFields.RAW_BOXES,
     DetectionFields.RAW_SCORES,
@@ -55,26 +55,26 @@ def evaluate(
 
     Args:
       detector: with its variables built.
-      dataset: of batches for evaluation; a tf.data one where `predict` is None.
+      dataset: yields batches for evaluation; a tf.data dataset if `predict` is None.
       evaluators: empty ones; each sees every image once.
       with_losses: whether to add the means of the losses over the data set.
       predict: what `make_predict` returned for this detector and data set; saves building the
         graph again.
-      on_batch: called with each batch and its detections, as numpy.
-      should_stop: asked before each batch; of several workers every 8 batches, and one that says
-        so stops all.
-      on_images: called after each batch with the number of images so far; if None, it is logged now
-        and then.
-      max_images: of the data set's images, only the first so many; None takes all.
-      strategy: whose workers all call this, each with images of its own: collective. None is this
+      on_batch: called with each batch and its detections, NumPy arrays.
+      should_stop: polled before each batch; with several workers before every 8 batches, and one
+        stop request stops all workers.
+      on_images: called after each batch with the number of images so far; if None, the number is
+        logged from time to time.
+      max_images: evaluates only so many images at the beginning of the data set; None takes all.
+      strategy: all of its workers call this, each with images of its own: collective. None is this
         process alone.
 
     Returns:
-      Metric or loss name -> value, on the chief; None if any worker is stopped, and on the others.
+      Metric or loss name -> value on the chief; None on other workers and if any is stopped.
     """
     predict = predict or make_predict(detector, dataset.element_spec, with_losses=with_losses)
     means = _LossMeans()
-    images, told = 0, time.monotonic()
+    images, logged_at = 0, time.monotonic()
     for batch in _until_stopped(_first_images(dataset, max_images), should_stop, strategy):
         if batch is None:
             means = None
@@ -89,9 +89,9 @@ def evaluate(
         means.add(_to_numpy(losses), _to_numpy(weights))
         if on_images is not None:
             on_images(images)
-        elif time.monotonic() - told > _SECONDS_BETWEEN_MESSAGES:
+        elif time.monotonic() - logged_at > _SECONDS_BETWEEN_MESSAGES:
             _logger.info('evaluated %d images', images)
-            told = time.monotonic()
+            logged_at = time.monotonic()
     if strategy is not None and strategies.num_workers(strategy) > 1:
         means = _merge(strategy, evaluators, means)
     if means is None:
@@ -107,10 +107,10 @@ def _until_stopped(
     should_stop: Callable[[], bool],
     strategy: tf.distribute.Strategy | None,
 ) -> Iterator[Batch | None]:
-    """Yields batches, and None as the last one where this worker, or another one, is to stop.
+    """Yields batches, and None as the last one if this worker, or another one, is to stop.
 
-    Workers have different numbers of batches: one that has no more of them votes with the others
-    until all have none.
+    Workers have different numbers of batches: a worker without any left keeps voting until all
+    workers have none left.
     """
     if strategy is None or strategies.num_workers(strategy) == 1:
         for batch in batches:
@@ -137,14 +137,14 @@ def _until_stopped(
 def _merge(
     strategy: tf.distribute.Strategy, evaluators: Sequence[Evaluator], means: '_LossMeans | None'
 ) -> '_LossMeans | None':
-    """Gives the chief what the workers have collected; None as `evaluate` returns it."""
+    """Gives the chief what the workers have collected; returns None where `evaluate` does."""
     own = None if means is None else ([each.part() for each in evaluators], means)
-    # The chief has its own.
+    # The chief need not send its own results.
     is_chief = strategies.is_chief(strategy)
-    parts = collectives.gather_values(strategy, own and () if is_chief else own)
-    if not is_chief or any(part is None for part in parts):
+    collected = collectives.gather_values(strategy, own and () if is_chief else own)
+    if not is_chief or any(each is None for each in collected):
         return None
-    for found, others in parts[1:]:
+    for found, others in collected[1:]:
         for evaluator, part in zip(evaluators, found, strict=True):
             evaluator.merge(part)
         means.merge(others)
@@ -153,26 +153,26 @@ def _merge(
 
 @dataclasses.dataclass
 class _LossMeans:
-    """Means of the losses over a data set, whatever its batches are."""
+    """Means of the losses over a data set, which do not depend on its batches."""
 
     _sums: dict[str, float] = dataclasses.field(default_factory=dict)
     _weights: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def add(self, losses: Batch, weights: Batch) -> None:
-        """Adds the losses of a batch, and by the same names what each is a mean over."""
+        """Adds the losses of a batch; `weights` are the numbers that each is a mean over."""
         for name, loss in losses.items():
             weight = float(weights[name])
             self._sums[name] = self._sums.get(name, 0.0) + float(loss) * weight
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def merge(self, others: '_LossMeans') -> None:
-        """Adds what was collected elsewhere."""
+        """Adds the sums of another worker."""
         for name, total in others._sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + total
             self._weights[name] = self._weights.get(name, 0.0) + others._weights[name]
 
     def result(self) -> dict[str, float]:
-        """The means and their sum; a loss that nothing contributed to is 0."""
+        """Returns the means and their sum; a loss that nothing contributed to is 0."""
         means = {name: total / (self._weights[name] or 1.0) for name, total in self._sums.items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 
@@ -186,20 +186,20 @@ def make_predict(
     strategy: tf.distribute.Strategy | None = None,
     batch_size: int | None = None,
 ) -> PredictFunction:
-    """Makes the function that turns a batch into detections and, if asked for, losses.
+    """Makes the function that turns a batch into detections and, with `with_losses`, losses.
 
-    Neither depends on how images are put into batches, once the losses' means are taken by their
-    weights: the noise of sampled losses depends on each image's own hash.
+    Detections and the weighted means of losses do not depend on how images are put into batches:
+    the noise of sampled losses depends on each image's own hash.
 
     Args:
       detector: with its variables built.
-      element_spec: of the batches.
+      element_spec: the spec of the batches.
       with_losses: whether to compute losses.
-      jit_compile: whether all is one XLA program for each size of images.
-      strategy: that the variables were created in; with several replicas each takes a part of a
-        batch. None is the current one.
-      batch_size: of a full batch. A last, partial one is filled up to it where the shapes count:
-        with `jit_compile`, or several replicas.
+      jit_compile: whether one XLA program computes all, for each size of images.
+      strategy: the strategy that the variables were created in; each of its replicas takes a part
+        of a batch. None is the current one.
+      batch_size: size of a full batch. A last, partial batch is filled up to it where the shape
+        matters: with `jit_compile`, or with several replicas.
 
     Returns:
       Function from a batch to detections, losses, and the weights of the losses by the same names:
@@ -207,7 +207,7 @@ def make_predict(
       detector).
     """
 
-    # Beside TPUs, it is the host that evaluates.
+    # The host evaluates, not the TPUs that train.
     if strategy is None or isinstance(strategy, tf.distribute.TPUStrategy):
         strategy = tf.distribute.get_strategy()
     if jit_compile or strategy.num_replicas_in_sync > 1:
@@ -245,19 +245,19 @@ def predict_part(
     seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
     losses = detector.loss(predictions, groundtruth, seeds=seeds)
     losses = with_total(losses, detector.regularization_losses())
-    # The total is no mean of batches: its parts are means over different things.
+    # The total is no mean over batches: its terms are means over different things.
     del losses[TOTAL_LOSS]
     return kept, losses, detector.loss_normalizers(predictions, groundtruth)
 
 
 def _is_needed(name: str) -> bool:
-    """Whether `predict_part` reads an entry: the others are texts, or differ in shape."""
+    """Whether `predict_part` reads an entry: others are texts, or have varying shapes."""
     used = (InputFields.IMAGE, InputFields.TRUE_IMAGE_SHAPE, InputFields.HASH_FROM_SOURCE_ID)
     return name in used or name.startswith('groundtruth_')
 
 
 def _first_images(dataset: Iterable[Batch], count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:
-    """Yields the batches of the first `count` images, the last one cut off; None yields all."""
+    """Yields batches of the first `count` images, the last one truncated; None yields all."""
     left = count
     for batch in dataset:
         if left is not None and left <= len(batch[InputFields.IMAGE]):

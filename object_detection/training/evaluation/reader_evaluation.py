@@ -1,4 +1,4 @@
-"""Evaluates a detector on the data that a pipeline config names."""
+"""Evaluates a detector on each `eval_input_reader` of a pipeline config, and writes the results."""
 
 import logging
 import os
@@ -34,8 +34,8 @@ from object_detection.visualization import tensorboard
 
 _logger = logging.getLogger(__name__)
 
-# What is entered for each reader gives a function that takes the number of images done and of all
-# (None while it is not known); None logs the number now and then.
+# Makes a context for each reader, whose value is called with the number of images done and of all
+# images (None while that is unknown); with the value None the number is logged from time to time.
 ShowProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None] | None]]
 
 
@@ -45,13 +45,13 @@ class ReaderEvaluation:
     Args:
       detector: with its variables built.
       pipeline_config: the whole config.
-      reader_index: which of its readers.
-      directory: where metrics.json and metrics.jsonl go; None writes none.
+      reader_index: index of the reader.
+      directory: folder of metrics.json and metrics.jsonl; None writes neither.
       events: folder of the TensorBoard events; None writes none.
-      annotations: ground truth in place of that of the records.
-      strategy: of the replicas that share the images; None is the current one. Results are the
-        chief's.
-      predictors: what readers of the same form share, so that graphs are built once.
+      annotations: ground truth in place of the records' own.
+      strategy: its replicas share the images; None is the current one. Only the chief has results.
+      predictors: functions that readers with batches of the same form share, so that graphs are
+        built once; entries are added.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ReaderEvaluation:
     ) -> dict[str, float] | None:
         """Evaluates the detector as it is now; None if stopped before the end.
 
-        What is for TensorBoard is written; `write` does the rest.
+        TensorBoard events are written here, the files of results by `write`.
         """
         pictures: list[np.ndarray] = []
         images = 0
@@ -140,19 +140,19 @@ class ReaderEvaluation:
             )
         if metrics is None:
             return None
-        # Files do not tell how many records they hold; from the second evaluation on it is known.
+        # Files do not tell how many records they hold: the second evaluation knows from the first.
         self._num_images = images or None
         self._events.scalars(metrics, step)
         self._events.pictures('eval_side_by_side', pictures, step)
         return metrics
 
     def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
-        """Writes the results of a step into the files that tell that it was evaluated.
+        """Writes the results of a step into the files that mark it as evaluated.
 
         Args:
           step: number of training steps done.
-          metrics: of `run`.
-          data: what they are of, see `eval_config.evaluated_data`.
+          metrics: what `run` returned.
+          data: the evaluated data, see `eval_config.evaluated_data`.
         """
         if self._directory is not None:
             results.write(self._directory, step, metrics, data, self._times.describe())
@@ -188,10 +188,11 @@ class PipelineEvaluation:
         `output_dir/best`; None writes nothing.
       record_summaries: whether to write TensorBoard events.
       val_json_file: COCO annotations to compare with in place of the records' ground truth.
-      keep_best: whether the best model is kept, if the config wants it.
-      log_files: where else results and events go.
-      strategy: that the detector was built in; None is the current one. Its replicas share the
-        images, and all of its workers have to make this, and to run it; the chief alone writes.
+      keep_best: whether the best model is kept, if the config says so.
+      log_files: files for results and events outside of `output_dir`.
+      strategy: the strategy that the detector was built in; None is the current one. Its replicas
+        share the images. All of its workers have to construct this and to run it; only the chief
+        writes.
 
     Raises:
       ConfigError, ValueError: if `val_json_file` does not fit the config.
@@ -254,7 +255,7 @@ class PipelineEvaluation:
         """Evaluates the detector as it is now. Collective.
 
         Returns:
-          On the chief reader's name -> metrics; None if any worker is stopped, and on the others.
+          Reader's name -> metrics on the chief; None on other workers and if any is stopped.
         """
         evaluated = {}
         is_chief = strategies.is_chief(self._strategy)
@@ -304,12 +305,12 @@ def read_annotations(
 
 
 def _events(output_dir: str | None, name: str, log_files: LogFiles) -> str | None:
-    """Where the TensorBoard events of the reader `name` go; None if nothing is written."""
+    """Returns the folder of TensorBoard events of the reader `name`; None if none are written."""
     return None if output_dir is None else log_files.events_folder(output_dir, 'eval', name)
 
 
 class EvaluationTimes:
-    """Takes the times of evaluations; the first batch of all, which builds graphs, is left out."""
+    """Measures evaluations; the very first batch, which builds graphs, is left out."""
 
     def __init__(self):
         self._input = Latencies()
@@ -322,7 +323,7 @@ class EvaluationTimes:
         self._step.clear()
 
     def batches(self, dataset: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields the batches, and takes the time that each is waited for."""
+        """Yields the batches, and measures how long each is waited for."""
         iterator = iter(dataset)
         while True:
             started = time.perf_counter()
@@ -334,12 +335,12 @@ class EvaluationTimes:
             yield batch
 
     def predict(self, function: PredictFunction) -> PredictFunction:
-        """Returns the function with NumPy arrays of detections, and takes the time until then."""
+        """Makes the function return NumPy arrays of detections, and measures its time."""
 
         def timed(batch: Batch):
             started = time.perf_counter()
             detections, *others = function(batch)
-            # Waits for devices, which may be behind the host.
+            # This waits for devices, which compute asynchronously.
             detections = {name: np.asarray(value) for name, value in detections.items()}
             if self._has_begun:
                 self._step.add(time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Detections and validation losses of batches that replicas share, of one static size."""
+"""Detections and validation losses, where replicas share batches of one static size."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,23 +12,23 @@ from object_detection.training.distribution import strategies
 IMAGE = InputFields.IMAGE
 Tensors = dict[str, tf.Tensor]
 Arrays = dict[str, np.ndarray]
-# Part of a batch -> detections, losses, and what some of these are means over; the others are means
-# over the images.
+# Part of a batch -> detections, losses, and normalizers of some losses: the numbers that these are
+# means over. The other losses are means over the images.
 PartFunction = Callable[[Tensors], tuple[Tensors, Tensors, Tensors]]
 
 
 class ReplicatedPredict:
-    """Computes each batch in equal parts, one a replica of this process, all of the same size.
+    """Divides each batch into equal parts, one for each replica of this process.
 
-    A batch that is not full is filled up with empty images. Their detections are cut off; what they
-    add to the means over images is measured on a batch of them alone, and taken off.
+    A partial batch is filled up with empty images. Their detections are removed; their share of the
+    means over images is measured on a batch of empty images alone, and subtracted.
 
     Args:
       predict_part: computes a part, in replica context.
-      element_spec: of the entries of a batch that it needs.
-      strategy: that the detector's variables were created in.
-      batch_size: of full batches; a multiple of the replicas is computed. None takes that of the
-        first batch.
+      element_spec: the spec of the entries of a batch that `predict_part` needs.
+      strategy: the strategy that the detector's variables were created in.
+      batch_size: size of full batches; rounded up to a multiple of the replicas. None takes that of
+        the first batch.
       jit_compile: whether a part is one XLA program.
     """
 
@@ -50,7 +50,7 @@ class ReplicatedPredict:
         self._run: Callable[[Tensors], tuple[Tensors, Tensors, Tensors]] | None = None
 
     def __call__(self, batch: Mapping[str, tf.Tensor]) -> tuple[Arrays, Arrays, Arrays]:
-        """Returns what `make_predict` tells of, of the images of the batch alone."""
+        """Returns what the function of `make_predict` does, for the images of the batch alone."""
         batch = {name: batch[name] for name in self._spec}
         count = int(batch[IMAGE].shape[0])
         if self._run is None:
@@ -92,13 +92,13 @@ class ReplicatedPredict:
 
         def compute() -> tuple[Tensors, Tensors, Tensors]:
             context = tf.distribute.get_replica_context()
-            # The other workers' replicas come before or after those of this process.
+            # Replicas are numbered over all workers.
             index = tf.cast(context.replica_id_in_sync_group, tf.int32) % self._parts
-            # Cut where the batch is, so that a device gets no more than its part.
+            # Sliced on the host, where the batch is, so that a device receives only its part.
             with tf.device('/device:CPU:0'):
                 part = {name: self._cut(tensor, index) for name, tensor in batch.items()}
             with replicas.PerReplica():
-                # Made anew in each replica's trace, whose variables it captures.
+                # A function for each replica's trace, whose variables it captures.
                 run = tf.function(
                     self._predict_part, jit_compile=self._jit_compile or None, autograph=False
                 )

@@ -21,7 +21,7 @@ _ALL_METRICS = 'metrics.jsonl'
 
 
 def folder(output_dir: str | os.PathLike, name: str) -> str:
-    """Where the results of the reader `name` go."""
+    """Returns the folder of the results of the reader `name`."""
     return os.path.join(output_dir, 'eval', name)
 
 
@@ -35,10 +35,10 @@ def write(
     """Writes the results of a step: replaces metrics.json, and appends to metrics.jsonl.
 
     Args:
-      directory: of the reader, see `folder`.
+      directory: the folder of the reader, see `folder`.
       step: number of training steps done.
       metrics: name -> value.
-      data: what they are of, see `eval_config.evaluated_data`.
+      data: the evaluated data, see `eval_config.evaluated_data`.
       latencies: see `EvaluationTimes.describe`.
     """
     directory = pathlib.Path(directory)
@@ -50,16 +50,16 @@ def write(
 
 
 def path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
-    """Where all results of the reader `name` are, as lines of JSON: step, time, metrics."""
+    """Returns the file of all results of the reader `name`, lines of JSON: step, time, metrics."""
     return pathlib.Path(folder(output_dir, name)) / _ALL_METRICS
 
 
 def drop_later(
     pipeline_config: TrainEvalPipelineConfig, output_dir: str | os.PathLike, step: int
 ) -> None:
-    """Removes results of later steps, of an earlier run that did not save what it evaluated.
+    """Removes results of steps after `step`, where an earlier run was killed before it saved them.
 
-    For the start of a training: what is decided by the results would depend on them.
+    For the start of a training: otherwise decisions that go by the results would depend on them.
     """
     for name in reader_names(pipeline_config):
         file = path(output_dir, name)
@@ -91,9 +91,9 @@ def read(
     name: str,
     val_json_file: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Reads the results of the reader `name`, those of other data left out.
+    """Reads the results of the reader `name`, except results of other data.
 
-    An eval job may have evaluated fewer images, or compared with another file.
+    An eval job may have evaluated fewer images, or compared with another annotation file.
     """
     data = eval_config_rules.evaluated_data(pipeline_config, name, val_json_file)
     entries = history.read(path(output_dir, name))

@@ -7,11 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training.evaluation.early_stopping import (
-    EarlyStopping,
-    Evaluation,
-    reason_to_stop,
-)
+from object_detection.training.evaluation.early_stopping import reason_to_stop
 
 AP = 'DetectionBoxes_Precision/mAP'
 LOSS = 'Loss/total_loss'
@@ -23,8 +19,8 @@ def _config(text):
 
 
 def _reason(text, values, metric=AP):
-    evaluations = [Evaluation(10 * i, {metric: v}) for i, v in enumerate(values, 1)]
-    return reason_to_stop(_config(text).eval_config.early_stopping, metric, evaluations)
+    results = [{'step': 10 * i, 'metrics': {metric: v}} for i, v in enumerate(values, 1)]
+    return reason_to_stop(_config(f'{text} metric: "{metric}"'), results)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +71,12 @@ def test_of_a_loss_less_is_better():
 )
 def test_all_targets_are_to_be_reached_at_once(metrics, is_reached):
     text = f'target {{ metric: "{AP}" value: 0.37 }} target {{ metric: "{LOSS}" value: 1.0 }}'
-    config = _config(text).eval_config.early_stopping
     # An earlier evaluation that reached them does not count: training went on.
-    history = [Evaluation(10, {AP: 0.9, LOSS: 0.1}), Evaluation(20, metrics)]
-    reason = reason_to_stop(config, AP, history)
+    results = [
+        {'step': 10, 'metrics': {AP: 0.9, LOSS: 0.1}},
+        {'step': 20, 'metrics': metrics},
+    ]
+    reason = reason_to_stop(_config(text), results)
     assert (reason is not None) == is_reached
     if is_reached:
         assert f'{AP} is {metrics[AP]:.4g} (target 0.37)' in reason
@@ -90,19 +88,13 @@ def test_nothing_is_asked_for():
 
 def test_a_metric_that_does_not_exist():
     with pytest.raises(ConfigError, match=r"early_stopping: .*'a'.* Received: 'b'"):
-        reason_to_stop(
-            _config('patience: 1').eval_config.early_stopping, 'b', [Evaluation(1, {'a': 1.0})]
-        )
+        reason_to_stop(_config('patience: 1 metric: "b"'), [{'step': 1, 'metrics': {'a': 1.0}}])
 
 
 def test_decides_from_the_results_so_far_so_that_restarts_change_nothing():
-    results = []
-
-    def stopper():
-        return EarlyStopping(_config('patience: 2'), lambda: results)
-
-    assert stopper().reason_to_stop() is None
+    config, results = _config('patience: 2'), []
+    assert reason_to_stop(config, results) is None
     # Step 20 was done twice, as after a kill.
     for step, value in [(10, 0.3), (20, 0.9), (20, 0.2), (30, 0.2)]:
         results.append({'step': step, 'time': 0.0, 'metrics': {AP: value}})
-    assert stopper().reason_to_stop().endswith('(best: 0.3 at step 10)')
+    assert reason_to_stop(config, results).endswith('(best: 0.3 at step 10)')
