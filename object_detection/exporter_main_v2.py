@@ -12,7 +12,7 @@ import sys
 
 from absl import app, flags
 
-from object_detection.cli.main import is_users_error
+from object_detection.cli.main import check_text, is_users_error
 from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
 from object_detection.export.input_types import INPUT_TYPES
@@ -94,6 +94,7 @@ def run() -> None:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     define_flags()
     try:
+        check_text(sys.argv[1:])
         app.run(main)
     except (UserError, OSError) as error:
         if not is_users_error(error):

@@ -16,7 +16,7 @@ import sys
 from absl import app, flags, logging
 
 from object_detection.cli import option_flags
-from object_detection.cli.main import exit_status, is_users_error
+from object_detection.cli.main import check_text, exit_status, is_users_error
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import UserError
 from object_detection.training import jobs
@@ -82,6 +82,7 @@ def run() -> None:
     define_flags()
     app.call_after_init(_hide_libraries_log)
     try:
+        check_text(sys.argv[1:])
         app.run(main)
     except (UserError, OSError) as error:
         if not is_users_error(error):

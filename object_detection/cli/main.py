@@ -4,6 +4,7 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -63,6 +64,13 @@ class LazyGroup(click.Group):
         with formatter.section('Commands'):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            check_text(args)
+        except UserError as error:
+            context.fail(str(error))
+        return super().parse_args(context, args)
+
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
@@ -86,6 +94,27 @@ def main(debug: bool) -> None:
     """
     # TensorFlow's C++ code warns of things that no user can change.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def check_text(arguments: Sequence[str]) -> None:
+    """Checks that all arguments of a command line are text, as names of files and fields must be.
+
+    Args:
+      arguments: without the name of the program.
+
+    Raises:
+      UserError: naming the flag of the first argument that is not UTF-8.
+    """
+    for index, argument in enumerate(arguments):
+        try:
+            argument.encode('utf-8')
+        except UnicodeEncodeError:
+            before = arguments[index - 1] if index else ''
+            flag = argument.partition('=')[0] if argument.startswith('-') else before
+            where = flag if flag.startswith('-') and flag.isascii() else f'argument {index + 1}'
+            raise UserError(
+                f'{where}: expected text in UTF-8. Received: {os.fsencode(argument)!r}.'
+            ) from None
 
 
 def exit_status(error: Exception) -> int:

@@ -49,6 +49,8 @@ def apply_setting(config: Message, setting: str) -> None:
         _assign(_find(config, _tokens(path.strip())), value.strip())
     except ConfigError as error:
         raise ConfigError(f'--set {setting}: {error}') from None
+    except UnicodeEncodeError:
+        raise ConfigError(f'--set {setting!a}: expected text in UTF-8.') from None
     except ValueError:
         # The only check that is left to protobuf: integers and their widths.
         raise ConfigError(f'--set {setting}: the value is out of the range of the field.') from None

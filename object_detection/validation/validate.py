@@ -4,6 +4,8 @@ In three stages, each only if nothing was wrong in the one before: what the conf
 files tell, at once; what the builders object to, which loads TensorFlow; the first records.
 """
 
+import math
+import os
 from collections.abc import Callable, Collection, Iterator
 
 from object_detection.builders import families
@@ -64,7 +66,7 @@ def validate(
         raise UserError(f'validate: expected for_what among {PURPOSES}. Received: {for_what!r}.')
     parts = {part for purpose in purposes for part in _PARTS[purpose]}
     findings = unsupported.find_unsupported(pipeline, parts)
-    problems = findings.errors + list(_placeholders(pipeline, parts))
+    problems = findings.errors + list(_unusable_texts(pipeline, parts))
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
         if rules is _BUILDER_RULES:
             prepare()
@@ -87,15 +89,24 @@ def _raise_if_any(problems: list[str]) -> None:
         raise ConfigError(f'The config has {count}:{listed}')
 
 
-def _placeholders(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+def _unusable_texts(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
+    """Yields the texts of the parts that are placeholders, or that no path or name can be."""
     for found in walk.set_fields(pipeline):
         if (
-            isinstance(found.value, str)
-            and PLACEHOLDER in found.value
-            and found.path.replace('[', '.').split('.')[0] in parts
-            and found.key not in unsupported.FIELDS
+            not isinstance(found.value, str)
+            or found.path.replace('[', '.').split('.')[0] not in parts
+            or found.key in unsupported.FIELDS
         ):
+            continue
+        if '\0' in found.value:
+            yield f'{found.path}: expected text without NUL bytes. Received: {found.value!r}.'
+        elif PLACEHOLDER in found.value:
             yield f'{found.path} still says {found.value!r}; expected a path of yours.'
+
+
+def _can_be_path(text: str) -> bool:
+    """Whether `_unusable_texts` finds nothing wrong with a path."""
+    return PLACEHOLDER not in text and '\0' not in text
 
 
 def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -116,12 +127,12 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 'train_config.num_steps, train_config.num_epochs: expected one of them. '
                 f'Received: {config.num_steps} and {config.num_epochs:g}.'
             )
-        if config.num_epochs <= 0:
+        if not 0 < config.num_epochs < math.inf:
             yield (
                 'train_config.num_epochs: expected a positive number. '
                 f'Received: {config.num_epochs:g}.'
             )
-    if config.gradient_clipping_by_norm < 0:
+    if not 0 <= config.gradient_clipping_by_norm < math.inf:
         yield (
             'train_config.gradient_clipping_by_norm: expected a positive norm, or 0 for none. '
             f'Received: {config.gradient_clipping_by_norm:g}.'
@@ -130,7 +141,7 @@ def _train_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def _fine_tuning(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    if PLACEHOLDER not in pipeline.train_config.fine_tune_checkpoint:
+    if _can_be_path(pipeline.train_config.fine_tune_checkpoint):
         yield from fine_tuning.check(pipeline)
 
 
@@ -222,12 +233,15 @@ def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
     if not reader.input_path:
         yield f'{path}.input_path is not set.'
     for index, pattern in enumerate(reader.input_path):
-        if PLACEHOLDER in pattern:
+        if not _can_be_path(pattern):
             continue
         found = files.matches(pattern)
+        folders = [name for name in found if os.path.isdir(name)]
         problem = shard_names.problem(found, pattern, glob=files.matches, exists=files.exists)
         if not found:
             problem = f'no file matches {pattern!r}.'
+        elif folders:
+            problem = f'expected files of records. Received: {folders[0]!r}, a folder.'
         if problem:
             yield f'{path}.input_path[{index}]: {problem}'
 
@@ -241,12 +255,12 @@ def _coco_files(reader: CocoInputReader, path: str) -> Iterator[str]:
         )
     for name, what in (('image_dir', 'folder'), ('annotation_file', 'file')):
         for index, value in enumerate(getattr(reader, name)):
-            if PLACEHOLDER not in value and not files.exists(value):
+            if _can_be_path(value) and not files.exists(value):
                 yield f'{path}.{name}[{index}]: there is no {what} {value!r}.'
 
 
 def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    if not path or PLACEHOLDER in path:
+    if not path or not _can_be_path(path):
         return
     if not files.exists(path):
         yield f'{field}: there is no file {path!r}.'

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main as cli
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, UserError
 
 HEAVY = ('tensorflow', 'apache_beam', 'numpy', 'google.protobuf')
 
@@ -112,6 +112,22 @@ def test_errors_of_users_are_one_message_without_traceback():
     result = run('config', 'check', 'no/such.config')
     assert result.returncode == 1
     assert result.stderr.strip() == 'Error: no/such.config: there is no such file.'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'where'),
+    [
+        (['config', 'check', 'a', '--set', 'x=\udcff'], '--set'),
+        (['train', '--model_dir=\udcff'], '--model_dir'),
+        (['config', 'check', '\udcff.config'], 'argument 3'),
+    ],
+)
+def test_arguments_that_are_not_text_are_told_in_a_line(arguments, where):
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 2
+    assert f'Error: {where}: expected text in UTF-8. Received: b' in result.output
+    with pytest.raises(UserError, match=f'^{where}: expected text in UTF-8'):
+        cli.check_text(arguments)
 
 
 @pytest.mark.parametrize(

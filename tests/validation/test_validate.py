@@ -223,6 +223,12 @@ def test_a_sound_config_passes(tmp_path):
         ),
         ('train_config.batch_size=0', 'train', 'train_config.batch_size', 'at least 1'),
         (
+            'train_config.gradient_clipping_by_norm=nan',
+            'train',
+            'train_config.gradient_clipping_by_norm',
+            'expected a positive norm, or 0 for none. Received: nan.',
+        ),
+        (
             'train_config.data_augmentation_options[0]={}',
             'train',
             'train_config.data_augmentation_options[0]',
@@ -404,6 +410,41 @@ def test_one_mistake_gives_one_line(tmp_path, setting, purpose, field, message):
     assert len(found) == 1, found
     assert found[0].startswith(field)
     assert message in found[0]
+
+
+@pytest.mark.parametrize('number', ['nan', 'inf', '-1'])
+def test_a_number_of_epochs_that_is_none(tmp_path, number):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_config.num_steps = 0
+    pipeline.train_config.num_epochs = float(number)
+    (found,) = problems(pipeline, 'train')
+    assert found == f'train_config.num_epochs: expected a positive number. Received: {number}.'
+
+
+@pytest.mark.parametrize(
+    ('field', 'purpose'),
+    [
+        ('train_input_reader.tf_record_input_reader.input_path[0]', 'train'),
+        ('train_input_reader.label_map_path', 'train'),
+        ('train_input_reader.record_cache.directory', 'train'),
+        ('train_config.fine_tune_checkpoint', 'train'),
+        ('eval_input_reader[0].label_map_path', 'eval'),
+        ('eval_config.best_checkpoint.metric', 'eval'),
+    ],
+)
+def test_a_nul_byte_is_told_with_its_field(tmp_path, field, purpose):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{field}=a\0b')
+    (found,) = problems(pipeline, purpose)
+    assert found == f"{field}: expected text without NUL bytes. Received: 'a\\x00b'."
+
+
+def test_a_folder_in_place_of_records_is_told(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    field = 'train_input_reader.tf_record_input_reader.input_path[0]'
+    apply_setting(pipeline, f'{field}={tmp_path}')
+    (found,) = problems(pipeline, 'train')
+    assert found == f'{field}: expected files of records. Received: {str(tmp_path)!r}, a folder.'
 
 
 def test_a_set_of_records_with_a_gap_is_told(tmp_path):
