@@ -69,7 +69,7 @@ class SavedDetector:
         self.precision = self._stored_text('precision')
         self.class_names = self._read_class_names(path)
         if self.precision is not None:
-            precisions.tell_if_in_vain(self.precision)
+            precisions.warn_if_not_faster(self.precision)
 
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.

@@ -108,8 +108,8 @@ def scope(precision: str) -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(uses_tf32)
 
 
-def tell_if_in_vain(precision: str) -> None:
-    """Warns, once a process, where a precision makes nothing faster on this machine's devices."""
+def warn_if_not_faster(precision: str) -> None:
+    """Warns, once per process, if a precision is not faster on the devices of this machine."""
     precision = canonical(precision)
     devices = {device.device_type for device in tf.config.list_logical_devices()}
     if precision == FLOAT32 or devices - {'CPU'}:

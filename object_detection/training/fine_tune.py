@@ -1,6 +1,6 @@
 """Starts a training from the weights that `train_config.fine_tune_checkpoint` names.
 
-Programs of users import `restore` from here, too; `object_detection.weights.restore` defines it.
+`restore` is defined in `object_detection.weights.restore`; programs of users import it from here.
 """
 
 import os
@@ -22,13 +22,13 @@ def from_config(
     """Restores the weights that `train_config` names; returns None if it names no checkpoint.
 
     Args:
-      detector: with all its variables.
-      train_config: the fields about fine-tuning are read.
-      model_dir: of the new training; None does not look where the checkpoint lies.
+      detector: with all variables built.
+      train_config: the fields of fine-tuning are read.
+      model_dir: folder of the new training; None does not check where the checkpoint is.
 
     Raises:
-      CheckpointError: as `restore`, or if the checkpoint lies in `model_dir` itself, where the new
-        ones would replace it.
+      CheckpointError: as `restore`, or if the checkpoint is in `model_dir` itself, where new
+        checkpoints would replace it.
     """
     path = train_config.fine_tune_checkpoint
     if not path:

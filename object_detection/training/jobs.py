@@ -1,9 +1,10 @@
-"""From a command line to a training or an evaluation: what the programs have in common.
+"""Runs a training or an evaluation as the flags of a command line say.
 
-Imports no TensorFlow itself, so that mistakes on the command line, placeholders and missing files
-are told at once; the checks of a config that need it come after those that do not.
+Imports no TensorFlow at first, so that mistakes on the command line, placeholders and missing files
+are reported at once; checks of a config that need TensorFlow come last.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -24,8 +25,8 @@ from object_detection.validation import resumption, validate
 
 _logger = logging.getLogger(__name__)
 
-# Of a train_input_reader alone.
-_OF_TRAINING_DATA = (
+# Fields that have an effect in a train_input_reader only.
+_TRAINING_ONLY = (
     'shuffle',
     'num_epochs',
     'drop_remainder',
@@ -63,7 +64,7 @@ def run_training(config_path: str, model_dir: str, options: TrainOptions) -> int
         prepare=prepare,
         resumed=model_dir if os.path.exists(os.path.join(model_dir, 'checkpoint')) else None,
     )
-    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    # Imported here: TensorFlow takes seconds, and mistakes are reported before.
     from object_detection.training.loop import train
     from object_detection.training.run_types import Intervals
 
@@ -97,16 +98,17 @@ def run_evaluation(
     checkpoint_dir: str,
     output_dir: str,
     options: EvalOptions,
-    **how: Any,
+    *,
+    show_progress: Any = contextlib.nullcontext,
 ) -> int:
     """Evaluates as a command line says; returns the exit status of the program.
 
     Args:
-      config_path: of the pipeline config.
-      checkpoint_dir: where a training saves, or the prefix of one checkpoint.
+      config_path: path of the pipeline config.
+      checkpoint_dir: the folder where a training saves, or the prefix of one checkpoint.
       output_dir: results go to its folder eval.
       options: the flags.
-      **how: goes on to `evaluate_directory`.
+      show_progress: see `evaluate_directory`.
 
     Raises:
       ConfigError: naming what is wrong with the flags or the config.
@@ -134,7 +136,7 @@ def run_evaluation(
         val_json_file=options.val_json_file,
         log_files=_log_files(options),
         strategy=strategies.build(),
-        **how,
+        show_progress=show_progress,
     )
     return result.exit_status
 
@@ -150,11 +152,11 @@ def read_config(
     """Reads a pipeline config, applies what the command line says and checks the result.
 
     Args:
-      path: of the config.
+      path: path of the config.
       options: the flags.
       for_what: 'train', 'eval' or 'train and eval'.
       prepare: see `validation.validate`.
-      resumed: folder of a training that is resumed; None for none.
+      resumed: folder of a training that is resumed, or None.
 
     Raises:
       ConfigError: naming what is wrong.
@@ -191,7 +193,7 @@ def read_config(
     else:
         _check_evaluation_flags(options)
     if resumed is not None:
-        # Before the rules, which would find what follows from it.
+        # Before the other rules, which would report consequences of the same mistake.
         resumption.check(pipeline, resumed)
     validate.validate(pipeline, for_what=purposes, prepare=prepare, resumes=resumed is not None)
     return pipeline
@@ -205,7 +207,7 @@ def _import_tensorflow(options: JobOptions) -> None:
 
 
 def _log_files(options: JobOptions) -> LogFiles:
-    """What the flags say of files outside of model_dir.
+    """Returns the files outside of model_dir that the flags name.
 
     Raises:
       ConfigError: naming a flag that cannot be followed.
@@ -295,7 +297,7 @@ def _set_async_evaluation(config: Any, options: TrainOptions) -> None:
 
 
 def _check_evaluation_flags(options: JobOptions) -> None:
-    """Looks for flags of the evaluation, where there is none."""
+    """Reports flags of the evaluation that have no effect, as nothing is evaluated."""
     for name in ('eval_on_train_data', 'val_json_file'):
         if getattr(options, name):
             raise ConfigError(
@@ -321,10 +323,9 @@ def on_training_data(
     eval_reader.CopyFrom(pipeline_config.train_input_reader)
     eval_reader.name = 'training_data'
     eval_reader.sample_1_of_n_examples = sample_1_of_n
-    for field in _OF_TRAINING_DATA:
+    for field in _TRAINING_ONLY:
         eval_reader.ClearField(field)
-    # What is best for the training data is not what validation would keep; readers that are
-    # chosen by name are gone.
+    # The best model is chosen on validation data only; readers chosen by name are gone.
     changed.eval_config.best_checkpoint.keep = False
     changed.eval_config.best_checkpoint.ClearField('reader')
     if changed.eval_config.HasField('early_stopping'):
@@ -344,7 +345,7 @@ def show_log() -> None:
 
 
 class _StderrHandler(logging.StreamHandler):
-    """Writes to what sys.stderr is at the time: a live line puts itself in its place."""
+    """Writes to the current sys.stderr, which a live line replaces."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

@@ -1,4 +1,4 @@
-"""Trains a detector from a pipeline config."""
+"""Trains a detector from a pipeline config: `train` prepares a run, `Trainer` does its steps."""
 
 import contextlib
 import dataclasses
@@ -39,34 +39,35 @@ def train(
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
-    SIGTERM and SIGINT save a checkpoint and end the training; so does the end of the data. Where
-    all steps are done, but not the evaluation at the end, that alone is done. Writes into
-    `model_dir`: checkpoints, the best of the evaluated ones (`best/`), the config as it is used
+    SIGTERM and SIGINT save a checkpoint and end the training; so does the end of the data. If all
+    steps are done, but not the evaluation of the last one, only that is done. Writes into
+    `model_dir`: checkpoints, the best of the evaluated ones (`best/`), the resolved config
     (`resolved_pipeline.config`), `model_summary.txt`, train/history.jsonl, train/runs.jsonl and
     TensorBoard events.
 
     Args:
       pipeline_config: the config, overrides applied.
-      model_dir: of this model alone, on this machine; made if there is none.
-      num_steps: in all, not counted from the checkpoint; None takes `train_config.num_steps`, or
-        `train_config.num_epochs`.
-      intervals: of logging, checkpoints and evaluation; None takes the defaults.
-      max_to_keep: how many checkpoints; None keeps all.
+      model_dir: a local folder for this model only; made if it does not exist.
+      num_steps: number of steps in all, those before a checkpoint included; None takes
+        `train_config.num_steps`, or `train_config.num_epochs`.
+      intervals: when to log, save and evaluate; None takes the defaults.
+      max_to_keep: how many checkpoints to keep; None keeps all.
       record_summaries: whether to write TensorBoard events.
-      precision: a name that `precision.canonical` knows; None takes the config's.
-      seed: of initial weights, data order, augmentation and sampling noise, set for Python, NumPy
-        and TensorFlow; None draws one and logs it. A resumed run keeps the one that it began
-        with.
-      progress: the display of the run; None chooses by whether stderr is a terminal.
+      precision: a name that `precision.canonical` knows; None takes that of the config.
+      seed: the seed of initial weights, data order, augmentation and sampling noise, set for
+        Python, NumPy and TensorFlow; None draws one and logs it. A resumed run keeps the seed that
+        it began with.
+      progress: the display of the run; None chooses one for a terminal or a log.
       val_json_file: COCO annotations to evaluate against in place of the records' ground truth.
-      strategy: of the devices, see `strategies.build`; not entered by the caller. None takes the
-        current one.
-      config_path: of the file that the config is from; its repository's state is recorded.
-      log_files: where else it writes.
+      strategy: the strategy of the devices, see `strategies.build`; not entered by the caller. None
+        takes the current one.
+      config_path: path of the file that the config is from; the state of its git repository is
+        recorded.
+      log_files: files outside of `model_dir`.
 
     Raises:
-      ConfigError: if the config cannot be trained, or a file of records is damaged, or no
-        asynchronous evaluation works.
+      ConfigError: if the config cannot be trained, a file of records is corrupt, or the
+        asynchronous evaluation cannot work.
       CheckpointError: if `model_dir` holds a checkpoint of another model, or cannot be written.
       DivergenceError: if a loss or a weight becomes NaN or infinite.
       WorkerError: if another worker failed.
@@ -141,10 +142,10 @@ class _Training:
         return strategies.is_chief(self.strategy)
 
     def run(self, seed: int | None, start: resume.StartPoint) -> TrainResult:
-        """Builds all components, restores what there is to resume from, and runs the steps.
+        """Builds all components, restores the newest checkpoint, and runs the steps.
 
         Args:
-          seed: that the user wants, or None.
+          seed: the seed of a new run; None draws one.
           start: where the run begins.
         """
         clock = RunClock()

@@ -1,4 +1,4 @@
-"""What a training measures of its steps, and the records of it."""
+"""Measures the steps of a training: losses, speed and divergence; hands records to the recorder."""
 
 import logging
 import math
@@ -26,29 +26,29 @@ _logger = logging.getLogger(__name__)
 
 # How often the losses are checked between two log intervals, in seconds.
 _CHECK_INTERVAL = 1.0
-# How long a call of several steps lasts.
+# How long a call of several steps should last.
 _CALL_SECONDS = 0.5
 _MIN_STEPS_PER_CALL = 4
-# How many images of a diverged step are named.
+# How many images of a diverged step are listed.
 _MAX_SOURCE_IDS = 16
 
 
 class Measurements:
-    """Takes in what steps return and how long they take, and hands records of it on.
+    """Collects what steps return and how long they take, and hands on records of them.
 
     Args:
-      train_step: whose steps they are.
-      recorder: where the records go.
-      batch_size: images of one step, over all replicas.
-      intervals: of the records.
-      last_good: gives the prefix of the newest checkpoint, or None.
-      clock: of the run; None starts one.
+      train_step: the step that is measured.
+      recorder: receives the records.
+      batch_size: number of images of one step, on all replicas together.
+      intervals: when records are due.
+      last_good: returns the prefix of the newest checkpoint, or None.
+      clock: the clock of the run; None starts one.
       is_served: whether a data service makes the batches.
 
     Attributes:
-      clock: of the run.
-      losses: of the last record that was logged.
-      steps_per_call: how many steps last as long as a signal may wait for its answer.
+      clock: the clock of the run.
+      losses: losses of the last record that was logged.
+      steps_per_call: how many steps one call may do, so that signals get a response soon.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class Measurements:
         self._last_check = time.monotonic()
         self.losses: Mapping[str, float] = {}
         self.steps_per_call = 1
-        # Steps of this run until those that its averages are of.
+        # Steps that are left until the averages of the run begin.
         self._warmup = intervals.warmup
 
     def start(self, step: int, num_steps: int) -> None:
-        """Begins at a step of so many."""
+        """Begins a run that `step` of `num_steps` steps precede."""
         self.clock.begin()
         self._recorder.start(step, num_steps, self._batch_size)
 
     def count(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
     ) -> None:
-        """Takes in what a call of `steps` steps returned; one that built a graph is not `timed`.
+        """Adds a call of `steps` steps, which returned `values`; `timed` if it built no graph.
 
         The averages of the run begin with the first call after all steps of the warm-up.
         """
@@ -108,11 +108,11 @@ class Measurements:
 
     @property
     def is_stale(self) -> bool:
-        """Whether `check` is due by the clock; no other worker may come to another conclusion."""
+        """Whether `check` is due by the clock; never with several workers, whose clocks differ."""
         return self._is_alone and time.monotonic() - self._last_check > _CHECK_INTERVAL
 
     def check(self, step: int) -> Record:
-        """Fetches the means since the last log record, checks and shows them.
+        """Fetches the means since the last log record, checks that they are finite, and shows them.
 
         Args:
           step: number of steps done.
@@ -145,7 +145,7 @@ class Measurements:
         return means
 
     def record(self, step: int, *, logs: bool = True, summarizes: bool = True) -> None:
-        """Checks, and writes the record that is due; nothing if there was no step since the last.
+        """Checks, and writes the record that is due, unless there was no step since the last one.
 
         Raises:
           DivergenceError: as `check` does.
@@ -170,22 +170,22 @@ class Measurements:
         return self._speed.describe(self._batch_size)
 
     def write_averages(self, directory: str, run: str, result: TrainResult) -> None:
-        """Logs and writes the averages of a run that has ended; see `run_averages.write`."""
+        """Logs and writes the averages of a run that has ended; see `run_averages`."""
         run_averages.write(directory, run, result, self._train_step.count_flops)
         self._recorder.averages(result.speed, result.seconds)
 
     def learning_rate(self, step: int) -> float:
-        """Of the update after `step` others."""
+        """Returns the learning rate of the update after `step` others."""
         return float(self._train_step.optimizer.learning_rate(tf.constant(step)))
 
     def _meters(self) -> set[Meter]:
         return {self._meter, self._summary_meter}
 
     def _choose_steps_per_call(self) -> int:
-        """Each call is one entry into Python.
+        """Chooses more steps for faster steps, since each call has an overhead in Python.
 
         Several workers, whose clocks differ, would have to agree on the number: they do one step a
-        call unless `call` says otherwise.
+        call unless `Intervals.call` says otherwise.
         """
         rate = self._meter.speed.steps_per_second()
         if rate is None or not self._is_alone:
@@ -211,11 +211,11 @@ class Measurements:
 def _describe_divergence(
     reports: Sequence[StepReport], learning_rate: Callable[[int], float], last_good: str | None
 ) -> str:
-    """Returns which numbers of which step were not finite, and from where to resume.
+    """Returns which numbers of which step were not finite, and the checkpoint to resume from.
 
     Args:
-      reports: of the calls since the numbers were last checked, in order.
-      learning_rate: of the update after so many others.
+      reports: reports of the calls since the numbers were last checked, in order.
+      learning_rate: returns the learning rate of the update after so many others.
       last_good: prefix of the newest checkpoint, or None.
     """
     report = next((r for r in reports if not r.is_finite()), reports[-1])

@@ -1,4 +1,4 @@
-"""From a config to that of a training: what the caller decides, and the checks of it."""
+"""Resolves the config of a training: writes what the caller decides into it, and checks it."""
 
 import logging
 import os
@@ -37,14 +37,14 @@ def resolve(
     """Writes what the caller decides into a copy of the config, and checks it.
 
     Args:
-      pipeline_config: overrides applied.
-      directory: where the training begins or is resumed.
-      strategy: of the devices.
-      intervals: of evaluations and profiles.
+      pipeline_config: the config, overrides applied.
+      directory: the model_dir, where the training begins or resumes.
+      strategy: the strategy of the devices.
+      intervals: whether the training evaluates, and which steps are profiled.
       num_steps, precision: see `loop.train`.
 
     Returns:
-      The config, with the number of steps.
+      The resolved config, with the number of steps.
 
     Raises:
       ConfigError: if it cannot be trained.
@@ -75,7 +75,7 @@ def resolve(
 def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: bool) -> None:
     resumes = os.path.exists(os.path.join(directory, STATE_FILE))
     if resumes:
-        # Before the rules, which would find what follows from it.
+        # Before the other rules, which would report consequences of the same mistake.
         resumption.check(config, directory)
     validate.validate(
         config,
@@ -93,10 +93,10 @@ def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: boo
 
 
 def resolve_epochs(config: TrainEvalPipelineConfig) -> None:
-    """Turns epochs into steps, by counting the records unless `steps_per_epoch` is set.
+    """Converts epochs to steps, by counting the records unless `steps_per_epoch` is set.
 
-    Sets `train_config.num_steps` where `num_epochs` is set instead, and the steps of a learning
-    rate schedule whose `learning_rate_unit` is EPOCHS.
+    Sets `train_config.num_steps` if `num_epochs` is set instead, and the steps of a learning rate
+    schedule whose `learning_rate_unit` is EPOCHS.
 
     Raises:
       ConfigError: if the records cannot be counted, or there are none.
@@ -121,12 +121,12 @@ def resolve_epochs(config: TrainEvalPipelineConfig) -> None:
         _logger.info(
             'the learning rate schedule is in epochs of %s: %g steps', epoch, steps_per_epoch
         )
-    # The result is in steps alone.
+    # The resolved config counts in steps only.
     train.ClearField('steps_per_epoch')
 
 
 def _count(config: TrainEvalPipelineConfig) -> int:
-    """The number of examples in a pass over the training data."""
+    """Returns the number of examples in one pass over the training data."""
     reader = config.train_input_reader
     if synthetic_data.is_synthetic(reader):
         return reader.synthetic_input_reader.num_examples

@@ -1,4 +1,7 @@
-"""What a run takes over from earlier ones: the folder, weights, seed and input, or its end."""
+"""Resuming: the folder, weights, seed and data position of earlier runs, or the end of a training.
+
+`resume_input` reads the data position, by `checkpoints.input_state`.
+"""
 
 import contextlib
 import logging
@@ -28,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class StartPoint(NamedTuple):
-    """Where a run begins: the prefix of the newest checkpoint, or None, and its step, or 0."""
+    """Where a run begins: prefix and step of the newest checkpoint; None and 0 without one."""
 
     checkpoint: str | None
     step: int
@@ -54,18 +57,18 @@ def prepare(
     *,
     keeps_snapshots: bool,
 ) -> StartPoint:
-    """Brings a model_dir in order, and returns where the run begins. Collective.
+    """Cleans a model_dir after earlier runs, and returns where the run begins. Collective.
 
     Args:
-      config: as it is used.
-      directory: of the model.
-      strategy: of the devices.
-      intervals: of evaluations.
-      keeps_snapshots: whether checkpoints that wait for their evaluation are kept.
+      config: the resolved config.
+      directory: the model_dir.
+      strategy: the strategy of the devices.
+      intervals: whether the training evaluates.
+      keeps_snapshots: whether checkpoints that are queued for evaluation are kept.
 
     Raises:
       CheckpointError: if the checkpoints there cannot be used.
-      ConfigError: if the workers were started with different things.
+      ConfigError: if the workers were started with different configs, versions or files.
     """
     worker_agreement.check(strategy, config, intervals)
 
@@ -94,23 +97,25 @@ def finished_result(
     evaluations: RunEvaluations,
     start: StartPoint,
 ) -> TrainResult | None:
-    """Ends a training that has nothing left to do but to evaluate; None if it has. Collective.
+    """Returns the result of a training that has no step left to do; None if it has. Collective.
+
+    The evaluation of the last step is done if it is missing.
 
     Args:
-      config: as it is used.
-      directory: of the model.
-      evaluations: of the training.
-      start: where it would resume.
+      config: the resolved config.
+      directory: the model_dir.
+      evaluations: the evaluations of the training.
+      start: where the training would resume.
     """
     latest, step = start
     if latest is None:
         return None
     strategy = evaluations.strategy
     nothing_left = checkpoint_contents.describe_end(directory, step, config.train_config.num_steps)
-    is_owed = bool(nothing_left) and evaluations.are_missing_at_end(step)
+    is_missing = bool(nothing_left) and evaluations.are_missing_at_end(step)
     reason = None
-    # One that stopped early does not owe what came after the result that it stopped for.
-    if evaluations.interval and (is_owed or not nothing_left):
+    # A training that stopped early lacks no evaluation after the result that stopped it.
+    if evaluations.interval and (is_missing or not nothing_left):
         reason = collectives.chiefs_reason(strategy, evaluations.reason_to_stop)
     if reason:
         collectives.on_chief(strategy, Snapshots(directory).clear)
@@ -121,7 +126,7 @@ def finished_result(
             step,
             reason,
         )
-    elif is_owed:
+    elif is_missing:
         return evaluations.evaluate_the_end(latest, step)
     elif nothing_left:
         _logger.info('%s', nothing_left)
@@ -132,7 +137,7 @@ def finished_result(
 
 
 def mark_finished(directory: str, result: TrainResult) -> None:
-    """Writes that the training has ended, unless a signal stopped it and it is to be resumed."""
+    """Writes the completion marker, unless a signal stopped the training and it can be resumed."""
     if result.stopped_by is None:
         following.mark_finished(directory, result.step, result.reason or 'all steps are done')
 
@@ -140,10 +145,10 @@ def mark_finished(directory: str, result: TrainResult) -> None:
 def restore_weights(
     checkpoints: Checkpoints, train_step: TrainStep, config: TrainEvalPipelineConfig, directory: str
 ) -> str | None:
-    """Restores the newest checkpoint, or else the one that the config fine-tunes from, if any.
+    """Restores the newest checkpoint, or else the weights that the config fine-tunes from, if any.
 
     Returns:
-      The prefix of the training's own checkpoint; None if it begins.
+      The prefix of the training's own checkpoint; None if the training begins.
     """
     restored = checkpoints.restore_latest()
     if restored is None:
@@ -157,13 +162,13 @@ def resume_input(
     latest: str | None,
     seed: int | None,
 ) -> InputState:
-    """Resumes seed and input state of the newest checkpoint, or begins anew. Collective.
+    """Reads seed and data position of the newest checkpoint, or begins anew. Collective.
 
     Args:
-      reader: of the training data.
-      strategy: of the devices.
+      reader: the config of the training data.
+      strategy: the strategy of the devices.
       latest: prefix of the newest checkpoint, or None.
-      seed: the seed of a new run, or None to draw one.
+      seed: the seed of a new run; None draws one.
     """
     saved = input_state.read(latest) if latest else None
     if saved is None:

@@ -1,4 +1,4 @@
-"""What is checked, logged and written when a run starts, and the check of the first batch."""
+"""The start of a run: what is logged and written, and the check of the first batch."""
 
 import logging
 import os
@@ -26,15 +26,15 @@ SUMMARY_FILE_NAME = 'model_summary.txt'
 
 _MASKS = (F.GROUNDTRUTH_INSTANCE_MASK_CROPS, F.GROUNDTRUTH_INSTANCE_MASKS)
 _MAX_IDS = 5
-# This many objects are not all wrong by chance; for fewer, a warning is logged.
+# Fewer objects may all be wrong by chance: a warning is logged in place of an error.
 _ENOUGH_OBJECTS = 4
 
 
 def check_first_batch(config: ModelConfig, batch: Mapping[str, np.ndarray]) -> None:
-    """Compares the first batch with the model.
+    """Checks that the first batch fits the model.
 
     Raises:
-      ConfigError: if they do not fit.
+      ConfigError: if it does not.
     """
     if config.WhichOneof('model') is not None:
         check_batch(
@@ -53,15 +53,15 @@ def write_records(
     restored: str | None,
     config_path: str | os.PathLike | None = None,
 ) -> str:
-    """Logs and writes what is run; returns the name of the run.
+    """Logs and writes the records of a run that starts; returns the name of the run.
 
     Args:
-      config: as it is used.
-      directory: of the model.
-      train_step: restored.
-      seed: of the run.
-      restored: checkpoint that it resumes from, or None.
-      config_path: of the file that the config is from.
+      config: the resolved config.
+      directory: the model_dir.
+      train_step: the step, restored.
+      seed: the seed of the run.
+      restored: prefix of the checkpoint that the run resumes from, or None.
+      config_path: path of the file that the config is from.
     """
     step = int(train_step.step.numpy())
     if restored is None:
@@ -90,7 +90,7 @@ def write_records(
 
 
 def _write_summary(directory: str, train_step: TrainStep) -> None:
-    """Logs and writes what the model consists of; it is traced for that, which takes time."""
+    """Logs and writes a summary of the model, for which it is traced."""
     summary = model_summary.lines(
         train_step.detector, trained=train_step.optimizer.variables.keys()
     )
@@ -121,19 +121,16 @@ def _log_start(
         )
 
 
-_logger = logging.getLogger(__name__)
-
-
 def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks: bool) -> None:
-    """Compares a batch with what the model trains on.
+    """Checks that a batch is what the model trains on.
 
     Args:
-      batch: keys of `InputFields`, as NumPy arrays.
+      batch: keys of `InputFields` -> NumPy arrays.
       num_classes: K of the model.
       has_masks: whether the model has a mask head.
 
     Raises:
-      ConfigError: saying in words what is wrong, for which images.
+      ConfigError: naming the problem and the images.
     """
     ids = [bytes(text).decode(errors='replace') for text in batch[F.SOURCE_ID]]
     named = ', '.join(map(repr, ids[:_MAX_IDS])) + (', ...' if len(ids) > _MAX_IDS else '')

@@ -1,4 +1,4 @@
-"""The components of a training that a pipeline config describes, built from it."""
+"""Builds the components of a training from its pipeline config."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ def build(
 
     Args:
       config: the whole config.
-      strategy: of the devices.
+      strategy: the strategy of the devices.
       input_state: the seed, and where the input resumes.
     """
     detector = build_detector(config)
@@ -72,7 +72,7 @@ def build_checkpoints(
     input_state: InputState,
     max_to_keep: int | None,
 ) -> manager.Checkpoints:
-    """Builds what saves and restores a training step and its input; see `Checkpoints`."""
+    """Builds the `Checkpoints` that save and restore a training step and its input."""
     return manager.Checkpoints(
         directory,
         model=train_step.detector.named_variables(),
@@ -95,16 +95,16 @@ def build_recorder(
     record_summaries: bool = True,
     log_files: LogFiles = NO_LOG_FILES,
 ) -> Recorder:
-    """Builds the recorder of a run that begins at a step; the chief alone writes and shows.
+    """Builds the recorder of a run that begins at a step; only the chief writes and shows.
 
     Args:
       config: the whole config.
-      directory: of the model.
-      strategy: of the devices.
+      directory: the model_dir.
+      strategy: the strategy of the devices.
       step: number of steps done.
-      progress: the display; None chooses by whether stderr is a terminal.
+      progress: the display; None chooses one for a terminal or a log.
       record_summaries: whether to write TensorBoard events.
-      log_files: where else it writes.
+      log_files: files outside of model_dir.
     """
     is_chief = strategies.is_chief(strategy)
     shown = progress or progresses.automatic() if is_chief else progresses.Silent()
@@ -120,7 +120,7 @@ def build_recorder(
 
 @contextlib.contextmanager
 def input_errors_named(config: TrainEvalPipelineConfig) -> Iterator[None]:
-    """A context in which errors of the training data name the damaged file or the data service.
+    """A context in which errors of the training data name the corrupt file or the data service.
 
     Raises:
       ConfigError: in place of TensorFlow's error.
@@ -136,7 +136,7 @@ def input_errors_named(config: TrainEvalPipelineConfig) -> Iterator[None]:
 def build_detector(config: TrainEvalPipelineConfig) -> DetectionModel:
     """Builds the detector for training, with its variables, in the precision of the config."""
     precision = precisions.name_of(config.train_config.precision)
-    precisions.tell_if_in_vain(precision)
+    precisions.warn_if_not_faster(precision)
     return detector_builder.build(config, is_training=True, precision=precision)
 
 
@@ -150,13 +150,13 @@ def training_data(
 
     Args:
       config: the whole config.
-      strategy: among whose replicas a batch is divided.
-      seed: of order and augmentation.
+      strategy: its replicas share each batch.
+      seed: the seed of order and augmentation.
       start: where an input pipeline resumes, see `InputState.start`.
     """
     options = {}
     if config.train_input_reader.data_service:
-        # One stream for all workers, which no other training and no earlier start of this one has.
+        # All workers share one stream, and no other training, nor an earlier start of this one.
         options['job'] = collectives.chiefs(strategy, secrets.randbits(62))
 
     def build(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -165,8 +165,8 @@ def training_data(
         )
         if strategy.num_replicas_in_sync == 1:
             return batches
-        # As `strategies.check_endless` has made sure. Else workers would ask each other before each
-        # step whether there is a batch, and the sizes of batches would not be known.
+        # `strategies.check_endless` has made sure of it. Otherwise workers would agree before each
+        # step on whether there is a batch, and the sizes of batches would be unknown.
         return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     return iter(strategy.distribute_datasets_from_function(build))
@@ -184,14 +184,14 @@ def build_step(
 
     Args:
       config: the pipeline's train_config.
-      detector: with its variables.
-      element_spec: of the batches.
-      seed: of the sampling noise.
-      bucket_sizes: (height, width) of the batches, where the reader has buckets.
+      detector: with its variables built.
+      element_spec: the spec of the batches.
+      seed: the seed of the sampling noise.
+      bucket_sizes: (height, width) of the batches, if the reader has buckets.
 
     Raises:
-      ConfigError: if an expression for names of variables does not fit the detector, or the way in
-        which steps are to be executed does not fit it, the data or the devices.
+      ConfigError: if a pattern of variable names matches no variable of the detector, or steps
+        cannot be executed as configured with this detector, data or devices.
     """
     selection = variables_builder.choose(
         detector.named_trainable_variables(),
@@ -230,7 +230,7 @@ def build_step(
 
 
 def _rate_factor(config: train_pb2.TrainConfig) -> float:
-    """Returns what the batch size multiplies all learning rates by, and logs it."""
+    """Returns the factor of all learning rates that follows from the batch size, and logs it."""
     if not config.HasField('auto_scale_lr'):
         return 1.0
     reference = config.auto_scale_lr.reference_batch_size
@@ -246,7 +246,7 @@ def _rate_factor(config: train_pb2.TrainConfig) -> float:
 
 
 def class_names(config: TrainEvalPipelineConfig) -> dict[int, str]:
-    """Returns 1-based class id -> name; nothing without a label map."""
+    """Returns 1-based class id -> name; empty without a label map."""
     path = config.train_input_reader.label_map_path
     if not path:
         return {}

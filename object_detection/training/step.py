@@ -1,4 +1,7 @@
-"""One training step, and many in one call."""
+"""One training step, and many steps in one call.
+
+The learning rate of step n is `optimizer.learning_rate(n)`, a schedule of `optimizers.schedules`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +21,11 @@ from object_detection.training.distribution import strategies
 from object_detection.training.monitoring import flops, step_times
 from object_detection.training.monitoring.step_times import CallTimes
 
-# Stand among the losses that a step returns: the norm of all gradients before clipping, and the
+# Names among the losses that a step returns: the norm of all gradients before clipping, and the
 # factor of the loss that they were computed with, if there is one.
 GRADIENT_NORM = 'gradient_norm'
 LOSS_SCALE = 'loss_scale'
-# The votes of the workers to stop; taken out before the step returns.
+# The votes of the workers to stop; removed from the losses before the step returns.
 _STOP_VOTES = 'stop_votes'
 
 
@@ -30,9 +33,9 @@ class StepReport(NamedTuple):
     """One step of a call: the first with a number that is not finite, or else the last.
 
     Attributes:
-      step: int64 scalar, the number of steps done before it.
+      step: int64 scalar, the number of steps done before this one.
       values: the losses, `GRADIENT_NORM` and, with a loss scale, `LOSS_SCALE`, float32 scalars.
-      source_ids: string [b], of the images that this worker gave to it.
+      source_ids: string [b], the ids of the images of this worker.
     """
 
     step: tf.Tensor
@@ -47,32 +50,33 @@ class StepReport(NamedTuple):
 class TrainStep:
     """Forward, backward and update of a detector, in the current tf.distribute strategy.
 
-    The gradients are of the mean of the replicas' losses, summed over the replicas and only then
-    clipped (the reference clips before the sum). To be made in the strategy's scope.
+    The gradients are those of the mean of the replicas' losses. They are summed over the replicas
+    and only then clipped (the reference clips before the sum). To be constructed in the strategy's
+    scope.
 
     Args:
       detector: with all variables built.
-      optimizer: built for the variables to train, or not yet built: then for all trainable ones.
-      element_spec: of the batches, e.g. `iterator.element_spec`.
-      seed: of the sampling noise.
+      optimizer: built for the variables to train; if it is not built, it trains all trainable ones.
+      element_spec: the spec of the batches, e.g. `iterator.element_spec`.
+      seed: the seed of the sampling noise.
       clip_norm: largest global norm of the gradients; 0 does not clip.
-      gradient_factors: what the gradients of some variables are multiplied by, by name.
-      add_regularization_loss: whether the regularisers' penalties belong to the total loss.
-      execution: how losses and gradients are computed; None takes the plain way.
+      gradient_factors: factors of the gradients of some variables, by name.
+      add_regularization_loss: whether the total loss contains the regularizers' penalties.
+      execution: how losses and gradients are computed; None takes the default.
       loss_scale: factor of the loss for gradients in float16. With it, a step whose gradients are
-        not finite changes no variable; as long as the factor can still fall, it reports a norm of
-        0. It counts as a step.
-      reduction: adds up the gradients of the replicas.
+        not finite changes no variable, but counts as a step; as long as the factor can still
+        decrease, it reports a norm of 0.
+      reduction: sums the gradients of the replicas.
 
     Attributes:
       step: int64 variable, the number of steps done.
-      strategy: that it was made in.
+      strategy: the strategy that it was constructed in.
       stream_state: int64 variable [r, K], the `STREAM_STATE` of the newest batches of this
         process's r replicas; K = 0 where batches carry none.
-      report: of the last call, for the search of what went wrong; None before the first.
-      times: of the last call's steps; None before the first.
-      stop_votes: of several workers, after a call: a scalar, positive on all of them if any had
-        called `request_stop` before it; None for one worker.
+      report: the report of the last call, to find what diverged; None before the first call.
+      times: the times of the last call's steps; None before the first call.
+      stop_votes: with several workers, after a call: a scalar, positive on all workers if any of
+        them had called `request_stop` before the call; None with one worker.
     """
 
     def __init__(
@@ -109,7 +113,7 @@ class TrainStep:
             **({} if loss_scale is None else {'scaled': loss_scale.scaled}),
         )
         self._loss_scale = loss_scale
-        # The forward pass moves them before anything is known of the gradients.
+        # The forward pass changes them before the gradients are known to be finite.
         self._statistics = (
             [] if loss_scale is None else tracing.moving_statistics(detector.named_variables())
         )
@@ -119,7 +123,7 @@ class TrainStep:
         self.report: StepReport | None = None
         self.times: CallTimes | None = None
         self.stop_votes: tf.Tensor | None = None
-        # It is reduced together with the losses, which workers exchange anyway.
+        # The vote is reduced together with the losses, which workers exchange anyway.
         self._stop_vote = None
         if strategies.num_workers(self.strategy) > 1:
             self._stop_vote = tf.Variable(0.0, trainable=False, name='stop_vote')
@@ -136,7 +140,7 @@ class TrainStep:
         return self._gradients.num_traces
 
     def count_flops(self) -> flops.FlopCount | None:
-        """Counts a step on all replicas of this process; None without a graph (`run_eagerly`)."""
+        """Counts the FLOPs of a step on all replicas of this process; None with `run_eagerly`."""
         if tf.config.functions_run_eagerly():
             return None
         with self.strategy.scope():
@@ -144,14 +148,14 @@ class TrainStep:
             return flops.count(self._untimed.get_concrete_function().graph)
 
     def optimizer_state(self) -> dict[str, dict[str, tf.Variable]]:
-        """Returns what a training that goes on later needs: the optimizer's, and the loss scale."""
+        """Returns the state that a resumed training needs: of the optimizer and the loss scale."""
         scale = {} if self._loss_scale is None else self._loss_scale.state()
         return self.optimizer.state() | ({LOSS_SCALE: scale} if scale else {})
 
     def request_stop(self) -> None:
-        """Votes to stop, which the next call sends to all workers.
+        """Votes to stop; the next call sends the vote to all workers.
 
-        This is not collective, and does nothing with one worker.
+        This is not collective, and has no effect with one worker.
         """
         if self._stop_vote is not None:
             with self.strategy.scope():
@@ -174,7 +178,7 @@ class TrainStep:
         return self.report.values
 
     def repeat(self, iterator: Iterator, count: int) -> dict[str, tf.Tensor]:
-        """Trains `count` steps on the next batches; returns the means of what `__call__` does."""
+        """Trains `count` steps on the next batches; returns the means of the steps' values."""
         requested = step_times.now()
         if count == 1:
             return self._train(next(iterator), requested)
@@ -191,7 +195,7 @@ class TrainStep:
         seeds: tf.Tensor | None,
         shares: Mapping[str, tf.Tensor] | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Returns every loss and their sum, float32 scalars, under the reference's names.
+        """Returns every loss and their sum, float32 scalars, by the names of the reference.
 
         Args:
           batch: keys of `InputFields`.
@@ -226,7 +230,7 @@ class TrainStep:
 
     def _run_one(self, batch: Any) -> StepReport:
         batch = dict(batch)
-        # Texts stay on the host: accelerators have none.
+        # Strings stay on the host: accelerators do not support them.
         ids = self.strategy.experimental_local_results(batch.pop(InputFields.SOURCE_ID))
         states = batch.pop(InputFields.STREAM_STATE, None)
         step = self.step.read_value()
@@ -236,7 +240,7 @@ class TrainStep:
             name: self.strategy.experimental_local_results(value)[0]
             for name, value in per_replica.items()
         }
-        # In `_run_many` nothing else would keep the count from going up when the data has ended.
+        # Otherwise `_run_many` would count a step after the end of the data.
         with tf.control_dependencies(list(values.values())):
             self.step.assign_add(1)
             if states is not None:
@@ -245,7 +249,7 @@ class TrainStep:
         return StepReport(step, values, tf.concat(ids, axis=0))
 
     def _run_timed(self, batch: Any) -> tuple[StepReport, tf.Tensor]:
-        """One step, and when it ended."""
+        """Runs one step; returns its report and the time when it ended."""
         report = self._untimed(batch)
         return report, step_times.after_call(report.values[GRADIENT_NORM])
 
@@ -254,7 +258,7 @@ class TrainStep:
     ) -> tuple[dict[str, tf.Tensor], StepReport, tuple[tf.Tensor, tf.Tensor]]:
         names = self._untimed.get_concrete_function().structured_outputs.values
         totals = {name: tf.zeros([]) for name in names}
-        # Of unknown length, since a later batch may have another than the one before.
+        # Its length is unknown, since batches may have different sizes.
         no_ids = tf.compat.v1.placeholder_with_default(tf.zeros([0], tf.string), [None])
         report = StepReport(self.step.read_value(), totals, no_ids)
         with tf.device('CPU:0'):
@@ -304,7 +308,7 @@ class TrainStep:
     def _apply_if_finite(
         self, update: tuple[Any, tf.Tensor], norm: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Does an update whose gradients have the norm, and adapts the loss scale."""
+        """Updates the variables if the gradients are finite, and adapts the loss scale."""
         scale, is_finite = self._loss_scale, tf.math.is_finite(norm)
         values = {
             GRADIENT_NORM: tf.where(is_finite | ~scale.can_fall(), norm, 0.0),
@@ -315,7 +319,7 @@ class TrainStep:
         return values
 
     def _keep_finite(self, statistics: Sequence[tf.Tensor], is_finite: tf.Tensor) -> None:
-        """Takes back what a skipped step did to moving statistics, and what is not finite."""
+        """Restores moving statistics after a skipped step, and those that are not finite."""
         for variable, before in zip(self._statistics, statistics, strict=True):
             after = variable.read_value()
             variable.assign(tf.where(is_finite & tf.math.is_finite(after), after, before))
@@ -328,15 +332,15 @@ def _first_not_finite(earlier: StepReport, newest: StepReport) -> StepReport:
 def sampling_seeds(
     seed: int, step: tf.Tensor, batch_size: tf.Tensor, replica: tf.Tensor | int = 0
 ) -> tf.Tensor:
-    """Makes the seeds of one replica's images: no two images or steps share one.
+    """Returns the seeds of one replica's images: no two images or steps share one.
 
-    Depends on the image's index in the global batch, not on the number of replicas.
+    They depend on the image's index in the global batch, not on the number of replicas.
 
     Args:
-      seed: of the run.
+      seed: the seed of the run.
       step: scalar, the number of steps done before.
-      batch_size: B, of each replica.
-      replica: which of them.
+      batch_size: B, the number of images of each replica.
+      replica: index of the replica.
 
     Returns:
       int32 [B, 2].

@@ -125,5 +125,5 @@ def test_what_is_in_vain_is_told_once(name, devices, facts, told, tmp_path, monk
     if facts is not None:
         (tmp_path / 'cpuinfo').write_text(f'processor : 0\n{facts}\nbugs : none\n')
     for _ in range(2):
-        precision.tell_if_in_vain(name)
+        precision.warn_if_not_faster(name)
     assert [told in record.getMessage() for record in caplog.records] == [True] * bool(told)

@@ -192,7 +192,7 @@ class CheckpointEvaluation:
             eval_config_rules.check_val_json_file(pipeline_config, val_json_file)
         self._config = pipeline_config.train_config
         self._precision = precisions.resolve(self._config, precision)
-        precisions.tell_if_in_vain(self._precision)
+        precisions.warn_if_not_faster(self._precision)
         self._strategy = strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
             self._detector = detector_builder.build(
