@@ -1,4 +1,4 @@
-"""Files that hold arrays by name: checkpoints of TensorFlow, and NumPy archives."""
+"""Files of named arrays: checkpoints of TensorFlow, and NumPy archives."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from object_detection.errors import CheckpointError, UserError
 from object_detection.system import files
 from object_detection.weights import checkpoint_files
 
-# The end of the tables of LevelDB, which the single file of an old checkpoint is.
+# The last bytes of a LevelDB table, the format of checkpoints of a single file.
 _TABLE_END = bytes.fromhex('57fb808b247547db')
 _ZIP_BEGIN = b'PK\x03\x04'
 _MEMBER = '.npy'  # ends the names in an archive
@@ -31,7 +31,7 @@ def is_npz(head: bytes) -> bool:
 
 
 def is_single_file_checkpoint(path: str) -> bool:
-    """Whether a file is a checkpoint of the first format, as TF-Slim published them."""
+    """Whether a file is a checkpoint of the oldest, single-file format (used by TF-Slim)."""
     with tf.io.gfile.GFile(path, 'rb') as file:
         size = file.size()
         file.seek(max(0, size - len(_TABLE_END)))
@@ -39,17 +39,17 @@ def is_single_file_checkpoint(path: str) -> bool:
 
 
 class CheckpointArrays:
-    """A checkpoint of TensorFlow, of either format, by the names that it has in the file.
+    """A checkpoint of TensorFlow, of either format, as arrays by their names in the file.
 
     Args:
-      prefix: prefix of the checkpoint; the path of one that is a single file.
+      prefix: prefix of the checkpoint, or the path of a single-file checkpoint.
 
     Attributes:
-      path: of it, for messages.
-      shapes, dtypes: by name.
+      path: path of the checkpoint, for messages.
+      shapes, dtypes: name of an array -> its shape or dtype.
 
     Raises:
-      CheckpointError: if it is absent or damaged.
+      CheckpointError: if the checkpoint is absent or corrupt.
     """
 
     def __init__(self, prefix: str):
@@ -72,14 +72,14 @@ class CheckpointArrays:
 
 
 class NpzArrays:
-    """A NumPy archive; its arrays are read when they are asked for.
+    """A NumPy archive, whose arrays are read on demand.
 
     Attributes:
-      path: of it, for messages.
-      shapes, dtypes: by name.
+      path: path of the archive, for messages.
+      shapes, dtypes: name of an array -> its shape or dtype.
 
     Raises:
-      CheckpointError: if it is damaged, or holds anything but arrays of numbers.
+      CheckpointError: if the archive is corrupt, or holds anything except arrays of numbers.
     """
 
     def __init__(self, path: str):
@@ -108,7 +108,7 @@ class NpzArrays:
         self._file.close()
 
     def _header(self, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
-        """Reads shape and dtype alone, and compares them with the size of the data."""
+        """Reads only shape and dtype, and compares them with the size of the data."""
         formats = np.lib.format
         with self._file.open(info) as member:
             is_first = formats.read_magic(member) == (1, 0)
@@ -117,7 +117,7 @@ class NpzArrays:
             num_bytes = info.file_size - member.tell()
         if dtype.hasobject:
             raise UserError(f'Python objects in {info.filename}')
-        # Else memory would be asked for that nothing would fill.
+        # Otherwise memory would be allocated that nothing would fill.
         if math.prod(shape) * dtype.itemsize > num_bytes:
             raise UserError(f'{num_bytes} bytes for the shape {list(shape)} of {info.filename}')
         return shape, dtype

@@ -1,7 +1,8 @@
-"""Backbones of detectors and of weights files: the names of their layers, and how they differ.
+"""Compares the backbones of detectors and of weights files by the names of their layers.
 
 A ResNet's layers are named `conv4_block2_3_conv`, and so on. The stages of a detector's backbone
-may lie in several parts (`VariableNames.backbone_parts`); an image classifier has them all in one.
+may belong to several components (`VariableNames.backbone_parts`); in an image classifier they all
+belong to one.
 """
 
 import logging
@@ -15,7 +16,7 @@ from object_detection.models.backbones.resnet_v1 import Options, Padding, option
 from object_detection.models.feature_extractors.two_stage import subtract_means
 from object_detection.weights.interfaces import Detector
 
-# Depth by the blocks of the stages 2-5, and whether they are bottlenecks.
+# (Blocks of the stages 2-5, whether they are bottlenecks) -> depth.
 _DEPTHS = {
     ((2, 2, 2, 2), False): 18,
     ((3, 4, 6, 3), False): 34,
@@ -37,31 +38,32 @@ _PADDED = {
 
 
 def place(layer_path: str, names: Collection[str], parts: Sequence[str]) -> str:
-    """Returns the name in a detector of a layer's variable.
+    """Returns the name of a backbone variable in a detector.
 
     Args:
       layer_path: 'conv5_block1_1_conv/kernel'.
       names: names of the detector's variables.
-      parts: parts of the detector that layers of its backbone may lie in.
+      parts: components of the detector that may contain layers of its backbone.
 
     Returns:
-      The one of `names` that has it, else its name in the first of `parts`.
+      The matching one of `names`, else the name in the first of `parts`.
     """
     candidates = [f'{part}/{layer_path}' for part in parts]
     return next((name for name in candidates if name in names), candidates[0])
 
 
 def bottleneck_layers(num_convolutions: int, *, shortcut_first: bool = False) -> Iterator[str]:
-    """Yields the layers of a bottleneck ResNet in the order that they are numbered in.
+    """Yields the layers of a bottleneck ResNet in the order of their numbers.
 
     Args:
-      num_convolutions: number of convolutions of the whole network; nothing is yielded where no
-        ResNet has so many.
-      shortcut_first: whether a stage begins with its shortcut; in Keras it is the third.
+      num_convolutions: number of convolutions of the whole network; nothing is yielded if no ResNet
+        has this number.
+      shortcut_first: whether a stage begins with its shortcut; in Keras the shortcut is its third
+        convolution.
     """
     first_block = (0, 1, 2, 3) if shortcut_first else (1, 2, 0, 3)
     for (blocks, has_bottlenecks), _ in _DEPTHS.items():
-        # Three a block, a shortcut a stage, and the first one.
+        # Three convolutions per block, one shortcut per stage, and the first convolution.
         if has_bottlenecks and 3 * sum(blocks) + len(blocks) + 1 == num_convolutions:
             yield 'conv1'
             for stage, count in enumerate(blocks, start=2):
@@ -71,7 +73,7 @@ def bottleneck_layers(num_convolutions: int, *, shortcut_first: bool = False) ->
 
 
 def differing_backbones(here: Iterable[str], there: Iterable[str]) -> tuple[str, str] | None:
-    """Describes two backbones whose common stages have other blocks; None if they agree.
+    """Describes two backbones whose common stages have different blocks; None if they agree.
 
     Args:
       here, there: names of variables, such as 'backbone/conv4_block2_3_conv/kernel'.
@@ -85,7 +87,7 @@ def differing_backbones(here: Iterable[str], there: Iterable[str]) -> tuple[str,
 
 
 def _blocks(names: Iterable[str]) -> tuple[dict[int, int], bool]:
-    """Stage -> number of blocks, and whether the blocks are bottlenecks."""
+    """Returns stage -> number of blocks, and whether the blocks are bottlenecks."""
     found = [match for name in names if (match := _BLOCK.search(name))]
     stages: dict[int, int] = {}
     for match in found:
@@ -106,13 +108,13 @@ def _describe(stages: dict[int, int], bottleneck: bool) -> str:
 def warn_of_differences(
     description: str, theirs: Options, detector: Detector, remark: str = ''
 ) -> None:
-    """Logs what no change of weights makes up for, if there is anything.
+    """Logs differences between two networks that no conversion of weights can compensate.
 
     Args:
       description: description of the file.
-      theirs: how its network computes; `frozen_stages` do not count.
-      detector: that gets the weights.
-      remark: what is to be said in addition.
+      theirs: options of the file's network; `frozen_stages` is ignored.
+      detector: detector that receives the weights.
+      remark: text to append to the message.
     """
     names = detector.variable_names
     backbone = detector.parts().get(names.backbone_parts[0])
@@ -148,18 +150,19 @@ def warn_of_differences(
 
 
 def warn_of_images(description: str, detector: Detector) -> None:
-    """Logs where a detector on a ResNet normalises images otherwise than by ImageNet's means.
+    """Logs if a ResNet detector normalises images differently than by ImageNet's means.
 
     Args:
-      description: description of a file whose network does that, as Keras's and the reference's.
-      detector: that gets the weights.
+      description: description of a file whose network subtracts ImageNet's means, such as files of
+        Keras and of the reference.
+      detector: detector that receives the weights.
     """
     names = detector.variable_names
     backbone = detector.parts().get(names.backbone_parts[0])
     if backbone is None or options_of(backbone) is None:
         return
     ends = tf.constant([0.0, 255.0])[:, tf.newaxis, tf.newaxis, tf.newaxis] * tf.ones([1, 1, 1, 3])
-    # Other digits of the means do not matter.
+    # Differences in further digits of the means do not matter.
     if np.allclose(detector.normalize(ends), subtract_means(ends), atol=1.0):
         return
     _logger.warning(

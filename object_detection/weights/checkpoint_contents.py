@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how that differs from what a config describes."""
+"""The contents of a checkpoint, and their differences from the model of a config."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,13 +14,13 @@ _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'
 _MODEL = 'model/'
 _OPTIMIZER = 'optimizer/'
-# What a run stores of its input; it is no part of the training's variables.
+# Names of the stored state of the input pipeline, which is not a variable of the model.
 INPUT = 'input/'
 AVERAGES = f'{_OPTIMIZER}average/'
 # How many names an error lists.
 _LISTED = 5
 
-# What programs keep beside the weights of a model, by its name in checkpoints of TensorFlow 2 or 1.
+# Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
 _NO_WEIGHT = re.compile(
     r'(^|/)(optimizer|\.OPTIMIZER_SLOT)/'
     r'|/(Adagrad|Adam|Adam_1|ExponentialMovingAverage|Momentum|RMSProp|RMSProp_1)$'
@@ -29,13 +29,13 @@ _NO_WEIGHT = re.compile(
     rf'|^{_OBJECT_GRAPH}$'
 )
 
-# The optimizer by the names of what it keeps for a variable.
+# Names of the slots of a variable -> the optimizer that uses them.
 OPTIMIZERS = {
     frozenset({'momentum'}): 'momentum_optimizer',
     frozenset({'m', 'v'}): 'adam_optimizer',
     frozenset({'rms', 'momentum'}): 'rms_prop_optimizer',
 }
-# What a training may keep beside that -> its name, and the field that asks for it.
+# Names of further optional state -> its description, and the field that enables it.
 _OPTIONAL = {
     'average': ('moving averages', 'train_config.optimizer.use_moving_average'),
     'loss_scale': ('a dynamic loss scale', 'train_config.precision and loss_scale'),
@@ -43,18 +43,18 @@ _OPTIONAL = {
 
 
 def is_weight(name: str) -> bool:
-    """Whether a name in a checkpoint, of any program, is of a model's variable.
+    """Whether a name in a checkpoint of any program is the name of a model's weight.
 
-    That leaves out what an optimizer keeps, moving averages, counters and TensorFlow's bookkeeping.
+    Optimizer state, moving averages, counters and TensorFlow's bookkeeping are not weights.
     """
     return _NO_WEIGHT.search(name) is None
 
 
 def read_shapes(prefix: str) -> dict[str, list[int]]:
-    """Returns variable name -> shape of what a checkpoint of our making holds, but for the input.
+    """Returns variable name -> shape of a checkpoint of this toolkit, without the input state.
 
     Raises:
-      CheckpointError: if it is absent or damaged.
+      CheckpointError: if the checkpoint is absent or corrupt.
     """
     shapes = open_reader(prefix).get_variable_to_shape_map()
     return {
@@ -65,10 +65,12 @@ def read_shapes(prefix: str) -> dict[str, list[int]]:
 
 
 def read_values(prefix: str, within: str) -> dict[str, np.ndarray]:
-    """Returns what a checkpoint of our making holds below a name such as `INPUT`, by the rest.
+    """Returns the values of a checkpoint of this toolkit whose names begin with `within`.
+
+    The keys are the rest of the names; `within` is for example `INPUT`.
 
     Raises:
-      CheckpointError: if it is absent or damaged.
+      CheckpointError: if the checkpoint is absent or corrupt.
     """
     with reading(prefix):
         reader = open_reader(prefix)
@@ -80,21 +82,21 @@ def read_values(prefix: str, within: str) -> dict[str, np.ndarray]:
 
 
 def read_step(prefix: str) -> int:
-    """Returns the step that a checkpoint was saved at."""
+    """Returns the step at which a checkpoint was saved."""
     check_is_ours(prefix)
     with reading(prefix):
         return int(open_reader(prefix).get_tensor(f'{_STEP}{VALUE_SUFFIX}'))
 
 
 def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
-    """Tells the checkpoints of other programs by their names.
+    """Checks that a checkpoint was written by this toolkit, by the names in it.
 
     Args:
       prefix: prefix of one checkpoint.
-      needs_step: whether one without `step` is none of ours.
+      needs_step: whether a checkpoint without `step` is refused.
 
     Raises:
-      CheckpointError: if it is one.
+      CheckpointError: if another program wrote it.
     """
     keys = open_reader(prefix).get_variable_to_shape_map().keys()
     names = {key.removesuffix(VALUE_SUFFIX) for key in keys if key.endswith(VALUE_SUFFIX)}
@@ -128,15 +130,15 @@ def check_fits(
 
     Args:
       prefix: prefix of one checkpoint.
-      variables: by full name.
-      exact: whether the checkpoint may hold no variable that `variables` lacks.
-      within: beginning of the checkpoint's names that are looked at.
+      variables: full name -> variable.
+      exact: whether every variable of the checkpoint must be in `variables`.
+      within: prefix of the checkpoint's names that are compared.
       needs_step: see `check_is_ours`.
       names: names of the model's family, for advice.
 
     Raises:
-      CheckpointError: if it is another program's, or naming what is missing, left over or of
-        another shape.
+      CheckpointError: if another program wrote the checkpoint, or if variables are missing, left
+        over or of another shape; the message names them.
     """
     check_is_ours(prefix, needs_step=needs_step)
     found = {name: s for name, s in read_shapes(prefix).items() if name.startswith(within)}
@@ -175,12 +177,12 @@ def check_fits(
 
 
 def describe_end(directory: str, step: int, num_steps: int) -> str | None:
-    """Says that a training has nothing left to do; None if it has.
+    """Returns a sentence if a training has finished all its steps; else None.
 
     Args:
       directory: folder of the model.
       step: step of its newest checkpoint.
-      num_steps: that are asked for.
+      num_steps: requested number of steps.
     """
     if step < num_steps:
         return None
@@ -194,14 +196,14 @@ def describe_end(directory: str, step: int, num_steps: int) -> str | None:
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Returns the first names, and how many more there are."""
+    """Formats the first names and the number of further ones."""
     names = list(names)
     more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
     return ', '.join(names[:_LISTED]) + more
 
 
 def _describe_optimizers(found: Iterable[str], variables: Iterable[str]) -> str:
-    """Says how the optimizer of a checkpoint, by its slots, differs from the config's."""
+    """Describes how the optimizer of a checkpoint (seen by its slots) differs from the config's."""
     before, now = _slots(found), _slots(variables)
     if before - _OPTIONAL.keys() != now - _OPTIONAL.keys():
         return f'was trained with {_optimizer(before)}, and the config now says {_optimizer(now)}'

@@ -1,7 +1,7 @@
 """The files of checkpoints, and the state file that names the complete ones.
 
-A checkpoint `ckpt-N` is the files `ckpt-N.index` and `ckpt-N.data-xxxxx-of-xxxxx`. It counts once
-the state file `checkpoint` of its folder names it, which is written last.
+A checkpoint `ckpt-N` consists of the files `ckpt-N.index` and `ckpt-N.data-xxxxx-of-xxxxx`. It is
+valid as soon as the state file `checkpoint` of its folder, which is written last, names it.
 """
 
 import contextlib
@@ -23,26 +23,26 @@ from object_detection.errors import (
 from object_detection.system import files
 
 STATE_FILE = 'checkpoint'
-# Ends the key of a variable's value, in checkpoints of objects.
+# Suffix of the key of a variable's value in object-based checkpoints.
 VALUE_SUFFIX = '/.ATTRIBUTES/VARIABLE_VALUE'
-_PAUSES = (0.0, 0.05, 0.25)  # seconds before each look at a state file
+_PAUSES = (0.0, 0.05, 0.25)  # seconds before each attempt to read a state file
 _FILE = re.compile(r'(?P<name>ckpt-(?P<number>\d+))\.(index|data-\d{5}-of-\d{5})')
 _DATA = re.compile(r'\.data-\d{5}-of-(?P<count>\d{5})$')
-# What TensorFlow's readers raise, on files that are damaged and on those that cannot be read now.
+# Errors of TensorFlow's readers, both for corrupt files and for files that cannot be read now.
 _READ_ERRORS = (tf.errors.OpError, ValueError, LookupError, RuntimeError)
-# Of a plain reading, those that tell of the file rather than of the way to it.
+# Errors of reading bytes that are due to the file itself, not to the access to it.
 _DAMAGES = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError)
 _READ_AT_ONCE = 2**24  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What the state file says.
+    """The content of the state file.
 
     Attributes:
       newest: prefix of the newest checkpoint.
-      saved_at: prefix -> when it was saved, seconds since 1970; oldest first, the newest included.
-      preserved_at: preserved at of the last checkpoint that is kept for good.
+      saved_at: prefix -> time of saving in seconds since 1970; oldest first, including the newest.
+      preserved_at: time of the last checkpoint that is never deleted.
     """
 
     newest: str
@@ -58,7 +58,7 @@ def read_state(directory: str) -> State | None:
       UnreadableCheckpointError: if it cannot be read for another reason.
     """
     path = os.path.join(directory, STATE_FILE)
-    # Of a file that cannot be reached, `gfile.exists` says that there is none.
+    # `gfile.exists` is also False for a file that cannot be reached.
     if STATE_FILE not in _list(directory):
         return None
     proto = _read_proto(directory)
@@ -77,10 +77,10 @@ def read_state(directory: str) -> State | None:
 
 
 def _read_proto(directory: str) -> Any:
-    """The content of the state file; None if it is damaged."""
+    """Returns the content of the state file; None if it is corrupt."""
     for pause in _PAUSES:
-        # TensorFlow reads size and content one after the other, and so cuts off the end of a file
-        # that is replaced by a longer one meanwhile.
+        # TensorFlow reads the size before the content, and so truncates a file that is replaced by
+        # a longer one meanwhile.
         time.sleep(pause)
         with contextlib.suppress(ValueError):
             proto = tf.train.get_checkpoint_state(directory)
@@ -90,7 +90,7 @@ def _read_proto(directory: str) -> Any:
 
 
 def write_state(directory: str, state: State) -> None:
-    """Replaces the state file, whole; names are relative to the folder, so that it can be moved."""
+    """Replaces the state file atomically; its names are relative, so the folder can be moved."""
 
     def relative(prefix: str) -> str:
         inside = os.path.dirname(os.path.abspath(prefix)) == os.path.abspath(directory)
@@ -104,30 +104,30 @@ def write_state(directory: str, state: State) -> None:
 
 
 def number_of(name: str) -> int | None:
-    """Returns N of a file 'ckpt-N.index' or 'ckpt-N.data-...', or of a prefix; None of others."""
+    """Returns N of a prefix 'ckpt-N' or of one of its files; None for other names."""
     match = _FILE.fullmatch(f'{name}.index') or _FILE.fullmatch(name)
     return int(match['number']) if match else None
 
 
 def complete(directory: str) -> list[str]:
-    """Returns the prefixes 'ckpt-N' of a folder that have all their files, by N."""
+    """Returns the prefixes 'ckpt-N' of the complete checkpoints of a folder, sorted by N."""
     names = {match['name'] for name in _list(directory) if (match := _FILE.fullmatch(name))}
     prefixes = [os.path.join(directory, name) for name in sorted(names, key=number_of)]
     return [prefix for prefix in prefixes if is_complete(prefix)]
 
 
 def exists(prefix: str) -> bool:
-    """Whether `prefix` names a checkpoint, rather than a directory of them."""
+    """Whether `prefix` is a checkpoint, not a folder of checkpoints."""
     return tf.io.gfile.exists(f'{prefix}.index')
 
 
 def is_complete(prefix: str) -> bool:
-    """Whether all files of a checkpoint are there; their contents are not looked at."""
+    """Whether all files of a checkpoint exist; their contents are not checked."""
     return not _missing_file(prefix)
 
 
 def files_of(prefix: str) -> list[str]:
-    """Returns the paths of those files of a checkpoint that are there."""
+    """Returns the paths of the existing files of a checkpoint."""
     folder, name = os.path.split(prefix)
     own = (f'{name}.index', f'{name}.data-')
     return [os.path.join(folder, found) for found in _list(folder or '.') if found.startswith(own)]
@@ -155,7 +155,7 @@ def open_reader(prefix: str) -> Any:
 
 
 def read_through(prefix: str) -> None:
-    """Reads every byte of a checkpoint, which compares the checksums.
+    """Reads every byte of a checkpoint, which verifies the checksums.
 
     Raises:
       DamagedCheckpointError: if it is absent or damaged, and was so twice.
@@ -164,7 +164,7 @@ def read_through(prefix: str) -> None:
     try:
         _read_tensors(prefix)
     except DamagedCheckpointError:
-        # TensorFlow reports an error of the disk or the network as it reports damage.
+        # TensorFlow reports errors of the disk or the network like corrupt files.
         _read_tensors(prefix)
 
 
@@ -189,7 +189,7 @@ def reading(prefix: str):
 
 
 def make_durable(prefix: str) -> None:
-    """Waits until a checkpoint's files are on the disk itself, and so are their names."""
+    """Flushes a checkpoint's files and their folder to the disk."""
     for path in [*files_of(prefix), os.path.dirname(prefix) or '.']:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -199,7 +199,7 @@ def make_durable(prefix: str) -> None:
 
 
 def _missing_file(prefix: str) -> str | None:
-    """Says which file a checkpoint lacks; None if it has all."""
+    """Describes which file a checkpoint lacks; None if it is complete."""
     if not exists(prefix):
         return f'there is no file {os.path.basename(prefix)}.index'
     data = [match for path in files_of(prefix) if (match := _DATA.search(path))]
@@ -212,7 +212,7 @@ def _missing_file(prefix: str) -> str | None:
 
 
 def _unreadable(prefix: str, error: Exception) -> CheckpointError:
-    """Tells damage from files that cannot be read now, of which TensorFlow says the same."""
+    """Distinguishes corrupt files from files that cannot be read now, as TensorFlow does not."""
     try:
         for path in files_of(prefix):
             _check_readable(path)
@@ -226,10 +226,10 @@ def _unreadable(prefix: str, error: Exception) -> CheckpointError:
 
 
 def _check_readable(path: str) -> None:
-    """Reads a file as it is.
+    """Reads the bytes of a file.
 
     Raises:
-      UnreadableCheckpointError: if it is there, but the system cannot read it.
+      UnreadableCheckpointError: if it exists, but the system cannot read it.
     """
     try:
         with tf.io.gfile.GFile(path, 'rb') as file:

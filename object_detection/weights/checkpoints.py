@@ -1,10 +1,11 @@
 """Finds checkpoints, and saves and restores the variables of a model by their names.
 
-A model's variables lie below `model/` in a checkpoint, one level a part of the name:
+Variables of a model are stored below `model/` in a checkpoint, one level for each component of the
+name:
 
     model/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
 
-`training.checkpoints.manager` saves the state of the optimizer and of the input beside them.
+`training.checkpoints.manager` also saves the state of the optimizer and of the input.
 """
 
 import logging
@@ -32,10 +33,10 @@ _logger = logging.getLogger(__name__)
 def save_model(
     directory: str, variables: Mapping[str, tf.Variable], step: int, *, number: int = 0
 ) -> str:
-    """Saves a model alone, in the place of an older one, and returns its prefix.
+    """Saves only a model, replaces an older one, and returns its prefix.
 
     Args:
-      directory: created; what it holds under another number is deleted afterwards.
+      directory: created if necessary; checkpoints in it with another number are deleted afterwards.
       variables: variables of the model, by name.
       step: number of steps that it was trained for.
       number: N of 'ckpt-N'.
@@ -58,12 +59,13 @@ def restore_model(
     averages: bool = False,
     names: VariableNames = PLAIN_NAMES,
 ) -> int:
-    """Restores a model's variables, by name, and leaves the optimizer's state.
+    """Restores a model's variables by name, without the optimizer's state.
 
     Args:
       prefix: prefix of one checkpoint, e.g. '/models/one/ckpt-3'.
       variables: variables of the model, as `named_variables()` gives them.
-      averages: whether a variable gets the moving average that the checkpoint holds of it.
+      averages: whether variables are restored from their moving averages, if the checkpoint has
+        them.
       names: names of the model's family, for advice in errors.
 
     Returns:
@@ -95,7 +97,7 @@ def restore_model(
 def restore_variables(
     prefix: str, variables: Mapping[str, tf.Variable], *, names: VariableNames = PLAIN_NAMES
 ) -> None:
-    """As `restore_model`, also from checkpoints that do not say their step; without averages.
+    """Like `restore_model`, but also accepts checkpoints without a step, and ignores averages.
 
     `tf.train.Checkpoint(model=detector).save` writes such checkpoints.
     """
@@ -108,11 +110,11 @@ def find(path: str) -> str:
     """Returns the prefix of one checkpoint.
 
     Args:
-      path: a prefix ('dir/ckpt-3'), or a directory, of which the newest is taken; or what
-        `is_archive` tells of.
+      path: a prefix ('dir/ckpt-3'); a folder, whose newest checkpoint is returned; or an archive as
+        described at `is_archive`.
 
     Raises:
-      CheckpointError: if there is none, or the state file names one that is gone.
+      CheckpointError: if there is no checkpoint, or the state file names a missing one.
     """
     if exists(path):
         return path
@@ -137,9 +139,9 @@ def find(path: str) -> str:
 
 
 def is_archive(path: str) -> bool:
-    """Whether the checkpoints of a directory are in a folder `checkpoint` of it.
+    """Whether the checkpoints of a directory are in its sub-folder `checkpoint`.
 
-    So it is in archives of trained models, and in exports; nothing is trained there.
+    This holds for archives of trained models and for exports, but not for a model_dir.
     """
     return tf.io.gfile.isdir(os.path.join(path, checkpoint_files.STATE_FILE))
 
@@ -151,7 +153,7 @@ def _restore(prefix: str, named: Mapping[str, tf.Variable]) -> None:
 
 
 def prefixed(prefix: str, variables: Mapping[str, tf.Variable]) -> dict[str, tf.Variable]:
-    """Returns the variables by their names below `prefix`."""
+    """Returns the variables with `prefix` in front of their names."""
     return {f'{prefix}/{name}': variable for name, variable in variables.items()}
 
 
@@ -161,5 +163,5 @@ def num_bytes(variables: Mapping[str, tf.Variable]) -> int:
 
 
 def durable_options() -> tf.train.CheckpointOptions:
-    """Returns options that have a checkpoint's files on the disk before the state file names it."""
+    """Returns options that flush a checkpoint's files to disk before the state file names it."""
     return tf.train.CheckpointOptions(experimental_write_callbacks=[checkpoint_files.make_durable])

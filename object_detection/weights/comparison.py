@@ -1,4 +1,4 @@
-"""Compares the variables of a detector with those of a file of weights."""
+"""Compares the variables of a detector with the variables in a file of weights."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from object_detection.weights.variable_names import VariableNames
 _TOLERANCE = (
     'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'
 )
-# What to do, by fine_tune_checkpoint_type.
+# fine_tune_checkpoint_type -> advice in errors.
 _ADVICE = {
     'classification': 'Give {backbone} the backbone of the file.',
     'detection': (
@@ -27,15 +27,15 @@ _ADVICE = {
 
 
 class Comparison(NamedTuple):
-    """Names by what is so.
+    """Names of variables by the result of the comparison.
 
     Attributes:
-      restored: in both, of the same shape.
-      of_classes: of another shape, as the number of classes is another.
-      reshaped: of another shape for another reason.
-      absent: not in the file.
-      extra: extra of a layer that the detector has, but only in the file.
-      num_classes: number of classes of the detector that the file holds; None if that is not known.
+      restored: variables of the same shape in both.
+      of_classes: variables whose shapes differ because the number of classes differs.
+      reshaped: variables whose shapes differ for another reason.
+      absent: variables that are not in the file.
+      extra: variables that are only in the file, of layers that the detector has.
+      num_classes: number of classes of the detector in the file; None if it is not known.
     """
 
     restored: list[str]
@@ -83,7 +83,7 @@ def compare(
 
 
 def _layer(name: str) -> str:
-    """The name of a layer; a convolution and the norm after it are one."""
+    """Returns the name of a layer; a convolution and the norm after it count as one layer."""
     return name.rpartition('/')[0].removesuffix('_bn').removesuffix('_conv')
 
 
@@ -93,7 +93,7 @@ def check_backbones(
     """Compares the blocks of two ResNets by their names.
 
     Raises:
-      CheckpointError: naming both, if they differ.
+      CheckpointError: if they differ; the message names both.
     """
     difference = backbones.differing_backbones(here, there)
     if difference:
@@ -111,10 +111,10 @@ def check(
     checkpoint_type: str,
     names: VariableNames,
 ) -> None:
-    """Accepts what the number of classes explains, and nothing else.
+    """Checks that only the number of classes explains differences.
 
     Raises:
-      CheckpointError: listing names, shapes and what to do.
+      CheckpointError: if there are other differences; the message lists names, shapes and advice.
     """
     reshaped = [
         f'{name} ({_key(name, entries)}{list(entries[name].shape)} there, '
@@ -141,7 +141,7 @@ def check(
 
 
 def _key(name: str, entries: Mapping[str, Entry]) -> str:
-    """What the file calls a variable, if that is another name, to be followed by its shape."""
+    """Returns the file's name of a variable if it differs, to be followed by its shape."""
     key = entries[name].keys[0]
     return '' if key.endswith(name.partition('/')[2]) else f'{key}: '
 
@@ -149,7 +149,7 @@ def _key(name: str, entries: Mapping[str, Entry]) -> str:
 def _shapes(
     variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """Returns the shapes of the variables, and of what a file has for them."""
+    """Returns the shapes of the variables, and of the matching entries of a file."""
     return (
         {name: _shape(variable) for name, variable in variables.items()},
         {name: entry.shape for name, entry in entries.items()},

@@ -1,4 +1,4 @@
-"""Writes the weights of any file that a detector can be started from as a checkpoint of ours."""
+"""Converts any supported file of weights to a checkpoint of this toolkit."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector
 
 CONFIG_FILE = 'pipeline.config'
 _NAME = 'ckpt-0'
-# What a conversion writes, the file that names the rest last.
+# The files of a conversion; the file that names the others is the last one.
 _FILES = (
     f'{_NAME}.data-00000-of-00001',
     f'{_NAME}.index',
@@ -25,12 +25,12 @@ _SCRATCH = '.convert-'
 
 
 class Conversion(NamedTuple):
-    """What was done.
+    """The result of a conversion.
 
     Attributes:
-      source: the file, in words.
-      checkpoint_type: what was taken of it.
-      report: what became of each variable.
+      source: description of the file.
+      checkpoint_type: the type that was restored from it.
+      report: the result for each variable.
       prefix: prefix of the checkpoint that was written.
     """
 
@@ -49,22 +49,22 @@ def convert(
     whatever_fits: bool = False,
     pipeline_text: str,
 ) -> Conversion:
-    """Restores a detector from a file and writes it as `ckpt-0`, with `pipeline.config` beside.
+    """Restores a detector from a file and writes it as `ckpt-0`, together with `pipeline.config`.
 
-    Nothing in the folder changes before all is written.
+    Nothing in the folder changes before everything is written.
 
     Args:
-      detector: with all its variables, which change.
-      path: of what `restore.restore` takes.
+      detector: detector with all its variables, whose values change.
+      path: path of a file that `restore.restore` accepts.
       output: folder on this machine; an earlier conversion in it is replaced.
-      checkpoint_type: see `restore.restore`; None for the most that the file can serve.
+      checkpoint_type: see `restore.restore`; None takes the largest type that the file supports.
       whatever_fits: see `restore.restore`.
       pipeline_text: the pipeline config as text.
 
     Raises:
       ConfigError: if `output` is on another machine.
       CheckpointError: if the file cannot be read or does not fit, or `output` cannot be written or
-        holds something else.
+        contains other files.
     """
     check_output(output)
     with weight_sources.open_source(path) as source:
@@ -78,11 +78,11 @@ def convert(
 
 
 def check_output(output: str) -> None:
-    """Accepts a folder that a conversion may be written to.
+    """Checks that a conversion may be written to a folder.
 
     Raises:
       ConfigError: if it is on another machine.
-      CheckpointError: if it holds anything but an earlier conversion, whole or killed.
+      CheckpointError: if it holds anything except an earlier conversion, complete or interrupted.
     """
     files.check_is_local(output, '--output')
     if not os.path.exists(output):
@@ -100,11 +100,11 @@ def check_output(output: str) -> None:
 
 
 def _write(detector: Detector, output: str, pipeline_text: str) -> None:
-    """Writes into a scratch folder in `output` and moves what is complete, the state file last."""
+    """Writes into a scratch folder in `output` and then moves the files, the state file last."""
     state_file = os.path.join(output, checkpoint_files.STATE_FILE)
     with disk.writing(output, 'The conversion'):
         os.makedirs(output, exist_ok=True)
-        # Until the last move it marks the folder as one of an unfinished conversion.
+        # Until the last move this folder marks the conversion as unfinished.
         scratch = tempfile.mkdtemp(prefix=_SCRATCH, dir=output)
         with contextlib.ExitStack() as after_failure:
             after_failure.callback(_remove_scratch, output)
@@ -115,7 +115,7 @@ def _write(detector: Detector, output: str, pipeline_text: str) -> None:
             checkpoints.save_model(draft, detector.named_variables(), 0)
             files.write_text(os.path.join(draft, CONFIG_FILE), pipeline_text)
             after_failure.pop_all()
-        # Without it no checkpoint of the folder is taken, however far the moves get.
+        # Without the state file no checkpoint of the folder is valid, so it is removed first.
         with contextlib.suppress(FileNotFoundError):
             os.remove(state_file)
         for name in _FILES:
@@ -124,7 +124,7 @@ def _write(detector: Detector, output: str, pipeline_text: str) -> None:
 
 
 def _remove_files(output: str) -> None:
-    """Removes what a killed conversion has moved."""
+    """Removes the files that an interrupted conversion has moved."""
     for name in _FILES:
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(output, name))

@@ -1,6 +1,6 @@
-"""What files of weights and detectors are to each other, without TensorFlow.
+"""Interfaces between files of weights and detectors; this module does not load TensorFlow.
 
-A file is opened as `Arrays`. A `WeightSource` knows the names in it and returns an `Entry` for each
+A file is opened as `Arrays`. A `WeightSource` interprets its names and returns an `Entry` for each
 variable of a `Detector`.
 """
 
@@ -16,12 +16,12 @@ from object_detection.weights.variable_names import VariableNames
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The values of `train_config.fine_tune_checkpoint_type`, from the smallest part of a model on.
+# The values of `train_config.fine_tune_checkpoint_type`, in increasing order of restored layers.
 CHECKPOINT_TYPES = ('classification', 'detection', 'full')
 
 
 def check_type(checkpoint_type: str) -> Iterator[str]:
-    """Yields what is wrong with a `fine_tune_checkpoint_type` that is not empty."""
+    """Yields an error message if a non-empty `fine_tune_checkpoint_type` is not valid."""
     if checkpoint_type not in CHECKPOINT_TYPES:
         hint = "; what CenterNet called so is 'detection'" if checkpoint_type == 'fine_tune' else ''
         yield (
@@ -35,14 +35,14 @@ class Detector(Protocol):
 
     Attributes:
       num_classes: K, without background.
-      variable_names: what the names of its variables mean.
+      variable_names: the naming scheme of its variables.
     """
 
     num_classes: int
     variable_names: VariableNames
 
     def parts(self) -> Mapping[str, Any]:
-        """Returns the layers that hold the variables, by the first part of the variables' names."""
+        """Returns the layers that hold the variables, by the first component of variable names."""
 
     def named_variables(self) -> Mapping[str, tf.Variable]:
         """Returns all weights by name."""
@@ -55,11 +55,11 @@ class Detector(Protocol):
 
 
 class Arrays(Protocol):
-    """An open file of arrays, whatever their names are.
+    """An open file of named arrays.
 
     Attributes:
       path: path of the file, for messages.
-      shapes, dtypes: by name.
+      shapes, dtypes: name of an array -> its shape or dtype.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Entry(NamedTuple):
     """The value of one variable of a detector, as a file holds it.
 
     Attributes:
-      keys: the names in the file of all arrays that the value is made of.
+      keys: the names in the file of all arrays from which the value is computed.
       shape: shape of the value.
       read: returns the value; raises a CheckpointError if the file is corrupt there.
     """
@@ -88,11 +88,11 @@ class Entry(NamedTuple):
 
 
 class WeightSource(Protocol):
-    """An open file of weights whose names are known; leaving its context closes it.
+    """An open file of weights with known names; leaving its context closes it.
 
     Attributes:
-      description: for the log.
-      types: the checkpoint types that the file can serve.
+      description: description of the file for the log.
+      types: the checkpoint types that the file supports.
       shapes: shapes of all variables of the model in the file, by their names there.
     """
 
@@ -105,4 +105,4 @@ class WeightSource(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the file holds for a detector, by the detector's names."""
+        """Returns the file's entries for a detector, by the detector's names."""

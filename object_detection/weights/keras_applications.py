@@ -1,10 +1,10 @@
 """Weights of backbones as `keras.applications` publishes them and as Keras saves them.
 
-Two layouts of HDF5: the older one (`*_tf_dim_ordering_tf_kernels_notop.h5`) names layers and
-variables; that of Keras 3 (`.weights.h5`) counts the layers by class and numbers their variables,
-and only newer files have the layers' names beside. Unlike our backbones, these ResNets see BGR,
-and their convolutions have biases. Of Inception-ResNet v2 most layers have names with numbers only,
-which count all layers of a program: their order counts.
+There are two HDF5 layouts. The older one (`*_tf_dim_ordering_tf_kernels_notop.h5`) names layers and
+variables. The layout of Keras 3 (`.weights.h5`) numbers the layers of each class and their
+variables; only newer files also contain the layers' names. Unlike our backbones, these ResNets
+expect BGR images, and their convolutions have biases. Most layers of Inception-ResNet v2 are named
+only by numbers that count all layers of a program, so they are identified by their order.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from object_detection.weights import backbones
 from object_detection.weights.interfaces import Detector, Entry
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
-# Keras' class in snake case -> its variables in the order that Keras 3 saves them in.
+# Keras' class in snake case -> its variables in the order in which Keras 3 saves them.
 _NUMBERED = {
     'conv2d': ('kernel', 'bias'),
     'batch_normalization': ('gamma', 'beta', 'moving_mean', 'moving_variance'),
@@ -30,7 +30,7 @@ _NUMBERED = {
 _SUFFIXES = {'conv2d': '_conv', 'batch_normalization': '_bn'}
 _FIRST = 'conv1_conv/kernel'
 _INCEPTION_RESNET = 'conv_7b/kernel'
-# Beginnings of layers of a backbone; others are of a top.
+# Prefixes of the names of backbone layers; other layers belong to the top.
 _BACKBONE = ('conv', 'mixed_', 'block')
 
 # Block -> number of convolutions of each of its branches.
@@ -51,17 +51,17 @@ def is_hdf5(head: bytes) -> bool:
 
 
 class KerasWeights:
-    """An open weights file of an image classifier, with its top or without.
+    """An open weights file of an image classifier, with or without its top.
 
     Attributes:
-      path: of it, for messages.
-      description: for the log.
-      types: the checkpoint types that it can serve.
-      shapes: 'conv1_conv/kernel' -> shape, of all that is in it.
-      dtypes: by the same names.
+      path: path of the file, for messages.
+      description: description of the file for the log.
+      types: the checkpoint types that the file supports.
+      shapes: 'conv1_conv/kernel' -> shape, for all variables of the file.
+      dtypes: the same names -> dtype.
 
     Raises:
-      CheckpointError: if it is damaged.
+      CheckpointError: if the file is corrupt.
     """
 
     types = ('classification',)
@@ -97,10 +97,10 @@ class KerasWeights:
         self._file.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the file holds for a detector, by the detector's names.
+        """Returns the file's entries for a detector, by the detector's names.
 
         Raises:
-          CheckpointError: if it is of another network than those of the module.
+          CheckpointError: if it belongs to a network that this module does not support.
         """
         names = detector.named_variables()
         if not {_FIRST, _INCEPTION_RESNET} & self.shapes.keys():
@@ -116,12 +116,12 @@ class KerasWeights:
         convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
         parts = detector.variable_names.backbone_parts
         entries = {backbones.place(name, names, parts): self._entry(name) for name in convolutional}
-        # A bias before a norm is part of the norm's mean.
+        # A bias before a batch norm is subtracted from the norm's mean.
         biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
         return {name: entry for name, entry in entries.items() if name not in biased}
 
     def _entry(self, name: str) -> Entry:
-        """Returns one variable, changed to what our backbones compute with it."""
+        """Returns one variable, converted to the conventions of our backbones."""
         keys = [name]
         bias = name.replace('_bn/moving_mean', '_conv/bias')
         if bias != name and bias in self.shapes:
@@ -173,7 +173,7 @@ def _name_numbered(groups: Mapping[str, h5py.Group]) -> dict[str, h5py.Dataset]:
         if layer is None:
             counted = kind in _SUFFIXES and number < len(order)
             layer = f'{order[number]}{_SUFFIXES[kind]}' if counted else path.split('/')[-2]
-        # A norm without a scale, as in Inception-ResNet v2, has three.
+        # A batch norm without a scale, as in Inception-ResNet v2, has three variables.
         first = 1 if kind == 'batch_normalization' and len(group) == 3 else 0
         for index, variable in enumerate(_NUMBERED[kind][first : first + len(group)]):
             datasets[f'{layer}/{variable}'] = group[str(index)]
@@ -191,7 +191,7 @@ def _name_by_order(datasets: Mapping[str, h5py.Dataset]) -> Mapping[str, h5py.Da
     for kind, expected in ours.items():
         numbered = [layer for layer in layers if _class_and_number(layer)[0] == kind]
         names |= dict(zip(numbered, expected, strict=False))
-    # What lies in no layer is no variable of the network, and keeps its name.
+    # Data sets outside of layers are not variables of the network, and keep their names.
     return {
         f'{names.get(layer, layer)}{slash}{variable}': dataset
         for name, dataset in datasets.items()
@@ -208,7 +208,7 @@ def _class_and_number(name: str) -> tuple[str, int]:
 def _numbered_convolutions() -> Iterator[str]:
     """Yields our names of the convolutions of an Inception-ResNet v2, in Keras' order of creation.
 
-    The norm that follows one has the suffix `_bn`, and the same position among the norms.
+    The norm that follows a convolution has the suffix `_bn`, and the same position among the norms.
     """
     yield from ('conv_1a', 'conv_2a', 'conv_2b', 'conv_3b', 'conv_4a')
     for block, branches in _BLOCKS:

@@ -1,8 +1,9 @@
 """Checkpoints of the TensorFlow Object Detection API (TF 2), and of its image classifiers.
 
-There a variable is named by the attributes and the positions in lists that lead to it. The lists
-also hold layers without variables (activations, dropout, norms that are not configured), so layers
-are identified by their order among those that have variables. Paths end where the position follows.
+In these checkpoints a variable is named by the attributes and list positions that lead to it. The
+lists also contain layers without variables (activations, dropout, norms that are not configured),
+so layers are identified by their order among the layers with variables. Paths in this module end
+before the position.
 """
 
 import re
@@ -29,7 +30,7 @@ _AVERAGE = f'{_SLOTS}optimizer/average{VALUE_SUFFIX}'
 _PROPOSALS = 'model/_feature_extractor_for_proposal_features/'
 _CROPS = 'model/_feature_extractor_for_box_classifier_features/layer_with_weights-'
 
-# The first of these that a checkpoint has is its backbone, in parts that follow each other.
+# The first of these tuples that a checkpoint contains is its backbone, whose parts are consecutive.
 _BACKBONES = (
     ('feature_extractor/layer_with_weights-',),  # an image classifier's
     (f'{_PROPOSALS}classification_backbone/layer_with_weights-',),  # under a pyramid
@@ -43,13 +44,13 @@ _Layer = dict[str, str]
 
 
 def is_reference(keys: Collection[str]) -> bool:
-    """Tells these checkpoints by their keys."""
+    """Whether a checkpoint with these keys is one of the TensorFlow Object Detection API."""
     beginnings = (f'{_DETECTOR}_', f'{_CLASSIFIER}layer')
     return any(k.startswith(beginnings) and k.endswith(VALUE_SUFFIX) for k in keys)
 
 
 def read_step(prefix: str) -> int:
-    """Returns the step of a checkpoint of a training; 0 of one that does not say."""
+    """Returns the step of a checkpoint; 0 if it does not store one."""
     reader = checkpoint_files.open_reader(prefix)
     if _STEP not in reader.get_variable_to_shape_map():
         return 0
@@ -61,14 +62,14 @@ class ReferenceCheckpoint:
     """An open checkpoint of that program, of a two-stage detector or of a backbone.
 
     Args:
-      arrays: closed with this.
-      averages: whether a variable gets the moving average that the checkpoint holds of it, as in
-        that program's evaluation; its fine-tuning takes the weights of the last step.
+      arrays: the open file, which this object closes.
+      averages: whether variables are restored from their moving averages, as in that program's
+        evaluation; its fine-tuning uses the weights of the last step.
 
     Attributes:
-      description: for the log.
-      types: the checkpoint types that it can serve.
-      shapes: key -> shape, of all weights of its model.
+      description: description of the checkpoint for the log.
+      types: the checkpoint types that it supports.
+      shapes: key -> shape, for all weights of its model.
     """
 
     def __init__(self, arrays: CheckpointArrays, *, averages: bool = False):
@@ -90,10 +91,10 @@ class ReferenceCheckpoint:
         self._arrays.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the checkpoint holds for a detector, by the detector's names.
+        """Returns the checkpoint's entries for a detector, by the detector's names.
 
         Raises:
-          CheckpointError: if its backbone is another one.
+          CheckpointError: if the backbones differ.
         """
         names = detector.named_variables()
         self._check_backbone(names, detector.variable_names)
@@ -102,10 +103,10 @@ class ReferenceCheckpoint:
         return {name: self._entry(key) for name, key in keys.items()}
 
     def _check_backbone(self, variables: Collection[str], names: VariableNames) -> None:
-        """Compares depths: layers that are merely counted would be taken for others."""
+        """Compares depths, since layers that are identified by their order could be mixed up."""
         layers = backbone(self.shapes)
         kernels = [self.shapes[layer['kernel']] for layer in layers if 'kernel' in layer]
-        # A classifier's top is no convolution.
+        # The top of a classifier is not a convolution.
         resnet = backbones.bottleneck_layers(sum(len(shape) == 4 for shape in kernels))
         there = [f'{names.backbone_parts[0]}/{layer}_conv/kernel' for layer in resnet]
         check_backbones(variables, there, self._arrays.path, names)
@@ -126,7 +127,7 @@ class ReferenceCheckpoint:
 
 
 def _is_weight(key: str) -> bool:
-    """Whether a key is neither of an optimizer nor of the bookkeeping."""
+    """Whether a key is neither optimizer state nor bookkeeping."""
     return key.startswith((_DETECTOR, _CLASSIFIER)) and (
         key.endswith(VALUE_SUFFIX) and _SLOTS not in key
     )
@@ -138,16 +139,16 @@ def match(
     """Finds the variables of a detector in a checkpoint.
 
     Args:
-      variables: names in our detector; those of the backbone in the order of its layers.
-      keys: keys of the checkpoint, whole.
+      variables: names in our detector; names of the backbone in the order of its layers.
+      keys: full keys of the checkpoint.
       names: names of the detector's family.
 
     Returns:
-      Name -> key. A variable that only the checkpoint has, of a layer that both have, is among
-      them under the name that it would have here.
+      Name -> key. It includes variables that only the checkpoint has, if the detector has their
+      layer, under the name that they would have in the detector.
     """
     found = _by_path(keys)
-    # What follows in the checkpoint's backbone is a top, or stages that are not used here.
+    # Further layers in the checkpoint's backbone are a top, or stages without use in the detector.
     pairs = list(zip(backbone_layers(variables, names), backbone(keys), strict=False))
     for layers, path in names.reference_groups(_layers(variables)):
         theirs = found.get(path, [])
@@ -157,7 +158,7 @@ def match(
 
 
 def backbone(keys: Collection[str]) -> list[_Layer]:
-    """Returns the layers, variable -> key, of the backbone that a checkpoint holds."""
+    """Returns the layers of a checkpoint's backbone, each as variable -> key."""
     found = _by_path(keys)
     for paths in _BACKBONES:
         if paths[0] in found:
@@ -166,7 +167,7 @@ def backbone(keys: Collection[str]) -> list[_Layer]:
 
 
 def backbone_layers(variables: Collection[str], names: VariableNames) -> list[str]:
-    """Returns a detector's layers of the backbone."""
+    """Returns the backbone layers of a detector."""
     scope = names.checkpoint_scopes(variables)['classification']
     return [layer for layer in _layers(variables) if layer.startswith(scope)]
 
@@ -176,7 +177,7 @@ def _layers(variables: Iterable[str]) -> list[str]:
 
 
 def _by_path(keys: Collection[str]) -> Mapping[str, list[_Layer]]:
-    """Path -> the layers with variables under it, by their positions."""
+    """Returns path -> its layers with variables, in the order of their positions."""
     found: dict[str, dict[int, _Layer]] = {}
     for key in keys:
         if parts := _KEY.fullmatch(key):

@@ -1,13 +1,13 @@
 """Restores detectors: from any file of weights to start a training, or exactly.
 
-`restore` starts a training from a checkpoint or a weights file of any format. A type says what is
-taken, as in the reference implementation: 'classification' the backbone, 'detection' the whole
-feature extractor (backbone, pyramid, layers over the crops), 'full' everything. Unlike there, a
-changed number of classes starts just the layers concerned anew, and the backbone can be taken out
-of a detector.
+`restore` starts a training from a checkpoint or a weights file of any format. As in the reference
+implementation, a type selects the restored weights: 'classification' the backbone, 'detection' the
+whole feature extractor (backbone, pyramid, layers over the crops), 'full' everything. Unlike in the
+reference, if the number of classes differs, only the layers that depend on it keep their initial
+values, and the backbone of a detector can be restored with 'classification'.
 
 `restore_exactly` and `restore_by_path` restore a whole detector for evaluation and export, from a
-checkpoint of ours or of the TensorFlow Object Detection API.
+checkpoint of this toolkit or of the TensorFlow Object Detection API.
 """
 
 import dataclasses
@@ -31,13 +31,13 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What became of each variable; the detector's names, but for `unused`.
+    """The result for each variable, by the detector's names (`unused`: by the file's names).
 
     Attributes:
-      restored: have their value from the file.
-      missing: the type does not take them, or the file lacks them; started anew.
-      mismatched: have another shape there; started anew.
-      unused: in the file, by its names, and in no variable.
+      restored: variables with the value of the file.
+      missing: variables that the type excludes or the file lacks; they keep their initial values.
+      mismatched: variables of another shape in the file; they keep their initial values.
+      unused: names in the file that no variable uses.
     """
 
     restored: list[str]
@@ -53,24 +53,24 @@ def restore(
     *,
     whatever_fits: bool = False,
 ) -> Report:
-    """Assigns the weights of a file, all or, after an error, none; logs what became of which.
+    """Assigns the weights of a file, all or, after an error, none, and logs the result.
 
     Args:
-      detector: variables that it lacks are made; in the scope of its tf.distribute strategy.
-      checkpoint_path: a prefix ('DIR/ckpt-3'), a folder of checkpoints (the newest is taken), or a
-        weights file; of which kinds, `sources.open_source` says.
+      detector: missing variables are created; call this in the scope of its tf.distribute strategy.
+      checkpoint_path: a prefix ('DIR/ckpt-3'), a folder of checkpoints, whose newest is restored,
+        or a weights file of a format that `sources.open_source` supports.
       checkpoint_type: 'classification', 'detection' or 'full'; see the module.
       whatever_fits: whether variables that are absent, or have another shape for another reason
-        than the number of classes, are started anew rather than an error.
+        than the number of classes, keep their initial values; false makes them an error.
 
     Raises:
-      CheckpointError: if there is no such file, it is damaged, or it does not fit.
+      CheckpointError: if there is no such file, it is corrupt, or it does not fit.
       ValueError: if there is no such type.
     """
     for problem in check_type(checkpoint_type):
         raise UserError(problem)
     if not all(part.built for part in detector.parts().values()):
-        detector.build_variables()  # `predict` alone makes those of the mask head in training only
+        detector.build_variables()  # Else `predict` creates the mask head's only in training.
     variables, names = detector.named_variables(), detector.variable_names
     with weight_sources.open_source(checkpoint_path) as source:
         if checkpoint_type not in source.types:
@@ -108,15 +108,15 @@ def assign(variables: Mapping[str, tf.Variable], entries: Mapping[str, Entry], p
     """Assigns values of a file, all or, after an error, none.
 
     Args:
-      variables: by name.
-      entries: entries of the file, by the same names and more, of the same shapes.
+      variables: name -> variable.
+      entries: entries of the file of the same shapes, for at least the same names.
       path: path of the file, for errors.
 
     Raises:
-      CheckpointError: if it is damaged.
+      CheckpointError: if the file is corrupt.
     """
     arrays = {name: _read(name, entries[name], path) for name in variables}
-    # Only now, when nothing can fail any more.
+    # Values are assigned last, after everything that can fail.
     for name, array in arrays.items():
         variables[name].assign(array.astype(variables[name].dtype.as_numpy_dtype))
 
@@ -156,7 +156,7 @@ def _log(report: Report, source: str, variables: Collection[str]) -> None:
 
 
 def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
-    """Lists names by layer, or by part where all of `all_names` in that part are among them."""
+    """Formats names by layer, or by component if all of its names in `all_names` are included."""
     parts = {name.split('/')[0] for name in all_names}
     parts -= {name.split('/')[0] for name in set(all_names) - set(names)}
     names = [name.removesuffix(VALUE_SUFFIX) for name in names]
@@ -171,12 +171,13 @@ def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
     """Restores all variables of a detector or, after an error, none.
 
     Args:
-      detector: with all its variables.
-      prefix: prefix of one checkpoint of ours, or of the TensorFlow Object Detection API.
-      averages: whether a variable gets the moving average that the checkpoint holds of it.
+      detector: detector with all its variables.
+      prefix: prefix of one checkpoint of this toolkit or of the TensorFlow Object Detection API.
+      averages: whether variables are restored from their moving averages, if the checkpoint has
+        them.
 
     Returns:
-      The step that the checkpoint was saved at; 0 if it does not say, as those of the zoo.
+      The step at which the checkpoint was saved; 0 if it does not store one, as in the model zoo.
 
     Raises:
       CheckpointError: if the checkpoint is absent or damaged, or is of another model.
@@ -196,9 +197,9 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
     """Restores all variables of a detector for `tf.train.Checkpoint(model=detector)`, or none.
 
     Args:
-      detector: variables that it lacks are made.
-      prefix: prefix of one checkpoint of ours, of `tf.train.Checkpoint(model=detector)`, or of the
-        TensorFlow Object Detection API. Moving averages in it are left, as TensorFlow leaves them.
+      detector: missing variables are created.
+      prefix: prefix of one checkpoint of this toolkit, of `tf.train.Checkpoint(model=detector)`, or
+        of the TensorFlow Object Detection API. Moving averages in it are ignored, as in TensorFlow.
 
     Returns:
       The variables by their names below `model` in the checkpoint.
@@ -217,7 +218,7 @@ def restore_by_path(detector: Detector, prefix: str) -> dict[str, tf.Variable]:
 
 
 def read_step(prefix: str) -> int:
-    """Returns the step that a checkpoint was saved at; 0 if it does not say."""
+    """Returns the step at which a checkpoint was saved; 0 if it does not store one."""
     if _is_reference(prefix):
         return reference.read_step(prefix)
     return checkpoints.read_step(prefix)

@@ -22,7 +22,7 @@ _SCOPES = (
     'SecondStageFeatureExtractor/',
     'SecondStageBoxPredictor/',
 )
-# What follows the name of a layer here -> there; of norms, which are layers of their own here.
+# Suffix of a variable here -> suffix in TF-Slim, for batch norms, which are separate layers here.
 _OF_LAYER = {
     'kernel': 'weights',
     'bias': 'biases',
@@ -39,7 +39,7 @@ _NETWORK = re.compile(
 _STEM = re.compile(r'Conv2d_(\d[a-z])_\dx\d')
 _IN_BRANCH = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Branch_(?P<branch>\d)/Conv2d_\w+')
 _EXPANSION = re.compile(r'(?:Repeat(?:_\d)?/)?(?P<block>\w+?)/Conv2d_1x1')
-# The last block of its kind has a scope of its own.
+# The last block of each kind has a separate scope.
 _BLOCKS = {'Block8': 'block8_10'}
 
 
@@ -47,7 +47,7 @@ class SlimCheckpoint:
     """A two-stage detector or an Inception network, as a `sources.WeightSource`.
 
     Args:
-      arrays: closed with this.
+      arrays: the open file, which this object closes.
     """
 
     def __init__(self, arrays: Arrays):
@@ -65,7 +65,7 @@ class SlimCheckpoint:
         self._arrays.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the file holds for a detector, by the detector's names."""
+        """Returns the file's entries for a detector, by the detector's names."""
         entries: dict[str, Entry] = {}
         if third_party_names.FIRST in third_party_names.SLIM_RESNET.translate(self.shapes):
             resnet = ThirdPartyResnet(self._arrays, third_party_names.SLIM_RESNET)
@@ -78,7 +78,7 @@ class SlimCheckpoint:
 
 
 def is_detector(keys: Collection[str]) -> bool:
-    """Tells checkpoints of detectors by their scopes."""
+    """Whether a checkpoint with these keys is a two-stage detector, by its scopes."""
     return any(key.startswith(_SCOPES) for key in keys)
 
 
@@ -90,7 +90,7 @@ def is_inception(keys: Iterable[str]) -> bool:
 def match(
     variables: Collection[str], keys: Collection[str], names: VariableNames
 ) -> dict[str, str]:
-    """Finds the variables of a detector in a checkpoint, but for those of a ResNet.
+    """Finds the variables of a detector in a checkpoint, except the variables of a ResNet.
 
     Args:
       variables: names in our detector.
@@ -98,8 +98,8 @@ def match(
       names: names of the detector's family.
 
     Returns:
-      Name -> key. A variable that only the checkpoint has, of a layer that both have, is among
-      them under the name that it would have here.
+      Name -> key. It includes variables that only the checkpoint has, if the detector has their
+      layer, under the name that they would have in the detector.
     """
     own = list(dict.fromkeys(name.rpartition('/')[0] for name in variables))
     layers = [*_inception(own, keys, names.backbone_parts), *names.slim_layers(own, keys)]
@@ -115,9 +115,9 @@ def match(
 def _inception(
     own: Collection[str], keys: Collection[str], parts: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields layers here, of `own` in `parts`, and there of an Inception network."""
+    """Yields pairs of a layer of the detector and the matching layer of an Inception network."""
     branches: dict[tuple[str, str], list[str]] = {}
-    # Sorted: what a detector's second stage has replaces what its first one has.
+    # Sorted, so that variables of a detector's second stage replace those of its first stage.
     for key in sorted(keys):
         network = _NETWORK.fullmatch(key)
         if network is None:

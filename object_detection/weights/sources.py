@@ -1,6 +1,6 @@
-"""Opens files of weights of every format, and lists what they hold.
+"""Opens files of weights of every format, and lists their contents.
 
-`recognize` finds the format by the names in a file.
+`recognize` detects the format by the names in a file.
 """
 
 import contextlib
@@ -40,10 +40,9 @@ _BOOKKEEPING = '_CHECKPOINTABLE_OBJECT_GRAPH'
 
 
 class OwnCheckpoint:
-    """A checkpoint of a training here, or beside an exported model.
+    """A checkpoint of a training of this toolkit, or of an exported model.
 
-    Of variables that have a moving average the average is taken: it is what was evaluated and
-    exported.
+    Variables with a moving average are restored from it, since evaluation and export use it.
     """
 
     types = CHECKPOINT_TYPES
@@ -65,7 +64,7 @@ class OwnCheckpoint:
         self._arrays.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the checkpoint holds for a detector, by the detector's names.
+        """Returns the checkpoint's entries for a detector, by the detector's names.
 
         Raises:
           CheckpointError: if it was written by another program.
@@ -84,12 +83,12 @@ class OwnCheckpoint:
 
 
 def open_source(path: str) -> WeightSource:
-    """Opens the file, or the newest checkpoint of a folder, that a path names.
+    """Opens a file of weights, or the newest checkpoint of a folder.
 
-    Of which kind it is, its content says.
+    The format is detected from the content.
 
     Raises:
-      CheckpointError: if there is none, or none of a kind that is known.
+      CheckpointError: if there is no such file, or its format is not known.
     """
     with contextlib.ExitStack() as after_failure:
         arrays = after_failure.enter_context(contextlib.closing(open_arrays(path)))
@@ -99,10 +98,10 @@ def open_source(path: str) -> WeightSource:
 
 
 def open_arrays(path: str) -> Arrays:
-    """Opens what `open_source` does, whatever names are in it.
+    """Opens a file like `open_source`, but accepts any names in it.
 
     Raises:
-      CheckpointError: if there is none, or it is damaged or no file of weights.
+      CheckpointError: if there is no such file, or it is corrupt or not a file of weights.
     """
     path = path.removesuffix('.index')
     is_file = tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
@@ -124,10 +123,10 @@ def open_arrays(path: str) -> Arrays:
 
 
 def recognize(arrays: Arrays) -> WeightSource:
-    """Returns the source of weights that an open file is; it closes the file.
+    """Returns an open file as a source of weights, which closes the file.
 
     Raises:
-      CheckpointError: if the names in it are of no kind that is known.
+      CheckpointError: if no known format has the names in the file.
     """
     if isinstance(arrays, KerasWeights):
         return arrays
@@ -143,7 +142,7 @@ def recognize(arrays: Arrays) -> WeightSource:
 
 
 def _placed(name: str, names: Collection[str], parts: Sequence[str]) -> str:
-    """A stage of the backbone lies in another part where it runs on crops."""
+    """Returns the name with another component if a stage of the backbone runs on crops there."""
     part, _, layer_path = name.partition('/')
     if name in names or part not in parts or not layer_path.startswith('conv'):
         return name
@@ -154,9 +153,9 @@ class ListedVariable(NamedTuple):
     """One variable of a file.
 
     Attributes:
-      name: in the file.
-      shape, dtype: of it.
-      is_weight: whether it is of a model, rather than an optimizer's or a counter.
+      name: name in the file.
+      shape, dtype: shape and dtype of the variable.
+      is_weight: whether it is a weight of the model, not optimizer state or a counter.
     """
 
     name: str
@@ -166,17 +165,18 @@ class ListedVariable(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
 class Listing(NamedTuple):
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
-      description: which kind it is; of an unknown kind, what was expected.
-      types: types of `fine_tune_checkpoint_type` that it can serve; none if its kind is unknown.
-      variables: by name.
+      description: description of the format; for an unknown format, the expected formats.
+      types: the values of `fine_tune_checkpoint_type` that the file supports; none if the format is
+        unknown.
+      variables: the variables, sorted by name.
     """
 
     description: str
@@ -185,12 +185,12 @@ class Listing(NamedTuple):
 
 
 def list_file(path: str) -> Listing:
-    """Lists a checkpoint, the newest one of a folder, a Keras weights file or a NumPy archive.
+    """Lists a checkpoint, the newest checkpoint of a folder, a Keras file or a NumPy archive.
 
-    A file of names that are not known is listed all the same.
+    Files with unknown names are listed too.
 
     Raises:
-      CheckpointError: if there is none, or it is damaged.
+      CheckpointError: if there is no such file, or it is corrupt.
     """
     with contextlib.closing(open_arrays(path)) as arrays:
         description, types, is_ours = _kind(arrays)
@@ -211,7 +211,7 @@ def list_file(path: str) -> Listing:
 
 
 def _kind(arrays: Arrays) -> tuple[str, tuple[str, ...], bool]:
-    """Returns description and types of a source, and whether it is a checkpoint of ours."""
+    """Returns description and types of a source, and whether it is a checkpoint of this toolkit."""
     try:
         source = recognize(arrays)
         is_ours = isinstance(source, OwnCheckpoint)

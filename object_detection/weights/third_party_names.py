@@ -1,6 +1,6 @@
 """Names of ResNet v1 weights in the checkpoints of other systems, as layers of our backbones.
 
-A format is known by its names alone.
+A format is recognised by its names alone.
 """
 
 import re
@@ -14,7 +14,7 @@ from object_detection.weights import backbones
 FIRST = 'conv1_conv/kernel'
 
 _NORM = r'(?:beta|gamma|moving_mean|moving_variance)'
-# What follows the name of a layer there -> what follows it here.
+# Suffix of a variable in the other system -> suffix here.
 _VARIABLES = {
     **dict.fromkeys(('kernel', 'conv2d/kernel', 'weights', 'W'), 'conv/kernel'),
     'bn/mean/EMA': 'bn/moving_mean',
@@ -27,16 +27,17 @@ _VARIABLES = {
 }
 _SHORTCUT = 0
 
-# Our name 'conv2_block1_1_conv/kernel' -> theirs, of those names that are of the format.
+# A function of the names in a file; returns our name 'conv2_block1_1_conv/kernel' -> their name,
+# for the names that belong to the format.
 Translation = Callable[[Collection[str]], dict[str, str]]
 
 
 class Pixels(NamedTuple):
-    """What a network was trained on: (image - mean) / std of images in 0..255.
+    """The normalisation of a network's input: (image - mean) / std of images in 0..255.
 
     Attributes:
-      mean, std: red, green and blue.
-      is_bgr: whether its images have blue first.
+      mean, std: values of red, green and blue.
+      is_bgr: whether the first channel of its images is blue.
     """
 
     mean: tuple[float, float, float]
@@ -51,9 +52,9 @@ class Format(NamedTuple):
       title: title of its checkpoints.
       example: one of its names.
       translate: finds the names of the format.
-      pixels: how its images were normalised.
-      options: how its networks compute; no change of weights makes up for another way.
-      remark: on them, where they are not all alike.
+      pixels: normalisation of its images.
+      options: options of its networks, whose differences no conversion of weights can compensate.
+      remark: remark on these options, if its networks differ among each other.
     """
 
     title: str
@@ -65,21 +66,21 @@ class Format(NamedTuple):
 
 
 def _structured(stem: str, unit: str, *, first_stage: int, first_block: int) -> Translation:
-    """Names that say stage, block and convolution.
+    """Translates names that contain stage, block and convolution.
 
     Args:
       stem: pattern of the variables of the first convolution and its norm; the group `variable`
         holds a key of `_VARIABLES`.
-      unit: pattern of those of the stages, with the groups `stage`, `block`, `conv` (1-3, or none
-        for the shortcut) and `variable`.
-      first_stage: number there of what is stage 2 here.
-      first_block: number there of the first block of a stage.
+      unit: pattern of the variables of the stages, with the groups `stage`, `block`, `conv` (1-3,
+        or none for the shortcut) and `variable`.
+      first_stage: the other system's number of our stage 2.
+      first_block: the other system's number of the first block of a stage.
     """
     stem_pattern, unit_pattern = re.compile(stem), re.compile(unit)
 
     def translate(names: Collection[str]) -> dict[str, str]:
         found = {}
-        # Sorted: what a detector's second stage has replaces what its first one has.
+        # Sorted, so that variables of a detector's second stage replace those of its first stage.
         for name in sorted(names):
             layer = 'conv1'
             match = stem_pattern.fullmatch(name)
@@ -103,7 +104,7 @@ _COUNTED = re.compile(
 
 
 def _counted(names: Collection[str]) -> dict[str, str]:
-    """Names that count the layers; those of no ResNet if there are too few or too many."""
+    """Translates names that number the layers; {} if no ResNet has this number of layers."""
     matches = [match for name in names if (match := _COUNTED.fullmatch(name))]
     count = sum(match['conv'] is not None for match in matches)
     order = list(backbones.bottleneck_layers(count, shortcut_first=True))
@@ -124,8 +125,8 @@ _SLIM_SCOPE = r'(?:(?:FirstStage|SecondStage)?FeatureExtractor/)?(?:resnet_v1_\d
 _SLIM = rf'(?P<variable>weights|BatchNorm/{_NORM})'
 _TENSORPACK = r'(?P<variable>W|bn/(?:beta|gamma|mean/EMA|variance/EMA))(?::0)?'
 
-# In slim a stage ends with its stride, here the next one begins with it: that is the same, as what
-# is left out in between are positions that nobody reads.
+# In TF-Slim the stride is at the end of a stage, here at the beginning of the next one. Both give
+# the same result, since the positions in between that are left out are not used.
 SLIM_RESNET = Format(
     'TF-Slim ResNet v1',
     'resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights',

@@ -1,15 +1,17 @@
 """Backbones from the ResNet v1 checkpoints of other systems: NVIDIA, TPU and Habana, TF-Slim,
 tensorpack.
 
-Most of these networks saw images normalised otherwise. Let theirs be (x - m) / s and ours
-(x - v) / t, a value a channel, and K their first kernel. With r the geometric mean of s / t, ours
+Most of these networks were trained on images with another normalisation. Let theirs be (x - m) / s
+and ours (x - v) / t, with one value per channel, and K their first kernel. With r the geometric
+mean of s / t, ours
 
     K' = K r t / s    moving_mean' = r (moving_mean - c)    c = sum of K (v - m) / s
     moving_variance' = r^2 (moving_variance + their epsilon) - our epsilon
 
-gives the same after the first norm, but at the border of the image, where zeros stand for other
-colours. The factor r lies in the norm and not in the kernel, so that the kernel keeps its size and
-learns as fast as it did there. Where both see the same images, all values stay as they are.
+gives the same result after the first norm, except at the border of the image, where padding with
+zeros corresponds to other colours. The factor r is in the norm and not in the kernel, so that the
+kernel keeps its magnitude and learns at the same speed. If both normalisations are equal, no value
+changes.
 """
 
 from collections.abc import Mapping
@@ -25,7 +27,7 @@ from object_detection.weights.interfaces import Arrays, Detector, Entry
 from object_detection.weights.third_party_names import FIRST, Format
 
 _MEAN, _VARIANCE = 'conv1_bn/moving_mean', 'conv1_bn/moving_variance'
-# Of the norms of those systems. Of ours the first alone makes up for another one.
+# Epsilon of the batch norms of those systems. Only our first norm compensates for another epsilon.
 _EPSILON = 1e-5
 
 
@@ -33,7 +35,7 @@ class ThirdPartyResnet:
     """A ResNet of another system, as a `sources.WeightSource`.
 
     Args:
-      arrays: closed with this.
+      arrays: the open file, which this object closes.
       format: format of its names.
     """
 
@@ -52,9 +54,9 @@ class ThirdPartyResnet:
         self._arrays.close()
 
     def entries(self, detector: Detector) -> dict[str, Entry]:
-        """Returns what the file holds for a detector, by the detector's names.
+        """Returns the file's entries for a detector, by the detector's names.
 
-        What its network computes otherwise than the detector's backbone is logged.
+        Differences between its network and the detector's backbone are logged.
         """
         names, parts = detector.named_variables(), detector.variable_names.backbone_parts
         there = self._format.translate(self.shapes)
@@ -77,8 +79,8 @@ class ThirdPartyResnet:
         """Returns the first convolution and its norm for the detector's images; see the module.
 
         Args:
-          there: our names -> theirs, of those that change.
-          detector: whose images they get.
+          there: our names -> their names, for the variables that change.
+          detector: detector whose images they process.
         """
 
         def read(ours: str) -> np.ndarray:
@@ -110,13 +112,13 @@ class ThirdPartyResnet:
 
 
 class _Change(NamedTuple):
-    """From their normalised images to ours, a number a channel, red first.
+    """Converts their normalised images to ours, with one number per channel, red first.
 
     Attributes:
       factor: t / s.
-      shift: (v - m) / t: `factor * shift` is what a pixel of our mean colour has there.
+      shift: (v - m) / t; `factor * shift` is their normalised value of a pixel of our mean colour.
       ratio: r.
-      is_none: whether theirs are ours, but for rounding.
+      is_none: whether both normalisations are equal up to rounding.
     """
 
     factor: np.ndarray
@@ -139,17 +141,17 @@ def _change_of_pixels(pixels: third_party_names.Pixels, detector: Detector) -> _
 
 
 def _epsilon_of(detector: Detector) -> float:
-    """Of the norm after the first convolution; where there is none, that of the default."""
+    """Returns the epsilon of the norm after the first convolution; the default if there is none."""
     backbone = detector.parts().get(detector.variable_names.backbone_parts[0])
     norm = backbone and backbone.get_layer(_MEAN.partition('/')[0])
     return getattr(norm, 'epsilon', _EPSILON)
 
 
 def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:
-    """Returns the checkpoint that an open file is, by its names.
+    """Returns an open file as a checkpoint of the format that its names have.
 
     Raises:
-      CheckpointError: if they are of none of the formats.
+      CheckpointError: if the names match none of the formats.
     """
     for format in formats:
         if FIRST in format.translate(arrays.shapes):

@@ -1,20 +1,21 @@
-"""What the names of a detector's variables mean, for weights that come from other models."""
+"""The naming scheme of a detector's variables, for weights that come from other models."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 Shapes = Mapping[str, Sequence[int]]
 
-# A group of layers of a detector, and what precedes their positions in a reference checkpoint.
+# A group of layers of a detector, and the path before their positions in a reference checkpoint.
 ReferenceGroup = tuple[Sequence[str], str]
 
 
 class VariableNames:
-    """The names of a family of detectors; this class knows the part `backbone` alone.
+    """The naming scheme of a family of detectors; this base class only knows the backbone.
 
-    A name of a variable is 'part/layer/variable', that of a layer 'part/layer'.
+    The name of a variable is 'component/layer/variable', the name of a layer 'component/layer'.
 
     Attributes:
-      backbone_parts: the parts that layers of a backbone may lie in; the first part is the usual.
+      backbone_parts: the components that may contain layers of a backbone; the first one usually
+        does.
       backbone_field: path of the config's message that describes the backbone.
     """
 
@@ -22,13 +23,13 @@ class VariableNames:
     backbone_field = 'model'
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-        """Returns what each `fine_tune_checkpoint_type` takes.
+        """Returns which variables each `fine_tune_checkpoint_type` restores.
 
         Args:
           variables: names of all variables of the detector.
 
         Returns:
-          Type -> beginnings of the names of variables.
+          Type -> prefixes of the names of variables.
         """
         del variables
         backbone = tuple(f'{part}/' for part in self.backbone_parts)
@@ -38,7 +39,7 @@ class VariableNames:
         """Returns the number of classes K of another detector; None if it is not known.
 
         Args:
-          here, there: shapes of the variables of the detector and of the other, by the names here.
+          here, there: shapes of the variables of this and of the other detector, by our names.
           num_classes: number of classes of the detector.
         """
         del here, there, num_classes
@@ -47,17 +48,17 @@ class VariableNames:
     def depends_on_classes(
         self, name: str, theirs: tuple[Sequence[int], int], ours: tuple[Sequence[int], int]
     ) -> bool:
-        """Whether the number of classes explains that a variable has two shapes.
+        """Whether the number of classes explains a difference between two shapes of a variable.
 
         Args:
           name: name of the variable.
-          theirs, ours: its shape, and the number of classes.
+          theirs, ours: its shape and the number of classes of either detector.
         """
         del name, theirs, ours
         return False
 
     def advice(self, there: Shapes, here: Shapes) -> str:
-        """Returns which setting makes variables of other shapes fit; '' if none is known.
+        """Returns advice on how to make variables of other shapes fit; '' if none is known.
 
         Args:
           there, here: shapes of the variables of a checkpoint and of a model, under the same names.
