@@ -49,7 +49,7 @@ def write(folder: pathlib.Path, count: int) -> float:
     import numpy as np
     import tensorflow as tf
 
-    from object_detection.data import tf_example_keys as keys
+    from object_detection.core import tf_example_keys as keys
 
     start = time.perf_counter()
     image = tf.io.encode_png(np.zeros([8, 8, 3], np.uint8)).numpy()

@@ -217,7 +217,7 @@ def _photo(count: int) -> dict[str, bytes]:
 
     from PIL import Image
 
-    from object_detection.data import tf_example_keys as keys
+    from object_detection.core import tf_example_keys as keys
     from object_detection.data import tf_examples
 
     def encoded(pixels: np.ndarray, kind: str) -> bytes:

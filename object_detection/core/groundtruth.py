@@ -6,8 +6,19 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.fields import InputFields
+from object_detection.core.example_fields import OBJECT_FIELDS, image_fields_of_batches
+from object_detection.core.fields import InputFields as F
 from object_detection.errors import UserError
+
+# Attribute of `Groundtruth` -> name in a batch.
+_ATTRIBUTES = {
+    'boxes': F.GROUNDTRUTH_BOXES,
+    'classes': F.GROUNDTRUTH_CLASSES,
+    'weights': F.GROUNDTRUTH_WEIGHTS,
+    'keypoints': F.GROUNDTRUTH_KEYPOINTS,
+    'masks': F.GROUNDTRUTH_INSTANCE_MASKS,
+    'is_crowd': F.GROUNDTRUTH_IS_CROWD,
+}
 
 
 class Groundtruth(NamedTuple):
@@ -24,6 +35,8 @@ class Groundtruth(NamedTuple):
       masks_are_crops: which of the two forms `masks` holds.
       keypoints: None, or float32 [B, M, P, 2], (y, x) normalized as `boxes`; NaN = not labelled.
       is_crowd: None, or bool [B, M].
+      fields: whatever else a batch has of `OBJECT_FIELDS`, [B, M, ...], and of `IMAGE_FIELDS`,
+        [B, ...], by their names.
     """
 
     boxes: tf.Tensor
@@ -33,6 +46,7 @@ class Groundtruth(NamedTuple):
     masks_are_crops: bool = False
     keypoints: tf.Tensor | None = None
     is_crowd: tf.Tensor | None = None
+    fields: Mapping[str, tf.Tensor] = {}
 
     @classmethod
     def from_lists(
@@ -43,6 +57,7 @@ class Groundtruth(NamedTuple):
         masks: Sequence | None = None,
         keypoints: Sequence | None = None,
         is_crowd: Sequence | None = None,
+        **fields: Sequence,
     ) -> 'Groundtruth':
         """Builds the padded batch from one entry an image.
 
@@ -53,6 +68,7 @@ class Groundtruth(NamedTuple):
           masks: arrays [n, H, W] over the preprocessed image.
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
           is_crowd: arrays bool [n].
+          fields: arrays [n, ...] of further rows of `OBJECT_FIELDS`, by their names.
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes
@@ -66,47 +82,63 @@ class Groundtruth(NamedTuple):
                 )
         if weights is None:
             weights = [np.ones(len(rows), np.float32) for rows in boxes]
-        fields = {
+        unknown = fields.keys() - OBJECT_FIELDS.keys()
+        if unknown:
+            raise UserError(
+                f'Groundtruth.from_lists: expected fields of {sorted(OBJECT_FIELDS)}. '
+                f'Received: {sorted(unknown)}.'
+            )
+        given = {
             'boxes': boxes,
             'classes': classes,
             'weights': weights,
             'masks': masks,
             'keypoints': keypoints,
             'is_crowd': is_crowd,
+            **fields,
         }
         counts = [len(rows) for rows in boxes]
-        padded = {}
-        for name, rows in fields.items():
+        batch = {}
+        for argument, rows in given.items():
             if rows is None:
                 continue
             if [len(row) for row in rows] != counts:
                 raise UserError(
-                    f'Groundtruth.from_lists: `{name}` has {[len(row) for row in rows]} rows for '
-                    f'the images of the batch; `boxes` has {counts}.'
+                    f'Groundtruth.from_lists: `{argument}` has {[len(row) for row in rows]} rows '
+                    f'for the images of the batch; `boxes` has {counts}.'
                 )
-            fill = np.nan if name == 'keypoints' else 0.0
-            dtype = np.bool_ if name == 'is_crowd' else np.float32
-            padded[name] = _pad_rows(rows, max(counts, default=0), fill, dtype)
-        return cls(**padded)
+            name = _ATTRIBUTES.get(argument, argument)
+            field = OBJECT_FIELDS[name]
+            # Classes and masks are decoded as integers, but used as numbers.
+            keeps_type = argument in fields or field.dtype == tf.bool
+            dtype = field.dtype.as_numpy_dtype if keeps_type else np.float32
+            batch[name] = _pad_rows(rows, max(counts, default=0), field.padding or 0, dtype)
+        return cls.from_batch(batch)
 
     @classmethod
     def from_batch(cls, batch: Mapping[str, tf.Tensor]) -> 'Groundtruth':
         """Takes the ground truth out of a dataset's batch (keys of `InputFields`)."""
         masks, masks_are_crops = None, False
-        if InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS in batch:
+        if F.GROUNDTRUTH_INSTANCE_MASK_CROPS in batch:
             # Crops travel as uint8, 255 = 1: a quarter of the memory.
-            crops = batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS]
+            crops = batch[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
             masks, masks_are_crops = tf.cast(crops, tf.float32) / 255.0, True
-        elif InputFields.GROUNDTRUTH_INSTANCE_MASKS in batch:
-            masks = tf.cast(batch[InputFields.GROUNDTRUTH_INSTANCE_MASKS], tf.float32)
+        elif F.GROUNDTRUTH_INSTANCE_MASKS in batch:
+            masks = tf.cast(batch[F.GROUNDTRUTH_INSTANCE_MASKS], tf.float32)
+        known = {*_ATTRIBUTES.values(), F.GROUNDTRUTH_INSTANCE_MASK_CROPS}
         return cls(
-            boxes=batch[InputFields.GROUNDTRUTH_BOXES],
-            classes=batch[InputFields.GROUNDTRUTH_CLASSES],
-            weights=batch[InputFields.GROUNDTRUTH_WEIGHTS],
+            boxes=batch[F.GROUNDTRUTH_BOXES],
+            classes=batch[F.GROUNDTRUTH_CLASSES],
+            weights=batch[F.GROUNDTRUTH_WEIGHTS],
             masks=masks,
             masks_are_crops=masks_are_crops,
-            keypoints=batch.get(InputFields.GROUNDTRUTH_KEYPOINTS),
-            is_crowd=batch.get(InputFields.GROUNDTRUTH_IS_CROWD),
+            keypoints=batch.get(F.GROUNDTRUTH_KEYPOINTS),
+            is_crowd=batch.get(F.GROUNDTRUTH_IS_CROWD),
+            fields={
+                name: batch[name]
+                for name in (*OBJECT_FIELDS, *image_fields_of_batches())
+                if name in batch and name not in known
+            },
         )
 
 

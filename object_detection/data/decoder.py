@@ -3,11 +3,12 @@
 import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
+from object_detection.core import tf_example_keys as keys
+from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
-from object_detection.data import tf_example_keys as keys
 from object_detection.data.image_decoding import count_pixels, decode_image
 from object_detection.data.label_map import LabelMap
-from object_detection.data.objects import OBJECT_FIELDS, Example
+from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
 PNG_MASKS = 'png'
@@ -15,13 +16,6 @@ NUMERICAL_MASKS = 'numerical'
 
 # How the error over an image beyond the limit begins.
 TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
-
-_STRINGS = {
-    F.SOURCE_ID: keys.SOURCE_ID,
-    F.KEY: keys.SHA256,
-    F.FILENAME: keys.FILENAME,
-}
-_STORED = {name: field.stored for name, field in OBJECT_FIELDS.items() if field.stored}
 
 
 class ExampleDecoder:
@@ -55,11 +49,16 @@ class ExampleDecoder:
                 f'Received: {mask_type!r}.'
             )
         self._num_keypoints = num_keypoints
+        self._stored = {
+            name: field
+            for name, field in OBJECT_FIELDS.items()
+            if field.stored and (num_keypoints or not field.is_by_keypoint)
+        }
         self._ids = _TextIds(label_map) if label_map is not None else None
         features = {
             keys.ENCODED: tf.io.FixedLenFeature([], tf.string, ''),
             keys.FORMAT: tf.io.FixedLenFeature([], tf.string, 'jpeg'),
-            **{key: tf.io.FixedLenFeature([], tf.string, '') for key in _STRINGS.values()},
+            **{field.stored.key: _feature(field) for field in IMAGE_FIELDS.values()},
             **{key: tf.io.VarLenFeature(tf.float32) for key in keys.BOX_SIDES},
             keys.CLASS_TEXT: tf.io.VarLenFeature(tf.string),
             keys.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
@@ -70,11 +69,11 @@ class ExampleDecoder:
             F.GROUNDTRUTH_CLASSES: slim.ItemHandlerCallback(
                 [keys.CLASS_TEXT, keys.CLASS_LABEL], self._classes
             ),
-            **{name: slim.Tensor(key) for name, key in _STRINGS.items()},
+            **{name: slim.Tensor(field.stored.key) for name, field in IMAGE_FIELDS.items()},
         }
-        for name, stored in _STORED.items():
-            features[stored.key] = tf.io.VarLenFeature(stored.dtype)
-            handlers[name] = slim.Tensor(stored.key)
+        for name, field in self._stored.items():
+            features[field.stored.key] = tf.io.VarLenFeature(field.stored.dtype)
+            handlers[name] = slim.Tensor(field.stored.key)
         if self._ids is not None:
             handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
                 [keys.CLASS_TEXT], self._unknown_classes
@@ -102,7 +101,8 @@ class ExampleDecoder:
           [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where
           not labelled, and groundtruth_keypoint_visibilities bool [n, P]; multiclass_scores
           float32 [n, C], C = 0 for a record without; with a label map, unknown_classes, a scalar
-          string: the texts that it lacks, each once, with line breaks between them.
+          string: the texts that it lacks, each once, with line breaks between them. Further rows of
+          `OBJECT_FIELDS` with `stored`, and of `IMAGE_FIELDS`, are added by their names.
 
         Raises:
           tf.errors.InvalidArgumentError: when run, if a field has not one value an object, or the
@@ -123,7 +123,7 @@ class ExampleDecoder:
         Raises:
           tf.errors.InvalidArgumentError: as `__call__`.
         """
-        names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *_STORED]
+        names = [F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES, F.SOURCE_ID, *self._stored]
         example = self._items(serialized, names)
         return _check_counts(example, tf.shape(example[F.GROUNDTRUTH_BOXES])[0])
 
@@ -131,9 +131,14 @@ class ExampleDecoder:
         values = self._decoder.decode(serialized, names)
         example = dict(zip(names, values, strict=True))
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
-        for name, stored in _STORED.items():
-            values = tf.cast(example[name], OBJECT_FIELDS[name].dtype)
-            example[name] = _fill_if_absent(values, count, stored.default)
+        for name, field in self._stored.items():
+            values = tf.cast(example[name], field.dtype)
+            if field.is_by_keypoint:
+                values = tf.reshape(values, [-1, self._num_keypoints])
+            example[name] = _fill_if_absent(values, count, field.stored.default)
+        for name in names:
+            if name in IMAGE_FIELDS:
+                example[name] = tf.cast(example[name], IMAGE_FIELDS[name].dtype)
         return example
 
     def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
@@ -243,6 +248,12 @@ class _TextIds:
 
 def _hashes(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_hash_bucket_fast(texts, 2**62)
+
+
+def _feature(field: ImageField) -> tf.io.VarLenFeature | tf.io.FixedLenFeature:
+    if field.is_list:
+        return tf.io.VarLenFeature(field.stored.dtype)
+    return tf.io.FixedLenFeature([], field.stored.dtype, field.stored.default)
 
 
 def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:

@@ -1,104 +1,9 @@
-"""The objects of one example: the table of the fields that have a row for each, and their rows."""
-
-import dataclasses
-import enum
+"""The objects of one example: dropping, ordering and merging their rows."""
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
-from object_detection.data import tf_example_keys as keys
-
-
-class Geometry(enum.Enum):
-    """What part of the image a field describes, and so how it follows the image.
-
-    Augmentations and resizers say what they do with each kind, not with each field.
-
-    Attributes:
-      NONE: nothing that moves with the image.
-      BOX: float32 [n, 4], (ymin, xmin, ymax, xmax), normalized to the image.
-      POINTS: float32 [n, P, 2], (y, x), normalized to the image; P points an object.
-      IMAGE_MASK: [n, H, W], the pixels of the image.
-      BOX_MASK: [n, S, S], samples of the object's box.
-    """
-
-    NONE = enum.auto()
-    BOX = enum.auto()
-    POINTS = enum.auto()
-    IMAGE_MASK = enum.auto()
-    BOX_MASK = enum.auto()
-
-
-@dataclasses.dataclass(frozen=True)
-class Stored:
-    """One value an object in a tf.Example.
-
-    Attributes:
-      key: key of the tf.Example.
-      dtype: that of the stored list.
-      default: default of objects whose record does not have the key.
-    """
-
-    key: str
-    dtype: tf.DType
-    default: float | bool
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectField:
-    """A field of a decoded example with one row an object.
-
-    Attributes:
-      dtype: dtype of the decoded tensor.
-      geometry: how it follows the image.
-      padding: what the rows of a batch hold that are no objects; None for a field that batches do
-        not have.
-      is_by_keypoint: whether its axis 1 is that of keypoints, which flips permute.
-      stored: where the decoder finds it, for a field that is one value an object; the decoder has
-        code for the others.
-    """
-
-    dtype: tf.DType
-    geometry: Geometry = Geometry.NONE
-    padding: float | None = None
-    is_by_keypoint: bool = False
-    stored: Stored | None = None
-
-
-# All fields with one row an object: n objects, P keypoints, masks of H x W pixels, crops of S x S.
-# What drops or orders objects acts on all of them, so that rows stay together.
-OBJECT_FIELDS: dict[str, ObjectField] = {
-    # [n, 4]
-    F.GROUNDTRUTH_BOXES: ObjectField(tf.float32, Geometry.BOX, padding=0),
-    # [n], ids; later [n, K], one-hot
-    F.GROUNDTRUTH_CLASSES: ObjectField(tf.int64, padding=0),
-    # [n, C]
-    F.MULTICLASS_SCORES: ObjectField(tf.float32),
-    # [n]
-    F.GROUNDTRUTH_WEIGHTS: ObjectField(
-        tf.float32, padding=0, stored=Stored(keys.WEIGHT, tf.float32, 1.0)
-    ),
-    F.GROUNDTRUTH_IS_CROWD: ObjectField(
-        tf.bool, padding=0, stored=Stored(keys.IS_CROWD, tf.int64, False)
-    ),
-    F.GROUNDTRUTH_AREA: ObjectField(
-        tf.float32, padding=0, stored=Stored(keys.AREA, tf.float32, -1.0)
-    ),
-    F.GROUNDTRUTH_DIFFICULT: ObjectField(tf.bool, stored=Stored(keys.DIFFICULT, tf.int64, False)),
-    F.GROUNDTRUTH_GROUP_OF: ObjectField(tf.bool, stored=Stored(keys.GROUP_OF, tf.int64, False)),
-    # [n, P, 2]
-    F.GROUNDTRUTH_KEYPOINTS: ObjectField(
-        tf.float32, Geometry.POINTS, padding=float('nan'), is_by_keypoint=True
-    ),
-    # [n, P]
-    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(tf.bool, padding=0, is_by_keypoint=True),
-    # [n, H, W]
-    F.GROUNDTRUTH_INSTANCE_MASKS: ObjectField(tf.uint8, Geometry.IMAGE_MASK, padding=0),
-    # [n, S, S]
-    F.GROUNDTRUTH_INSTANCE_MASK_CROPS: ObjectField(tf.uint8, Geometry.BOX_MASK, padding=0),
-    # [n], PNG files; decoded or cropped before the image changes
-    F.GROUNDTRUTH_ENCODED_MASKS: ObjectField(tf.string),
-}
 
 Example = dict[str, tf.Tensor]
 
@@ -116,11 +21,6 @@ def select(example: Example, rows: tf.Tensor) -> Example:
         name: tf.gather(value, rows) if name in OBJECT_FIELDS else value
         for name, value in example.items()
     }
-
-
-def names_of(*geometries: Geometry) -> tuple[str, ...]:
-    """Returns the names of the fields of some kinds of geometry."""
-    return tuple(name for name, field in OBJECT_FIELDS.items() if field.geometry in geometries)
 
 
 def keep_known(example: Example) -> Example:

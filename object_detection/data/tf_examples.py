@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from object_detection.data import tf_example_keys as keys
+from object_detection.core import tf_example_keys as keys
 from object_detection.data.annotated_image import AnnotatedImage
 
 # Field numbers in the message `Feature`.

@@ -9,8 +9,8 @@ from collections import Counter
 
 import numpy as np
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import label_map
-from object_detection.data import tf_example_keys as keys
 from object_detection.errors import ConfigError
 from object_detection.validation import records
 

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
-from object_detection.data import tf_example_keys as keys
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UnusableError, UserError
 from object_detection.export import class_names

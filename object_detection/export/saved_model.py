@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
-from object_detection.data import tf_example_keys as keys
 from object_detection.data.decoder import decode_image
 from object_detection.errors import UserError
 from object_detection.export import batch_norm_folding, input_types

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pycocotools import mask as mask_api
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.core.fields import DetectionFields
 from object_detection.data import source_ids
-from object_detection.data import tf_example_keys as keys
 from object_detection.errors import DataError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, PasteMethod, mask_window
 

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from object_detection.core import determinism, replicas, tracing
+from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields
 from object_detection.errors import UserError
 
@@ -20,7 +21,7 @@ REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # The sum of all losses, of which gradients are computed.
 TOTAL_LOSS = 'Loss/total_loss'
 # Axis of the image's height in each entry that is as large as the image.
-_SIZED = {InputFields.IMAGE: 1, InputFields.GROUNDTRUTH_INSTANCE_MASKS: 2}
+_SIZED = {InputFields.IMAGE: 1} | dict.fromkeys(names_of(Geometry.IMAGE_MASK), 2)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator
 from google.protobuf.message import DecodeError
 
 from object_detection.config import synthetic_data, unsupported
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import label_map, tf_record_files
-from object_detection.data import tf_example_keys as keys
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

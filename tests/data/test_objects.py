@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.core.example_fields import OBJECT_FIELDS, Geometry, ObjectField
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.augmentation.crop import Window, cut_out
 from object_detection.data.augmentation.flip import RandomHorizontalFlip
-from object_detection.data.objects import Geometry, ObjectField
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.resizers.fixed_sizes import IdentityResizer
 from tests import goldens
@@ -49,14 +49,14 @@ def test_objects_of_one_box_are_merged(case_name):
 
 def test_every_field_of_objects_is_in_the_table():
     fields = {value for name, value in vars(F).items() if name.startswith('GROUNDTRUTH_')}
-    assert objects.OBJECT_FIELDS.keys() == fields | {F.MULTICLASS_SCORES}
+    assert OBJECT_FIELDS.keys() == fields | {F.MULTICLASS_SCORES}
 
 
 @pytest.fixture
 def corners(monkeypatch):
     """Adds a field to the table, a point an object, and returns an example of two objects."""
     field = ObjectField(tf.float32, Geometry.POINTS, padding=-1)
-    monkeypatch.setitem(objects.OBJECT_FIELDS, 'groundtruth_corners', field)
+    monkeypatch.setitem(OBJECT_FIELDS, 'groundtruth_corners', field)
     return {
         F.IMAGE: tf.zeros([10, 20, 3], tf.uint8),
         F.ORIGINAL_IMAGE_SPATIAL_SHAPE: tf.constant([10, 20]),

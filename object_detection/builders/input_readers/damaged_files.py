@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.builders.input_readers import examples as examples_builder
-from object_detection.data import tf_example_keys as keys
+from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
 from object_detection.data.coco.records import ImageFileError
 from object_detection.data.decoder import TOO_MANY_PIXELS

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.objects import Example, Geometry
+from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
 
@@ -35,7 +36,7 @@ def cut_out(example: Example, window: Window) -> Example:
     """
 
     def present(geometry: Geometry) -> list[str]:
-        return [name for name in objects.names_of(geometry) if name in example]
+        return [name for name in names_of(geometry) if name in example]
 
     image = example[F.IMAGE]
     image_size = tf.cast(tf.shape(image)[:2], tf.float32)

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import Geometry
 from object_detection.data.augmentation.symmetry import MapTensor, RandomSymmetry
-from object_detection.data.objects import Geometry
 
 
 def _map_objects(axis: int) -> dict[Geometry, MapTensor]:

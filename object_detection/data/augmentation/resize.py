@@ -2,8 +2,9 @@
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data.objects import Example, Geometry, names_of
+from object_detection.data.objects import Example
 from object_detection.resizers.resizer import Resizer
 
 

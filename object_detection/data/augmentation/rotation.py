@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import Geometry
 from object_detection.data.augmentation.symmetry import RandomSymmetry
-from object_detection.data.objects import Geometry
 
 
 def _turn_masks(masks: tf.Tensor) -> tf.Tensor:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import OBJECT_FIELDS, Geometry
 from object_detection.core.fields import InputFields as F
-from object_detection.data.objects import OBJECT_FIELDS, Example, Geometry
+from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
 MapTensor = Callable[[tf.Tensor], tf.Tensor]

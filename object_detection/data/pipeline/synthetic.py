@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
 from object_detection.data.objects import Example
 
@@ -91,22 +92,28 @@ def _example(
     example = {
         F.IMAGE: tf.cast(pixels, tf.uint8),
         F.ORIGINAL_IMAGE_SPATIAL_SHAPE: tf.constant(size, tf.int32),
+        **{name: _default_of_image(field) for name, field in IMAGE_FIELDS.items()},
+        **{
+            name: tf.fill([num_objects], tf.cast(field.stored.default, field.dtype))
+            for name, field in OBJECT_FIELDS.items()
+            if field.stored and not field.is_by_keypoint
+        },
         F.SOURCE_ID: tf.strings.as_string(number),
-        F.KEY: tf.constant(''),
-        F.FILENAME: tf.constant(''),
         F.GROUNDTRUTH_BOXES: boxes,
         F.GROUNDTRUTH_CLASSES: tf.random.stateless_uniform(
             [num_objects], of_classes, 1, num_classes + 1, tf.int64
         ),
         F.GROUNDTRUTH_AREA: math.pi / 4 * tf.reduce_prod(sides, axis=1) * height * width,
-        F.GROUNDTRUTH_WEIGHTS: tf.ones([num_objects]),
-        F.GROUNDTRUTH_IS_CROWD: tf.zeros([num_objects], tf.bool),
-        F.GROUNDTRUTH_DIFFICULT: tf.zeros([num_objects], tf.bool),
-        F.GROUNDTRUTH_GROUP_OF: tf.zeros([num_objects], tf.bool),
     }
     if with_masks:
         example[F.GROUNDTRUTH_INSTANCE_MASKS] = _ellipses(boxes, size)
     return example
+
+
+def _default_of_image(field: ImageField) -> tf.Tensor:
+    if field.is_list:
+        return tf.zeros([0], field.dtype)
+    return tf.cast(field.stored.default, field.dtype)
 
 
 def _ellipses(boxes: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:

@@ -9,9 +9,15 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from object_detection.core.example_fields import (
+    OBJECT_FIELDS,
+    Geometry,
+    image_fields_of_batches,
+    names_of,
+)
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.objects import OBJECT_FIELDS, Example, Geometry
+from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import Resizer
 
@@ -85,7 +91,8 @@ class ExampleTransform:
           the decoder returns them; for evaluation, for all G
           objects of a known class, evaluation_boxes float32 [G, 4], normalized to the original
           image, not clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
-          evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32.
+          evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32;
+          further rows of `OBJECT_FIELDS` and `IMAGE_FIELDS` as they say.
 
         Raises:
           ValueError: if scores are asked for that the example lacks.
@@ -125,6 +132,9 @@ class ExampleTransform:
                 outputs[name] = _pad_rows(example[name], self.max_number_of_boxes, field.padding)
         for name in (F.IMAGE, F.TRUE_IMAGE_SHAPE, F.ORIGINAL_IMAGE_SPATIAL_SHAPE):
             outputs[name] = example[name]
+        for name in image_fields_of_batches():
+            if name in example:
+                outputs[name] = example[name]
         return outputs
 
     def _one_hot(self, example: Example) -> Example:
@@ -203,7 +213,7 @@ class ExampleTransform:
     def _resize(self, example: Example, resizer: Resizer) -> Example:
         image, true_shape = resizer(example[F.IMAGE])
         example = {**example, F.IMAGE: image, F.TRUE_IMAGE_SHAPE: true_shape}
-        for name in objects.names_of(Geometry.IMAGE_MASK):
+        for name in names_of(Geometry.IMAGE_MASK):
             if name in example:
                 example[name] = resizer.resize_masks(example[name])
         return _rescale(example, true_shape[:2] / tf.shape(image)[:2])
@@ -211,19 +221,13 @@ class ExampleTransform:
 
 def evaluation_groundtruth(example: Example) -> Example:
     """The ground truth as annotated: not clipped, not resized, masks as PNG files."""
-    evaluation = {
-        F.EVALUATION_BOXES: example[F.GROUNDTRUTH_BOXES],
-        F.EVALUATION_CLASSES: example[F.GROUNDTRUTH_CLASSES],
-        F.EVALUATION_IS_CROWD: example[F.GROUNDTRUTH_IS_CROWD],
-        F.EVALUATION_AREA: example[F.GROUNDTRUTH_AREA],
-        F.NUM_EVALUATION_BOXES: _count(example),
-    }
-    if F.GROUNDTRUTH_ENCODED_MASKS in example:
-        evaluation[F.EVALUATION_MASKS] = example[F.GROUNDTRUTH_ENCODED_MASKS]
-    elif F.GROUNDTRUTH_INSTANCE_MASKS in example:
-        evaluation[F.EVALUATION_MASKS] = instance_masks.encode(
-            example[F.GROUNDTRUTH_INSTANCE_MASKS]
-        )
+    evaluation = {F.NUM_EVALUATION_BOXES: _count(example)}
+    for name, field in OBJECT_FIELDS.items():
+        if field.evaluation and name in example:
+            evaluation[field.evaluation] = example[name]
+    if F.EVALUATION_MASKS not in evaluation and F.GROUNDTRUTH_INSTANCE_MASKS in example:
+        masks = example[F.GROUNDTRUTH_INSTANCE_MASKS]
+        evaluation[F.EVALUATION_MASKS] = instance_masks.encode(masks)
     return evaluation
 
 
@@ -284,7 +288,7 @@ def _rescale(example: Example, scale: tf.Tensor) -> Example:
     """Multiplies boxes and points by `scale` (y, x), float64 [..., 2]."""
     scale = tf.cast(scale, tf.float32)
     example = dict(example)
-    for name in objects.names_of(Geometry.BOX, Geometry.POINTS):
+    for name in names_of(Geometry.BOX, Geometry.POINTS):
         if name not in example:
             continue
         if OBJECT_FIELDS[name].geometry is Geometry.BOX:

@@ -7,6 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import preprocessor_builder
 from object_detection.core import boxes
+from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.augmentation.labels import DropLabelProbabilistically
@@ -33,7 +34,7 @@ def golden_example(case):
     """The common inputs, with the case's own; those that belong to an example here."""
     inputs = {**goldens.load('preprocessor', 'common_inputs').inputs, **case.inputs}
     inputs[F.IMAGE] = inputs[F.IMAGE][0] * inputs.pop('image_scale', np.float32(1))
-    names = {F.IMAGE, *objects.OBJECT_FIELDS}
+    names = {F.IMAGE, *OBJECT_FIELDS}
     return {name: tf.constant(value) for name, value in inputs.items() if name in names}
 
 

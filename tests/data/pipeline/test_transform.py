@@ -7,10 +7,10 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection.builders import image_resizer_builder
+from object_detection.core.example_fields import OBJECT_FIELDS
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.decoder import ExampleDecoder
-from object_detection.data.objects import OBJECT_FIELDS
 from object_detection.data.pipeline import transform as pipeline
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import image_resizer_pb2

@@ -4,7 +4,7 @@ import ast
 import pathlib
 
 import object_detection
-from object_detection.data import tf_example_keys
+from object_detection.core import tf_example_keys
 
 PACKAGE = pathlib.Path(object_detection.__file__).parent
 

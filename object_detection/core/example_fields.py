@@ -1,0 +1,152 @@
+"""The tables of the fields of an example: one row a field, which all else follows from.
+
+The decoder, augmentations, resizers, batches, evaluators' ground truth and `Groundtruth` treat each
+field as its row says.
+"""
+
+import dataclasses
+import enum
+
+import tensorflow as tf
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.core.fields import InputFields as F
+
+
+class Geometry(enum.Enum):
+    """What part of the image a field describes, and so how it follows the image.
+
+    Augmentations and resizers say what they do with each kind, not with each field.
+
+    Attributes:
+      NONE: nothing that moves with the image.
+      BOX: float32 [n, 4], (ymin, xmin, ymax, xmax), normalized to the image.
+      POINTS: float32 [n, P, 2], (y, x), normalized to the image; P points an object.
+      IMAGE_MASK: [n, H, W], the pixels of the image.
+      BOX_MASK: [n, S, S], samples of the object's box.
+    """
+
+    NONE = enum.auto()
+    BOX = enum.auto()
+    POINTS = enum.auto()
+    IMAGE_MASK = enum.auto()
+    BOX_MASK = enum.auto()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """Values in a tf.Example.
+
+    Attributes:
+      key: key of the tf.Example.
+      dtype: that of the stored list.
+      default: the value where the record does not have the key, of the image or of each object.
+    """
+
+    key: str
+    dtype: tf.DType
+    default: float | bool | str
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectField:
+    """A field of a decoded example with one row an object.
+
+    Attributes:
+      dtype: dtype of the decoded tensor.
+      geometry: how it follows the image.
+      padding: what the rows of a batch hold that are no objects; None for a field that batches do
+        not have.
+      is_by_keypoint: whether its axis 1 is that of keypoints, which flips permute.
+      stored: where the decoder finds it, for a field that is one value an object, or one a keypoint
+        of each object; the decoder has code for the others.
+      evaluation: the name that it has in batches for evaluators, as annotated, neither clipped nor
+        resized; None for a field that they do not need.
+    """
+
+    dtype: tf.DType
+    geometry: Geometry = Geometry.NONE
+    padding: float | None = None
+    is_by_keypoint: bool = False
+    stored: Stored | None = None
+    evaluation: str | None = None
+
+
+# All fields with one row an object: n objects, P keypoints, masks of H x W pixels, crops of S x S.
+# What drops or orders objects acts on all of them, so that rows stay together.
+OBJECT_FIELDS: dict[str, ObjectField] = {
+    # [n, 4]
+    F.GROUNDTRUTH_BOXES: ObjectField(
+        tf.float32, Geometry.BOX, padding=0, evaluation=F.EVALUATION_BOXES
+    ),
+    # [n], ids; later [n, K], one-hot
+    F.GROUNDTRUTH_CLASSES: ObjectField(tf.int64, padding=0, evaluation=F.EVALUATION_CLASSES),
+    # [n, C]
+    F.MULTICLASS_SCORES: ObjectField(tf.float32),
+    # [n]
+    F.GROUNDTRUTH_WEIGHTS: ObjectField(
+        tf.float32, padding=0, stored=Stored(keys.WEIGHT, tf.float32, 1.0)
+    ),
+    F.GROUNDTRUTH_IS_CROWD: ObjectField(
+        tf.bool,
+        padding=0,
+        stored=Stored(keys.IS_CROWD, tf.int64, False),
+        evaluation=F.EVALUATION_IS_CROWD,
+    ),
+    F.GROUNDTRUTH_AREA: ObjectField(
+        tf.float32,
+        padding=0,
+        stored=Stored(keys.AREA, tf.float32, -1.0),
+        evaluation=F.EVALUATION_AREA,
+    ),
+    F.GROUNDTRUTH_DIFFICULT: ObjectField(tf.bool, stored=Stored(keys.DIFFICULT, tf.int64, False)),
+    F.GROUNDTRUTH_GROUP_OF: ObjectField(tf.bool, stored=Stored(keys.GROUP_OF, tf.int64, False)),
+    # [n, P, 2]
+    F.GROUNDTRUTH_KEYPOINTS: ObjectField(
+        tf.float32, Geometry.POINTS, padding=float('nan'), is_by_keypoint=True
+    ),
+    # [n, P]
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(tf.bool, padding=0, is_by_keypoint=True),
+    # [n, H, W]
+    F.GROUNDTRUTH_INSTANCE_MASKS: ObjectField(tf.uint8, Geometry.IMAGE_MASK, padding=0),
+    # [n, S, S]
+    F.GROUNDTRUTH_INSTANCE_MASK_CROPS: ObjectField(tf.uint8, Geometry.BOX_MASK, padding=0),
+    # [n], PNG files; decoded or cropped before the image changes
+    F.GROUNDTRUTH_ENCODED_MASKS: ObjectField(tf.string, evaluation=F.EVALUATION_MASKS),
+}
+
+
+def names_of(*geometries: Geometry) -> tuple[str, ...]:
+    """Returns the names of the fields of some kinds of geometry."""
+    return tuple(name for name, field in OBJECT_FIELDS.items() if field.geometry in geometries)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageField:
+    """A field of a decoded example that describes the whole image.
+
+    Attributes:
+      dtype: dtype of the decoded tensor.
+      stored: where the decoder finds it.
+      is_list: whether it is a list [n] of any length, which batches pad with zeros to the longest
+        among their images; otherwise it is a scalar.
+      in_batches: whether batches have it.
+    """
+
+    dtype: tf.DType
+    stored: Stored
+    is_list: bool = False
+    in_batches: bool = True
+
+
+# All fields that the decoder takes from a record as they are. The image itself is none of them.
+IMAGE_FIELDS: dict[str, ImageField] = {
+    F.SOURCE_ID: ImageField(tf.string, Stored(keys.SOURCE_ID, tf.string, ''), in_batches=False),
+    F.KEY: ImageField(tf.string, Stored(keys.SHA256, tf.string, ''), in_batches=False),
+    F.FILENAME: ImageField(tf.string, Stored(keys.FILENAME, tf.string, ''), in_batches=False),
+}
+
+
+def image_fields_of_batches() -> list[str]:
+    """Returns the names of the fields of images that batches have."""
+    return [name for name, field in IMAGE_FIELDS.items() if field.in_batches]
