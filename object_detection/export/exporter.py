@@ -127,10 +127,8 @@ def verify(
 ) -> verification.Comparison:
     """Compares an export's detections with those of the model in process, on image files.
 
-    In float32 the model in process is unchanged. In other precisions its batch norms are
-    folded, as in the export: rounding would otherwise hide any other difference. `precision` is
-    the precision of the export; `progress` is called before each image with the number of
-    finished images and the total number.
+    `precision` is the precision of the export; `progress` is called before each image with the
+    number of finished images and the total number.
     """
 
     def images() -> Iterator[np.ndarray]:
@@ -140,8 +138,6 @@ def verify(
 
     chosen = precisions.resolve(pipeline.train_config, precision)
     detector = load_detector(pipeline, checkpoint, chosen)
-    if chosen != precisions.FLOAT32:
-        saved_model.fold_batch_norms(detector)
     with precisions.scope(chosen):
         exported = SavedDetector(output_directory)
         return verification.compare(exported, verification.in_process(detector), images())

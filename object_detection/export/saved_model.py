@@ -13,15 +13,14 @@ from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.decoder import decode_image
 from object_detection.errors import UserError
-from object_detection.export import batch_norm_folding, input_types
+from object_detection.export import input_types
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models.normalization import FoldedVariables
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
 # Name of the asset with the class names.
 LABEL_MAP = 'label_map.pbtxt'
-# A function that runs every layer whose batch norm may be folded.
-_PROBE_SIZE = 128
 
 
 class ServedDetector(tf.Module):
@@ -32,8 +31,8 @@ class ServedDetector(tf.Module):
     the same tensors.
 
     Args:
-      detector: built and restored detector; its batch norms are folded, so it can no longer be
-        trained.
+      detector: built and restored detector. It stays as it is; later changes of it do not count.
+        Batch norms are folded into the layers before them.
       input_type: one of `input_types.INPUT_TYPES`.
       precision: the precision in which the detector computes, stored for clients.
       label_map_path: a label map, which becomes an asset; the function `class_names` returns its
@@ -52,13 +51,16 @@ class ServedDetector(tf.Module):
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
-        # Tracks variables, not the model: saving and loading each Keras layer takes as long as
-        # the rest, and some converters lose variables that a Keras model holds.
-        self._variables = list(detector.named_variables().values())
-        specs, serve = _serving(detector, input_type)
+        folded = FoldedVariables()
+        specs, serve = _serving(detector, input_type, folded)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
         self.__call__ = self.serve
+        # Tracks variables, not the model: saving and loading each Keras layer takes as long as
+        # the rest, and some converters lose variables that a Keras model holds.
+        captured = {id(each) for each, _ in self.serve.get_concrete_function().graph.captures}
+        variables = [*detector.named_variables().values(), *folded.variables]
+        self._variables = [each for each in variables if id(each.handle) in captured]
         # Encoded images and tf.Examples are both strings, and all precisions have the same
         # signature, so clients can query the input type and the precision.
         self.input_type = _constant(input_type)
@@ -88,19 +90,21 @@ class InProcessDetector:
         return self._run(tf.cast(images, tf.float32))
 
 
-def _serving(detector: DetectionModel, input_type: str) -> tuple[list[tf.TensorSpec], Callable]:
+def _serving(
+    detector: DetectionModel, input_type: str, folded: FoldedVariables
+) -> tuple[list[tf.TensorSpec], Callable]:
     """Returns the input specs of an input type and the function that is served."""
     if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
 
         def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
-            with tracing.portable():
+            with tracing.portable(), folded:
                 return _detect_in_boxes(detector, input_tensor, boxes)
 
         return _IMAGES_AND_BOXES, serve_boxes
     spec, read = _READERS[input_type]
 
     def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
-        with tracing.portable():
+        with tracing.portable(), folded:
             return _detect(detector, input_tensor, read)
 
     return [spec], serve
@@ -159,7 +163,7 @@ def export(
     between two moves (the earlier export is in the scratch folder then).
 
     Args:
-      detector: built and restored detector; it can no longer be trained afterwards.
+      detector: built and restored detector; it stays as it is.
       output_directory: created if necessary; an earlier export in it is replaced.
       input_type: one of `input_types.INPUT_TYPES`.
       save_checkpoint: writes the unfolded variables as a checkpoint into a directory.
@@ -187,36 +191,13 @@ def export(
         if label_map_text is not None:
             label_map_path = pathlib.Path(scratch) / LABEL_MAP
             label_map_path.write_text(label_map_text, encoding='utf-8')
-        served = build_served(detector, input_type, precision, label_map_path)
+        served = ServedDetector(detector, input_type, precision, label_map_path)
         tf.saved_model.save(
             served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
         )
         old = [(output / name, aside / name) for name in reversed(_ITEMS)]
         new = [(draft / name, output / name) for name in _ITEMS]
         _move_all([(source, target) for source, target in old if source.exists()] + new)
-
-
-def build_served(
-    detector: DetectionModel,
-    input_type: str,
-    precision: str,
-    label_map_path: str | os.PathLike | None = None,
-) -> ServedDetector:
-    """Folds the detector's batch norms and wraps it for serving; see `ServedDetector`."""
-    served = ServedDetector(detector, input_type, precision, label_map_path)
-    fold_batch_norms(detector)
-    return served
-
-
-def fold_batch_norms(detector: DetectionModel) -> None:
-    """Folds the batch norms of a restored detector, as an export does."""
-    images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
-    true_shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
-
-    def run() -> dict[str, tf.Tensor]:
-        return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
-
-    batch_norm_folding.fold(detector.parts().values(), run)
 
 
 def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunction:

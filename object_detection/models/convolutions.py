@@ -1,52 +1,90 @@
-"""Convolutions that are trained fast on CPUs, and that norms can become part of."""
+"""Layers that a norm after them can become part of; convolutions are trained fast on CPUs."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Protocol
 
 import keras
 import tensorflow as tf
 
 from object_detection.core.tracing import Scope
+from object_detection.system import private_names
 
 # Output pixels from which on gradients by other operations than TensorFlow's own ones are faster.
 _LARGE = 4096
 # And most of the pixels, padding included, that the gradient of a kernel may go over for each.
 _MOST_PADDING = 1.1
-# Attribute of the tensors that a convolution returned in a graph.
-_CONVOLVED = '_convolved'
 
 
-class Convolved(NamedTuple):
-    """What a tensor without bias is the convolution of.
+class Norm(Protocol):
+    """A norm that can become part of the layer before it, as `normalization.BatchNorm`."""
+
+    def is_folded(self, layer: 'FoldableLayer', training: bool | None) -> bool:
+        """Whether it is part of `layer`, which then computes both."""
+
+    def fold(self, layer: 'FoldableLayer') -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the kernel and offset by which `layer` computes both."""
+
+
+class FoldableLayer(keras.layers.Layer):
+    """A layer that is linear in a kernel: scaling its outputs is scaling the kernel.
+
+    Its numbers and variables are those of the Keras layer that a subclass is derived from too, but
+    for the names that the subclass mentions.
 
     Attributes:
-      kernel: [k, k, C, D], of the variable's type.
-      again: the same convolution by another kernel, of the activations' type.
+      folds_in_training: whether a norm that does not train becomes part of the layer in training
+        too, and not in inference alone.
     """
 
-    kernel: tf.Tensor
-    again: Callable[[tf.Tensor], tf.Tensor]
+    folds_in_training = False
+
+    def call(self, inputs, training=None, norm: Norm | None = None):
+        """Returns the layer's outputs, normalized by `norm` if that is part of the layer."""
+        if norm is None or not norm.is_folded(self, training):
+            return self.unfolded(inputs, training)
+        kernel, offset = norm.fold(self)
+        outputs = self.apply_kernel(inputs, tf.cast(kernel, inputs.dtype), training)
+        return tf.nn.bias_add(outputs, tf.cast(offset, inputs.dtype))
+
+    def unfolded(self, inputs: tf.Tensor, training: bool | None) -> tf.Tensor:
+        """Returns the layer's own outputs."""
+        return super().call(inputs)
+
+    def scaled_kernel(self, scale: tf.Tensor) -> tf.Tensor:
+        """Returns the stored kernel for outputs whose channels are `scale`, float32 [D], as large.
+
+        It is not rounded to the type of the activations.
+        """
+        kernel = private_names.stored_value(self.kernel)
+        return kernel * tf.cast(scale, kernel.dtype)
+
+    def apply_kernel(
+        self, inputs: tf.Tensor, kernel: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
+        """Returns the outputs by another kernel, of the type of `inputs`, without the bias."""
+        raise NotImplementedError
 
 
-class Convolution(keras.layers.Conv2D):
-    """Convolution of [B, H, W, C]; in a graph its results remember what they are made of."""
+class Convolution(FoldableLayer, keras.layers.Conv2D):
+    """Convolution of [B, H, W, C]."""
 
-    def call(self, inputs, training=None):
-        def convolve(kernel: tf.Tensor) -> tf.Tensor:
-            if training and self._has_slow_gradients(inputs):
-                return _convolve_with_fast_gradients(inputs, kernel)
-            # Not `conv2d`, which CPUs have no gradients of with dilations.
-            return tf.nn.convolution(
-                inputs, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
-            )
+    @property
+    def folds_in_training(self) -> bool:
+        return not self.use_bias
 
-        kernel = tf.convert_to_tensor(self.kernel)
-        outputs = convolve(kernel)
+    def unfolded(self, inputs, training):
+        outputs = self.apply_kernel(inputs, tf.convert_to_tensor(self.kernel), training)
         if self.use_bias:
-            return self.activation(outputs + tf.convert_to_tensor(self.bias))
-        if tf.is_symbolic_tensor(outputs) and self.activation is keras.activations.linear:
-            setattr(outputs, _CONVOLVED, Convolved(_as_stored(kernel), convolve))
+            outputs += tf.convert_to_tensor(self.bias)
         return self.activation(outputs)
+
+    def apply_kernel(self, inputs, kernel, training=None):
+        if training and self._has_slow_gradients(inputs):
+            return _convolve_with_fast_gradients(inputs, kernel)
+        # Not `conv2d`, which CPUs have no gradients of with dilations.
+        return tf.nn.convolution(
+            inputs, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
+        )
 
     def _has_slow_gradients(self, maps: tf.Tensor) -> bool:
         """Whether TensorFlow's own gradients are slower, as on CPUs those of many pixels are."""
@@ -63,13 +101,61 @@ class Convolution(keras.layers.Conv2D):
         )
 
 
+class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
+    """Convolution of each channel of [B, H, W, C] by itself, to [B, H', W', C * multiplier].
+
+    Its kernel [k, k, C, multiplier] is named `depthwise_kernel`, as in checkpoints of Keras 2.
+    """
+
+    def add_weight(self, *args, name=None, **options):
+        name = 'depthwise_kernel' if name == 'kernel' else name
+        return super().add_weight(*args, name=name, **options)
+
+    @property
+    def folds_in_training(self) -> bool:
+        return not self.use_bias
+
+    def scaled_kernel(self, scale):
+        # The output channels are ordered by the channel of the input, then by the multiplier.
+        return super().scaled_kernel(tf.reshape(scale, self.kernel.shape[2:]))
+
+    def apply_kernel(self, inputs, kernel, training=None):
+        return keras.ops.depthwise_conv(
+            inputs,
+            kernel,
+            strides=self.strides,
+            padding=self.padding,
+            dilation_rate=self.dilation_rate,
+        )
+
+
+class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
+    """A depthwise convolution of [B, H, W, C], then one of size 1, which norms become part of."""
+
+    def scaled_kernel(self, scale):
+        kernel = private_names.stored_value(self.pointwise_kernel)
+        return kernel * tf.cast(scale, kernel.dtype)
+
+    def apply_kernel(self, inputs, kernel, training=None):
+        return keras.ops.separable_conv(
+            inputs,
+            tf.convert_to_tensor(self.depthwise_kernel),
+            kernel,
+            strides=self.strides,
+            padding=self.padding,
+            dilation_rate=self.dilation_rate,
+        )
+
+
+class Dense(FoldableLayer, keras.layers.Dense):
+    """Fully connected layer."""
+
+    def apply_kernel(self, inputs, kernel, training=None):
+        return keras.ops.matmul(inputs, kernel)
+
+
 class PlainGradients(Scope):
     """Within it, graphs have TensorFlow's own gradients: for what another device is to run."""
-
-
-def convolved(outputs: tf.Tensor) -> Convolved | None:
-    """What the result of a `Convolution` is made of; None of any other tensor, and eagerly."""
-    return getattr(outputs, _CONVOLVED, None)
 
 
 @tf.custom_gradient
@@ -121,12 +207,6 @@ def _pixels(maps: tf.Tensor, paddings: Sequence[Sequence[int]]) -> tf.Tensor:
     if any(map(any, paddings)):
         maps = tf.pad(maps, [[0, 0], *paddings, [0, 0]])
     return tf.reshape(maps, [-1, maps.shape[3]])
-
-
-def _as_stored(kernel: tf.Tensor) -> tf.Tensor:
-    """Before it was rounded to a type of 16 bits for the activations."""
-    is_rounded = tf.is_symbolic_tensor(kernel) and kernel.op.type == 'Cast'
-    return kernel.op.inputs[0] if is_rounded else kernel
 
 
 def _has_accelerators() -> bool:

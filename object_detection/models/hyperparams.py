@@ -76,10 +76,10 @@ class LayerHyperparams:
 
     def separable_conv(
         self, filters: int, kernel_size: int, *, name: str, **options: Any
-    ) -> keras.layers.SeparableConv2D:
+    ) -> convolutions.SeparableConvolution:
         """As `conv`: a convolution of each channel for itself, then one of size 1."""
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
-        return keras.layers.SeparableConv2D(
+        return convolutions.SeparableConvolution(
             filters,
             kernel_size,
             name=name,

@@ -1,6 +1,7 @@
 """Layers that normalize feature maps, and their parameters."""
 
 import contextlib
+import contextvars
 import dataclasses
 from collections.abc import Iterator
 
@@ -9,7 +10,8 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.errors import UserError
-from object_detection.models import convolutions
+from object_detection.models.convolutions import FoldableLayer
+from object_detection.system import private_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,28 +58,23 @@ class BatchNorm(keras.layers.BatchNormalization):
     population). bfloat16 maps are read as they are; the statistics are float32. Inputs of other
     ranks and statistics over several replicas are left to Keras.
 
-    In graphs, normalising what a convolution without bias returns by the moving statistics becomes
-    part of that convolution: its kernel is scaled, an offset added. Training then need not keep
-    the maps before the norm, not even for the gradient of its scale.
+    In graphs, normalising by the moving statistics becomes part of the layer before it where
+    `normalized` calls both: the layer's kernel is scaled, an offset added. Training then need not
+    keep the maps before the norm, not even for the gradient of its scale.
     """
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs, training=None, mask=None, layer: FoldableLayer | None = None):
+        """Normalizes `inputs`; `layer` is what has made them, and may have done so already."""
+        if layer is not None and self.is_folded(layer, training):
+            return inputs
+        updates = self._updates(training)
         if len(inputs.shape) != 4 or mask is not None or self.synchronized:
             with self._momentum_of_this_pass():
-                return super().call(inputs, training=training, mask=mask)
+                return super().call(inputs, training=updates, mask=mask)
         mean, variance = self.moving_mean.value, self.moving_variance.value
         inputs = tf.cast(inputs, self.compute_dtype)
-        updates = bool(training and self.trainable)
         unused = tf.zeros([0]) if updates else None
-        scale = tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean)
-        offset = tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean)
-        convolved = convolutions.convolved(inputs)
-        if convolved is not None and not updates:
-            # The given result is not needed then, so that it is not computed.
-            scale *= tf.math.rsqrt(variance + self.epsilon)
-            kernel = convolved.kernel * tf.cast(scale, convolved.kernel.dtype)
-            outputs = convolved.again(tf.cast(kernel, inputs.dtype))
-            return tf.nn.bias_add(outputs, tf.cast(offset - mean * scale, inputs.dtype))
+        scale, offset = self._scale_and_offset()
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=inputs,
             scale=scale,
@@ -97,6 +94,44 @@ class BatchNorm(keras.layers.BatchNormalization):
             )
         return normalized.y
 
+    def is_folded(self, layer: FoldableLayer, training: bool | None) -> bool:
+        """Whether what `layer` returns in this mode is normalized, in a call with this norm.
+
+        In eager execution layer and norm are called one after the other.
+        """
+        if tf.executing_eagerly() or self._updates(training):
+            return False
+        if layer.compute_dtype != self.compute_dtype:
+            return False
+        return not training or (layer.folds_in_training and not self.synchronized)
+
+    def fold(self, layer: FoldableLayer) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the kernel and offset by which `layer` computes what this norm makes of it.
+
+        With y = gamma * (layer(x) + bias - mean) / sqrt(variance + epsilon) + beta, the scale
+        becomes part of the kernel; the rest is the offset, float32 [D].
+        """
+        kept = _folded_variables.get()
+        return self._fold(layer) if kept is None else kept.of(layer, self)
+
+    def _fold(self, layer: FoldableLayer) -> tuple[tf.Tensor, tf.Tensor]:
+        scale, offset = self._scale_and_offset()
+        scale *= tf.math.rsqrt(self.moving_variance.value + self.epsilon)
+        offset -= self.moving_mean.value * scale
+        if layer.use_bias:
+            offset += private_names.stored_value(layer.bias) * scale
+        return layer.scaled_kernel(scale), offset
+
+    def _updates(self, training: bool | None) -> bool:
+        """Whether a call normalizes by the statistics of its batch."""
+        return bool(training and self.trainable)
+
+    def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
+        mean = self.moving_mean.value
+        scale = tf.convert_to_tensor(self.gamma.value) if self.scale else tf.ones_like(mean)
+        offset = tf.convert_to_tensor(self.beta.value) if self.center else tf.zeros_like(mean)
+        return scale, offset
+
     @contextlib.contextmanager
     def _momentum_of_this_pass(self) -> Iterator[None]:
         """Keras moves the statistics in any case; with momentum 1 they stay where they are."""
@@ -115,9 +150,8 @@ class FrozenBatchNorm(BatchNorm):
     with Keras's `trainable=False`.
     """
 
-    def call(self, inputs, training=None, mask=None):
-        del training
-        return super().call(inputs, training=False, mask=mask)
+    def _updates(self, training):
+        return False
 
 
 class GroupNorm(keras.layers.GroupNormalization):
@@ -130,6 +164,67 @@ class GroupNorm(keras.layers.GroupNormalization):
                 f'{input_shape[-1]} channels of the layer. Received: {self.groups}.'
             )
         super().build(input_shape)
+
+
+class FoldedVariables:
+    """Within it, graphs of inference read folded kernels and offsets from variables.
+
+    These are computed once, when the graph is traced, from the weights of that time; elsewhere a
+    graph computes them in each run. A layer that several norms follow, such as one that levels
+    share, has a kernel and an offset for each of them.
+    """
+
+    def __init__(self):
+        self._made: dict[tuple[FoldableLayer, BatchNorm], tuple[tf.Variable, tf.Variable]] = {}
+
+    def __enter__(self) -> None:
+        self._token = _folded_variables.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        _folded_variables.reset(self._token)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [variable for pair in self._made.values() for variable in pair]
+
+    def of(self, layer: FoldableLayer, norm: BatchNorm) -> tuple[tf.Variable, tf.Variable]:
+        """Returns kernel and offset, as `BatchNorm.fold` does."""
+        if (layer, norm) not in self._made:
+            with tf.init_scope():
+                kernel, offset = norm._fold(layer)
+                self._made[layer, norm] = (
+                    private_names.new_variable(kernel, f'{layer.name}_kernel'),
+                    private_names.new_variable(offset, f'{norm.name}_offset'),
+                )
+        return self._made[layer, norm]
+
+
+_folded_variables: contextvars.ContextVar[FoldedVariables | None] = contextvars.ContextVar(
+    'folded_variables', default=None
+)
+
+
+def normalized(
+    layer: keras.layers.Layer,
+    norm: keras.layers.Layer,
+    inputs: tf.Tensor,
+    training: bool | None = None,
+) -> tf.Tensor:
+    """Returns `norm(layer(inputs))`, at once where the norm can become part of the layer.
+
+    Args:
+      layer: a convolution or dense layer.
+      norm: any norm, or the identity; a layer may have several, such as one for each level.
+      inputs: of the layer; symbolic ones of Keras, too.
+      training: of both; None leaves it to Keras.
+    """
+    options = {} if training is None else {'training': training}
+    is_foldable = isinstance(norm, BatchNorm) and isinstance(layer, FoldableLayer)
+    if not is_foldable or layer.activation is not keras.activations.linear:
+        return norm(layer(inputs), **options)
+    if not norm.built:
+        norm.build(layer.compute_output_shape(tuple(inputs.shape)))
+    return norm(layer(inputs, norm=norm, **options), layer=layer, **options)
 
 
 def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:

@@ -4,7 +4,9 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 
 class BoxClassifier(keras.layers.Layer):
@@ -56,7 +58,7 @@ class BoxClassifier(keras.layers.Layer):
         ]
         names = [f'dense_{i}' for i in range(1, num_fcs + 1)]
         self._denses = [
-            keras.layers.Dense(
+            Dense(
                 fc_depth,
                 use_bias=fc_hyperparams.use_bias,
                 name=name,
@@ -101,10 +103,10 @@ class BoxClassifier(keras.layers.Layer):
         """
         x = crops
         for conv, norm in zip(self._convs, self._conv_norms, strict=True):
-            x = self._conv_activation(norm(conv(x), training=training))
+            x = self._conv_activation(normalized(conv, norm, x, training))
         if not self._denses:
             return x
         x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
         for dense, norm in zip(self._denses, self._dense_norms, strict=True):
-            x = self._dense_activation(norm(dense(x), training=training))
+            x = self._dense_activation(normalized(dense, norm, x, training))
         return x[:, tf.newaxis, tf.newaxis, :]

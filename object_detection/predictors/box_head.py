@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from object_detection.core.sampling import sampling_noise
 from object_detection.core.shapes import dimensions
+from object_detection.models.convolutions import Dense
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 
 class BoxHead(keras.layers.Layer):
@@ -50,7 +52,7 @@ class BoxHead(keras.layers.Layer):
             units: int, kind: str, hyperparams: LayerHyperparams
         ) -> tuple[keras.layers.Layer, keras.layers.Layer]:
             options = hyperparams.kernel_options()
-            dense = keras.layers.Dense(units, name=kind, dtype='float32', **options)
+            dense = Dense(units, name=kind, dtype='float32', **options)
             norm = hyperparams.norm(
                 frozen=not batch_norm_trainable, name=f'{kind}_bn', dtype='float32'
             )
@@ -88,9 +90,9 @@ class BoxHead(keras.layers.Layer):
         for_boxes = for_classes = pooled
         if training and self._dropout_rate:
             for_boxes, for_classes = self._drop(pooled, seeds)
-        box_codes = self._box_norm(self._box_dense(for_boxes), training=training)
+        box_codes = normalized(self._box_dense, self._box_norm, for_boxes, training)
         box_codes = tf.reshape(box_codes, [-1, self._num_boxes, self._code_size])
-        return box_codes, self._class_norm(self._class_dense(for_classes), training=training)
+        return box_codes, normalized(self._class_dense, self._class_norm, for_classes, training)
 
     def _drop(self, pooled: tf.Tensor, seeds: tf.Tensor | None) -> list[tf.Tensor]:
         """Two versions of [N, C], in each of which other features are 0."""

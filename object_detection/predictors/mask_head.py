@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 
 class MaskHead(keras.layers.Layer):
@@ -116,7 +117,7 @@ class MaskHead(keras.layers.Layer):
         for i, (conv, norm) in enumerate(zip(self._convs, self._norms, strict=True)):
             if i == self._num_hidden:
                 x = self._enlarge(x)
-            x = self._activation(norm(conv(x), training=training))
+            x = self._activation(normalized(conv, norm, x, training))
         masks = self._deconvolved_masks(x) if self._deconvolve else self._last(x)
         logits = tf.cast(masks, tf.float32)  # [N, mask height, mask width, K or 1]
         return tf.transpose(logits, [0, 3, 1, 2])

@@ -6,6 +6,7 @@ import tensorflow as tf
 from object_detection.core import position_sensitive
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 
 class RfcnHead(keras.layers.Layer):
@@ -86,10 +87,10 @@ class RfcnHead(keras.layers.Layer):
         Returns:
           Box codes float32 [B * P, K, D] and class logits float32 [B * P, K + 1], background first.
         """
-        x = self._activation(self._reduce_norm(self._reduce_conv(features), training=training))
+        x = self._activation(normalized(self._reduce_conv, self._reduce_norm, features, training))
 
         def branch(conv: keras.layers.Layer, norm: keras.layers.Layer) -> tf.Tensor:
-            maps = tf.cast(norm(conv(x), training=training), tf.float32)
+            maps = tf.cast(normalized(conv, norm, x, training), tf.float32)
             # [B, P, channels / bins]
             return position_sensitive.mean_crop(
                 maps, boxes, self._crop_size, self._num_bins, box_gradients=box_gradients

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 _CODE_SIZE = 4
 
@@ -89,7 +90,8 @@ class RpnHead(keras.layers.Layer):
     def call(self, features, training=False):
         """Maps a list of [B, H, W, C], one a level, to RpnPredictions."""
         features = [
-            self._activation(self._norm(self._conv(level), training=training)) for level in features
+            self._activation(normalized(self._conv, self._norm, level, training))
+            for level in features
         ]
         return RpnPredictions(
             _predict(self._box_heads, features, _CODE_SIZE),

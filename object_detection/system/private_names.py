@@ -13,7 +13,7 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
 
 def is_compiled_by_xla(graph: tf.Graph) -> bool:
@@ -62,3 +62,16 @@ def function_graph(graph: tf.Graph, name: str) -> tf.Graph:
 def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list[keras.layers.Layer]:
     """Returns all layers nested in `layer`, and `layer` itself unless `include_self` is False."""
     return layer._flatten_layers(include_self=include_self, recursive=True)
+
+
+def stored_value(variable: keras.Variable) -> tf.Variable:
+    """Returns TensorFlow's variable in a Keras variable; reading it never rounds to 16 bits."""
+    return variable._value
+
+
+def new_variable(value: tf.Tensor, name: str) -> tf.Variable:
+    """Makes a variable while a function is traced, which captures it; `value` is an eager tensor.
+
+    `tf.Variable` would have the function traced once more.
+    """
+    return resource_variable_ops.ResourceVariable(value, trainable=False, name=name)

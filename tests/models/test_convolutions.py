@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models import convolutions
 from object_detection.models.convolutions import Convolution, PlainGradients
 
 
@@ -88,17 +87,3 @@ def test_computes_what_keras_does():
     other.build(maps.shape)
     other.set_weights(layer.get_weights())
     np.testing.assert_allclose(layer(maps), other(maps), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize('options', [{'use_bias': True}, {'activation': 'relu'}, {}])
-def test_results_of_the_convolution_alone_remember_it(options):
-    layer, maps, _ = layer_and_maps((1, 5, 6, 3), **{'use_bias': False} | options)
-    assert convolutions.convolved(layer(maps)) is None
-
-    @tf.function
-    def doubled(maps):
-        remembered = convolutions.convolved(layer(maps))
-        assert (remembered is None) == bool(options)
-        return remembered.again(2 * remembered.kernel) if remembered else 2 * layer(maps)
-
-    np.testing.assert_allclose(doubled(maps), 2 * layer(maps), rtol=1e-5, atol=1e-5)

@@ -10,6 +10,7 @@ from object_detection.models.normalization import (
     BatchNormParams,
     GroupNorm,
     GroupNormParams,
+    normalized,
 )
 from tests import goldens
 
@@ -119,7 +120,7 @@ def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
     def run(maps: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(maps)
-            outputs = norm(conv(maps), training=True)
+            outputs = normalized(conv, norm, maps, training=True)
             total = tf.reduce_sum(tf.cast(outputs, tf.float32) * upstream)
         assert outputs.dtype == norm.compute_dtype
         return [outputs, *tape.gradient(total, [maps, *variables])]
@@ -139,7 +140,7 @@ def test_a_norm_that_trains_stays_apart_from_the_convolution():
     hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5))
     conv, norm = hyperparams.conv(4, 3, name='conv'), hyperparams.norm(frozen=False, name='norm')
     maps = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 5, 3)), tf.float32)
-    outputs = tf.function(lambda: norm(conv(maps), training=True))()
+    outputs = tf.function(lambda: normalized(conv, norm, maps, training=True))()
     np.testing.assert_allclose(tf.reduce_mean(outputs, [0, 1, 2]), np.zeros(4), atol=1e-6)
     assert np.abs(norm.moving_mean).max() > 0
 

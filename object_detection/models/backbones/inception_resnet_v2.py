@@ -13,7 +13,7 @@ import keras
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import BatchNormParams
+from object_detection.models.normalization import BatchNormParams, normalized
 
 STRIDES = (8, 16)
 TRUNK_CHANNELS = 1088
@@ -128,9 +128,9 @@ class _Layers:
 
     def conv_norm(self, x, filters: int, kernel_size, *, name: str, **options):
         """Convolution, norm and activation."""
-        x = self._hyperparams.conv(filters, kernel_size, name=name, **options)(x)
-        x = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')(x)
-        return self.activate(x, name=f'{name}_ac')
+        conv = self._hyperparams.conv(filters, kernel_size, name=name, **options)
+        norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')
+        return self.activate(normalized(conv, norm, x), name=f'{name}_ac')
 
     def expand(self, x, channels: int, *, name: str):
         """Brings the branches of a residual block to the channels of its input."""

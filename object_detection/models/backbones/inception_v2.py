@@ -13,7 +13,7 @@ import keras
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
-from object_detection.models.normalization import BatchNormParams
+from object_detection.models.normalization import BatchNormParams, normalized
 
 STRIDES = (16,)
 MIN_DEPTH = 16
@@ -126,7 +126,7 @@ class _Layers:
         convolution = self._hyperparams.conv(
             self.depth(filters), kernel_size, strides=strides, name=name
         )
-        return self._normalize(convolution(x), name)
+        return self._normalize(convolution, x, name)
 
     def separable_conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int):
         """As `conv_norm`, with a depthwise convolution and one of size 1 in its place."""
@@ -134,11 +134,12 @@ class _Layers:
         convolution = self._hyperparams.separable_conv(
             depth, kernel_size, strides=strides, depth_multiplier=min(depth // 3, 8), name=name
         )
-        return self._normalize(convolution(x), name)
+        return self._normalize(convolution, x, name)
 
-    def _normalize(self, x, name: str):
-        x = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')(x)
-        return self._hyperparams.activation_layer(name=f'{name}_ac')(x)
+    def _normalize(self, convolution: keras.layers.Layer, x, name: str):
+        norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')
+        activation = self._hyperparams.activation_layer(name=f'{name}_ac')
+        return activation(normalized(convolution, norm, x))
 
 
 def _block(layers: _Layers, x, block: str):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import L2, LayerHyperparams
-from object_detection.models.normalization import BatchNormParams
+from object_detection.models.normalization import BatchNormParams, normalized
 
 FIRST_LEVEL, LAST_LEVEL = 2, 5
 
@@ -215,7 +215,7 @@ class _Layers:
             pads = ((before, after), (before, after))
             x = keras.layers.ZeroPadding2D(pads, name=f'{name}_pad')(x)
             padding = 'valid'
-        x = self._hyperparams.conv(
+        conv = self._hyperparams.conv(
             filters,
             kernel_size,
             strides=strides,
@@ -223,10 +223,11 @@ class _Layers:
             dilation_rate=dilation,
             trainable=self._trainable,
             name=f'{name}_conv',
-        )(x)
-        return self._hyperparams.norm(
+        )
+        norm = self._hyperparams.norm(
             frozen=not self._batch_norm_trainable, trainable=self._trainable, name=f'{name}_bn'
-        )(x)
+        )
+        return normalized(conv, norm, x)
 
     def pool(self, x):
         """The pooling after the first convolution."""

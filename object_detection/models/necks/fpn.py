@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,23 +80,21 @@ def feature_pyramid(
         for level, c in enumerate(channels, start=min_level)
     }
 
-    def finish(x, suffix: str):
-        x = hyperparams.norm(frozen=not batch_norm_trainable, name=f'{suffix}_bn')(x)
-        return hyperparams.activation_layer(name=f'{suffix}_activation')(x)
+    def conv_norm(x, name: str, **options):
+        conv = hyperparams.conv(depth, 3, name=name, **options)
+        norm = hyperparams.norm(frozen=not batch_norm_trainable, name=f'{name}_bn')
+        return hyperparams.activation_layer(name=f'{name}_activation')(normalized(conv, norm, x))
 
     def project(level: int):
         return hyperparams.conv(depth, 1, use_bias=True, name=f'projection_{level}')(inputs[level])
 
     def smooth(x, level: int):
-        return finish(
-            hyperparams.conv(depth, 3, name=f'smoothing_{level}')(x), f'smoothing_{level}'
-        )
+        return conv_norm(x, f'smoothing_{level}')
 
     def coarser(x, level: int):
         if options.pool_extra_levels:
             return keras.layers.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
-        x = hyperparams.conv(depth, 3, strides=2, name=f'coarse_{level}')(x)
-        return finish(x, f'coarse_{level}')
+        return conv_norm(x, f'coarse_{level}', strides=2)
 
     def double(x, level: int):
         if options.bilinear:
