@@ -116,7 +116,7 @@ def finished_result(
     reason = None
     # A training that stopped early lacks no evaluation after the result that stopped it.
     if evaluations.interval and (is_missing or not nothing_left):
-        reason = collectives.chiefs_reason(strategy, evaluations.reason_to_stop)
+        reason = collectives.reason_of_chief(strategy, evaluations.reason_to_stop)
     if reason:
         collectives.on_chief(strategy, Snapshots(directory).clear)
         _logger.info(
@@ -173,7 +173,7 @@ def resume_input(
     saved = input_state.read(latest) if latest else None
     if saved is None:
         drawn = secrets.randbelow(2**31) if seed is None else seed
-        used = collectives.chiefs(strategy, drawn)
+        used = collectives.value_of_chief(strategy, drawn)
         if latest:
             # Otherwise each start would see the same images first.
             used = (used + checkpoint_contents.read_step(latest)) % 2**31

@@ -220,4 +220,4 @@ class RunEvaluations:
 
     def _chief_says(self, question: Callable[[], object]) -> bool:
         answer = collectives.on_chief(self.strategy, question)
-        return bool(collectives.chiefs(self.strategy, int(bool(answer))))
+        return bool(collectives.value_of_chief(self.strategy, int(bool(answer))))

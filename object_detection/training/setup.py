@@ -157,7 +157,7 @@ def training_data(
     options = {}
     if config.train_input_reader.data_service:
         # All workers share one stream, and no other training, nor an earlier start of this one.
-        options['job'] = collectives.chiefs(strategy, secrets.randbits(62))
+        options['job'] = collectives.value_of_chief(strategy, secrets.randbits(62))
 
     def build(context: tf.distribute.InputContext) -> tf.data.Dataset:
         batches = dataset_builder.build_train(

@@ -311,7 +311,7 @@ class Trainer:
         self._evaluated_step = self._step
         if self._step < self._num_steps:
             self._stop_for(
-                collectives.chiefs_reason(self._strategy, self._evaluation.reason_to_stop)
+                collectives.reason_of_chief(self._strategy, self._evaluation.reason_to_stop)
             )
 
     def _take_results(self) -> None:

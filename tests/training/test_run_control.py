@@ -77,7 +77,7 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
     monkeypatch.setattr(EarlyStopping, 'reason_to_stop', lambda self: None)
-    monkeypatch.setattr(collectives, 'chiefs_reason', lambda strategy, ask: result.reason)
+    monkeypatch.setattr(collectives, 'reason_of_chief', lambda strategy, ask: result.reason)
     assert _train(config, tmp_path).reason == result.reason
     assert _evaluated(tmp_path) == [2, 4, 6]
 

@@ -1,6 +1,6 @@
-"""Checkpoints `ckpt-N`: saved whole, restored strictly.
+"""Checkpoints `ckpt-N`: saved completely, restored strictly.
 
-A checkpoint holds nested dicts of variables under names of our own, one level a part of the name:
+A checkpoint holds nested dicts of variables, one level for each component of a name:
 
     model/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
     optimizer/momentum/backbone/conv1_conv/kernel/.ATTRIBUTES/VARIABLE_VALUE
@@ -8,8 +8,8 @@ A checkpoint holds nested dicts of variables under names of our own, one level a
     input/places/.ATTRIBUTES/VARIABLE_VALUE
 
 N counts the saves from 1, as in the reference; `step` is the number of training steps done. The
-state file `checkpoint` names the complete checkpoints of a directory, and what it does not name is
-never taken. `recovery.prepare` brings a directory in order after a kill.
+state file `checkpoint` names the complete checkpoints of a directory; others are never restored.
+`recovery.prepare` cleans a directory after a kill.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ class Checkpoints:
     """Saves and restores a model, its optimizer's state and the step.
 
     Args:
-      directory: where the checkpoints lie.
-      model: the model's variables by name, parts separated by '/'.
+      directory: the folder of the checkpoints.
+      model: the model's variables by name, components separated by '/'.
       optimizer: slot name -> variable name -> variable.
       step: int64 scalar, the number of steps done.
       input_state: saved with them; restoring leaves it as it is.
-      max_to_keep: older checkpoints are deleted; None keeps all.
-      keep_every_n_hours: one in so many hours is never deleted; None for none.
+      max_to_keep: number of checkpoints; older ones are deleted. None keeps all.
+      keep_every_n_hours: one checkpoint in so many hours is never deleted; None deletes any.
       names: of the model's family, for advice in errors.
     """
 
@@ -81,7 +81,7 @@ class Checkpoints:
 
         Raises:
           DivergenceError: if a variable holds a NaN or infinite number; nothing is saved then.
-          CheckpointError: if it cannot be written; those before it stay, and are named.
+          CheckpointError: if it cannot be written; earlier ones stay, and the newest is named.
         """
         broken = [name for name, value in self._variables.items() if not _is_finite(value)]
         if broken:
@@ -96,7 +96,7 @@ class Checkpoints:
         except CheckpointError as error:
             with contextlib.suppress(OSError):
                 recovery.sweep(self._directory)
-            # The old one may count what was not saved.
+            # The old manager may count the checkpoint that was not saved.
             self._manager = self._make_manager()
             raise CheckpointError(
                 f'{error} The newest checkpoint is {self.latest or "none"}.'
@@ -109,17 +109,17 @@ class Checkpoints:
 
     @property
     def num_bytes(self) -> int:
-        """The size of one checkpoint, but for some names."""
+        """The size of one checkpoint, without its names."""
         return checkpoints.num_bytes(self._variables)
 
     def check_room(self, num_snapshots: int = 0) -> None:
-        """Checks that there is disk space for a checkpoint, and warns if not for all to be kept.
+        """Checks the disk space for one checkpoint, and warns without space for all to be kept.
 
         Args:
-          num_snapshots: how many may wait to be evaluated, after they are deleted here.
+          num_snapshots: how many may be kept for evaluation after they are deleted here.
 
         Raises:
-          CheckpointError: if there is none for one.
+          CheckpointError: if there is no space for one.
         """
         disk.check_writable(self._directory, self.num_bytes)
         free = disk.free_bytes(self._directory)
@@ -145,7 +145,7 @@ class Checkpoints:
         """Restores the newest checkpoint, if there is one, and returns its prefix.
 
         Raises:
-          CheckpointError: if it is damaged, or its variables are not exactly those of this model
+          CheckpointError: if it is corrupt, or its variables are not exactly those of this model
             and optimizer.
         """
         if self.latest is None:
@@ -158,7 +158,7 @@ class Checkpoints:
         return self.latest
 
     def _make_manager(self) -> tf.train.CheckpointManager:
-        # TensorFlow would take a damaged state file for none.
+        # This raises for a corrupt state file, which TensorFlow would treat as absent.
         checkpoint_files.read_state(self._directory)
         return tf.train.CheckpointManager(
             self._checkpoint, self._directory, checkpoint_name='ckpt', **self._options

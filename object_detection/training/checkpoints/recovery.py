@@ -1,4 +1,4 @@
-"""What a training does with its folder before it goes on: recovers from kills and damage."""
+"""Cleans the folder of a training before it starts: recovers from kills and corrupt files."""
 
 import logging
 import os
@@ -13,8 +13,8 @@ from object_detection.weights.checkpoint_contents import check_is_ours
 
 _logger = logging.getLogger(__name__)
 
-# What TensorFlow leaves behind when it is killed inside a save: folders that data are gathered in,
-# files before they get their names, state files before they replace the old one.
+# What TensorFlow leaves when it is killed inside a save: folders that data are collected in, files
+# before they are renamed, state files before they replace the old one.
 _DRAFTS = re.compile(
     r'ckpt-\d+_temp.*'
     r'|ckpt-\d+\.(index|data-\d{5}-of-\d{5})\.tempstate\d+'
@@ -24,19 +24,20 @@ _SUFFIX_OF_DAMAGED = '.damaged'
 
 
 def prepare(directory: str) -> str | None:
-    """Makes a model_dir ready for a training to go on in, or to start in.
+    """Prepares a model_dir for a training that starts or resumes in it.
 
-    Only the process that saves may do so, before it saves, and evaluations never do.
+    Only the process that saves may do so, before it saves; evaluations never do.
 
     Args:
-      directory: made if there is none.
+      directory: the folder; made if it does not exist.
 
     Returns:
-      The prefix of the newest whole checkpoint, which the state file names; None to start anew.
+      The prefix of the newest complete checkpoint, which the state file names; None to start anew.
 
     Raises:
-      CheckpointError: if the folder cannot be written, if none of the named checkpoints is whole,
-        if one cannot be read for a reason other than damage, or if they are another program's.
+      CheckpointError: if the folder cannot be written, if none of the named checkpoints is
+        complete, if one cannot be read for a reason other than corruption, or if they belong to
+        another program.
     """
     disk.check_writable(directory)
     with disk.writing(directory, 'The state of the checkpoints'):
@@ -50,12 +51,12 @@ def prepare(directory: str) -> str | None:
 def sweep(directory: str) -> list[str]:
     """Removes what a killed save left, and nothing else.
 
-    That is: drafts of files; data without an index; checkpoints that are newer than the newest
-    one in the state file, for they may be incomplete. Without a readable state file complete
-    checkpoints stay, and older checkpoints always do: they may be kept for good.
+    That is: temporary files; data without an index; checkpoints that are newer than the newest one
+    in the state file, as they may be incomplete. Without a readable state file complete checkpoints
+    stay. Older checkpoints always stay: they may be kept permanently.
 
     Returns:
-      The names of what was removed.
+      The names of the removed files and folders.
     """
     try:
         state = files.read_state(directory)
@@ -90,7 +91,7 @@ def _remove(path: str) -> None:
 
 
 def _recover(directory: str) -> str | None:
-    """Finds the newest whole checkpoint and brings the state file in line."""
+    """Finds the newest complete checkpoint, and makes the state file agree."""
     try:
         state = files.read_state(directory)
     except DamagedCheckpointError as error:
@@ -101,13 +102,13 @@ def _recover(directory: str) -> str | None:
 
 
 def _adopt(directory: str, damage: str | None) -> str | None:
-    """Without a state file: takes the newest whole checkpoint, after reading all of it.
+    """Without a state file: adopts the newest complete checkpoint, after reading all of it.
 
-    It alone is named, so that the older ones are never deleted.
+    The new state file names only this one, so that older checkpoints are never deleted.
 
     Args:
-      directory: of the checkpoints.
-      damage: of the state file; None if there is none.
+      directory: the folder of the checkpoints.
+      damage: what is wrong with the state file; None if there is none.
     """
     found = files.complete(directory)
     whole, damages = _newest_whole(found)
@@ -121,19 +122,19 @@ def _adopt(directory: str, damage: str | None) -> str | None:
     if damage or len(found) > 1:
         raise CheckpointError(_none_is_whole(directory, [damage or '', *damages.values()]))
     for path in [path for prefix in found for path in files.files_of(prefix)]:
-        # A kill inside the very first save leaves no more than this.
+        # A kill inside the very first save leaves only this.
         _logger.info('%s: removed, for its save was not finished', path)
         os.remove(path)
     return None
 
 
 def _go_back(directory: str, state: files.State) -> str:
-    """Takes the newest of the named checkpoints that is whole."""
+    """Takes the newest of the named checkpoints that is complete."""
     prefixes = [prefix for prefix in state.saved_at if prefix != state.newest] + [state.newest]
     whole, damages = _newest_whole(prefixes)
     if whole is None:
         raise CheckpointError(_none_is_whole(directory, damages.values()))
-    # A kill while an old checkpoint is deleted leaves its name.
+    # A kill while an old checkpoint is deleted leaves its name in the state file.
     left = [p for p in prefixes if p not in damages and files.is_complete(p)]
     if left != list(state.saved_at):
         saved_at = {prefix: state.saved_at[prefix] for prefix in left}
@@ -145,10 +146,10 @@ def _go_back(directory: str, state: files.State) -> str:
 
 
 def _newest_whole(prefixes: list[str]) -> tuple[str | None, dict[str, str]]:
-    """Returns the last whole one, and prefix -> damage of those behind it.
+    """Returns the last complete one, and prefix -> damage of those after it.
 
     Raises:
-      UnreadableCheckpointError: if one cannot be read now: it may be whole.
+      UnreadableCheckpointError: if one cannot be read now: it may be complete.
     """
     damages = {}
     for prefix in reversed(prefixes):
@@ -161,7 +162,7 @@ def _newest_whole(prefixes: list[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def _set_aside(damages: dict[str, str]) -> None:
-    """Renames the files of damaged checkpoints, for the user to judge."""
+    """Renames the files of corrupt checkpoints, so that the user can inspect them."""
     for prefix in damages:
         for path in files.files_of(prefix):
             os.replace(path, path + _SUFFIX_OF_DAMAGED)

@@ -3,8 +3,9 @@
     TF_CONFIG='{"cluster": {"worker": ["host0:12345", "host1:12345"]},
                 "task": {"type": "worker", "index": 0}}'
 
-goes before what `srun` or `mpirun` set, see `job_variables`. Every process has the same cluster and
-a task of its own. Imports no TensorFlow, so that mistakes are told at once.
+takes precedence over the variables of `srun` and `mpirun`, see `job_variables`. All processes have
+the same cluster, and each has its own task. Imports no TensorFlow, so that mistakes are reported at
+once.
 """
 
 import json
@@ -20,13 +21,13 @@ _CHIEF, _WORKER = 'chief', 'worker'
 
 
 class Cluster(NamedTuple):
-    """Who trains.
+    """The workers of a training.
 
     Attributes:
       addresses: 'host:port' of every worker, in the order of their replicas; the first one is the
-        chief. Empty where the process is alone.
-      index: which of them this process is.
-      source: what described it, e.g. 'TF_CONFIG'; '' where nothing did.
+        chief. Empty if the process is alone.
+      index: the index of this process.
+      source: what described the cluster, e.g. 'TF_CONFIG'; '' without a description.
     """
 
     addresses: tuple[str, ...] = ()
@@ -39,12 +40,12 @@ class Cluster(NamedTuple):
 
     @property
     def local_index(self) -> int:
-        """Which of the workers of its machine this process is."""
+        """The index of this process among the workers of its machine."""
         return self._neighbours(self.addresses[: self.index])
 
     @property
     def local_size(self) -> int:
-        """How many workers its machine has."""
+        """The number of workers of its machine."""
         return max(1, self._neighbours(self.addresses))
 
     def _neighbours(self, addresses: tuple[str, ...]) -> int:
@@ -62,9 +63,8 @@ def read(
     """Reads and checks the cluster.
 
     Args:
-      num_workers: as the flag --num_workers says; its default, 1, leaves the number to the
-        environment.
-      environment: where variables are looked up.
+      num_workers: the flag --num_workers; its default, 1, leaves the number to the environment.
+      environment: variables and their values.
       hosts, port: the flags --worker_hosts and --worker_port.
 
     Raises:
@@ -152,7 +152,7 @@ def _check_jobs(jobs: Mapping[str, Any]) -> None:
             f'step with each other; expected "worker" and at most one "chief". '
             f'Received: {jobs["ps"]!r}.'
         )
-    # An evaluator's address is of no use to the workers.
+    # The workers ignore the address of an evaluator.
     unknown = sorted(jobs.keys() - {_CHIEF, _WORKER, 'evaluator'})
     if unknown or not (_CHIEF in jobs or _WORKER in jobs):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""What workers send to each other.
+"""Communication between workers.
 
-Whatever is called "collective" here is to be called by all workers, at the same place of the
-program: a worker that leaves one out keeps the others waiting. For one worker all are free.
+All workers have to call a function that is marked "collective", at the same place of the program: a
+worker that does not blocks the others. With one worker these functions cost nothing.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from object_detection.errors import CheckpointError, WorkerError
 from object_detection.system import polling
 from object_detection.training.distribution import strategies
 
-# Of a message, in numbers of 8 bytes: one shape, so that one graph is built.
+# Size of the chunks of a message, in numbers of 8 bytes: one shape, so that one graph is built.
 _CHUNK = 2**17
-# For files of the chief to be seen by others: as long as NFS may take, by its defaults.
+# How long NFS, with its defaults, may take to show files of the chief to other workers.
 _SECONDS_TO_SEE_FILES = 60.0
 _POLL_SECONDS = 0.5
-# Of which pickled arrays, and numbers of NumPy, are made.
+# What pickled arrays and numbers of NumPy consist of.
 _NUMPY_PARTS = {
     ('numpy', 'dtype'),
     ('numpy', 'ndarray'),
@@ -37,13 +37,13 @@ T = TypeVar('T')
 
 
 def gather_rows(strategy: tf.distribute.Strategy, own: np.ndarray) -> np.ndarray:
-    """Gathers int64 [n] of each worker: [workers, n], in order. Collective."""
+    """Gathers int64 [n] of each worker to [workers, n], in order. Collective."""
     workers = strategies.num_workers(strategy)
     if workers == 1:
         return own[np.newaxis]
     gathered = _gather(strategy)(tf.constant(own, tf.int64))
     rows = strategy.experimental_local_results(gathered)[0].numpy().reshape(-1, len(own))
-    # Each replica of a worker has sent the same.
+    # All replicas of a worker have sent the same.
     return rows[:: len(rows) // workers]
 
 
@@ -51,8 +51,8 @@ def gather_values(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
     """Returns each worker's `value`, in order. Collective.
 
     Args:
-      strategy: of the workers.
-      value: numbers, texts, arrays, named tuples and dataclasses of this package, nested.
+      strategy: the strategy of the workers.
+      value: numbers, strings, arrays, named tuples and dataclasses of this package, nested.
 
     Raises:
       WorkerError: if another worker has sent something else.
@@ -68,17 +68,17 @@ def gather_values(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
         chunk[: len(own)] = own
         chunks.append(gather_rows(strategy, chunk))
     messages = np.concatenate(chunks, axis=1)
-    # Zeros behind a pickled value are not read.
+    # Zeros after a pickled value are not read.
     return [_loads(row[:size].tobytes()) for row, size in zip(messages, sizes, strict=True)]
 
 
 def agree_on_stop(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Whether any worker wants to stop. Collective."""
+    """Returns whether any worker has a stop request, its own `flag`. Collective."""
     return any(_of_each_worker(strategy, int(flag)))
 
 
-def chiefs(strategy: tf.distribute.Strategy, value: int) -> int:
-    """Returns what the chief's `value` is, such as a seed that was drawn. Collective."""
+def value_of_chief(strategy: tf.distribute.Strategy, value: int) -> int:
+    """Returns the `value` of the chief, such as a seed that was drawn. Collective."""
     return _of_each_worker(strategy, value)[0]
 
 
@@ -90,9 +90,9 @@ def check_agreement(
     """Checks that all workers start from the same step. Collective.
 
     Args:
-      read_step: of the checkpoint that this worker finds; 0 for none.
-      timeout: seconds in which a worker may find the chief's checkpoint: network file systems show
-        new files late.
+      read_step: returns the step of the checkpoint that this worker finds; 0 without one.
+      timeout: seconds that a worker waits for the chief's checkpoint: network file systems show new
+        files late.
 
     Returns:
       The step.
@@ -101,7 +101,7 @@ def check_agreement(
       CheckpointError: on all workers, if they found different checkpoints.
     """
     own = read_step()
-    expected = chiefs(strategy, own)
+    expected = value_of_chief(strategy, own)
     for _ in polling.attempts(_POLL_SECONDS, timeout=timeout):
         if own == expected:
             break
@@ -126,7 +126,7 @@ def on_chief(strategy: tf.distribute.Strategy, function: Callable[[], T]) -> T |
       What the function returns; None on the other workers.
 
     Raises:
-      WorkerError: on the other workers, where the function raised an error on the chief.
+      WorkerError: on the other workers, if the function raised an error on the chief.
     """
     if strategies.num_workers(strategy) == 1:
         return function()
@@ -136,7 +136,7 @@ def on_chief(strategy: tf.distribute.Strategy, function: Callable[[], T]) -> T |
             result = function()
         except Exception as caught:
             error = caught
-    failed = chiefs(strategy, int(error is not None))
+    failed = value_of_chief(strategy, int(error is not None))
     if error is not None:
         raise error
     if failed:
@@ -144,12 +144,16 @@ def on_chief(strategy: tf.distribute.Strategy, function: Callable[[], T]) -> T |
     return result
 
 
-def chiefs_reason(strategy: tf.distribute.Strategy, ask: Callable[[], str | None]) -> str | None:
-    """Asks the chief for a reason to stop; on all workers None or a clause. Collective."""
-    # The others may not see yet the files that it is read from.
-    reason = on_chief(strategy, ask)
-    # Mostly there is none: that is told by one number.
-    return gather_values(strategy, reason)[0] if chiefs(strategy, int(bool(reason))) else None
+def reason_of_chief(
+    strategy: tf.distribute.Strategy, read_reason: Callable[[], str | None]
+) -> str | None:
+    """Returns the chief's reason to stop, a clause, or None, on all workers. Collective."""
+    # Other workers may not see yet the files that the reason is read from.
+    reason = on_chief(strategy, read_reason)
+    # Mostly there is no reason, which takes one number to send.
+    return (
+        gather_values(strategy, reason)[0] if value_of_chief(strategy, int(bool(reason))) else None
+    )
 
 
 def _of_each_worker(strategy: tf.distribute.Strategy, value: int) -> list[int]:
@@ -158,7 +162,7 @@ def _of_each_worker(strategy: tf.distribute.Strategy, value: int) -> list[int]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Calls nothing but what makes values: who reaches a worker's port could send anything."""
+    """Unpickles values only: whoever reaches a worker's port could send anything."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _NUMPY_PARTS:
@@ -166,7 +170,7 @@ class _Unpickler(pickle.Unpickler):
         found = None
         if module.startswith('object_detection.') and '.' not in name:
             found = super().find_class(module, name)
-        # Neither functions nor classes whose construction does anything.
+        # Neither functions nor classes whose construction has effects.
         if not (isinstance(found, type) and _is_record(found)):
             raise WorkerError(f'Another worker has sent {module}.{name}, which is no value.')
         return found
@@ -186,10 +190,10 @@ def _padded(data: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1)
 def _gather(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], Any]:
-    """Makes the collective once: it is called again and again."""
+    """Builds the collective once, as it is called often."""
 
     def gather(own: tf.Tensor) -> tf.Tensor:
-        # The copy is on the replica's device, which the collective is to run on.
+        # The copy is on the replica's device, where the collective has to run.
         return tf.distribute.get_replica_context().all_gather(tf.identity(own), axis=0)
 
     return tf.function(lambda value: strategy.run(gather, args=(value,)), autograph=False)

@@ -1,4 +1,4 @@
-"""Which devices TensorFlow may use, and how; to be called before it computes anything."""
+"""Sets up the devices that TensorFlow uses; to be called before it computes anything."""
 
 import functools
 import logging
@@ -16,7 +16,7 @@ from object_detection.training.distribution.strategy_choice import Choice
 
 _logger = logging.getLogger(__name__)
 
-# With these, each task of srun sees its own GPUs alone.
+# With one of these variables, each task of srun sees only its own GPUs.
 _SHARED_OUT = ('SLURM_GPUS_PER_TASK', 'SLURM_TRES_PER_TASK')
 
 
@@ -30,12 +30,12 @@ def set_up(
 
     Args:
       options: the flags.
-      choice: of a training: one device is the first of those that are chosen, and workers of one
-        machine share its GPUs out.
-      environment: says whether SLURM has shared them out already.
+      choice: the strategy of a training: one device is the first chosen one, and the workers of a
+        machine divide its GPUs among them.
+      environment: tells whether SLURM has divided the GPUs already.
 
     Raises:
-      ConfigError: for a device that there is not.
+      ConfigError: if a device does not exist.
     """
     everything = tf.config.list_physical_devices('GPU')
     gpus = everything if options.device is None else chosen(options.device, everything)
@@ -51,7 +51,7 @@ def set_up(
             )
     _set_threads(options)
     if options.run_eagerly:
-        # TensorFlow says so each time, and nobody asked to step through the reading of data.
+        # TensorFlow would warn each time, although the input need not run eagerly.
         warnings.filterwarnings('ignore', message='.*does not apply to tf.data functions')
         tf.config.run_functions_eagerly(True)
         _logger.info('--run_eagerly: no graphs, one step a call; several times slower.')
@@ -69,7 +69,7 @@ def _set_threads(options: JobOptions) -> None:
 
 
 def _own(gpus: list, choice: Choice, environment: Mapping[str, str]) -> list:
-    """The GPUs of this process among those of its machine."""
+    """Returns the GPUs of this process among those of its machine."""
     if choice.kind == strategy_choice.ONE_DEVICE:
         return gpus[:1]
     size, index = choice.cluster.local_size, choice.cluster.local_index
@@ -85,10 +85,10 @@ def _own(gpus: list, choice: Choice, environment: Mapping[str, str]) -> list:
 
 
 def chosen(text: str, gpus: list, where: str = '--device') -> list:
-    """Returns the GPUs, of those that there are, that 'cpu', 'gpu' or 'gpu:0,1' means.
+    """Returns those of `gpus` that 'cpu', 'gpu' or 'gpu:0,1' names.
 
     Raises:
-      ConfigError: naming what there is.
+      ConfigError: naming the devices that exist.
     """
     match = re.fullmatch(r'(cpu|gpu)(?::(\d+(?:,\d+)*))?', text.lower())
     if not match or (match[1] == 'cpu' and match[2]):

@@ -1,7 +1,6 @@
-"""The cluster of processes that `srun` or `mpirun` has started, by the variables that these set.
+"""The cluster of processes that `srun` or `mpirun` has started, described by their variables.
 
-A program that they started alone, or a script of a batch job outside `srun`, is no cluster. Imports
-no TensorFlow.
+A single process, or a script of a batch job outside `srun`, is no cluster. Imports no TensorFlow.
 """
 
 import re
@@ -11,9 +10,9 @@ from typing import NamedTuple
 
 from object_detection.errors import ConfigError
 
-# Ports that this package uses unless told otherwise: below those that Linux gives to clients.
+# Default ports of this package: below those that Linux assigns to clients.
 _FIRST_PORT, _NUM_PORTS = 20_000, 12_000
-# Rank, size, rank on the machine and ranks of the machine, for each kind of MPI: Open MPI, Hydra
+# Rank, size, local rank and local size, for each kind of MPI: Open MPI, Hydra
 # (MPICH, Intel MPI), MVAPICH.
 _MPI = (
     (
@@ -30,12 +29,12 @@ _MPI = (
         'MV2_COMM_WORLD_LOCAL_SIZE',
     ),
 )
-# What tells two jobs of MPI on the same machines apart.
+# What distinguishes two jobs of MPI on the same machines.
 _MPI_JOBS = ('PMIX_NAMESPACE', 'OMPI_MCA_ess_base_jobid')
 
 
 class Job(NamedTuple):
-    """Fields as of `cluster.Cluster`."""
+    """The fields of `cluster.Cluster`."""
 
     addresses: tuple[str, ...]
     index: int
@@ -48,13 +47,13 @@ def read(
     """Reads the variables.
 
     Args:
-      environment: where they are looked up.
-      hosts: the machines, with commas, for `mpirun`, which does not tell them.
-      port: of the first process of each machine, the others of it take the ports after it; None
-        takes one that is made of the number of the job.
+      environment: variables and their values.
+      hosts: the machines, separated by commas, for `mpirun`, which does not provide them.
+      port: port of the first process of each machine, followed by those of its other processes;
+        None derives it from the number of the job.
 
     Returns:
-      None where this process is alone.
+      None if this process is alone.
 
     Raises:
       ConfigError: naming the variable or flag that does not fit.
@@ -62,8 +61,8 @@ def read(
     if port is not None and not 1 <= port <= 65_535:
         raise ConfigError(f'--worker_port: expected 1 to 65535. Received: {port}.')
     mpi = next((names for names in _MPI if names[0] in environment and names[1] in environment), ())
-    # srun gives its tasks the variables of an MPI too, and knows the machines besides. Where mpirun
-    # was started within a job of SLURM, what its daemons have of srun is another rank.
+    # srun also sets the variables of an MPI for its tasks, and knows the machines besides. Where
+    # mpirun was started within a job of SLURM, the variables of srun describe its daemons.
     if _is_slurm_step(environment) and not (
         mpi and _numbers(environment, mpi[:2]) != _slurm_rank(environment)
     ):
@@ -79,7 +78,7 @@ def read(
 
 
 def _is_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process: a batch script has variables of the whole job only."""
+    """Whether srun started this process: a batch script only has variables of the whole job."""
     return 'SLURM_STEP_ID' in environment or 'SLURM_STEPID' in environment
 
 
@@ -150,7 +149,7 @@ def _check_order(
     rank: int,
     expected: str,
 ) -> None:
-    """Looks whether ranks that follow each other share a machine, as the addresses assume."""
+    """Checks that consecutive ranks share a machine, as the addresses assume."""
     if variable not in environment:
         return
     host = addresses[rank].rpartition(':')[0]
@@ -171,7 +170,7 @@ def _addresses(hosts: list[str], counts: list[int], port: int) -> tuple[str, ...
 
 
 def _port_of(job: str) -> int:
-    """The same for all processes of a job, and most likely another for another one."""
+    """Returns a port that all processes of a job share, most likely another one for another job."""
     return _FIRST_PORT + zlib.crc32(job.encode()) % _NUM_PORTS
 
 
@@ -196,8 +195,8 @@ def expand_hosts(text: str, where: str) -> list[str]:
     """Expands a list of machines, e.g. 'gpu[1-2,07],login' to gpu1, gpu2, gpu07, login.
 
     Args:
-      text: the list; numbers keep their leading zeros, and several brackets multiply.
-      where: named in errors.
+      text: the list; numbers keep their leading zeros, and several brackets are combined.
+      where: name of the variable, for errors.
 
     Raises:
       ConfigError: if it is no such list.
@@ -205,7 +204,7 @@ def expand_hosts(text: str, where: str) -> list[str]:
     if not re.fullmatch(r'(?:[^\[\]]|\[[\d,-]+\])+', text):
         raise ConfigError(f'{where}: expected machines such as node[1-3,5]. Received: {text!r}.')
     names: list[str] = []
-    # Commas within brackets belong to the numbers.
+    # Commas within brackets separate numbers.
     for part in re.split(r',(?![^\[]*\])', text.replace(' ', '')):
         names += _expand_ranges(part, where)
     return names

@@ -1,6 +1,6 @@
-"""Starts the workers of this machine, watches them, and starts them again when one is lost.
+"""Starts the workers of this machine, watches them, and restarts all when one is lost.
 
-Imports no TensorFlow: a launcher takes next to nothing beside its workers.
+Imports no TensorFlow, so that a launcher needs little memory beside its workers.
 """
 
 import contextlib
@@ -20,26 +20,27 @@ from object_detection.training.distribution.worker_processes import Signals, Wor
 _logger = logging.getLogger(__name__)
 
 _FIRST_PORT = 23_456
-# Of workers on this machine alone: below those that Linux gives to clients, of which one could take
-# a port before its worker does.
+# Ports of workers on one machine only: below those that Linux assigns to clients, where a client
+# could take a port before its worker does.
 _PORTS = range(20_000, 32_768)
 _MODEL_DIR = '--model_dir'
-# Of the newest checkpoint, in the state file that TensorFlow writes.
+# The number of the newest checkpoint, in the state file that TensorFlow writes.
 _NEWEST = re.compile(r'^model_checkpoint_path: ".*?ckpt-(\d+)"', re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """What is to be started.
+    """What a launcher starts.
 
     Attributes:
-      command: of one worker, its program first.
-      num_processes: workers of this machine.
+      command: the command of one worker, its program first.
+      num_processes: number of workers of this machine.
       hosts: all machines of the job, each with a launcher and as many workers; () is this one.
-      host_index: which of them this is.
-      port: of the first worker of each machine; None takes free ones, or with several hosts 23456.
-      max_restarts: how often all workers are started again without a new checkpoint in between, as
-        far as `command` tells by --model_dir where they lie.
+      host_index: index of this machine in `hosts`.
+      port: port of the first worker of each machine; None takes free ports, or with several hosts
+        23456.
+      max_restarts: how often all workers are started again without a new checkpoint in between, if
+        `command` names their folder by --model_dir.
       grace: seconds that workers have to end by themselves, before they are killed.
     """
 
@@ -68,7 +69,7 @@ class Launch:
             )
 
     def environments(self) -> list[dict[str, str]]:
-        """Returns what is set for each worker of this machine."""
+        """Returns the additional environment variables of each worker of this machine."""
         if self.port is None and not self.hosts:
             ports = _free_ports(self.num_processes)
         else:
@@ -92,12 +93,13 @@ class Launch:
 def run(launch: Launch, environment: Mapping[str, str] = os.environ) -> int:
     """Runs the workers until they end; to be called in the main thread.
 
-    They are started again, to go on from the newest checkpoint, when one dies of a signal or tells
-    that it has lost another one. Any other error would come again, and ends all. SIGTERM, SIGINT
-    and SIGHUP go on to the workers, which save and end. None outlives the launcher.
+    All are restarted, to resume from the newest checkpoint, when one is killed by a signal or ends
+    with the status of a lost worker. Any other error would occur again, and ends all. SIGTERM,
+    SIGINT and SIGHUP are forwarded to the workers, which save and end. No worker outlives the
+    launcher.
 
     Returns:
-      The exit status: that of the first worker that failed, or 0.
+      The exit status of the first worker that failed, or 0.
 
     Raises:
       ConfigError: if there is no such program.
@@ -131,7 +133,7 @@ def run(launch: Launch, environment: Mapping[str, str] = os.environ) -> int:
 
 
 class _Restarts:
-    """Counts restarts since the training has last come further."""
+    """Counts restarts since the last new checkpoint."""
 
     def __init__(self, command: Sequence[str]):
         self._state_file = os.path.join(_model_dir(command), 'checkpoint')
@@ -139,7 +141,7 @@ class _Restarts:
         self._count = 0
 
     def count(self) -> int:
-        """Which restart this is; the first again where there is a newer checkpoint."""
+        """Counts another restart, from 1 after a newer checkpoint; returns the number."""
         newest = self._read()
         if newest > self._newest:
             self._newest, self._count = newest, 0
@@ -147,7 +149,7 @@ class _Restarts:
         return self._count
 
     def _read(self) -> int:
-        """The number of the newest checkpoint; 0 if there is none."""
+        """Returns the number of the newest checkpoint; 0 if there is none."""
         with contextlib.suppress(OSError, UnicodeDecodeError), open(self._state_file) as file:
             found = _NEWEST.search(file.read())
             return int(found[1]) if found else 0
@@ -155,7 +157,7 @@ class _Restarts:
 
 
 def _model_dir(command: Sequence[str]) -> str:
-    """Finds it on a command line; a folder without checkpoints if it is not there."""
+    """Finds --model_dir on a command line; without it, returns a path without checkpoints."""
     words = [str(word) for word in command]
     for index, word in enumerate(words):
         name, separator, value = word.partition('=')
@@ -165,7 +167,7 @@ def _model_dir(command: Sequence[str]) -> str:
 
 
 def _is_lost(status: int) -> bool:
-    """Whether a worker with this status was killed, or has lost another one."""
+    """Whether a worker with this status was killed, or has lost another worker."""
     return status < 0 or status == LOST_WORKER_STATUS
 
 
@@ -174,10 +176,10 @@ def _exit_status(status: int) -> int:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Draws ports that nothing listens at.
+    """Draws ports that no program listens at.
 
     Raises:
-      ConfigError: if there are not so many.
+      ConfigError: if there are too few.
     """
     ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):

@@ -1,7 +1,7 @@
-"""Workers wait for each other before TensorFlow connects them, which would wait for ever.
+"""Lets workers wait for each other, before TensorFlow connects them and would wait for ever.
 
-The chief listens at its own address, at whose port TensorFlow serves afterwards; the others connect
-to it and name themselves. Imports no TensorFlow.
+The chief listens at its own address, whose port TensorFlow uses afterwards; the other workers
+connect to it and send their index. Imports no TensorFlow.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from object_detection.system import polling
 from object_detection.training.distribution.cluster import Cluster
 
 _BETWEEN_ATTEMPTS = 0.5
-# For a worker to say which one it is.
+# Timeout for a worker that has connected to send its index.
 _GREETING_SECONDS = 2.0
-# The others wait longer than the chief, who knows who is missing.
-_LONGER = 5.0
-# For a port that an earlier run, or a program that ends just now, has not given back yet.
+# The others wait longer than the chief, which knows who is missing.
+_EXTRA_SECONDS = 5.0
+# Timeout for a port that an earlier run, or a program that is ending, still occupies.
 _SECONDS_FOR_A_PORT = 20.0
 _GO = 'go'
-# A process of its own, which lives until its standard input ends. TensorFlow catches SIGTERM.
+# A separate process, which lives until its standard input ends. TensorFlow catches SIGTERM.
 _WATCH = """
 import os, select, signal, sys
 if not select.select([sys.stdin], [], [], float(sys.argv[2]))[0]:
@@ -45,8 +45,9 @@ def gather(cluster: Cluster, timeout: float) -> None:
       timeout: seconds to wait for the last one.
 
     Raises:
-      WorkerError: on all workers that are there, naming those that are not.
-      OSError: on the chief, if its address is not its own, or was not free for 20 seconds.
+      WorkerError: on all workers that have come, naming those that have not.
+      OSError: on the chief, if its address belongs to another machine, or was not free for 20
+        seconds.
     """
     if cluster.index == 0:
         _gather_as_chief(cluster, timeout)
@@ -61,7 +62,7 @@ def _gather_as_chief(cluster: Cluster, timeout: float) -> None:
         server = opened.enter_context(_listen_when_free(host.strip('[]'), int(port), deadline))
         joined: dict[int, socket.socket] = {}
         while True:
-            # Those that have ended meanwhile do not count.
+            # Workers that have ended meanwhile do not count.
             joined = {index: member for index, member in joined.items() if _is_open(member)}
             missing = [n for n in range(1, cluster.num_workers) if n not in joined]
             left = deadline - time.monotonic()
@@ -103,13 +104,13 @@ def _listen_when_free(host: str, port: int, deadline: float) -> socket.socket:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Listens at the address that the others are given; at all where it is another one here."""
+    """Listens at the address that the others use; at all addresses if that is not possible."""
     with contextlib.suppress(OSError):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # Some machines know their own name as 127.0.1.1, where no other machine comes.
+        # Some machines resolve their own name to 127.0.1.1, which no other machine can reach.
         if _is_loopback(address[0]) <= _is_loopback(host):
             return socket.create_server(address[:2], family=family, backlog=128)
-    # The address of a gateway, say; or the port is taken, which is an error here, too.
+    # It may be the address of a gateway; if the port is taken, this raises an error, too.
     return _listen_everywhere(port)
 
 
@@ -121,7 +122,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _listen_everywhere(port: int) -> socket.socket:
-    """Listens at all addresses of this machine, as TensorFlow does."""
+    """Listens at all addresses of this machine, as TensorFlow does later."""
     try:
         return socket.create_server(
             ('', port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True
@@ -135,8 +136,8 @@ def _listen_everywhere(port: int) -> socket.socket:
 
 def _join(cluster: Cluster, timeout: float) -> None:
     host, _, port = cluster.addresses[0].rpartition(':')
-    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout + _LONGER):
-        # Not listening yet, or ended before it answered: perhaps to be started again.
+    for left in polling.attempts(_BETWEEN_ATTEMPTS, timeout=timeout + _EXTRA_SECONDS):
+        # The chief does not listen yet, or ended before it answered and may be started again.
         with contextlib.suppress(OSError):
             address = (host.strip('[]'), int(port))
             with socket.create_connection(address, timeout=left) as connection:
@@ -151,7 +152,7 @@ def _join(cluster: Cluster, timeout: float) -> None:
 
 
 def _index_of(member: socket.socket, cluster: Cluster) -> int | None:
-    """Reads who has connected; None if it is no worker of the cluster."""
+    """Reads the index of a worker that has connected; None if it is none of the cluster."""
     try:
         member.settimeout(_GREETING_SECONDS)
         key, _, index = member.makefile().readline(64).strip().partition(' ')
@@ -162,12 +163,12 @@ def _index_of(member: socket.socket, cluster: Cluster) -> int | None:
 
 
 def _is_open(member: socket.socket) -> bool:
-    """Whether the other side, which has nothing more to say, has not closed."""
+    """Whether the other side, which sends nothing more, has not closed the connection."""
     return not select.select([member], [], [], 0)[0]
 
 
 def _key(cluster: Cluster) -> str:
-    """Tells workers of this cluster from those of another job."""
+    """Returns a key that distinguishes this cluster from that of another job."""
     return f'{zlib.crc32(",".join(cluster.addresses).encode()):08x}'
 
 
@@ -183,10 +184,10 @@ def _missing(cluster: Cluster, indices: list[int], timeout: float) -> str:
 def killed_after(seconds: float, reason: str) -> Iterator[None]:
     """A context whose block is killed with the whole process if it takes longer.
 
-    This bounds calls that block Python: TensorFlow holds its lock while it connects the workers.
+    It limits calls that block Python: TensorFlow holds Python's lock while it connects the workers.
 
     Args:
-      seconds: how long it may take.
+      seconds: how long the block may take.
       reason: one sentence for standard error.
     """
     watch = subprocess.Popen(

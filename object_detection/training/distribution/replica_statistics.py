@@ -10,13 +10,13 @@ from object_detection.core import tracing
 class StatisticsAverage:
     """Takes the mean of the replicas' moving statistics of batch norms.
 
-    A batch norm that is not synchronised follows the images of its own replica; only the first
-    replica's statistics would be saved. As moving averages are linear, it makes no difference to
-    the result when and how often the mean is taken, so it is before a checkpoint or an evaluation.
+    A batch norm that is not synchronized has statistics of its own replica's images, and only those
+    of the first replica would be saved. As moving averages are linear, the result does not depend
+    on when and how often the mean is taken: it is taken before a checkpoint or an evaluation.
 
     Args:
-      strategy: that the variables were created in.
-      variables: of the model, by name.
+      strategy: the strategy that the variables were created in.
+      variables: the model's variables, by name.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, variables: Mapping[str, tf.Variable]):

@@ -1,7 +1,7 @@
-"""Which devices a training runs on.
+"""Builds the tf.distribute strategy of a training, and describes it.
 
-A *worker* is a process; each has one or more *replicas*, one a device. All workers run the same
-program and the same steps; what they tell each other is in `collectives`.
+A *worker* is a process, and has one or more *replicas*, one for each device. All workers run the
+same program and the same steps; they communicate by `collectives`.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from object_detection.training.distribution.strategy_choice import Choice
 _logger = logging.getLogger(__name__)
 
 _TPU_TIMEOUT = 10.0  # seconds
-# What a collective fails with when another worker is gone.
+# The errors of a collective when another worker is lost.
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 _ABORTED = 'Collective ops is aborted'
-# How TensorFlow's errors name workers.
+# How errors of TensorFlow name workers.
 _TASK = re.compile(r'/job:worker/(?:replica:0/)?task:(\d+)')
-# The least for TensorFlow to set up its devices and connect workers that are all there.
+# The least time that TensorFlow gets to set up its devices and to connect workers.
 _CONNECTION_SECONDS = 60
 
 
@@ -36,9 +36,9 @@ def build(choice: Choice | None = None) -> tf.distribute.Strategy:
     """Builds the strategy; to be called before TensorFlow computes anything.
 
     Args:
-      choice: see `strategy_choice.choose`. The default, and a kind of None, is all visible GPUs
-        where there are several, or else the default strategy, which has one device (a GPU if there
-        is one) and no overhead.
+      choice: see `strategy_choice.choose`. By default, and for the kind None, all visible GPUs if
+        there are several; otherwise the default strategy, which has one device (a GPU if there is
+        one) and no overhead.
 
     Raises:
       ConfigError: if a device, or an address of the cluster, cannot be used.
@@ -60,17 +60,17 @@ def build(choice: Choice | None = None) -> tf.distribute.Strategy:
 
 
 def num_workers(strategy: tf.distribute.Strategy) -> int:
-    """How many processes train together."""
+    """Returns the number of processes that train together."""
     return len(_addresses(strategy)) or 1
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes files, evaluates and shows progress."""
+    """Returns whether this process is the one that writes files, evaluates and shows progress."""
     return not _addresses(strategy) or strategy.cluster_resolver.task_id == 0
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
-    """One phrase for the log, e.g. '2 replicas, worker 0 of 2'."""
+    """Returns a phrase for the log, e.g. '2 replicas, worker 0 of 2'."""
     replicas, workers = strategy.num_replicas_in_sync, num_workers(strategy)
     text = '1 replica' if replicas == 1 else f'{replicas} replicas'
     if workers > 1:
@@ -81,7 +81,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
 def check_batch_size(
     strategy: tf.distribute.Strategy, batch_size: int, where: str = 'train_config.batch_size'
 ) -> None:
-    """Checks that the global batch is the same for all replicas.
+    """Checks that the global batch can be divided equally among all replicas.
 
     Raises:
       ConfigError: naming `where`.
@@ -95,7 +95,7 @@ def check_batch_size(
 
 
 def check_endless(strategy: tf.distribute.Strategy, num_epochs: int) -> None:
-    """Checks that no replica's data end before another's.
+    """Checks that the data of no replica end before those of another.
 
     Raises:
       ConfigError: naming the field.
@@ -109,10 +109,10 @@ def check_endless(strategy: tf.distribute.Strategy, num_epochs: int) -> None:
 
 @contextlib.contextmanager
 def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """A context that says in one sentence that another worker is gone.
+    """A context that turns the errors of TensorFlow about a lost worker into one sentence.
 
     Raises:
-      WorkerError: instead of TensorFlow's error.
+      WorkerError: in place of TensorFlow's error.
     """
     try:
         yield
@@ -130,7 +130,7 @@ def lost_workers_named(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def _addresses(strategy: tf.distribute.Strategy) -> list[str]:
-    """Of the workers; [] where the process is alone."""
+    """Returns the addresses of the workers; [] if the process is alone."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return []
     return strategy.cluster_resolver.cluster_spec().as_dict()['worker']
@@ -142,7 +142,7 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
     _logger.info(
         'worker %d of %d, %s: waiting for the others', cluster.index, cluster.num_workers, own
     )
-    # Not TensorFlow's own reader of TF_CONFIG, which asks for no consistency.
+    # TensorFlow's own reader of TF_CONFIG does not check consistency.
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({'worker': list(cluster.addresses)}),
         task_type='worker',
@@ -154,7 +154,7 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
     deadline = time.monotonic() + choice.start_timeout
     try:
         rendezvous.gather(cluster, choice.start_timeout)
-        # TensorFlow sets up its devices meanwhile, which takes minutes on some machines.
+        # TensorFlow also sets up its devices, which takes minutes on some machines.
         left = max(_CONNECTION_SECONDS, choice.worker_timeout, deadline - time.monotonic())
         with (
             _signal_handlers_kept(),
@@ -181,7 +181,7 @@ def _several_workers(choice: Choice, num_gpus: int) -> tf.distribute.Strategy:
 
 @contextlib.contextmanager
 def _signal_handlers_kept() -> Iterator[None]:
-    """A context that undoes what TensorFlow does to SIGTERM, which would have no effect."""
+    """A context that restores the handler of SIGTERM: with TensorFlow's, it has no effect."""
     try:
         yield
     finally:
@@ -197,7 +197,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    # Depending on what is missing, libraries of many kinds raise errors of theirs.
+    # Libraries of many kinds raise errors of their own, depending on what is missing.
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ConfigError(
@@ -207,7 +207,7 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 
 def _check_answers(name: str) -> None:
-    """Connects once to an address, as TensorFlow would wait for one that does not answer."""
+    """Connects to an address once, as TensorFlow would wait for ever without an answer."""
     host, _, port = name.removeprefix('grpc://').rpartition(':')
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_TPU_TIMEOUT).close()

@@ -1,4 +1,4 @@
-"""Which kind of strategy a command line and the environment ask for; imports no TensorFlow."""
+"""Chooses the kind of strategy by flags and environment. Imports no TensorFlow."""
 
 import logging
 import os
@@ -18,10 +18,10 @@ class Choice(NamedTuple):
     """What `strategies.build` builds.
 
     Attributes:
-      kind: one of the constants above; None is `MIRRORED` on several GPUs, or else `ONE_DEVICE`.
-      cluster: of the workers, of several only with `MULTI_WORKER`.
-      tpu_name: its name or address; '' finds it by the environment.
-      worker_timeout: seconds without a sign of life after which a worker counts as lost.
+      kind: one of the constants above; None is `MIRRORED` on several GPUs, otherwise `ONE_DEVICE`.
+      cluster: the workers; several only with `MULTI_WORKER`.
+      tpu_name: name or address of the TPU; '' finds it by the environment.
+      worker_timeout: seconds without a heartbeat after which a worker counts as lost.
       start_timeout: seconds to wait for all workers at the start.
     """
 
@@ -79,7 +79,7 @@ def _cluster(
             '--num_workers, --worker_hosts, --worker_port: expected --strategy multi_worker, or no '
             f'--strategy, with them. Received: {_described(kind, options)}.'
         )
-    # Tasks of srun and mpirun may well be trainings of their own; TF_CONFIG says that they are not.
+    # Tasks of srun and mpirun may be separate trainings; with TF_CONFIG they are not.
     if environment.get(clusters.VARIABLE, '').strip():
         cluster = clusters.read(environment=environment)
         if cluster.num_workers > 1:

@@ -1,7 +1,7 @@
-"""Compares what the workers of a training were started with, before they train together.
+"""Checks that the workers of a training were started with the same config, files and versions.
 
-Workers that do different things lose each other somewhere later, which a launcher would take for a
-machine that was lost.
+Workers that differ would block or abort each other later, which a launcher would take for a lost
+machine.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.run_types import Intervals
 
-# Machines may have their copies of the files in different folders.
+# Machines may have copies of the files in different folders.
 _FOLDER = re.compile(r'"[^"\n]*/([^"/\n]*)"')
 _PACKAGES = ('tensorflow', 'keras', 'numpy')
-# Of the text of a difference.
+# Longest text of a difference.
 _MAX_LETTERS = 120
 
 
@@ -35,16 +35,16 @@ def check(
 ) -> None:
     """Checks that all workers have the same config, intervals, files and versions. Collective.
 
-    Of paths, the last part counts; of files of records on a local path, names and sizes; of label
-    maps, the content.
+    Only the last component of a path is compared; names and sizes of local files of records; the
+    content of label maps.
 
     Args:
-      strategy: of the devices.
-      config: as it is used.
+      strategy: the strategy of the workers.
+      config: the resolved config.
       intervals: of logging, checkpoints and evaluation.
 
     Raises:
-      ConfigError: on all workers, saying what differs first.
+      ConfigError: on all workers, with the first difference.
     """
     if strategies.num_workers(strategy) == 1:
         return
@@ -58,7 +58,7 @@ def check(
 
 
 def describe(config: TrainEvalPipelineConfig, intervals: Intervals) -> dict[str, str]:
-    """Returns what has to be the same on all workers: what it is -> lines of text."""
+    """Returns what must be the same on all workers: description -> lines of text."""
     readers = {'train_input_reader': config.train_input_reader}
     if intervals.evaluation:
         readers |= {f'eval_input_reader[{n}]': r for n, r in enumerate(config.eval_input_reader)}
@@ -75,11 +75,11 @@ def describe(config: TrainEvalPipelineConfig, intervals: Intervals) -> dict[str,
 
 
 def _described(reader: InputReader) -> Iterator[str]:
-    """A line for each file of a reader."""
+    """Yields a line for each file of a reader."""
     coco = reader.coco_input_reader
     for pattern in (*reader.tf_record_input_reader.input_path, *coco.annotation_file):
         for path in sorted(tf.io.gfile.glob(pattern)):
-            # Asking a distant store for each of thousands of files would take minutes.
+            # Requests to a remote store for thousands of files would take minutes.
             size = '' if '://' in path else f', {os.path.getsize(path)} bytes'
             yield f'{os.path.basename(path)}{size}'
     path = reader.label_map_path
@@ -97,7 +97,7 @@ def _digest(text: str) -> int:
 
 
 def _difference(name: str, texts: list[str]) -> str:
-    """Says what the first worker that differs from worker 0 has, and where."""
+    """Returns a message with the first line in which a worker differs from worker 0."""
     other = next(index for index, text in enumerate(texts) if text != texts[0])
     pairs: Iterator[tuple[str, str]] = itertools.zip_longest(
         texts[0].splitlines(), texts[other].splitlines(), fillvalue='nothing'

@@ -1,4 +1,4 @@
-"""The processes of one start of a launcher: their output, the signals they get, and their end.
+"""The processes of one start of a launcher: their output, their signals and their end.
 
 Imports no TensorFlow.
 """
@@ -22,15 +22,21 @@ _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _SECONDS_FOR_A_REASON = 2.0
-# Statuses of workers that a signal has stopped.
-_TOLD_TO_END = tuple(
+# Statuses of workers that a forwarded signal has stopped.
+_STOPPED_BY_SIGNAL = tuple(
     status for n in (signal.SIGTERM, signal.SIGINT) for status in (-n, 128 + int(n))
 )
-# Statuses of workers that were stopped since another one had failed.
-_STOPPED = (0, LOST_WORKER_STATUS, -signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM)
+# Statuses of workers that were stopped because another one had failed.
+_STOPPED_AFTER_FAILURE = (
+    0,
+    LOST_WORKER_STATUS,
+    -signal.SIGTERM,
+    -signal.SIGKILL,
+    128 + signal.SIGTERM,
+)
 _CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl
-# Has the system send SIGTERM to the worker, which takes its place, when the launcher is gone. Not
-# between fork and exec, where a process of several threads can run no Python.
+# Has the system send SIGTERM to the worker, which this program becomes, when the launcher ends. Not
+# done between fork and exec, where a process of several threads must not run Python.
 _TIED_TO_LAUNCHER = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
@@ -45,14 +51,14 @@ os.execvp(sys.argv[2], sys.argv[2:])
 class Workers:
     """A context of workers, of which none outlives it.
 
-    Each worker is a process group of its own: where `command` is a script, signals reach the
-    programs that it has started, too, and the worker has ended when all of them have.
+    Each worker is a separate process group: if `command` is a script, signals also reach the
+    programs that it has started, and the worker has ended when all of them have.
 
     Args:
-      command: of each, its program first.
-      environments: of each, what is added to `environment`.
-      environment: of all.
-      first: number of the first one.
+      command: the command of each worker, its program first.
+      environments: additional environment variables of each worker.
+      environment: the environment variables of all workers.
+      first: number of the first worker.
       grace: seconds that they have to end by themselves, before they are killed.
     """
 
@@ -73,11 +79,11 @@ class Workers:
         self._grace = grace
         self._processes: list[subprocess.Popen] = []
         self._printers: list[threading.Thread] = []
-        self._passed_on = 0
+        self._num_forwarded = 0
         self._status = 0
         self._stops_at = 0.0
         self._kills_at: float | None = None
-        # Process groups of which something is left; the number of another one may be reused.
+        # Process groups with processes left; the number of any other group may be reused.
         self._groups: set[int] = set()
         self._own_end: int | None = None
         self._leftover_since: dict[int, float] = {}
@@ -95,17 +101,19 @@ class Workers:
         self._kill()
 
     def wait(self, signals: 'Signals') -> int:
-        """Waits for all; returns 0, or the status of the worker that ended the others."""
+        """Waits for all workers; returns 0, or the status of the worker that ended the others."""
         while running := [p.pid for p in self._processes if self._is_running(p)]:
-            self._pass_on(signals.received, running)
+            self._forward(signals.received, running)
             self._stop_after_a_failure(running)
             self._stop_leftovers()
             time.sleep(_POLL_SECONDS)
         for printer in self._printers:
             printer.join(self._grace)
         status = self._status or self._first_failure() or self._lowest_status()
-        # One that has lost another one can be noticed before that one, whose error says why.
-        reasons = [p.returncode for p in self._processes if p.returncode not in _STOPPED]
+        # A worker that has lost another one may end first; the error of the other is the reason.
+        reasons = [
+            p.returncode for p in self._processes if p.returncode not in _STOPPED_AFTER_FAILURE
+        ]
         return reasons[0] if status == LOST_WORKER_STATUS and reasons else status
 
     def _start(self) -> None:
@@ -115,7 +123,7 @@ class Workers:
                 'COMMAND: expected a command of tfod, or a program that can be run. '
                 f'Received: {self._command[0]}.'
             )
-        # Ends with this process, however it ends, for workers that a script has started.
+        # The pipe ends with this process, however it ends; workers started by a script poll it.
         lifeline, own_end = os.pipe()
         self._own_end = own_end
         try:
@@ -126,7 +134,7 @@ class Workers:
 
     def _start_one(self, number: int, environment: Mapping[str, str], lifeline: int) -> None:
         inode = os.fstat(lifeline).st_ino
-        # A session of their own: ctrl-C reaches them through the launcher alone, once.
+        # In a separate session, ctrl-C reaches workers only through the launcher, once.
         process = subprocess.Popen(
             [
                 *(sys.executable, '-I', '-S', '-c', _TIED_TO_LAUNCHER, str(os.getpid())),
@@ -145,7 +153,7 @@ class Workers:
         printer.start()
 
     def _is_running(self, process: subprocess.Popen) -> bool:
-        """Whether anything of a worker is left; reaps what has ended."""
+        """Whether any process of a worker is left; reaps those that have ended."""
         if process.poll() is None:
             return True
         if process.pid in self._groups and not _has_members(process.pid):
@@ -153,8 +161,8 @@ class Workers:
         return process.pid in self._groups
 
     def _stop_leftovers(self) -> None:
-        """Ends what a command has left running, unless a signal lets it end by itself."""
-        if self._passed_on:
+        """Ends processes that a command has left running, unless a signal is ending them."""
+        if self._num_forwarded:
             return
         now = time.monotonic()
         for process in self._processes:
@@ -167,40 +175,40 @@ class Workers:
             elif now > self._leftover_since[group] + self._grace:
                 _send([group], signal.SIGKILL)
 
-    def _pass_on(self, received: Sequence[signal.Signals], running: Sequence[int]) -> None:
-        """Sends what has arrived since the last call."""
-        while self._passed_on < len(received):
-            number = received[self._passed_on]
-            self._passed_on += 1
+    def _forward(self, received: Sequence[signal.Signals], running: Sequence[int]) -> None:
+        """Sends the signals that have arrived since the last call."""
+        while self._num_forwarded < len(received):
+            number = received[self._num_forwarded]
+            self._num_forwarded += 1
             if number == signal.SIGHUP:
-                number = signal.SIGTERM  # workers have no terminal, and know nothing of it
-            # The first lets them save, the second ends Python.
-            number = signal.SIGKILL if self._passed_on > 2 else number
+                number = signal.SIGTERM  # workers have no terminal, and do not handle it
+            # The first signal lets them save, the second ends Python.
+            number = signal.SIGKILL if self._num_forwarded > 2 else number
             _logger.warning('%s goes on to the workers', number.name)
             _send(running, number)
 
     def _stop_after_a_failure(self, running: Sequence[int]) -> None:
-        """Ends the others once one has failed; those that a signal has reached are ending."""
+        """Ends the other workers once one has failed; after a forwarded signal they are ending."""
         now = time.monotonic()
         if not self._status:
             self._status = self._first_failure()
             if not self._status:
                 return
-            # The one that was lost may be about to say why.
+            # The worker that was lost may be about to log the reason.
             is_lost = self._status == LOST_WORKER_STATUS
             self._stops_at = now + (_SECONDS_FOR_A_REASON if is_lost else 0.0)
         if self._kills_at is None and now >= self._stops_at:
             _logger.error('stopping the other workers')
-            if not self._passed_on:
+            if not self._num_forwarded:
                 _send(running, signal.SIGTERM)
             self._kills_at = now + self._grace
         if self._kills_at is not None and now > self._kills_at:
             _send(running, signal.SIGKILL)
 
     def _first_failure(self) -> int:
-        """The status of a worker that has failed: a killed one before those that lost it."""
-        as_told = (None, 0, *(_TOLD_TO_END if self._passed_on else ()))
-        failed = [p for p in self._processes if p.returncode not in as_told]
+        """Returns the status of a failed worker: a killed one before those that lost it."""
+        expected = (None, 0, *(_STOPPED_BY_SIGNAL if self._num_forwarded else ()))
+        failed = [p for p in self._processes if p.returncode not in expected]
         if not failed:
             return 0
         worst = min(failed, key=lambda p: p.returncode)
@@ -209,7 +217,7 @@ class Workers:
         return worst.returncode
 
     def _lowest_status(self) -> int:
-        """Of workers that have ended as a signal told them to."""
+        """Returns the lowest status of workers that a forwarded signal has ended; 0 without one."""
         return min((p.returncode for p in self._processes if p.returncode), default=0)
 
     def _kill(self) -> None:
@@ -226,7 +234,7 @@ class Workers:
 
 
 class Signals:
-    """A context that remembers each SIGTERM, SIGINT and SIGHUP; nohup's is left ignored."""
+    """A context that records each SIGTERM, SIGINT and SIGHUP; nohup's SIGHUP stays ignored."""
 
     def __init__(self):
         self.received: list[signal.Signals] = []
@@ -247,20 +255,20 @@ class Signals:
 
 
 def run_and_wait(command: Sequence[str]) -> tuple[int, bool]:
-    """Runs a command in the foreground, and gives it the time to end by itself after a signal.
+    """Runs a command in the foreground, and lets it end by itself after a signal.
 
     Returns:
       Its status, and whether a signal has arrived meanwhile.
     """
-    passed_on = 0
+    num_forwarded = 0
     with Signals() as signals:
-        # A session of its own, as that of workers: it gets each signal once.
+        # In a separate session, like workers, it receives each signal once.
         process = subprocess.Popen(command, start_new_session=True)
         try:
             while process.poll() is None:
-                for number in signals.received[passed_on:]:
+                for number in signals.received[num_forwarded:]:
                     process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
-                    passed_on += 1
+                    num_forwarded += 1
                 time.sleep(_POLL_SECONDS)
         finally:
             process.kill()
@@ -275,9 +283,9 @@ def _send(groups: Sequence[int], number: signal.Signals) -> None:
 
 
 def _has_members(group: int) -> bool:
-    """Whether a process group whose leader has ended, and was waited for, has others."""
+    """Whether a process group, whose leader has been reaped, has other processes."""
     with contextlib.suppress(ChildProcessError):
-        # Of a script that is gone: `_adopt_orphans`.
+        # Reaps processes of a script that has ended, see `_adopt_orphans`.
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
     try:
@@ -288,19 +296,20 @@ def _has_members(group: int) -> bool:
 
 
 def _adopt_orphans(is_on: bool) -> None:
-    """Has the system hand over descendants whose parent is gone, to be reaped here.
+    """Has the system make this process the parent of descendants whose parent has ended.
 
-    The first process of a container often reaps nothing, and what is not reaped stays in its group.
+    They are reaped here: the first process of a container often reaps nothing, and processes that
+    are not reaped stay in their group.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, int(is_on))
 
 
 def _print(process: subprocess.Popen, name: int) -> None:
-    """Prints what a worker prints, each line under its number."""
+    """Prints the output of a worker, each line with its number."""
     with process.stdout:
         for line in process.stdout:
-            # A terminal that is gone must not keep the worker from being heard to its end.
+            # Without a terminal, the output of the worker still has to be read to its end.
             with contextlib.suppress(OSError):
                 sys.stderr.write(f'[{name}] {line.decode(errors="replace")}')
                 sys.stderr.flush()

@@ -145,7 +145,7 @@ class BackgroundEvaluation:
 
     def reason(self) -> str | None:
         """Returns why the results end the training, if they do. Collective."""
-        return collectives.chiefs_reason(self._strategy, lambda: self._reason)
+        return collectives.reason_of_chief(self._strategy, lambda: self._reason)
 
     def finish(
         self, checkpoint: str | None, step: int, should_stop: Callable[[], bool]

@@ -289,13 +289,13 @@ def tell(strategy: tf.distribute.Strategy, index: int) -> dict[str, object]:
     return {
         'described': strategies.describe(strategy),
         'stops': [collectives.agree_on_stop(strategy, flag) for flag in (False, index == 1)],
-        'seed': collectives.chiefs(strategy, 2**40 + index),
+        'seed': collectives.value_of_chief(strategy, 2**40 + index),
         'disagreement': error_of(
             lambda: collectives.check_agreement(strategy, lambda: 5 * index, timeout=0.1)
         ),
         'failure': error_of(lambda: collectives.on_chief(strategy, lambda: 1 / 0)),
-        'reason': collectives.chiefs_reason(strategy, lambda: None if index else 'mAP is 0.5'),
-        'no reason': str(collectives.chiefs_reason(strategy, lambda: None)),
+        'reason': collectives.reason_of_chief(strategy, lambda: None if index else 'mAP is 0.5'),
+        'no reason': str(collectives.reason_of_chief(strategy, lambda: None)),
         'rows': collectives.gather_rows(strategy, np.array([index, 2**40 + index])),
         # More than goes into one message.
         'sizes': [len(value) for value in collectives.gather_values(strategy, 'x' * longer[index])],

@@ -19,11 +19,11 @@ ONE = tf.distribute.get_strategy()
 def test_one_worker_agrees_with_itself():
     assert collectives.agree_on_stop(ONE, True)
     assert not collectives.agree_on_stop(ONE, False)
-    assert collectives.chiefs(ONE, 7) == 7
+    assert collectives.value_of_chief(ONE, 7) == 7
     assert collectives.check_agreement(ONE, lambda: 7) == 7
     assert collectives.on_chief(ONE, lambda: 'done') == 'done'
-    assert collectives.chiefs_reason(ONE, lambda: 'enough') == 'enough'
-    assert collectives.chiefs_reason(ONE, lambda: None) is None
+    assert collectives.reason_of_chief(ONE, lambda: 'enough') == 'enough'
+    assert collectives.reason_of_chief(ONE, lambda: None) is None
     assert collectives.gather_values(ONE, {'a': 1}) == [{'a': 1}]
     np.testing.assert_array_equal(collectives.gather_rows(ONE, np.array([3, 4])), [[3, 4]])
 

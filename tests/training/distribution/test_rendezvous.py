@@ -22,7 +22,7 @@ def addresses():
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(rendezvous, '_LONGER', 1.0)
+    monkeypatch.setattr(rendezvous, '_EXTRA_SECONDS', 1.0)
     monkeypatch.setattr(rendezvous, '_BETWEEN_ATTEMPTS', 0.05)
     monkeypatch.setattr(rendezvous, '_GREETING_SECONDS', 0.2)
 
