@@ -10,8 +10,7 @@ import tensorflow as tf
 from object_detection.errors import ConfigError
 from object_detection.training.checkpoints import following
 from object_detection.training.distribution import collectives, strategies
-from object_detection.training.evaluation import results
-from object_detection.training.evaluation.early_stopping import EarlyStopping
+from object_detection.training.evaluation import early_stopping, results
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.loop import train
 from object_detection.training.monitoring import history
@@ -76,7 +75,7 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     assert following.read_finished(tmp_path) == (6, result.reason)
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
-    monkeypatch.setattr(EarlyStopping, 'reason_to_stop', lambda self: None)
+    monkeypatch.setattr(early_stopping, 'reason_to_stop', lambda config, results: None)
     monkeypatch.setattr(collectives, 'reason_of_chief', lambda strategy, ask: result.reason)
     assert _train(config, tmp_path).reason == result.reason
     assert _evaluated(tmp_path) == [2, 4, 6]
