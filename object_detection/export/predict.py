@@ -14,6 +14,7 @@ from object_detection.errors import UserError
 from object_detection.export import loading, results
 from object_detection.export.inference import read_image
 from object_detection.metrics.detections import ImageDetections, coco_results
+from object_detection.system import files
 from object_detection.visualization import drawing
 
 _MIN_PICTURE_SIZE = 512
@@ -188,6 +189,5 @@ def _unique_names(stems: Sequence[str]) -> list[str]:
 
 
 def _write_picture(path: pathlib.Path, picture: np.ndarray) -> None:
-    draft = path.with_name(f'{path.name}.partial')
-    Image.fromarray(picture).save(draft, format='PNG')
-    draft.replace(path)
+    with files.replacing(path) as draft:
+        Image.fromarray(picture).save(draft, format='PNG')

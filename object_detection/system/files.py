@@ -1,7 +1,9 @@
 """Reads local files, and URLs (gs://, ...) through TensorFlow; writes local files atomically."""
 
+import contextlib
 import glob
 import os
+from collections.abc import Iterator
 
 from object_detection.errors import ConfigError
 
@@ -35,20 +37,30 @@ def write_text(path: str | os.PathLike, text: str) -> None:
       path: the file, replaced if it exists; its folder is created if it does not exist.
       text: written as UTF-8.
     """
-    path = os.fspath(path)
     folder = os.path.dirname(path)
     if folder:
         os.makedirs(folder, exist_ok=True)
+    with replacing(path) as draft, open(draft, 'w', encoding='utf-8') as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the name of a draft, which takes the place of `path` at the end of the block.
+
+    A kill leaves the old file or the new one, never a part of either. If the block is left by an
+    error, the draft is removed.
+    """
+    path = os.fspath(path)
     draft = f'{path}.{os.getpid()}.tmp'
     try:
-        with open(draft, 'w', encoding='utf-8') as file:
-            file.write(text)
+        yield draft
         os.replace(draft, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             # For a full disk, the system's error does not name the file.
             error.filename = path
-        if os.path.exists(draft):
+        with contextlib.suppress(FileNotFoundError):
             os.remove(draft)
         raise
 

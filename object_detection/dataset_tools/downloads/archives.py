@@ -16,7 +16,7 @@ import zlib
 
 from object_detection.dataset_tools.downloads.partial_file import Report
 from object_detection.errors import DownloadError
-from object_detection.system import disk
+from object_detection.system import disk, files
 
 _CHUNK_BYTES = 1 << 20
 
@@ -129,9 +129,8 @@ def _replace(source: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        draft = f'{target}.part'
-        shutil.copyfile(source, draft)
-        os.replace(draft, target)
+        with files.replacing(target) as draft:
+            shutil.copyfile(source, draft)
         os.remove(source)
 
 
