@@ -4,6 +4,8 @@ was received; the `tfod` command shows it without a traceback.
 All are `ValueError`s, so that callers who know no more can catch them as such.
 """
 
+from collections.abc import Iterable
+
 
 class UserError(ValueError):
     """A mistake in what a user wrote or gave, or a fault of the machine; not one of this package.
@@ -63,3 +65,10 @@ class DownloadError(UserError):
 # Exit status (EX_TEMPFAIL) of a program that ended by a WorkerError or UnreadableCheckpointError,
 # and can resume when all are started again.
 LOST_WORKER_STATUS = 75
+
+
+def format_list(items: Iterable[object], limit: int = 5, separator: str = ', ') -> str:
+    """Returns the first items, and how many more there are: 'a, b, and 3 more'."""
+    texts = [str(item) for item in items]
+    more = [f'and {len(texts) - limit} more'] if len(texts) > limit else []
+    return separator.join(texts[:limit] + more)

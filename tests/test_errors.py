@@ -7,7 +7,11 @@ import tensorflow as tf
 
 from object_detection import errors
 
-KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+KINDS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if kind.__module__ == errors.__name__
+]
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -27,3 +31,10 @@ def test_converted_code_keeps_the_class(kind):
         tf.function(lambda: fails(1))()
     with pytest.raises(kind, match='expected 0'):
         tf.data.Dataset.range(1).map(lambda number: fails(1))
+
+
+def test_lists_are_shortened_to_their_first_items():
+    assert errors.format_list('abc') == 'a, b, c'
+    assert errors.format_list('abcdefg') == 'a, b, c, d, e, and 2 more'
+    assert errors.format_list(range(4), 2, '; ') == '0; 1; and 2 more'
+    assert errors.format_list([]) == ''

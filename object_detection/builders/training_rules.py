@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from object_detection.data import label_map
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.protos.train_pb2 import ClassWeight, WeightDecay
 
@@ -144,7 +144,7 @@ def _label_problem(
         meant = f', did you mean {nearest[0]!r}?' if nearest else '.'
         return (
             f'{path}.name: expected a class of {_LABEL_MAP}, such as '
-            f'{", ".join(list(ids)[:_MAX_NAMES])}. Received: {entry.name!r}{meant}'
+            f'{format_list(ids, _MAX_NAMES)}. Received: {entry.name!r}{meant}'
         )
     if not 1 <= _id(entry, ids) <= num_classes:
         which = '' if label == 'id' else f'{entry.name!r}, '

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.builders import training_rules
 from object_detection.core import determinism
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
@@ -34,10 +34,8 @@ class Selection(NamedTuple):
         """Returns lines for the log: how much is trained, and what is frozen, if anything is."""
         lines = [f'training {_size(self.trained)}']
         if self.frozen:
-            groups = list(_groups(list(self.frozen), list(self.trained)))
-            shown = ', '.join(groups[:_MAX_GROUPS])
-            more = f' and {len(groups) - _MAX_GROUPS} more' if len(groups) > _MAX_GROUPS else ''
-            lines.append(f'frozen are {_size(self.frozen)}: {shown}{more}')
+            groups = _groups(list(self.frozen), list(self.trained))
+            lines.append(f'frozen are {_size(self.frozen)}: {format_list(groups, _MAX_GROUPS)}')
         return lines
 
 

@@ -2,13 +2,14 @@
 
 import difflib
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
+from object_detection.errors import format_list
 from object_detection.protos import pipeline_pb2, string_int_label_map_pb2
 
-_MOST_NAMES = 12
+_MAX_NAMES = 12
 
 
 def unknown_field(message: Descriptor, name: str) -> str:
@@ -21,7 +22,7 @@ def unknown_field(message: Descriptor, name: str) -> str:
     if nearest:
         return f'{start}; did you mean `{nearest[0]}`?'
     owners = _owners().get(name, ())
-    elsewhere = f' (`{name}` is a field of {_join(owners)})' if owners else ''
+    elsewhere = f' (`{name}` is a field of {format_list(owners, _MAX_NAMES)})' if owners else ''
     return f'{start}; its fields: {field_list(message)}{elsewhere}.'
 
 
@@ -33,7 +34,7 @@ def unknown_value(enum: EnumDescriptor, name: str) -> str:
 
 def field_list(message: Descriptor) -> str:
     """Returns the names of a message's fields, the first dozen."""
-    return _join([field.name for field in message.fields])
+    return format_list((field.name for field in message.fields), _MAX_NAMES)
 
 
 def reachable_messages(root: Descriptor) -> Iterator[Descriptor]:
@@ -61,8 +62,3 @@ def _owners() -> dict[str, list[str]]:
             for field in message.fields:
                 owners.setdefault(field.name, []).append(message.name)
     return owners
-
-
-def _join(names: Collection[str]) -> str:
-    shown = ', '.join(list(names)[:_MOST_NAMES])
-    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from object_detection.data.coco.annotations import EntryProblem
-from object_detection.errors import UnusableError
+from object_detection.errors import UnusableError, format_list
 
 COUNTS = (
     *('images', 'bad_images', 'images_without_objects', 'examples'),
@@ -15,7 +15,6 @@ COUNTS = (
 # Problems of one reason that a report lists; all are counted.
 MAX_LISTED = 100
 _NUM_EXAMPLES_OF_PROBLEMS = 3
-_MAX_CATEGORIES = 5
 # A larger share of images or annotations that cannot be used is worth a warning.
 _MANY = 0.05
 
@@ -138,9 +137,8 @@ def warning(report: dict[str, Any]) -> str:
 
 
 def _most_frequent(counts: dict[str, int]) -> str:
-    shown = collections.Counter(counts).most_common(_MAX_CATEGORIES)
-    more = f' and {len(counts) - len(shown)} more' if len(counts) > len(shown) else ''
-    return ', '.join(f'{count} x {name}' for name, count in shown) + more
+    pairs = collections.Counter(counts).most_common()
+    return format_list(f'{count} x {name}' for name, count in pairs)
 
 
 def _describe(item: dict[str, Any]) -> str:

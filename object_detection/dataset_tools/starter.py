@@ -17,7 +17,7 @@ from google.protobuf import text_format
 from object_detection.config.reader import parse_pipeline
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
 from object_detection.dataset_tools.starter_weights import Weights
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
@@ -287,7 +287,7 @@ def _fit_classes(starter: Starter, train: DataStatistics) -> None:
     starter.explain(
         'model.faster_rcnn.num_classes',
         f'the largest id of {train.label_map_path}.'
-        + (f' Without any object: {", ".join(unused[:5])}.' if unused else ''),
+        + (f' Without any object: {format_list(unused)}.' if unused else ''),
     )
 
 
@@ -400,10 +400,9 @@ def to_text(starter: Starter, path: str) -> str:
 def format_reasons(starter: Starter, train: DataStatistics) -> list[str]:
     """Returns lines for a terminal: what was measured, then each field with its reason."""
     counts = sorted(train.objects_per_class.items(), key=lambda item: -item[1])
-    shown = ', '.join(f'{name} {count}' for name, count in counts[:8])
-    more = f', and {len(counts) - 8} more classes' if len(counts) > 8 else ''
+    shown = format_list((f'{name} {count}' for name, count in counts), limit=8)
     sampled = '' if train.num_sampled == train.num_images else f' (measured: {train.num_sampled})'
-    head = f'{train.num_images} images{sampled}; objects: {shown}{more}'
+    head = f'{train.num_images} images{sampled}; objects: {shown}'
     lines = [head]
     for field, reason in starter.reasons:
         wrapped = f'{field.rpartition(".")[2]}: {reason}'

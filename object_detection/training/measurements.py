@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from object_detection.errors import DivergenceError
+from object_detection.errors import DivergenceError, format_list
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system import memory
 from object_detection.training.distribution import strategies
@@ -227,7 +227,6 @@ def _describe_divergence(
     others = ', '.join(f'{name} = {values[name]:g}' for name in terms if name not in broken)
     step = int(report.step)
     ids = [text.decode(errors='replace') for text in report.source_ids.numpy()]
-    more = f' and {len(ids) - _MAX_SOURCE_IDS} more' if len(ids) > _MAX_SOURCE_IDS else ''
     saved = (
         f'the last good checkpoint is {last_good}' if last_good else 'there is no checkpoint yet'
     )
@@ -235,7 +234,7 @@ def _describe_divergence(
         f'The training diverged: {", ".join(f"{name} = {values[name]:g}" for name in diverged)} at '
         f'step {step + 1}, learning rate {learning_rate(step):g}'
         f'{f" (the others: {others})" if others else ""}. The images of that batch have the '
-        f'source ids {", ".join(map(repr, ids[:_MAX_SOURCE_IDS]))}{more}. Nothing of it was '
+        f'source ids {format_list(map(repr, ids), _MAX_SOURCE_IDS)}. Nothing of it was '
         f'saved; {saved}. A lower learning rate, a longer warm-up or '
         'train_config.gradient_clipping_by_norm may help.'
     )

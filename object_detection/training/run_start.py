@@ -10,7 +10,7 @@ import tensorflow as tf
 from object_detection.builders import families
 from object_detection.config import writer
 from object_detection.core.fields import InputFields as F
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.models import precision as precisions
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -25,7 +25,6 @@ _logger = logging.getLogger(__name__)
 SUMMARY_FILE_NAME = 'model_summary.txt'
 
 _MASKS = (F.GROUNDTRUTH_INSTANCE_MASK_CROPS, F.GROUNDTRUTH_INSTANCE_MASKS)
-_MAX_IDS = 5
 # Fewer objects may all be wrong by chance: a warning is logged in place of an error.
 _ENOUGH_OBJECTS = 4
 
@@ -133,8 +132,7 @@ def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks:
       ConfigError: naming the problem and the images.
     """
     ids = [bytes(text).decode(errors='replace') for text in batch[F.SOURCE_ID]]
-    named = ', '.join(map(repr, ids[:_MAX_IDS])) + (', ...' if len(ids) > _MAX_IDS else '')
-    where = f'train_input_reader, first batch (source ids {named})'
+    where = f'train_input_reader, first batch (source ids {format_list(map(repr, ids))})'
     classes = batch[F.GROUNDTRUTH_CLASSES]
     if classes.shape[-1] != num_classes:
         raise ConfigError(

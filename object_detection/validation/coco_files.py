@@ -3,7 +3,9 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
+from object_detection.builders import families
 from object_detection.data import label_map
+from object_detection.errors import format_list
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import augmentation
@@ -12,7 +14,6 @@ _TRAINING = 'train_input_reader'
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
 # Annotations that are looked at, and images that are looked through for one.
 _ENOUGH, _MOST_IMAGES = 100, 5000
-_MOST_NAMES = 5
 
 
 def check(
@@ -98,20 +99,19 @@ def _categories(
         if texts and known.keys().isdisjoint(texts):
             yield (
                 f'{path}: expected categories of the label map {reader.label_map_path}, '
-                f'{_listed(known)}. Received: {_listed(texts)}.'
+                f'{format_list(map(repr, known))}. Received: {format_list(map(repr, texts))}.'
             )
         return
     ids = {label.label for label in labels}
     left = ids
     if path.startswith(_TRAINING):
         left = set(augmentation.ids_trained_on(ids, pipeline.train_config))
-    kind = pipeline.model.WhichOneof('model')
-    num_classes = getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
+    num_classes = families.num_classes(pipeline.model)
     if max(left, default=0) > num_classes > 0:
         yield (
-            f'model.{kind}.num_classes is {num_classes}, but {path} has category ids up to '
-            f'{max(left)}{"" if left == ids else _AFTER_STEPS}; expected at least {max(left)}, or '
-            'a label_map_path that numbers the categories by name.'
+            f'{families.path(pipeline.model)}.num_classes is {num_classes}, but {path} has '
+            f'category ids up to {max(left)}{"" if left == ids else _AFTER_STEPS}; expected at '
+            f'least {max(left)}, or a label_map_path that numbers the categories by name.'
         )
 
 
@@ -140,9 +140,3 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
             f'{path}: expected images with objects. Received: none in the first {num_images} '
             'images.'
         )
-
-
-def _listed(names) -> str:
-    names = list(names)
-    shown = ', '.join(map(repr, names[:_MOST_NAMES]))
-    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'

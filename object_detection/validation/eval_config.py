@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
 
@@ -14,7 +14,7 @@ MASK_METRICS = 'coco_mask_metrics'
 
 _LOSS = 'Loss/'
 # The numbers of a set are averages, so names of readers and metrics are long; an error shows some.
-_LISTED = 16
+_MAX_METRICS = 16
 
 
 class MetricChoice(NamedTuple):
@@ -128,10 +128,8 @@ def check_metrics(
 
 def unknown_metric(metric: str, known: Collection[str]) -> str:
     """Returns a sentence for a metric that an evaluation does not give."""
-    names = list(known)
-    more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
-    listed = ', '.join(map(repr, names[:_LISTED]))
-    return f'expected a metric of the evaluation: {listed}{more}. Received: {metric!r}.'
+    names = format_list(map(repr, known), _MAX_METRICS)
+    return f'expected a metric of the evaluation: {names}. Received: {metric!r}.'
 
 
 def check_val_json_file(pipeline: TrainEvalPipelineConfig, path: str) -> None:

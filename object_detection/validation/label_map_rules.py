@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from object_detection.data import label_map
 from object_detection.data.label_map import LabelMap
+from object_detection.errors import format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 # How many ids a message shows.
-_LISTED = 3
+_MAX_IDS = 3
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -33,13 +34,11 @@ def cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def describe(differing: list[tuple[int, str, str]]) -> str:
-    """Returns e.g. "id 1 is 'cube' there and 'cone' here, and 4 more ids differ"."""
-    shown = ', '.join(
-        f'id {number} is {there!r} there and {here!r} here'
-        for number, there, here in differing[:_LISTED]
+    """Returns e.g. "id 1 is 'cube' there and 'cone' here, and 4 more"."""
+    texts = (
+        f'id {number} is {there!r} there and {here!r} here' for number, there, here in differing
     )
-    more = len(differing) - _LISTED
-    return f'{shown}, and {more} more ids differ' if more > 0 else shown
+    return format_list(texts, _MAX_IDS)
 
 
 def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, LabelMap]]:

@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterator
 
 from google.protobuf.message import DecodeError
 
+from object_detection.builders import families
 from object_detection.config import synthetic_data, unsupported
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import label_map, tf_record_files
+from object_detection.errors import format_list
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -26,7 +28,6 @@ _MOST_WITHOUT_MASKS = 20
 # Records that are looked through for a class of the label map. As a rule the first has one; many
 # are needed where a label map takes a rare class alone.
 _MOST_WITHOUT_CLASS = 5000
-_MOST_NAMES = 5
 # Bytes of a reader's records that are read for damage, which takes seconds from a disk.
 _MOST_BYTES = 1 << 30
 # Annotators draw a little over the border; what is further off was never normalized.
@@ -143,7 +144,7 @@ def _reader(
     if not looked_at:
         yield (
             f'{path}.tf_record_input_reader.input_path: expected files with records. '
-            f'Received files without any: {_listed(_files(reader))}.'
+            f'Received files without any: {format_list(map(repr, _files(reader)))}.'
         )
         return
     if not seen.count:
@@ -161,8 +162,8 @@ def _reader(
     if not seen.has_known_class:
         yield (
             f'{path}.label_map_path: {reader.label_map_path} has none of the classes of the first '
-            f'{seen.count} records with objects. They have {_listed(seen.texts)}; the label map '
-            f'has {_listed(known)}.'
+            f'{seen.count} records with objects. They have {format_list(map(repr, seen.texts))}; '
+            f'the label map has {format_list(map(repr, known))}.'
         )
 
 
@@ -228,14 +229,13 @@ def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str
     labels = features[keys.CLASS_LABEL].int64_list.value
     if path == _TRAINING:
         labels = augmentation.ids_trained_on(labels, pipeline.train_config)
-    kind = pipeline.model.WhichOneof('model')
-    num_classes = _num_classes(pipeline)
+    num_classes = families.num_classes(pipeline.model)
     if not labels or not num_classes or (max(labels) <= num_classes and 0 not in labels):
         return None
     if max(labels) <= num_classes:
         return 'expected labels from 1 on, as 0 is the background. Received: label 0.'
     return (
-        f'expected labels up to model.{kind}.num_classes = {num_classes}. '
+        f'expected labels up to {families.path(pipeline.model)}.num_classes = {num_classes}. '
         f'Received: label {max(labels)}.'
     )
 
@@ -244,7 +244,8 @@ def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> st
     if path != _TRAINING or not pipeline.train_config.use_multiclass_scores:
         return None
     num_scores = len(features[keys.CLASS_SCORES].float_list.value)
-    num_boxes, num_classes = len(features[keys.YMIN].float_list.value), _num_classes(pipeline)
+    num_boxes = len(features[keys.YMIN].float_list.value)
+    num_classes = families.num_classes(pipeline.model)
     if num_scores in (0, num_boxes * num_classes) or not num_classes:
         return None
     return (
@@ -252,11 +253,6 @@ def _score_problem(features, pipeline: TrainEvalPipelineConfig, path: str) -> st
         f'for each of {num_classes} classes (without background) of {num_boxes} boxes. '
         f'Received: {num_scores}.'
     )
-
-
-def _num_classes(pipeline: TrainEvalPipelineConfig) -> int:
-    kind = pipeline.model.WhichOneof('model')
-    return getattr(getattr(pipeline.model, kind), 'num_classes', 0) if kind else 0
 
 
 def _name(features) -> str:
@@ -284,12 +280,6 @@ def _masks(reader: InputReader, path: str, seen: _Seen) -> Iterator[str]:
 def _texts(features) -> list[str]:
     values = features[keys.CLASS_TEXT].bytes_list.value
     return [value.decode(errors='replace') for value in values]
-
-
-def _listed(names) -> str:
-    names = list(names)
-    shown = ', '.join(map(repr, names[:_MOST_NAMES]))
-    return shown if len(names) <= _MOST_NAMES else f'{shown}, ... ({len(names)} in all)'
 
 
 def _features(reader: InputReader) -> Iterator:

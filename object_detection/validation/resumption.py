@@ -7,9 +7,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from object_detection.builders import families
 from object_detection.config import reader, walk
 from object_detection.data import label_map
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.validation import label_map_rules
@@ -20,7 +21,7 @@ CONFIG_FILE_NAME = 'resolved_pipeline.config'
 LABEL_MAP_FILE_NAME = 'resolved_label_map.pbtxt'
 
 # How many changes the log shows.
-_LISTED = 12
+_MAX_FIELDS = 12
 _ABSENT = 'not set'
 
 _logger = logging.getLogger(__name__)
@@ -56,8 +57,7 @@ def log_changes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
     found = list(changes(before, pipeline)) if before is not None else []
     if not found:
         return
-    more = f'; and {len(found) - _LISTED} more' if len(found) > _LISTED else ''
-    _logger.warning('changed since the last start: %s%s', '; '.join(found[:_LISTED]), more)
+    _logger.warning('changed since the last start: %s', format_list(found, _MAX_FIELDS, '; '))
 
 
 def changes(before: Message, now: Message) -> Iterator[str]:
@@ -81,10 +81,11 @@ def _class_count(pipeline: TrainEvalPipelineConfig, directory: str) -> str | Non
     kind = pipeline.model.WhichOneof('model')
     if before is None or kind is None or before.model.WhichOneof('model') != kind:
         return None
-    then, now = (getattr(each.model, kind).num_classes for each in (before, pipeline))
+    then, now = (families.num_classes(each.model) for each in (before, pipeline))
     if then == now:
         return None
-    return f'model.{kind}.num_classes is {now}, and {then} in the training of {directory}.'
+    field = f'{families.path(pipeline.model)}.num_classes'
+    return f'{field} is {now}, and {then} in the training of {directory}.'
 
 
 def _class_names(pipeline: TrainEvalPipelineConfig, directory: str) -> str | None:

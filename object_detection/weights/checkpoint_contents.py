@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, format_list
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
 from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
@@ -17,8 +17,6 @@ _OPTIMIZER = 'optimizer/'
 # Names of the stored state of the input pipeline, which is not a variable of the model.
 INPUT = 'input/'
 AVERAGES = f'{_OPTIMIZER}average/'
-# How many names an error lists.
-_LISTED = 5
 
 # Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
 _NO_WEIGHT = re.compile(
@@ -113,7 +111,7 @@ def check_is_ours(prefix: str, *, needs_step: bool = True) -> None:
     raise CheckpointError(
         f'{prefix}: expected a checkpoint with `step` and the variables of a model under '
         f'`{_MODEL}`. Received one of {whose}, which cannot be gone on from; it holds '
-        f'{format_names(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
+        f'{format_list(name.removesuffix(VALUE_SUFFIX) for name in sample) or "nothing"}.'
     )
 
 
@@ -153,7 +151,7 @@ def check_fits(
     if not differing:
         return
     differences = '; '.join(
-        f'{what}: {format_names(names)}'
+        f'{what}: {format_list(names)}'
         for what, names in (
             ('of another shape', reshaped.values()),
             ('not in the checkpoint', missing),
@@ -193,13 +191,6 @@ def describe_end(directory: str, step: int, num_steps: int) -> str | None:
         f'do. Ask for more than {step} (train_config.num_steps or --num_train_steps) to go on, or '
         'choose another model_dir to start anew'
     )
-
-
-def format_names(names: Iterable[str]) -> str:
-    """Formats the first names and the number of further ones."""
-    names = list(names)
-    more = f' and {len(names) - _LISTED} more' if len(names) > _LISTED else ''
-    return ', '.join(names[:_LISTED]) + more
 
 
 def _describe_optimizers(found: Iterable[str], variables: Iterable[str]) -> str:

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import backbones
-from object_detection.weights.checkpoint_contents import format_names
 from object_detection.weights.interfaces import Entry
 from object_detection.weights.variable_names import VariableNames
 
@@ -123,7 +122,7 @@ def check(
     ]
     extra = [f'{name} ({_key(name, entries)}{list(entries[name].shape)})' for name in found.extra]
     problems = [
-        f'{what}: {format_names(differing)}'
+        f'{what}: {format_list(differing)}'
         for what, differing in (
             ('of another shape', reshaped),
             ('not in it', found.absent),

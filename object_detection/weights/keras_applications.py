@@ -15,7 +15,7 @@ from typing import Self
 import h5py
 import numpy as np
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, format_list
 from object_detection.system import files
 from object_detection.weights import backbones
 from object_detection.weights.interfaces import Detector, Entry
@@ -105,7 +105,7 @@ class KerasWeights:
         names = detector.named_variables()
         if not {_FIRST, _INCEPTION_RESNET} & self.shapes.keys():
             layers = list(dict.fromkeys(name.rpartition('/')[0] for name in self.shapes))
-            received = ', '.join(layers[:4]) if layers else 'no layers'
+            received = format_list(layers, 4) or 'no layers'
             raise CheckpointError(
                 f'{self.path}: expected the weights of a ResNet of keras.applications (layers '
                 'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), or of its Inception-ResNet v2 '

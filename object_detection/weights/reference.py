@@ -10,13 +10,12 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import (
     backbones,
     checkpoint_files,
 )
 from object_detection.weights.arrays import CheckpointArrays
-from object_detection.weights.checkpoint_contents import format_names
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
 from object_detection.weights.interfaces import CHECKPOINT_TYPES, Detector, Entry
@@ -115,7 +114,7 @@ class ReferenceCheckpoint:
             raise CheckpointError(
                 f'{self._arrays.path}: expected the backbone of '
                 f'{names.backbone_field}.type, of {expected} layers with variables. Received: '
-                f'{len(layers)} of a backbone; it holds {format_names(self.shapes)}.'
+                f'{len(layers)} of a backbone; it holds {format_list(self.shapes)}.'
             )
 
     def _entry(self, key: str) -> Entry:

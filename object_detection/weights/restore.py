@@ -17,11 +17,11 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError, UserError
+from object_detection.errors import CheckpointError, UserError, format_list
 from object_detection.weights import checkpoint_files, checkpoints, reference
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.arrays import CheckpointArrays
-from object_detection.weights.checkpoint_contents import format_names, is_weight
+from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import Comparison, check, check_backbones, compare
 from object_detection.weights.interfaces import Detector, Entry, check_type
@@ -164,7 +164,7 @@ def _by_layer(names: Collection[str], all_names: Collection[str] = ()) -> str:
         name.split('/')[0] if name.split('/')[0] in parts else name.rpartition('/')[0]
         for name in sorted(names)
     )
-    return format_names(dict.fromkeys(groups))
+    return format_list(dict.fromkeys(groups))
 
 
 def restore_exactly(detector: Detector, prefix: str, *, averages: bool) -> int:
@@ -248,7 +248,7 @@ def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[
             )
             raise CheckpointError(
                 f'{prefix} is a checkpoint of another model than the config describes; variables '
-                f'that do not fit: {format_names(unfit)}. '
+                f'that do not fit: {format_list(unfit)}. '
                 f'{advice or "Use the pipeline.config that came with it."}'
             )
         assign(variables, entries, prefix)

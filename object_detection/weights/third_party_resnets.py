@@ -20,9 +20,9 @@ from typing import NamedTuple, Self
 import numpy as np
 import tensorflow as tf
 
-from object_detection.errors import CheckpointError
+from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import backbones, third_party_names
-from object_detection.weights.checkpoint_contents import format_names, is_weight
+from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.interfaces import Arrays, Detector, Entry
 from object_detection.weights.third_party_names import FIRST, Format
 
@@ -157,7 +157,7 @@ def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:
         if FIRST in format.translate(arrays.shapes):
             return ThirdPartyResnet(arrays, format)
     known = ', '.join(f'{format.title} ({format.example})' for format in formats)
-    received = format_names(sorted(arrays.shapes)) or 'no variables'
+    received = format_list(sorted(arrays.shapes)) or 'no variables'
     raise CheckpointError(
         f'{arrays.path}: expected the names of one of these with 50, 101 or 152 layers: {known}. '
         f'Received: {received}.'

@@ -281,7 +281,7 @@ def test_unknown_names_are_listed_with_what_is_known(tmp_path):
     path = third_party_files.write_checkpoint(tmp_path / 'model.ckpt', arrays)
     with pytest.raises(CheckpointError) as caught:
         open_source(path)
-    for text in (path, 'btlnck_block', 'conv2d_1', 'TF-Slim', 'layer_4/weights and 2 more.'):
+    for text in (path, 'btlnck_block', 'conv2d_1', 'TF-Slim', 'layer_4/weights, and 2 more.'):
         assert text in str(caught.value)
     with pytest.raises(CheckpointError, match=r'group0/block0.*Received: mobilenet/layer_0'):
         open_source(third_party_files.write_npz(tmp_path / 'other.npz', arrays))

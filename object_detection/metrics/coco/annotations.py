@@ -12,7 +12,7 @@ from object_detection.data import source_ids
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import categories as coco_categories
 from object_detection.data.coco import masks as coco_masks
-from object_detection.errors import UnusableError, UserError
+from object_detection.errors import UnusableError, UserError, format_list
 from object_detection.metrics.instances import Instances, box_areas, mask_areas
 
 _REQUIRED = {
@@ -21,7 +21,6 @@ _REQUIRED = {
     'categories': ('id', 'name'),
 }
 # How many names an error lists.
-_LISTED = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ class CocoAnnotations:
           ValueError: if the file has no such image.
         """
         if source_id not in self._by_text:
-            known = ', '.join(list(map(str, self._images))[:_LISTED])
+            known = format_list(self._images)
             raise UserError(
                 f'{self._path}: the evaluated records have an image with the source id '
                 f'{source_id!r}, which is no images.id and no images.file_name of this file; '
@@ -130,7 +129,7 @@ class CocoAnnotations:
         missed = [image_id for image_id in self._images if image_id not in evaluated]
         if missed:
             effect = (
-                f'their objects count as missed. The first are: {_listing(missed)}.'
+                f'their objects count as missed. The first are: {format_list(missed)}.'
                 if self._is_complete
                 else 'they are left out, as only a part of the data is evaluated.'
             )
@@ -262,17 +261,12 @@ def match_categories(
         _logger.info(
             '%s: classes of the label map without a category of their name are matched by id: %s',
             path,
-            _listing(nameless),
+            format_list(nameless),
         )
         return {label: label for label in classes}
     wanted = [f'{" or ".join(map(repr, classes[label]))} (id {label})' for label in nameless]
     raise UserError(
         f'{path}: expected a category for each class of the label map, of the same name or, in all '
-        f'of them, of the same id. Received none for: {_listing(wanted)}. Its categories: '
-        f'{_listing(names)}.'
+        f'of them, of the same id. Received none for: {format_list(wanted)}. Its categories: '
+        f'{format_list(names)}.'
     )
-
-
-def _listing(items: Sequence[Any]) -> str:
-    more = f' and {len(items) - _LISTED} more' if len(items) > _LISTED else ''
-    return ', '.join(map(str, items[:_LISTED])) + more

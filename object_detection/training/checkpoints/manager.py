@@ -20,12 +20,12 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.nesting import nest
-from object_detection.errors import CheckpointError, DivergenceError
+from object_detection.errors import CheckpointError, DivergenceError, format_list
 from object_detection.system import disk
 from object_detection.training.checkpoints import recovery
 from object_detection.training.checkpoints.input_state import InputState
 from object_detection.weights import checkpoint_files, checkpoints
-from object_detection.weights.checkpoint_contents import check_fits, format_names
+from object_detection.weights.checkpoint_contents import check_fits
 from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Checkpoints:
         if broken:
             raise DivergenceError(
                 f'NaN or infinite values in {len(broken)} variables, among them '
-                f'{format_names(broken)}; not saved. The last good checkpoint is '
+                f'{format_list(broken)}; not saved. The last good checkpoint is '
                 f'{self.latest or "none"}.'
             )
         try:
