@@ -1,7 +1,7 @@
-"""The tables of the fields of an example: one row a field, which all else follows from.
+"""The tables of the fields of an example, with one row per field.
 
-The decoder, augmentations, resizers, batches, evaluators' ground truth and `Groundtruth` treat each
-field as its row says.
+The decoder, augmentations, resizers, batches, evaluators' ground truth and `Groundtruth` process
+each field as its row specifies.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ from object_detection.core.fields import InputFields as F
 
 
 class Geometry(enum.Enum):
-    """What part of the image a field describes, and so how it follows the image.
+    """The kind of geometry of a field, which determines how it follows changes of the image.
 
-    Augmentations and resizers say what they do with each kind, not with each field.
+    Augmentations and resizers define what they do with each kind, not with each field.
 
     Attributes:
-      NONE: nothing that moves with the image.
+      NONE: the field does not depend on positions in the image.
       BOX: float32 [n, 4], (ymin, xmin, ymax, xmax), normalized to the image.
-      POINTS: float32 [n, P, 2], (y, x), normalized to the image; P points an object.
-      IMAGE_MASK: [n, H, W], the pixels of the image.
+      POINTS: float32 [n, P, 2], (y, x), normalized to the image; P points per object.
+      IMAGE_MASK: [n, H, W], masks over the pixels of the image.
       BOX_MASK: [n, S, S], samples of the object's box.
     """
 
@@ -39,8 +39,8 @@ class Stored:
 
     Attributes:
       key: key of the tf.Example.
-      dtype: that of the stored list.
-      default: the value where the record does not have the key, of the image or of each object.
+      dtype: dtype of the stored list.
+      default: value of the image, or of each object, in records without the key.
     """
 
     key: str
@@ -50,18 +50,17 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectField:
-    """A field of a decoded example with one row an object.
+    """A field of a decoded example with one entry per object.
 
     Attributes:
       dtype: dtype of the decoded tensor.
-      geometry: how it follows the image.
-      padding: what the rows of a batch hold that are no objects; None for a field that batches do
-        not have.
-      is_by_keypoint: whether its axis 1 is that of keypoints, which flips permute.
-      stored: where the decoder finds it, for a field that is one value an object, or one a keypoint
-        of each object; the decoder has code for the others.
-      evaluation: the name that it has in batches for evaluators, as annotated, neither clipped nor
-        resized; None for a field that they do not need.
+      geometry: how the field follows changes of the image.
+      padding: value of the padding in a batch; None for a field that batches do not have.
+      is_by_keypoint: whether axis 1 is the axis of keypoints, which flips permute.
+      stored: the list in a tf.Example, for a field with one value per object or per keypoint; the
+        decoder has separate code for the others.
+      evaluation: name in batches for evaluators, which contain the field as annotated, neither
+        clipped nor resized; None for a field that evaluators do not need.
     """
 
     dtype: tf.DType
@@ -72,8 +71,8 @@ class ObjectField:
     evaluation: str | None = None
 
 
-# All fields with one row an object: n objects, P keypoints, masks of H x W pixels, crops of S x S.
-# What drops or orders objects acts on all of them, so that rows stay together.
+# All fields with one entry per object: n objects, P keypoints, masks of H x W pixels, crops of S x
+# S. Functions that drop or reorder objects act on all of them, so that the entries stay consistent.
 OBJECT_FIELDS: dict[str, ObjectField] = {
     # [n, 4]
     F.GROUNDTRUTH_BOXES: ObjectField(

@@ -1,4 +1,4 @@
-"""The keys of tf.Examples, which are those of the reference system's records.
+"""The keys of tf.Examples, which are the same as in the reference system's records.
 
 N objects of an image have one value each in a list, in the same order, unless a comment says
 otherwise. Coordinates are normalized to the image: 0 and 1 are its edges.

@@ -1,6 +1,7 @@
-"""An image with its objects, as every reader of an annotation format makes it.
+"""An image with its objects, which every reader of an annotation format produces.
 
-`tf_examples.to_example` writes it as a tf.Example. No TensorFlow: Beam workers start without it.
+`tf_examples.to_example` writes it as a tf.Example. This module does not import TensorFlow, so that
+Beam workers start without it.
 """
 
 import dataclasses
@@ -16,30 +17,30 @@ NOT_IN_LABEL_MAP = 'not_in_label_map'
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and its N objects; None is what the format, or the caller, does not have.
+    """An image and its N objects; a field is None if the format or the caller does not provide it.
 
     Attributes:
       encoded: the image file, upright, in a format that TensorFlow decodes.
       format: format of the file: 'jpeg', 'png', 'gif' or 'bmp'.
       height, width: size of the image in pixels.
-      file_name: as the annotations give it.
-      source_id: text that tells the images of a data set apart.
+      file_name: file name in the annotations.
+      source_id: text that identifies the image in its data set.
       boxes: float64 [N, 4], (ymin, xmin, ymax, xmax), normalized to the image, within [0, 1].
       class_texts: N names of classes.
-      class_labels: int64 [N], the ids of the classes in a label map, 1-based; 0 where only the
-        names count.
+      class_labels: int64 [N], the ids of the classes in a label map, 1-based; 0 if classes are
+        identified by name only.
       is_crowd: bool [N], whether a box is one of a group of objects.
       areas: float64 [N], square pixels.
       masks: None, or N PNG files of the image's size: 0 is background, all else the object.
-      keypoint_names: names of the K keypoints that every object has room for.
+      keypoint_names: names of the K keypoints of each object.
       keypoints: None, or float64 [N, K, 2], (y, x) normalized to the image.
       keypoint_visibilities: None, or int64 [N, K]: 0 not labelled, 1 covered, 2 visible.
-      num_keypoints: None, or int64 [N], how many of an object are labelled.
+      num_keypoints: None, or int64 [N], number of labelled keypoints of each object.
       densepose: None, or N arrays float64 [n, 5], rows (part from 0, x, y, u, v), x and y
         normalized to the image.
 
     Raises:
-      ValueError: if a field has not one entry for each box.
+      ValueError: if a field does not have one entry for each box.
     """
 
     encoded: bytes
@@ -81,13 +82,13 @@ _OBJECT_FIELDS = (
 
 
 class ReadResult(NamedTuple):
-    """What a reader made of an image and its annotations.
+    """The result of reading an image and its annotations.
 
     Attributes:
-      image: with the objects that can be used.
-      problems: (annotation id, error) of the annotations that cannot be.
-      num_clipped: how many boxes were cut at the image's edge.
-      image_changes: why the image file was encoded anew, see `image_files.ImageFile`.
+      image: the image with its usable objects.
+      problems: (annotation id, error) of each annotation that cannot be used.
+      num_clipped: number of boxes that were clipped to the image.
+      image_changes: reasons for encoding the image file again, see `image_files.ImageFile`.
     """
 
     image: AnnotatedImage

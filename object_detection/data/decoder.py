@@ -14,7 +14,7 @@ from object_detection.errors import UserError
 PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
 
-# How the error over an image beyond the limit begins.
+# The beginning of the error message about an image with too many pixels.
 TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
 
 
@@ -22,16 +22,17 @@ class ExampleDecoder:
     """Decodes one serialized tf.Example.
 
     Args:
-      label_map: turns image/object/class/text (a name or a display name) into ids. Text wins over
-        image/object/class/label, so that a label map may take a part of a data set's classes and
-        number them anew; the label is used for records without text, or without a label map.
-      mask_type: None to leave masks out, PNG_MASKS or NUMERICAL_MASKS (how the record holds them).
-      num_keypoints: keypoints an object; 0 leaves them out.
+      label_map: maps image/object/class/text (a name or a display name) to ids. Text takes
+        precedence over image/object/class/label, so that a label map may select and renumber a part
+        of a data set's classes; the label is used for records without text, or without a label map.
+      mask_type: the format of masks in records, PNG_MASKS or NUMERICAL_MASKS; None does not decode
+        masks.
+      num_keypoints: number of keypoints per object; 0 does not decode keypoints.
       load_multiclass_scores: whether to read scores of all classes for each object.
-      max_image_pixels: most pixels of an image; 0 sets no limit.
+      max_image_pixels: maximum number of pixels of an image; 0 sets no limit.
 
     Raises:
-      ValueError: for another `mask_type`.
+      ValueError: if `mask_type` is not valid.
     """
 
     def __init__(
@@ -105,8 +106,9 @@ class ExampleDecoder:
           `OBJECT_FIELDS` with `stored`, and of `IMAGE_FIELDS`, are added by their names.
 
         Raises:
-          tf.errors.InvalidArgumentError: when run, if a field has not one value an object, or the
-            image is damaged or has too many pixels.
+          tf.errors.InvalidArgumentError: when run, if a field does not have one value per object,
+          or
+            the image is corrupt or has too many pixels.
         """
         example = self._items(serialized, self._decoder.list_items())
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
@@ -118,7 +120,7 @@ class ExampleDecoder:
         return _check_counts(example, count)
 
     def annotations(self, serialized: tf.Tensor) -> Example:
-        """Decodes boxes, classes and what each object has one value of; not the image.
+        """Decodes the fields of `objects.OBJECT_FIELDS` that are stored as lists, not the image.
 
         Raises:
           tf.errors.InvalidArgumentError: as `__call__`.
@@ -176,7 +178,7 @@ class ExampleDecoder:
             return tf.reshape(points, [-1, self._num_keypoints, 2])
 
         def visibilities(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-            # Records without visibilities: every keypoint that has coordinates is visible.
+            # In records without visibilities, every keypoint that has coordinates is visible.
             is_visible = tf.cond(
                 tf.size(tensors[keys.KEYPOINT_VISIBILITY].values) > 0,
                 lambda: tensors[keys.KEYPOINT_VISIBILITY].values > 0,
@@ -196,7 +198,7 @@ class ImageHandler(slim.ItemHandler):
     """Decodes image/encoded (see `decode_image`) to uint8 [H, W, 3].
 
     Args:
-      max_pixels: most pixels of an image, which its header tells; 0 sets no limit.
+      max_pixels: maximum number of pixels of an image, read from its header; 0 sets no limit.
     """
 
     def __init__(self, max_pixels: int = 0):
@@ -217,7 +219,7 @@ class ImageHandler(slim.ItemHandler):
                 num_pixels,
             ],
         )
-        # What is decoded comes out of the check, which therefore comes first.
+        # Decoding uses the output of the check, which is therefore executed first.
         with tf.control_dependencies([check] if check is not None else []):
             return decode_image(tf.identity(encoded))
 
@@ -225,8 +227,8 @@ class ImageHandler(slim.ItemHandler):
 class _TextIds:
     """The ids of a label map's texts, looked up in constant tensors.
 
-    A hash table is state to TensorFlow: where operations are deterministic, it would decode one
-    record after the other because of one.
+    TensorFlow treats a hash table as state: with deterministic operations, records would be decoded
+    sequentially because of it.
     """
 
     def __init__(self, label_map: LabelMap):
@@ -239,7 +241,7 @@ class _TextIds:
             self._ids = tf.gather(tf.constant(ids, tf.int64), order).numpy()
 
     def look_up(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns int64 [n] for texts, string [n]; -1 for those that the label map lacks."""
+        """Returns the ids int64 [n] of texts, string [n]; -1 for unknown texts."""
         positions = tf.searchsorted(self._hashes, _hashes(texts))
         positions = tf.minimum(positions, len(self._hashes) - 1)
         is_known = tf.gather(tf.constant(self._texts, tf.string), positions) == texts
@@ -263,7 +265,7 @@ def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:
 
 
 def _fill_if_absent(values: tf.Tensor, count: tf.Tensor, default: float | bool) -> tf.Tensor:
-    """Values of `count` objects [count, ...]: `values` where the record has any."""
+    """Returns `values` [count, ...], or `default` for each object if the record has none."""
     num_missing = tf.where(tf.equal(tf.shape(values)[0], 0), count, 0)
     filling = tf.fill([num_missing, *values.shape[1:]], tf.cast(default, values.dtype))
     return tf.concat([values, filling], axis=0)
@@ -298,7 +300,7 @@ def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:
 
 
 def _check_counts(example: Example, count: tf.Tensor) -> Example:
-    """Raises, when run, if a field has not one row a box."""
+    """Raises, when run, if a field does not have one value per box."""
     names = [name for name in OBJECT_FIELDS if name in example]
     rows = tf.stack([tf.shape(example[name])[0] for name in names])
     wrong = tf.where(rows != count)[:, 0]

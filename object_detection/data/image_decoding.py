@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-# Bytes of a BMP file's header: of the file, of the image (40 bytes at least), and of the colours'
-# places in a pixel.
+# Bytes of the parts of a BMP file's header: file header, image header (at least 40 bytes), and the
+# bit masks of the colours.
 _BMP_HEADER_SIZE, _BMP_COLOR_MASKS_END = 14, 66
-# Bytes of a file that tell its size, but of JPEG and GIF files.
+# Bytes of the header that contain the image size, for formats other than JPEG and GIF.
 _HEADER_SIZE = 32
 _PNG = b'\x89PNG'
-# What follows the parts of a GIF file: an extension, and a frame.
+# First bytes of the blocks of a GIF file: an extension and a frame.
 _GIF_EXTENSION, _GIF_FRAME = 0x21, 0x2C
-# Compression of a BMP file: none, and pixels whose colours the header tells the places of.
+# Compression of a BMP file: none, and pixels with bit masks in the header.
 _BMP_PLAIN, _BMP_BIT_FIELDS = 0, 3
 _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 
@@ -21,9 +21,8 @@ _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
     """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to uint8 [H, W, 3].
 
-    Grey values are repeated, an alpha channel is dropped, of 16 bits the upper 8 are kept. The
-    orientation that a camera writes into a file (EXIF) is ignored, as annotations of records are
-    made for the pixels as they are stored.
+    Grey values are repeated, an alpha channel is dropped, and the upper 8 of 16 bits are kept. The
+    EXIF orientation of a file is ignored, since annotations of records refer to the stored pixels.
 
     Args:
       encoded: string scalar.
@@ -42,7 +41,7 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
         tf.where(is_bmp, 0, tf.where(is_webp, 1, 2)),
         [
             lambda: _decode_bmp(encoded),
-            # As many channels as there are: three are refused of a WebP file with transparency.
+            # `channels=3` would be refused for a WebP file with transparency.
             lambda: decode(0)[..., :3],
             lambda: decode(3),
         ],
@@ -51,13 +50,13 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """Reads how many pixels `decode_image` would give, without decoding any.
+    """Returns the number of pixels of an image file without decoding it.
 
     Args:
       encoded: string scalar, an image file; bytes of other formats have 0 pixels.
 
     Returns:
-      int64 scalar, height x width; of a GIF file those of the first frame.
+      int64 scalar, height x width; for a GIF file, of its first frame.
 
     Raises:
       tf.errors.InvalidArgumentError: when run, for a JPEG file without a header.
@@ -65,10 +64,10 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)
 
     def begins(magic: bytes, start: int = 0) -> tf.Tensor:
-        # Not of the text itself: a part of a file that is shorter would be an error.
+        # Not `tf.strings.substr`, which raises for a file that is shorter than the part.
         return tf.reduce_all(header[start : start + len(magic)] == [*magic])
 
-    # Negative heights of BMP files are of images that begin at the top.
+    # In BMP files a negative height means that the rows begin at the top.
     bmp_sides = [tf.abs(tf.cast(_little_endian(header, at, 4), tf.int64)) for at in (18, 22)]
     num_pixels = {
         _PNG: _number(header[16:20][::-1]) * _number(header[20:24][::-1]),
@@ -76,7 +75,7 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
         b'RIFF': tf.where(begins(b'WEBP', 8), _webp_pixels(header), 0),
     }
     of_header = tf.add_n([tf.where(begins(magic), n, 0) for magic, n in num_pixels.items()])
-    # These two alone need more than the header.
+    # Only these two formats need more than the header.
     return tf.switch_case(
         tf.where(begins(b'\xff\xd8\xff'), 0, tf.where(begins(b'GIF8'), 1, 2)),
         [
@@ -88,7 +87,7 @@ def count_pixels(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _gif_pixels(encoded: tf.Tensor) -> tf.Tensor:
-    """Pixels of the first frame: TensorFlow makes an image of its size, not of the canvas's."""
+    """Returns the pixels of the first frame: TensorFlow decodes its size, not the canvas size."""
     contents = tf.concat([tf.io.decode_raw(encoded, tf.uint8), tf.zeros([16], tf.uint8)], 0)
     length = tf.strings.length(encoded)
 
@@ -96,7 +95,7 @@ def _gif_pixels(encoded: tf.Tensor) -> tf.Tensor:
         return tf.cast(contents[tf.minimum(place, length)], tf.int32)
 
     def after_blocks(place: tf.Tensor) -> tf.Tensor:
-        """Behind blocks that begin with their number of bytes; one without bytes is the last."""
+        """Returns the position after sub-blocks, of which an empty one is the last."""
         return (
             1
             + tf.while_loop(
@@ -128,7 +127,7 @@ def _webp_pixels(header: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a BMP file; `tf.io.decode_image` takes the indices of a palette for grey values."""
+    """Decodes a BMP file; `tf.io.decode_image` would treat palette indices as grey values."""
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_BMP_COLOR_MASKS_END)
     header_size, bits, compression = (
         _little_endian(header, *place) for place in ((14, 4), (28, 2), (30, 4))
@@ -158,11 +157,11 @@ def _decode_bmp(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def _little_endian(values: tf.Tensor, start: int, size: int) -> tf.Tensor:
-    """The number int32 that starts at a byte."""
+    """Returns the little-endian number int32 that starts at a byte."""
     return tf.cast(_number(values[start : start + size]), tf.int32)
 
 
 def _number(digits: tf.Tensor) -> tf.Tensor:
-    """The number int64 of bytes, the lowest first; how many they are is static."""
+    """Returns the number int64 of a static number of bytes, lowest first."""
     places = np.array([256**place for place in range(digits.shape[0])])
     return tf.reduce_sum(tf.cast(digits, tf.int64) * places)

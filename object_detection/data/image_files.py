@@ -1,8 +1,8 @@
-"""Image files as TensorFlow reads them: upright, and with the pixels that other programs show.
+"""Converts image files so that TensorFlow decodes the upright pixels that other programs show.
 
-TensorFlow passes over the orientation in a photo's EXIF data, reads the colour numbers of a BMP
-palette as grey values, and cuts 16-bit grey values to their high byte. A file where that matters is
-encoded anew; all others stay as they are, byte for byte.
+TensorFlow ignores the EXIF orientation of a photo, reads palette indices of a BMP file as grey
+values, and truncates 16-bit grey values to their high byte. Files that are affected are encoded
+again; all others are not changed.
 """
 
 import io
@@ -15,16 +15,16 @@ from PIL import Image, JpegImagePlugin
 
 from object_detection.errors import UnusableError
 
-# PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file is a
-# JPEG with more pictures behind the first, as some cameras write.
+# PIL's name of a format that TensorFlow decodes -> the name in `image/format`. An MPO file, which
+# some cameras write, is a JPEG file followed by further pictures.
 FORMATS = {
     **{'JPEG': 'jpeg', 'MPO': 'jpeg', 'PNG': 'png', 'GIF': 'gif', 'BMP': 'bmp'},
     'WEBP': 'webp',
 }
-# Of one image, as many as PIL reads unless told otherwise: half a gigabyte as RGB.
+# Maximum number of pixels of an image, the default limit of PIL: half a gigabyte as RGB.
 MAX_PIXELS = 178_956_970
 
-# PIL's reader of JPEG opens MPO files too.
+# PIL's JPEG reader opens MPO files too.
 _READERS = tuple(name for name in FORMATS if name != 'MPO')
 _ORIENTATION = 0x0112  # EXIF tag
 _TURNS = {
@@ -38,7 +38,7 @@ _TURNS = {
 }
 _SIDEWAYS = (5, 6, 7, 8)
 _JPEG_QUALITY = 95
-# PIL's limit of pixels is a variable of its module.
+# PIL's limit of pixels is a global variable of its module.
 _limit_lock = threading.Lock()
 
 # Reasons in `ImageFile.changes`.
@@ -50,13 +50,12 @@ class ImageFile(NamedTuple):
     """An image file that TensorFlow decodes to what other programs show.
 
     Attributes:
-      encoded: the file's bytes, or those of the file that takes its place.
+      encoded: bytes of the file, or of the file that replaces it.
       format: a value of `FORMATS`.
-      height: in pixels, of the upright image.
-      width: in pixels, of the upright image.
-      changes: why it was encoded anew, in one word each: 'exif_orientation', 'rescaled_16_bit',
-        'bmp_palette', 'webp_animation'; 'exif_orientation_without_effect' for a turn that was not
-        made.
+      height: height of the upright image in pixels.
+      width: width of the upright image in pixels.
+      changes: reasons for encoding it again: 'exif_orientation', 'rescaled_16_bit', 'bmp_palette',
+        'webp_animation'; 'exif_orientation_without_effect' for an orientation that was ignored.
     """
 
     encoded: bytes
@@ -72,23 +71,23 @@ def read_upright(
     stated_size: tuple[Any, Any] = (None, None),
     max_pixels: int = MAX_PIXELS,
 ) -> ImageFile:
-    """Returns an image file as TensorFlow is to read it; only what must be changed is decoded.
+    """Returns an image file for TensorFlow; only files that must be changed are decoded.
 
-    JPEG files are encoded anew as JPEG (quality 95, colours of full size), others as PNG.
+    JPEG files are encoded again as JPEG (quality 95, no chroma subsampling), others as PNG.
 
-    Grey values of 16 bits that all fit into 12 (or 8), as scientific cameras write, are taken for
-    values of 12 (8) bits: their high bytes alone would be almost black.
+    16-bit grey values that all fit into 12 (or 8) bits, as scientific cameras write them, are
+    treated as values of 12 (or 8) bits: their high bytes alone would be almost black.
 
     Args:
       encoded: the bytes of the file.
-      stated_size: (height, width) that the annotations say; None for what they do not say. Where it
-        is the size of the pixels as they are stored, and not that of the upright image, the
-        annotations were drawn on the image as it is stored, and it is not turned.
-      max_pixels: most pixels of an image; more are refused before they are decoded.
+      stated_size: (height, width) in the annotations; None for values that they do not state. If it
+        is the size of the stored pixels, and not of the upright image, the annotations were drawn
+        on the stored image, and it is not rotated.
+      max_pixels: maximum number of pixels of an image; larger ones are refused before decoding.
 
     Raises:
-      UnusableError: if the file is no image of a format of `FORMATS`, has too many pixels, or must
-        be decoded and cannot be.
+      UnusableError: if the file is not an image of a format of `FORMATS`, has too many pixels, or
+        must be decoded and cannot be.
     """
     try:
         with _open(encoded) as image:
@@ -106,23 +105,23 @@ def read_upright(
             return _encode_anew(image, orientation if TURNED in changes else 1, changes)
     except UnusableError:
         raise
-    # PIL's plugins raise nearly anything on a damaged file.
+    # PIL's plugins raise many kinds of errors on a corrupt file.
     except Exception as error:
         raise _undecodable(error) from error
 
 
 def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
-    """Decodes an image file, a JPEG at an eighth of its size, to see whether that can be done.
+    """Checks that an image file can be decoded (a JPEG file at an eighth of its size).
 
     Raises:
-      UnusableError: if it cannot; or as `read_upright`.
+      UnusableError: if it cannot be decoded, or as `read_upright`.
     """
     try:
         with _open(encoded) as image:
             _check_pixels(image, max_pixels)
             width, height = image.size
             image.verify()
-        # What `verify` does depends on the format; a JPEG that breaks off passes it.
+        # `verify` depends on the format; it accepts a truncated JPEG file.
         with _open(encoded) as image:
             if isinstance(image, JpegImagePlugin.JpegImageFile):
                 image.draft(image.mode, (max(width // 8, 1), max(height // 8, 1)))
@@ -134,7 +133,7 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
 
 
 def _open(encoded: bytes) -> Image.Image:
-    """Opens with the readers of `FORMATS` alone: that of EPS, for one, would start a program."""
+    """Opens a file with the readers of `FORMATS` only: the EPS reader, e.g., starts a program."""
     with _limit_lock:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
@@ -153,12 +152,12 @@ def _check_pixels(image: Image.Image, max_pixels: int) -> None:
 
 
 def _orientation(image: Image.Image, encoded: bytes) -> int:
-    # PIL decodes a whole PNG for its EXIF data, as they may come last.
+    # PIL decodes a whole PNG file for its EXIF data, as they may come last.
     if image.format == 'PNG' and b'eXIf' not in encoded:
         return 1
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    # EXIF data that cannot be read are passed over, as every viewer does.
+    # EXIF data that cannot be read are ignored, as in image viewers.
     except Exception:
         return 1
 
@@ -168,7 +167,7 @@ def _fits(stated: tuple[Any, Any], size: tuple[int, int]) -> bool:
 
 
 def _misread(image: Image.Image, encoded: bytes) -> list[str]:
-    """Returns why TensorFlow reads other pixels than PIL, or none, of the file as it is stored."""
+    """Returns the reasons why TensorFlow decodes the stored file differently from PIL, or fails."""
     if image.format == 'BMP' and not _is_plain_bmp(image, encoded):
         return ['bmp_palette']
     if image.format == 'WEBP' and getattr(image, 'is_animated', False):
@@ -201,7 +200,7 @@ def _encode_anew(image: Image.Image, orientation: int, changes: list[str]) -> Im
         plain = plain.transpose(_TURNS[orientation])
     file = io.BytesIO()
     kind = 'JPEG' if FORMATS[image.format] == 'jpeg' else 'PNG'
-    # Nothing of the old file but its pixels: its EXIF data would turn the image again.
+    # Only the pixels of the old file are used: its EXIF data would rotate the image again.
     plain.info.clear()
     plain.save(file, kind, quality=_JPEG_QUALITY, subsampling=0)
     return ImageFile(file.getvalue(), FORMATS[kind], plain.height, plain.width, tuple(changes))

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-# Keeps the last sample of a box that ends at the image's edge inside the image in spite of
-# rounding; outside, the crop would be zero there. Less than a thousandth of a pixel.
+# Keeps the last sample of a box that ends at the image's edge inside the image despite rounding;
+# outside, the crop would be zero. It is less than a thousandth of a pixel.
 _INSIDE = 1.0 - 1e-6
 
 # A PNG file begins with its signature and a header: width, height, bits and kind of colours.
@@ -13,7 +13,7 @@ _PALETTE = 3
 
 
 def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Tensor:
-    """Looks at the headers of PNG masks.
+    """Checks the headers of PNG masks.
 
     Args:
       encoded: string [n], PNG files.
@@ -24,8 +24,10 @@ def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Ten
       string [n], the same files.
 
     Raises:
-      tf.errors.InvalidArgumentError: when run, if a mask is no PNG file, has another size than the
-        image, or a palette that does not begin with black: its background would be the object.
+      tf.errors.InvalidArgumentError: when run, if a mask is not a PNG file, has another size than
+      the
+        image, or a palette that does not begin with black, so that its background would be the
+        object.
     """
     headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)  # [n, 26]
     is_png = tf.reduce_all(headers[:, : len(_SIGNATURE)] == tuple(_SIGNATURE))
@@ -85,10 +87,11 @@ def checked_size(masks: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.
 
 
 def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
-    """Cuts each object's box out of its PNG mask, without holding more than one full mask.
+    """Crops each object's PNG mask to its box, with at most one full mask in memory.
 
-    The samples are those of `tf.image.crop_and_resize`: bilinear, the first and last ones on the
-    box's edges, where 0 and 1 of a normalized box are the centres of the first and last pixels.
+    Sampling is the same as in `tf.image.crop_and_resize`: bilinear, with the first and last samples
+    on the box's edges, where 0 and 1 of a normalized box are the centres of the first and last
+    pixels.
 
     Args:
       encoded: string [n], PNG files; pixels that are not black belong to the object.
@@ -108,7 +111,7 @@ def crop_encoded(encoded: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def crop(masks: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
-    """Cuts each object's box out of its mask; see `crop_encoded`.
+    """Crops each object's mask to its box; see `crop_encoded`.
 
     Args:
       masks: uint8 [n, H, W], 0 or 1.
@@ -122,7 +125,7 @@ def crop(masks: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def recrop(crops: tf.Tensor, parts: tf.Tensor) -> tf.Tensor:
-    """Cuts a part out of each crop, which becomes a crop of the same size.
+    """Resamples a part of each crop to a crop of the same size.
 
     Args:
       crops: uint8 [n, S, S], 255 = 1.
@@ -149,7 +152,7 @@ def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor
         spec = tf.TensorSpec([None, None], tf.uint8)
         return tf.map_fn(_decode, encoded, fn_output_signature=spec)
 
-    # In a graph, no mask at all has no size that `map_fn` would know.
+    # In a graph, `map_fn` does not know the size of zero masks.
     none = tf.zeros([0, height, width], tf.uint8)
     return tf.cond(tf.size(encoded) > 0, decode_all, lambda: none)
 
@@ -163,7 +166,7 @@ def encode(masks: tf.Tensor) -> tf.Tensor:
 def _decode(encoded: tf.Tensor) -> tf.Tensor:
     """One PNG file -> uint8 [H, W], 0 or 1.
 
-    Any number of bits and channels; what is transparent counts by its colour.
+    Any number of bits and channels is accepted; an alpha channel is ignored.
     """
     bits = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)[_BITS]
 
@@ -172,7 +175,7 @@ def _decode(encoded: tf.Tensor) -> tf.Tensor:
         num_colors = (tf.shape(values)[-1] - 1) // 2 * 2 + 1
         return tf.reduce_any(values[..., :num_colors] > 0, axis=-1)
 
-    # Of 16 bits, decoding to 8 would keep the upper ones alone.
+    # Decoding 16 bits to 8 would keep only the upper bits.
     mask = tf.cond(bits > 8, lambda: is_object(tf.uint16), lambda: is_object(tf.uint8))
     return tf.cast(mask, tf.uint8)
 

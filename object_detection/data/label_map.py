@@ -1,4 +1,4 @@
-"""Reads label maps: which class has which id on the wire."""
+"""Reads label maps, which assign the ids of classes in files."""
 
 import os
 from typing import NamedTuple
@@ -15,10 +15,10 @@ class LabelMap(NamedTuple):
     """The classes of a data set; ids are 1-based, as in records and exported detections.
 
     Attributes:
-      categories: one {'id': int, 'name': str} a class, in the file's order, with the name to show
-        (`display_name` where there is one). The background item is left out.
+      categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
+        name (`display_name` if there is one). The background item is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
-      text_to_id: `name` and `display_name` -> id: what may stand in image/object/class/text.
+      text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text.
     """
 
     categories: list[dict]
@@ -30,8 +30,8 @@ def load(path: str) -> LabelMap:
     """Reads a StringIntLabelMap, as text or binary proto.
 
     Raises:
-      ValueError: if `path` is no file or no label map, or an item has no name, no positive id
-        (0 only for 'background'), or the id or a name of another item.
+      ValueError: if `path` is not a file or not a label map, or if an item has no name, no positive
+        id (0 is valid only for 'background'), or the same id or name as another item.
     """
     path = os.fspath(path)
     return classes(parse(_read(path), path), path)
@@ -39,7 +39,7 @@ def load(path: str) -> LabelMap:
 
 def _read(path: str) -> bytes:
     if '://' in path:
-        # Takes seconds to import, and most label maps are local files.
+        # TensorFlow takes seconds to import, and most label maps are local files.
         import tensorflow as tf
 
         try:
@@ -85,10 +85,11 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
 def differing_ids(first: LabelMap, second: LabelMap) -> list[tuple[int, str, str]]:
     """Finds the ids that two label maps give to different classes.
 
-    A class is the same where a `name` or `display_name` is, but for case and spaces around it.
+    Classes are the same if a `name` or `display_name` is equal, ignoring case and surrounding
+    spaces.
 
     Returns:
-      (id, name in the first, name in the second) of each id that is in both.
+      (id, name in the first, name in the second) of each such id in both.
     """
     texts = [_texts_by_id(labels) for labels in (first, second)]
     names = [{each['id']: each['name'] for each in labels.categories} for labels in (first, second)]

@@ -12,8 +12,8 @@ def select(example: Example, rows: tf.Tensor) -> Example:
     """Keeps some of an example's objects.
 
     Args:
-      example: fields of one image; those of `OBJECT_FIELDS` are [n, ...].
-      rows: bool [n], which objects to keep; or int [k], their indices, in the order wanted.
+      example: fields of one image; the fields of `OBJECT_FIELDS` are [n, ...].
+      rows: bool [n], which objects to keep; or int [k], their indices in the new order.
     """
     if rows.dtype == tf.bool:
         rows = tf.where(rows)[:, 0]
@@ -32,10 +32,9 @@ def keep_known(example: Example) -> Example:
 
 
 def clip_boxes(example: Example) -> Example:
-    """Clips boxes to the image and drops the objects of which no area is left.
+    """Clips boxes to the image and drops the objects without a remaining area.
 
-    A box without area would be encoded as the logarithm of nearly nothing, which makes the loss
-    explode.
+    A box without area would be encoded as the logarithm of almost 0, which makes the loss explode.
     """
     boxes = tf.clip_by_value(example[F.GROUNDTRUTH_BOXES], 0.0, 1.0)
     has_area = tf.reduce_all(boxes[:, 2:] > boxes[:, :2], axis=1)
@@ -43,16 +42,16 @@ def clip_boxes(example: Example) -> Example:
 
 
 def drop_crowds(example: Example, seed: tf.Tensor | None = None) -> Example:
-    """Drops the objects that stand for several; `seed` is unused."""
+    """Drops crowds; `seed` is unused."""
     del seed
     return select(example, ~example[F.GROUNDTRUTH_IS_CROWD])
 
 
 def merge_same_boxes(example: Example) -> Example:
-    """Makes one object of objects with the same box: k-hot classes, the first one's other fields.
+    """Merges objects with the same box: classes become k-hot, other fields are the first object's.
 
     Args:
-      example: with GROUNDTRUTH_CLASSES float32 [n, K], one-hot.
+      example: example with GROUNDTRUTH_CLASSES float32 [n, K], one-hot.
     """
     boxes = example[F.GROUNDTRUTH_BOXES]
     is_same = tf.reduce_all(boxes[:, tf.newaxis] == boxes[tf.newaxis], axis=-1)  # [n, n]

@@ -1,19 +1,20 @@
-"""Python functions that tf.data calls from threads of its own."""
+"""Python functions that tf.data calls from its own threads."""
 
 import atexit
 import time
 
-# Seconds without a call after which none comes any more, and the most to wait for that.
+# Seconds without a call after which no further call is expected, and the maximum time to wait.
 _QUIET, _MOST = 0.2, 5.0
 
 
 class PythonCalls:
     """Ends the calls of Python from tf.data before the interpreter ends.
 
-    An iterator that lives as long as the program is destroyed when the interpreter is taken down.
-    That waits for its threads; one of them that calls Python then waits for the interpreter, and
-    both wait for ever. So from the end of the program on every call raises an error, with which the
-    buffers of the iterator are filled at once, and the end waits until no more calls come.
+    An iterator that lives as long as the program is destroyed when the interpreter shuts down. The
+    shutdown waits for the iterator's threads, and a thread that calls Python waits for the
+    interpreter: a deadlock. Therefore every call raises an error as soon as the program ends. The
+    errors fill the buffers of the iterator quickly, and the exit handler waits until no more calls
+    come.
     """
 
     def __init__(self):
@@ -22,17 +23,17 @@ class PythonCalls:
         atexit.register(self.end)
 
     def begin(self) -> None:
-        """Is to be called at the beginning of every call.
+        """Must be called at the beginning of every call.
 
         Raises:
-          StopIteration: if the program ends. Unlike others, TensorFlow does not log it.
+          StopIteration: if the program is ending. TensorFlow does not log this class of errors.
         """
         self._latest = time.monotonic()
         if self._has_ended:
             raise StopIteration
 
     def end(self) -> None:
-        """Refuses further calls and waits until no more come."""
+        """Refuses further calls and waits until they stop."""
         self._has_ended = True
         limit = time.monotonic() + _MOST
         while time.monotonic() < min(limit, self._latest + _QUIET):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 _WILDCARDS = frozenset('*?[')
 _SHARD = re.compile(r'(.+)-(\d{5})-of-(\d{5})')
 
-# `PREFIX.publishing` exists while the shards of a prefix belong to two sets.
+# `PREFIX.publishing` exists while a conversion replaces the shards of a prefix.
 PUBLISHING = '.publishing'
 
 
@@ -20,13 +20,13 @@ class ShardName(NamedTuple):
 
 
 def parse(path: str) -> ShardName | None:
-    """Returns the parts of a shard's path; None for a file that is no shard of a set."""
+    """Returns the parts of a shard's path; None for a file that is not a shard of a set."""
     match = _SHARD.fullmatch(path)
     return ShardName(match[1], int(match[2]), int(match[3])) if match else None
 
 
 def missing_shards(paths: Iterable[str]) -> list[str]:
-    """Returns the paths that are missing between those of whole sets."""
+    """Returns the paths that are missing for complete sets."""
     present = set(paths)
     sets = {(name.prefix, name.num_shards) for name in map(parse, present) if name}
     return sorted(
@@ -44,16 +44,17 @@ def problem(
     glob: Callable[[str], list[str]],
     exists: Callable[[str], bool],
 ) -> str | None:
-    """Tells why files cannot be a data set: one set is incomplete, or being replaced.
+    """Describes why files are not a valid data set: a set is incomplete, or is being replaced.
 
     Args:
-      files: what the pattern matches.
-      pattern: of a config; one without wildcards names a file, of which nothing is to be told.
+      files: the files that match the pattern.
+      pattern: pattern in a config; a pattern without wildcards names a single file, which is not
+        checked.
       glob: returns the files that match a pattern.
-      exists: whether there is a file.
+      exists: returns whether a file exists.
 
     Returns:
-      Sentences that say what was expected and what is there; None if there is nothing to tell.
+      Sentences with the expected and the existing files; None if there is no problem.
     """
     if not _WILDCARDS & set(pattern):
         return None
@@ -65,7 +66,7 @@ def problem(
                 f'while {prefix}{PUBLISHING} exists: a conversion is replacing them, or was '
                 'stopped while it did; convert again.'
             )
-        # A part of a set may be wanted; that a part of it exists is a copy or a download cut off.
+        # A config may name a part of a set, but missing files mean an interrupted copy or download.
         present = glob(f'{prefix}-?????-of-{num_shards:05d}')
         missing = [] if _WILDCARDS & set(prefix) else missing_shards(present)
         if missing:

@@ -22,8 +22,9 @@ _INT64_MASK = (1 << 64) - 1
 def to_example(image: AnnotatedImage) -> bytes:
     """Returns the serialised tf.train.Example of an image; equal images give equal bytes.
 
-    Keys and values are those that the reference system's readers expect, plus the integer label of
-    each object; what the image does not have is left out. `keys.FORMAT` is the file's true format.
+    Keys and values are the ones that the reference system's readers expect, plus the integer label
+    of each object; fields that the image does not have are left out. `keys.FORMAT` is the file's
+    actual format.
     """
     return serialize(
         _image_features(image)
@@ -106,7 +107,7 @@ def serialize(features: Mapping[str, bytes]) -> bytes:
     """Returns a serialised `Example`; equal features give equal bytes.
 
     Args:
-      features: key -> what one of the functions above returned.
+      features: key -> a serialised `Feature`, from the functions above.
     """
     entries = (
         _field(1, _field(1, key.encode()) + _field(2, feature))

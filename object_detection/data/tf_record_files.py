@@ -1,6 +1,6 @@
-"""Walks through TFRecord files and tells where one is damaged.
+"""Reads TFRecord files and reports the position of corrupt data.
 
-TensorFlow's reader names no place of damage, and takes a GPU that a training may run on.
+TensorFlow's reader does not report the position, and allocates a GPU that a training may use.
 """
 
 import os
@@ -18,11 +18,11 @@ _CHECKSUM = struct.Struct('<I')
 
 
 class DamagedFileError(DataError):
-    """A damaged file, or none of records; the message is a sentence without its end."""
+    """A corrupt file, or not a TFRecord file; the message is a sentence without a full stop."""
 
 
 class Place(NamedTuple):
-    """Where a record lies in its file.
+    """The position of a record in its file.
 
     Attributes:
       number: number of the record, from 0 on.
@@ -36,10 +36,11 @@ class Place(NamedTuple):
 
 
 def places(name: str) -> Iterator[Place]:
-    """Yields where the records of a file are; reads their headers only.
+    """Yields the positions of the records of a file; reads only their headers.
 
     Raises:
-      DamagedFileError: naming the file and the place, if it is cut off or no TFRecord file.
+      DamagedFileError: if the file is truncated or not a TFRecord file; the message names the file
+        and the position.
     """
     size, file = _open(name)
     with file:
@@ -47,10 +48,10 @@ def places(name: str) -> Iterator[Place]:
 
 
 def records(name: str) -> Iterator[bytes]:
-    """Yields the records of a file, whose checksums it compares.
+    """Yields the records of a file and verifies their checksums.
 
     Raises:
-      DamagedFileError: naming the file and the place, where a record is not as it was written.
+      DamagedFileError: if a record is corrupt; the message names the file and the position.
     """
     size, file = _open(name)
     with file:
@@ -65,7 +66,7 @@ def records(name: str) -> Iterator[bytes]:
 
 
 def _places(name: str, file: BinaryIO, size: int) -> Iterator[Place]:
-    """Yields places with the file at the beginning of each record's content."""
+    """Yields positions, with the file positioned at the beginning of each record's content."""
     end, number = 0, 0
     while end < size:
         file.seek(end)
@@ -87,17 +88,17 @@ def _places(name: str, file: BinaryIO, size: int) -> Iterator[Place]:
 
 
 def _masked_checksum(content: bytes) -> int:
-    """CRC32C, turned as TFRecord files hold it."""
+    """Returns the masked CRC32C checksum of TFRecord files."""
     value = google_crc32c.value(content)
     return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _open(name: str) -> tuple[int, BinaryIO]:
-    """The size of a file, and the file."""
+    """Opens a file; returns its size and the file."""
     if os.path.exists(name):
-        # A buffer would read what lies between the headers.
+        # A buffer would read the contents between the headers.
         return os.path.getsize(name), open(name, 'rb', 0)
-    # Takes seconds to import, and most files are local.
+    # TensorFlow takes seconds to import, and most files are local.
     import tensorflow as tf
 
     return tf.io.gfile.stat(name).length, tf.io.gfile.GFile(name, 'rb')

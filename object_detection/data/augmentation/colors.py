@@ -1,6 +1,6 @@
-"""Random changes of an image's values; boxes, masks and labels stay what they are.
+"""Random changes of pixel values; boxes, masks and labels do not change.
 
-Each step draws numbers, then changes the image by a function of the image and these numbers alone.
+Each step draws random numbers, then applies a deterministic function of the image and the numbers.
 """
 
 import abc
@@ -22,13 +22,13 @@ _MAX_VALUE = 255.0
 def _adjust(image: tf.Tensor, number: tf.Tensor, adjust: Adjustment) -> tf.Tensor:
     """Applies a function of images in 0..1 to one in 0..255, and clips the result.
 
-    On 0..255 the functions would do the same, but not with the reference's very roundings.
+    On 0..255 the functions would be equivalent, but would not round exactly like the reference.
     """
     return tf.clip_by_value(adjust(image / _MAX_VALUE, number), 0.0, 1.0) * _MAX_VALUE
 
 
 def _check_factors(step: str, **factors: float) -> None:
-    """Checks the least and the greatest factor, given by the names of their fields."""
+    """Checks the smallest and the largest factor, given by the names of their fields."""
     (least_name, least), (greatest_name, greatest) = factors.items()
     if not 0.0 <= least <= greatest:
         raise UserError(
@@ -38,11 +38,11 @@ def _check_factors(step: str, **factors: float) -> None:
 
 
 class RandomPixelStep(abc.ABC):
-    """Changes the values of an image by what it draws; subclasses say how."""
+    """Changes pixel values by random numbers; subclasses define how."""
 
     @abc.abstractmethod
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws what `change` needs for `image`, float32; `seed`, integer [2], tells it alone."""
+        """Draws the numbers for `change` of `image`, float32, from `seed`, integer [2], alone."""
 
     @abc.abstractmethod
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
@@ -56,7 +56,7 @@ class RandomPixelStep(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class RandomAdjustBrightness(RandomPixelStep):
-    """Adds one number to all values: up to `max_delta` of the whole range, up or down.
+    """Adds one number of at most +-`max_delta` times the whole range to all values.
 
     Raises:
       ValueError: if `max_delta` is negative.
@@ -101,7 +101,7 @@ class RandomAdjustContrast(RandomPixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class RandomAdjustHue(RandomPixelStep):
-    """Turns the colours: up to `max_delta` of the whole circle, either way.
+    """Rotates the hue by at most +-`max_delta` of the colour circle.
 
     Raises:
       ValueError: if `max_delta` is not in [0, 1].
@@ -124,7 +124,7 @@ class RandomAdjustHue(RandomPixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class RandomAdjustSaturation(RandomPixelStep):
-    """Multiplies the strength of the colours by one factor.
+    """Multiplies the saturation by one factor.
 
     Raises:
       ValueError: if the factors are negative, or the greatest one is below the least one.
@@ -216,7 +216,7 @@ class RandomPixelValueScale(RandomPixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class RandomRgbToGray(RandomPixelStep):
-    """Takes the colour away, or leaves it; three equal channels are left.
+    """Converts the image to grey, with three equal channels, with a probability.
 
     Raises:
       ValueError: if the probability is not in [0, 1].

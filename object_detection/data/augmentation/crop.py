@@ -1,4 +1,4 @@
-"""Parts of an image, with what belongs to it; parts may reach beyond the image."""
+"""Crops of an image and its objects; crops may extend beyond the image."""
 
 import dataclasses
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from object_detection.errors import UserError
 
 
 class Window(NamedTuple):
-    """A part of an image, or more than it: int32 [], pixels of the image."""
+    """A rectangle in or around an image: int32 [], in pixels of the image."""
 
     top: tf.Tensor
     left: tf.Tensor
@@ -23,16 +23,16 @@ class Window(NamedTuple):
 
 
 def cut_out(example: Example, window: Window) -> Example:
-    """Makes an image of a window; black where it reaches beyond the image.
+    """Crops an example to a window; pixels outside of the image are black.
 
-    Boxes are clipped to the window. Objects of which nothing is left are dropped, with all of
-    their rows; keypoints outside of it become NaN and invisible.
+    Boxes are clipped to the window. Objects without a remaining area are dropped from all fields;
+    keypoints outside of the window become NaN and invisible.
 
     Args:
-      example: image [H, W, C]; boxes float32 [n, 4] and keypoints [n, P, 2], normalized to it;
-        mask crops uint8 [n, S, S] relative to the boxes, or full-size masks [n, H, W]; those that
-        are there.
-      window: at least a pixel high and wide.
+      example: image [H, W, C] and, if present: boxes float32 [n, 4] and keypoints [n, P, 2],
+        normalized to the image; mask crops uint8 [n, S, S] relative to the boxes, or full-size
+        masks [n, H, W].
+      window: window of at least one pixel in height and width.
     """
 
     def present(geometry: Geometry) -> list[str]:
@@ -59,7 +59,7 @@ def cut_out(example: Example, window: Window) -> Example:
 
 
 class SquareDraws(NamedTuple):
-    """What a square is drawn by: scale float32 [], its centre int32 [], pixels of the image."""
+    """Random numbers of a square: scale float32 []; its centre int32 [], in pixels of the image."""
 
     scale: tf.Tensor
     y_center: tf.Tensor
@@ -70,10 +70,10 @@ class SquareDraws(NamedTuple):
 class RandomSquareCropByScale:
     """Cuts out a square, partly outside of the image (CenterNet, https://arxiv.org/abs/1904.07850).
 
-    Its side is one of `num_scales` factors, evenly spaced from `scale_min` to `scale_max`, of the
-    image's longer side. Its centre is not in the border of the image: `max_border` pixels wide,
-    halved until both borders of an axis fit the image. Unlike the reference's, a square holds all
-    that it covers of the image, with the last row and column too.
+    Its side is the image's longer side times one of `num_scales` factors, evenly spaced from
+    `scale_min` to `scale_max`. Its centre is outside of the image's border, which is `max_border`
+    pixels wide, halved until both borders of an axis fit the image. Unlike in the reference, the
+    crop includes the last row and column that the square covers.
 
     Raises:
       ValueError: if the border is negative, there is no scale, or they are not in order.
@@ -97,7 +97,7 @@ class RandomSquareCropByScale:
             raise UserError(f'{name}.num_scales: expected 1 or more. Received: {self.num_scales}.')
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Cuts a square out of `example`; `seed`, integer [2], tells alone which one."""
+        """Crops `example` to a square that depends only on `seed`, integer [2]."""
         image_size = tf.shape(example[F.IMAGE])[:2]
         return cut_out(example, self.window(image_size, self.draw(image_size, seed)))
 
@@ -114,7 +114,7 @@ class RandomSquareCropByScale:
         )
 
     def window(self, image_size: tf.Tensor, draws: SquareDraws) -> Window:
-        """The square that `draws` stands for, in an image of `image_size`, int32 [2]."""
+        """Returns the square of the random numbers in an image of `image_size`, int32 [2]."""
         longer_side = tf.cast(tf.reduce_max(image_size), tf.float32)
         side = tf.maximum(tf.cast(draws.scale * longer_side, tf.int32), 1)
         return Window(draws.y_center - side // 2, draws.x_center - side // 2, side, side)
@@ -127,7 +127,7 @@ class RandomSquareCropByScale:
 
 
 def _cut(images: tf.Tensor, window: Window) -> tf.Tensor:
-    """Cuts a window out of images [..., H, W, C], of any dtype, with zeros outside of them."""
+    """Crops images [..., H, W, C] of any dtype to a window, padding with zeros."""
     height, width = tf.unstack(tf.shape(images)[-3:-1])
     rows, above_and_below = _overlap(window.top, window.height, height)
     columns, left_and_right = _overlap(window.left, window.width, width)
@@ -141,7 +141,7 @@ def _cut(images: tf.Tensor, window: Window) -> tf.Tensor:
 def _overlap(
     start: tf.Tensor, length: tf.Tensor, size: tf.Tensor
 ) -> tuple[slice, tuple[tf.Tensor, tf.Tensor]]:
-    """What a window along one axis covers of an image, and how far it reaches beyond each end."""
+    """Returns the part of one image axis that a window covers, and its excess at each end."""
     first = tf.clip_by_value(start, 0, size)
     end = tf.clip_by_value(start + length, first, size)
     before = tf.clip_by_value(first - start, 0, length)
@@ -149,6 +149,6 @@ def _overlap(
 
 
 def _inside(boxes: tf.Tensor) -> tf.Tensor:
-    """Boxes float32 [n, 4] -> what of each lies within [0, 1], normalized to the box."""
+    """Boxes float32 [n, 4] -> the part of each inside [0, 1], normalized to the box."""
     corners, sizes = tf.tile(boxes[:, :2], [1, 2]), tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
     return tf.math.divide_no_nan(tf.clip_by_value(boxes, 0.0, 1.0) - corners, sizes)

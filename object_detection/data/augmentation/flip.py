@@ -7,7 +7,7 @@ from object_detection.data.augmentation.symmetry import MapTensor, RandomSymmetr
 
 
 def _map_objects(axis: int) -> dict[Geometry, MapTensor]:
-    """Returns what a flip along y (axis 0) or x (axis 1) does with the fields of objects."""
+    """Returns, by geometry, the functions that flip fields along y (axis 0) or x (axis 1)."""
 
     def flip_masks(masks: tf.Tensor) -> tf.Tensor:
         # [n, H, W]; a flipped box holds the flipped crop.
@@ -32,7 +32,7 @@ def _map_objects(axis: int) -> dict[Geometry, MapTensor]:
 
 
 class RandomHorizontalFlip(RandomSymmetry):
-    """Mirrors an image, and what belongs to it, left to right."""
+    """Mirrors an image and its objects horizontally."""
 
     map_objects = _map_objects(axis=1)
 
@@ -41,7 +41,7 @@ class RandomHorizontalFlip(RandomSymmetry):
 
 
 class RandomVerticalFlip(RandomSymmetry):
-    """Mirrors an image, and what belongs to it, top to bottom."""
+    """Mirrors an image and its objects vertically."""
 
     map_objects = _map_objects(axis=0)
 

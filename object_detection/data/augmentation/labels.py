@@ -1,6 +1,6 @@
-"""Changes of objects' labels, and objects left out for their label.
+"""Steps that change labels of objects, or drop objects by their label.
 
-They need neither image nor masks, and see classes as ids [n], 1-based, as they stand in records.
+They need neither image nor masks. Classes are 1-based ids [n], as in records.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ class RemapLabels:
 
 @dataclasses.dataclass(frozen=True)
 class DropLabelProbabilistically:
-    """Leaves out objects of one class, each by a draw of its own.
+    """Drops objects of one class, each independently with a probability.
 
     Raises:
       ValueError: if the probability is not in [0, 1], or the label is not positive.
@@ -77,7 +77,7 @@ class DropLabelProbabilistically:
 
 @dataclasses.dataclass(frozen=True)
 class ConvertClassLogitsToSoftmax:
-    """Turns the stored logits of all classes into scores that sum to 1.
+    """Converts the stored logits of all classes to scores that sum to 1.
 
     Raises:
       ValueError: if the temperature is not positive.

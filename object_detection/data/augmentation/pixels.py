@@ -1,4 +1,4 @@
-"""Fixed changes of an image's values; boxes, masks and labels stay what they are."""
+"""Deterministic changes of pixel values; boxes, masks and labels do not change."""
 
 import abc
 import dataclasses
@@ -13,7 +13,7 @@ _NUM_CHANNELS = 3
 
 
 class PixelStep(abc.ABC):
-    """Changes the values of every image; subclasses say how."""
+    """Changes the pixel values of every image; subclasses define how."""
 
     @abc.abstractmethod
     def change(self, image: tf.Tensor) -> tf.Tensor:
@@ -30,7 +30,7 @@ class NormalizeImage(PixelStep):
     """Maps the range of values original_minval..original_maxval to target_minval..target_maxval.
 
     Raises:
-      ValueError: if the range before is empty.
+      ValueError: if the original range is empty.
     """
 
     original_minval: float
@@ -56,7 +56,7 @@ class SubtractChannelMean(PixelStep):
     """Subtracts one number from each channel.
 
     Raises:
-      ValueError: if there is not one number a channel.
+      ValueError: if the number of means is not the number of channels.
     """
 
     means: tuple[float, ...]
@@ -74,7 +74,7 @@ class SubtractChannelMean(PixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class AdjustGamma(PixelStep):
-    """Values v become 255 * gain * (v / 255) ** gamma.
+    """Replaces each value v by 255 * gain * (v / 255) ** gamma.
 
     Raises:
       ValueError: if gamma is negative.
@@ -92,9 +92,9 @@ class AdjustGamma(PixelStep):
 
 
 class RgbToGray(PixelStep):
-    """Takes the colour away.
+    """Converts images to grey.
 
-    The result has three equal channels, as the backbones take three; the reference leaves one.
+    The result has three equal channels, since backbones expect three; the reference returns one.
     """
 
     def change(self, image: tf.Tensor) -> tf.Tensor:

@@ -11,10 +11,10 @@ from object_detection.resizers.resizer import Resizer
 class ResizeImage:
     """Resizes the image, and full-size masks by nearest neighbour.
 
-    Boxes, keypoints and mask crops are relative, and stay what they are.
+    Boxes, keypoints and mask crops are normalized, so they do not change.
 
     Args:
-      resizer: what resizes; one that pads would move the boxes.
+      resizer: a resizer that does not pad, since padding would shift the boxes.
     """
 
     def __init__(self, resizer: Resizer):

@@ -1,4 +1,4 @@
-"""Random turns by a quarter."""
+"""Random rotations by 90 degrees."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from object_detection.data.augmentation.symmetry import RandomSymmetry
 
 
 def _turn_masks(masks: tf.Tensor) -> tf.Tensor:
-    """Masks and mask crops [n, H, W] -> [n, W, H]: a turned box holds the turned crop."""
+    """Rotates masks or mask crops: [n, H, W] -> [n, W, H]."""
     return tf.reverse(tf.transpose(masks, [0, 2, 1]), [1])
 
 
@@ -30,9 +30,9 @@ _MAP_OBJECTS = {
 
 
 class RandomRotation90(RandomSymmetry):
-    """Turns an image, and what belongs to it, by a quarter against the clock.
+    """Rotates an image and its objects counterclockwise by 90 degrees.
 
-    Keypoints keep their places in the list where no permutation is given.
+    Without a permutation, keypoints keep their order.
     """
 
     map_objects = _MAP_OBJECTS

@@ -1,4 +1,4 @@
-"""Random mappings of an image onto a mirrored or turned one."""
+"""The base class of random flips and rotations."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,17 +13,18 @@ MapTensor = Callable[[tf.Tensor], tf.Tensor]
 
 
 class RandomSymmetry:
-    """Mirrors or turns an image, and what belongs to it, or leaves it; subclasses say how.
+    """Mirrors or rotates an image and its objects with a probability; subclasses define how.
 
     Args:
-      probability: probability of doing it, in [0, 1].
-      keypoint_permutation: which keypoint takes the place of each (left eye <-> right eye).
+      probability: probability of the change, in [0, 1].
+      keypoint_permutation: index of the keypoint that replaces each keypoint (left eye <-> right
+        eye).
 
     Raises:
-      ValueError: if the probability is not in [0, 1], or the permutation is none.
+      ValueError: if the probability is not in [0, 1], or the argument is not a permutation.
     """
 
-    # What is done with the fields of each geometry.
+    # Geometry -> the function that maps its fields.
     map_objects: Mapping[Geometry, MapTensor]
     # Name of the permutation in the config.
     permutation_field = 'keypoint_flip_permutation'
@@ -45,15 +46,15 @@ class RandomSymmetry:
         self._permutation = tuple(keypoint_permutation)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Maps `example`, or not.
+        """Maps `example` with the given probability.
 
         Args:
-          example: image [H, W, C]; boxes and keypoints normalized to it; mask crops relative to
-            the boxes or full-size masks; those that are there.
-          seed: integer [2]; tells alone whether to do it.
+          example: image [H, W, C] and, if present: boxes and keypoints normalized to it; mask crops
+            relative to the boxes, or full-size masks.
+          seed: integer [2], on which alone the random decision depends.
 
         Raises:
-          ValueError: if there are keypoints, and not as many as the permutation has.
+          ValueError: if the number of keypoints is not the length of the permutation.
         """
         names = {F.IMAGE, *filter(self._is_mapped, OBJECT_FIELDS)}
         present = {name: value for name, value in example.items() if name in names}
@@ -63,7 +64,7 @@ class RandomSymmetry:
         return {**example, **tf.cond(do_it, lambda: self._map(present), lambda: dict(present))}
 
     def map_image(self, image: tf.Tensor) -> tf.Tensor:
-        """Returns the mirrored or turned image [H, W, C]; each subclass defines it."""
+        """Returns the mirrored or rotated image [H, W, C]; each subclass defines it."""
         raise NotImplementedError
 
     def _map(self, entries: Example) -> Example:

@@ -13,12 +13,12 @@ _REQUIRED = {
     'categories': ('id', 'name'),
 }
 
-# Keys that entries are told apart by.
+# Keys that identify entries.
 _IDS = ('id', 'image_id', 'category_id')
 
 
 class EntryProblem(NamedTuple):
-    """An entry that was left out of its list, as far as it is known."""
+    """Known facts about an entry that was left out of its list."""
 
     error: UnusableError
     file_name: Any
@@ -27,10 +27,10 @@ class EntryProblem(NamedTuple):
 
 
 class CocoFile(NamedTuple):
-    """The lists of an annotation file; entries are as in the file, but for `segmentation`.
+    """The lists of an annotation file; entries are as in the file, except `segmentation`.
 
-    That is JSON text, to be parsed where it is used: most of a file is segmentations, and text
-    takes a fifth of the memory.
+    A `segmentation` is kept as JSON text and parsed where it is used: most of a file consists of
+    segmentations, and text takes a fifth of the memory.
     """
 
     images: list[dict[str, Any]]
@@ -43,7 +43,7 @@ class CocoImage(NamedTuple):
     """An image and its annotations.
 
     Attributes:
-      index: place in the order of the file, without images that were left out.
+      index: position in the file, not counting images that were left out.
       image: the entry of `images`.
       annotations: the entries of `annotations`, in the order of the file.
     """
@@ -63,11 +63,11 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
       path: names the file in errors.
       segmentations: false leaves them out.
 
-    Images and annotations without what nothing can be done without are left out: `problems`.
+    Images and annotations that lack required keys are left out and listed in `problems`.
 
     Raises:
       ValueError: if it is not JSON, a list is missing, a category cannot be used, or no entry of
-        another list can be.
+        another list can be used.
     """
     try:
         document = json.loads(
@@ -85,7 +85,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
 
 
 def check_document(document: Any, path: str, required: Mapping[str, Sequence[str]]) -> None:
-    """Checks that a document is an object of lists whose entries have what is required.
+    """Checks that a document is an object of lists whose entries have the required keys.
 
     Args:
       document: parsed JSON.
@@ -93,7 +93,7 @@ def check_document(document: Any, path: str, required: Mapping[str, Sequence[str
       required: name of a list -> keys that each of its entries must have.
 
     Raises:
-      ValueError: if it is not.
+      ValueError: if the check fails.
     """
     if not isinstance(document, dict):
         raise UserError(
@@ -129,7 +129,7 @@ def group_by_image(
         is_wanted = not only_images_with or any(
             annotation.get('category_id') == needed_category for annotation in of_image
         )
-        # Of several entries with one id the first counts.
+        # If several entries have the same id, the first one is used.
         if is_wanted and image['id'] not in seen:
             yield CocoImage(index, image, of_image)
             index += 1
@@ -153,7 +153,7 @@ def check_categories(file: CocoFile, *names: str) -> list[Any]:
 
 
 def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
-    """Sets entries of the annotations of `file` to those of the same id in `other`, in place."""
+    """Copies `keys` of the annotations in `other` to those of the same id in `file`, in place."""
     others = {annotation['id']: annotation for annotation in other.annotations}
     for annotation in file.annotations:
         source = others.get(annotation['id'], {})
@@ -190,7 +190,7 @@ def _check_entries(path: str, document: dict[str, Any], name: str, keys: Sequenc
 def _usable(
     document: dict[str, Any], path: str, name: str
 ) -> tuple[list[dict[str, Any]], list[EntryProblem]]:
-    """Returns the entries of a list that can be used, and what is wrong with the others."""
+    """Returns the usable entries of a list, and the problems of the others."""
     keys, usable, problems = _REQUIRED[name], [], []
     for index, entry in enumerate(_check_list(path, document, name)):
         text = _entry_problem(entry, f'{name}[{index}]', keys)
@@ -213,7 +213,7 @@ def _usable(
 
 
 def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
-    """Returns what is wrong with an entry of a list, as a sentence without its end; or ''."""
+    """Returns the problem of an entry of a list, as a sentence without a full stop; '' if none."""
     missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
     if missing:
         return (
@@ -233,12 +233,12 @@ def _entry_problem(entry: Any, where: str, keys: Sequence[str]) -> str:
 def is_id(value: Any) -> bool:
     """Whether a JSON value can be an id: a number or text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Not larger than what a record can hold, and neither infinite nor NaN.
+    # A number must fit into a record, and be neither infinite nor NaN.
     return _is_text(value) or (is_number and abs(value) < 2**63)
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is text that can be written; JSON can hold halves of letters."""
+    """Whether a value is text that can be encoded; JSON can contain lone surrogates."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -246,16 +246,16 @@ def _is_text(value: Any) -> bool:
 
 
 def stated_size(entry: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Returns the (height, width) that an image's entry states; None where it is null, 0 or absent.
+    """Returns (height, width) of an image's entry; None for a value that is null, 0 or absent.
 
     Raises:
-      UnusableError: if one is anything but a whole number, as such or as text.
+      UnusableError: if a value is not a whole number, given as a number or as text.
     """
     return _stated_side(entry, 'height'), _stated_side(entry, 'width')
 
 
 def is_crowd(annotation: dict[str, Any]) -> int:
-    """Returns 1 for a group of objects, 0 for one, and where `iscrowd` is absent.
+    """Returns 1 for a group of objects, 0 for a single object or if `iscrowd` is absent.
 
     Raises:
       UnusableError: if it is neither 0 nor 1, as a number or as text.

@@ -1,4 +1,4 @@
-"""The integer labels and texts that stand for a data set's categories in its examples."""
+"""Integer labels and texts of a data set's categories in its examples."""
 
 import json
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ _MAX_LABEL = 2**31 - 1
 
 
 class CategoryLabel(NamedTuple):
-    """What the examples hold for a category.
+    """Label and text of a category in examples.
 
     Attributes:
       label: integer >= 1.
-      text: name; no other category of the data set has the same.
+      text: name, unique among the categories of the data set.
     """
 
     label: int
@@ -24,15 +24,15 @@ class CategoryLabel(NamedTuple):
 def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel]:
     """Returns category id -> label of the categories that are classes.
 
-    Labels are the ids where all of those are integers >= 1. Otherwise they are made of the
-    categories alone, so that the files of a data set's splits agree:
+    Labels are the ids if all ids are integers >= 1. Otherwise labels are derived from the list of
+    categories only, so that the files of a data set's splits agree:
 
-    - Whole numbers, as such or as text, of which the lowest is less than 1: all are raised so that
-      it becomes 1.
-    - Other ids: the places in the list, from 1 on.
+    - If the ids are whole numbers (or text of whole numbers) whose minimum is less than 1, all are
+      increased so that the minimum becomes 1.
+    - Otherwise labels are the positions in the list, from 1 on.
 
-    A category 0 that all others name as their `supercategory`, as Roboflow writes for the whole
-    data set, is no class; the others keep their ids.
+    A category 0 that all others name as their `supercategory`, as Roboflow writes it, is not a
+    class; the others keep their ids.
 
     Raises:
       ValueError: if an id is given twice.
@@ -53,12 +53,12 @@ def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel
 
 
 def are_renumbered(labels: dict[Any, CategoryLabel]) -> bool:
-    """Whether labels are others than the category ids."""
+    """Whether labels differ from the category ids."""
     return any(category_id != label.label for category_id, label in labels.items())
 
 
 def _group_of_all(categories: list[dict[str, Any]]) -> Any:
-    """Returns the id 0 of the category that stands for the whole data set, or None."""
+    """Returns the id 0 of a category that denotes the whole data set, or None."""
     for category in categories:
         others = [other for other in categories if other is not category]
         is_group = category['id'] == 0 and isinstance(category['id'], int)
@@ -72,7 +72,7 @@ def _group_of_all(categories: list[dict[str, Any]]) -> Any:
 
 
 def _whole_numbers(ids: list[Any]) -> list[int] | None:
-    """Returns ids as different numbers that fit into a label map; None if they are not that."""
+    """Returns ids as distinct numbers that fit into a label map; None if that is impossible."""
     try:
         numbers = [int(category_id) for category_id in ids]
     except ValueError:
@@ -83,10 +83,10 @@ def _whole_numbers(ids: list[Any]) -> list[int] | None:
 
 
 def texts(categories: list[dict[str, Any]]) -> dict[Any, str]:
-    """Returns category id -> the category's name, made fit to be looked up.
+    """Returns category id -> a unique name for look-ups in a label map.
 
-    Readers look objects up by their text. So control characters and spaces at the ends go, an
-    empty name becomes `category_ID`, and of equal names all but the first get `_ID` appended.
+    Readers find the class of an object by its text. So control characters and spaces at the ends
+    are removed, an empty name becomes `category_ID`, and `_ID` is appended to repeated names.
 
     Raises:
       ValueError: if an id is given twice.

@@ -1,10 +1,10 @@
 """Reads an image and its COCO annotations as an `AnnotatedImage`.
 
-The file's bytes stay as they are, but for images that TensorFlow would read otherwise than other
-programs, see `image_files`.
+The file's bytes are not changed, except for images that TensorFlow would decode differently from
+other programs, see `image_files`.
 
-An annotation that cannot be used is left out and reported. A box that reaches over the image's edge
-is clipped; it is left out if less than a pixel of its height or width remains.
+An annotation that cannot be used is left out and reported. A box that extends beyond the image is
+clipped; it is left out if less than a pixel of its height or width remains.
 """
 
 import json
@@ -26,7 +26,7 @@ from object_detection.data.coco.keypoints import KeypointLayout
 from object_detection.data.image_files import ImageFile
 from object_detection.errors import UnusableError
 
-# Of a clipped box's height and width, in pixels.
+# Minimum height and width of a clipped box, in pixels.
 MIN_REMAINDER = 1.0
 
 
@@ -36,11 +36,11 @@ class Contents(NamedTuple):
     Attributes:
       labels: category id -> label.
       masks: whether instance masks are read, as PNG of the image's size.
-      keypoints: which keypoints are read; None reads none.
+      keypoints: the layout of the keypoints; None reads no keypoints.
       densepose: whether DensePose points are read.
-      small_masks: whether masks have one bit a pixel, 255 as it is read for the object, which is
-        faster; those that others read too have 0 and 1.
-      max_pixels: most pixels of an image.
+      small_masks: whether masks have one bit per pixel, which is faster to write and is decoded as
+        0 and 255; masks in files for other programs have the values 0 and 1.
+      max_pixels: maximum number of pixels of an image.
       left_out: (category id, name) of the categories that are not in `labels`.
     """
 
@@ -63,8 +63,8 @@ class CocoObject(NamedTuple):
       is_crowd: 1 for a group of objects, 0 for one.
       area: in square pixels.
       mask: PNG file, 1 where the object is; b'' if masks are not wanted.
-      keypoints: float64 [K, 3], rows (x, y, visibility), pixels.
-      num_keypoints: how many of them are annotated.
+      keypoints: float64 [K, 3], rows (x, y, visibility), in pixels.
+      num_keypoints: number of annotated keypoints.
       densepose: float64 [n, 5], rows (part, x, y, u, v), normalized to the image.
     """
 
@@ -88,7 +88,7 @@ def read(coco_image: CocoImage, encoded: bytes, contents: Contents) -> ReadResul
       contents: what is read.
 
     Raises:
-      UnusableError: if the image cannot be used; annotations that cannot be are in the result.
+      UnusableError: if the image cannot be used; unusable annotations are listed in the result.
     """
     file = check_image(coco_image.image, encoded, contents.max_pixels)
     return annotate(coco_image, file, contents)
@@ -102,7 +102,7 @@ def annotate(coco_image: CocoImage, file: ImageFile, contents: Contents) -> Read
             objects.append(_read_object(annotation, file, contents))
         except UnusableError as error:
             problems.append((annotation['id'], error))
-        # An entry of a form that nobody thought of costs this object alone.
+        # An entry of unexpected form affects this object only.
         except Exception as error:
             text = f'cannot be read: {type(error).__name__}: {error}'
             problems.append((annotation['id'], UnusableError('bad_annotation', text)))
@@ -132,8 +132,8 @@ def check_image(
     """Decodes an image file and compares its size with the annotation file's.
 
     Raises:
-      UnusableError: if the file is damaged, of a format that TensorFlow does not decode, of too
-        many pixels, or of another size than `entry` says.
+      UnusableError: if the file is corrupt, has a format that TensorFlow does not decode, has too
+        many pixels, or another size than `entry` says.
     """
     image_files.check(encoded, max_pixels)
     return read_image(entry, encoded, max_pixels)
@@ -145,7 +145,7 @@ def read_image(
     """Makes an image file upright and compares its size; decodes it only if it must be changed.
 
     Raises:
-      UnusableError: as `check_image`, but that damage may pass.
+      UnusableError: as `check_image`, but corrupt image data may not be detected.
     """
     stated = coco_annotations.stated_size(entry)
     file = image_files.read_upright(encoded, stated_size=stated, max_pixels=max_pixels)
@@ -164,7 +164,7 @@ def image_path(image_dir: str, file_name: str) -> str:
 
     Args:
       image_dir: folder of the images, local or of an object store (`gs://...`).
-      file_name: as the annotation file has it.
+      file_name: file name in the annotation file.
 
     Raises:
       UnusableError: if it leads out of the folder.
@@ -182,10 +182,10 @@ def image_path(image_dir: str, file_name: str) -> str:
 
 
 def check_object(annotation: dict[str, Any], file: ImageFile, contents: Contents) -> CocoObject:
-    """Returns a usable annotation, its mask checked but not decoded: b''.
+    """Checks an annotation like `read`, without decoding its mask, which is b'' in the result.
 
     Raises:
-      UnusableError: if images of these contents are read without it.
+      UnusableError: if the annotation cannot be used.
     """
     if contents.masks:
         coco_masks.check(_segmentation(annotation), file.height, file.width)
@@ -232,7 +232,7 @@ def _label(category_id: Any, contents: Contents) -> CategoryLabel:
 
 
 def _num_keypoints(annotation: dict[str, Any], keypoints: np.ndarray) -> int:
-    """Returns how many keypoints an object says to have; counted where it does not say."""
+    """Returns the stated number of keypoints of an object; counts them if it is not stated."""
     stated = annotation.get('num_keypoints')
     if stated is None:
         return int(np.count_nonzero(keypoints[:, 2]))
@@ -276,13 +276,13 @@ def _normalized_box(
 
 
 def _overhang(bbox: tuple[float, float, float, float], file: ImageFile) -> float:
-    """Returns by how many pixels a box reaches over the edge, 0 if it does not."""
+    """Returns by how many pixels a box extends beyond the image; 0 if it does not."""
     x, y, width, height = bbox
     return max(-x, -y, x + width - file.width, y + height - file.height, 0.0)
 
 
 def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -> float:
-    """Returns the annotated area, or the box's if there is none."""
+    """Returns the annotated area; the area of the box if there is none."""
     area = annotation.get('area')
     if area is None:
         return bbox[2] * bbox[3]
@@ -298,7 +298,7 @@ def _area(annotation: dict[str, Any], bbox: tuple[float, float, float, float]) -
 def _keypoints(
     objects: list[CocoObject], file: ImageFile, layout: KeypointLayout
 ) -> dict[str, Any]:
-    """Returns the fields of an `AnnotatedImage` that are about keypoints."""
+    """Returns the keypoint fields of an `AnnotatedImage`."""
     shape = (len(objects), len(layout.names), 3)
     rows = np.array([item.keypoints for item in objects], np.float64).reshape(shape)
     return {

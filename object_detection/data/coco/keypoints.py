@@ -24,12 +24,12 @@ _VISIBILITIES = (0, 1, 2)
 
 
 class KeypointLayout(NamedTuple):
-    """Which keypoints every object of a data set has room for.
+    """The keypoints of every object of a data set.
 
     Attributes:
-      names: all categories' keypoints, K in all.
-      slots: category id -> the positions of the category's own keypoints in `names`; a category
-        that is not here has all of them.
+      names: names of all categories' keypoints, K in total.
+      slots: category id -> positions of the category's keypoints in `names`; a category without an
+        entry has all keypoints.
     """
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class KeypointLayout(NamedTuple):
 
 
 def keypoint_layout(file: CocoFile) -> KeypointLayout:
-    """Returns the layout that holds the keypoints of all categories of a file."""
+    """Returns the layout of the keypoints of all categories of a file."""
     own = {category['id']: category.get('keypoints') for category in file.categories}
     own = {category_id: names for category_id, names in own.items() if names}
     listed = dict.fromkeys(name for names in own.values() for name in names)
@@ -54,7 +54,7 @@ def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.nda
       float64 [K, 3], rows (x, y, visibility), pixels; zeros where the annotation has none.
 
     Raises:
-      UnusableError: if their number is not that of the category's keypoints.
+      UnusableError: if their number differs from the number of the category's keypoints.
     """
     keypoints = np.zeros((len(layout.names), 3))
     annotated = annotation.get('keypoints')
@@ -86,7 +86,7 @@ def read_densepose(
     """Returns an object's DensePose points.
 
     Args:
-      annotation: has a valid `bbox`.
+      annotation: annotation with a valid `bbox`.
       box: (ymin, xmin, ymax, xmax) of the object, normalized to the image, which bounds the points.
       size: (height, width) of the image in pixels.
 
@@ -94,7 +94,7 @@ def read_densepose(
       float64 [n, 5], rows (part from 0, x, y, u, v), x and y normalized to the image.
 
     Raises:
-      UnusableError: if the lists of the annotation do not belong together.
+      UnusableError: if the lists of the annotation have different lengths.
     """
     try:
         columns = [np.asarray(annotation.get(key, []), np.float64) for key in DENSEPOSE_KEYS]

@@ -25,16 +25,16 @@ _PNG_START = b'\x89PNG\r\n\x1a\n'
 def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
     """Returns the lengths of the runs of 0 and 1 in a mask, int64 [n].
 
-    Runs go down the columns; the first is of zeros. Together they are `height` * `width` long.
+    Runs go down the columns; the first run is of zeros. Their sum is `height` * `width`.
 
     Args:
       segmentation: polygons, [[x, y, x, y, ...], ...], or run lengths {'size', 'counts'},
-        compressed or not. Polygons of less than three corners enclose nothing and are passed over.
+        compressed or not. Polygons with less than three corners are ignored.
       height: the image's height in pixels.
       width: the image's width in pixels.
 
     Raises:
-      UnusableError: if it is anything else, or does not fit the image.
+      UnusableError: if it has another form, or does not fit the image.
     """
     to_counts = _counts_of_run_lengths if isinstance(segmentation, dict) else _counts_of_polygons
     with _errors_as_unusable():
@@ -42,7 +42,7 @@ def run_lengths(segmentation: Any, height: int, width: int) -> np.ndarray:
 
 
 def check(segmentation: Any, height: int, width: int) -> None:
-    """Raises what `run_lengths` would; polygons are not rasterised for that."""
+    """Raises the errors of `run_lengths` without rasterising polygons."""
     to_shape = _counts_of_run_lengths if isinstance(segmentation, dict) else _polygons
     with _errors_as_unusable():
         to_shape(segmentation, height, width)
@@ -55,7 +55,7 @@ def encode(segmentation: Any, height: int, width: int) -> bytes:
             return _merged_polygons(segmentation, height, width)
     counts = run_lengths(segmentation, height, width)
     if np.any(counts[1:] == 0):
-        # pycocotools compares nothing behind an empty run that two masks share.
+        # pycocotools stops comparing two masks after an empty run that both contain.
         return coco_mask.encode(np.asfortranarray(fill(counts, height)))['counts']
     runs = {'counts': counts.tolist(), 'size': [height, width]}
     return coco_mask.frPyObjects(runs, height, width)['counts']
@@ -74,27 +74,27 @@ def fill(counts: np.ndarray, height: int) -> np.ndarray:
 
 def to_png(mask: np.ndarray) -> bytes:
     """Returns a mask uint8 [H, W] as a PNG file of one channel, values unchanged."""
-    # Evaluation reads segmentations without making files.
+    # Imported here, since evaluation reads segmentations without writing files.
     from PIL import Image
 
     file = io.BytesIO()
-    # Masks are runs of equal pixels: more than twice as fast as the default, and no larger.
+    # Run-length compression of masks is more than twice as fast as the default, and no larger.
     Image.fromarray(mask).save(file, 'PNG', compress_type=zlib.Z_RLE)
     return file.getvalue()
 
 
 def to_small_png(counts: np.ndarray, height: int, width: int) -> bytes:
-    """Returns run lengths as a PNG file of one bit a pixel: black, and white for the object.
+    """Returns run lengths as a PNG file of one bit per pixel: black, and white for the object.
 
-    Several times as fast as `to_png`, as there is an eighth of the data, and nothing is drawn
-    beside the object's columns.
+    It is several times as fast as `to_png`, since it has an eighth of the data and only draws the
+    object's columns.
     """
     ends = np.cumsum(counts)
     # An odd number of runs ends with zeros.
     first, last = ends[0], ends[(len(ends) // 2) * 2 - 1] if len(ends) > 1 else 0
     rows = np.zeros((height, 1 + -(-width // 8)), np.uint8)  # Each begins with its filter's number.
     if last > first:
-        # From a whole byte on to the last column with a pixel of the object.
+        # From a byte boundary to the last column with a pixel of the object.
         start, end = first // height // 8 * 8, -(-last // height)
         inside = np.diff(np.clip(ends, start * height, end * height), prepend=start * height)
         bits = np.packbits(fill(inside, height), axis=1)
@@ -126,7 +126,7 @@ def _counts_of_run_lengths(segmentation: dict[str, Any], height: int, width: int
     counts = np.array(counts, np.int64) if isinstance(counts, list) else _decompress(counts)
     if counts.ndim != 1:
         raise UserError('run lengths are no list of numbers')
-    # The largest one first: the sum of large ones wraps around.
+    # The maximum is checked first, since a sum of large numbers would wrap around.
     is_possible = np.all((counts >= 0) & (counts <= height * width))
     if not is_possible or counts.sum() != height * width:
         raise UserError(f'run lengths do not add up to {height} x {width} pixels')
@@ -154,7 +154,7 @@ def _polygons(segmentation: Any, height: int, width: int) -> list[np.ndarray]:
     outline = 0.0
     for polygon in polygons:
         points = polygon.reshape(-1, 2)
-        # The rasteriser walks along every edge, however far it leads.
+        # The rasteriser follows every edge, no matter how far it extends.
         if not np.all((points >= -limits) & (points <= 2 * limits)):
             raise UserError('a polygon reaches farther beyond the image than its size')
         edges = np.abs(np.roll(points, -1, axis=0) - points)
@@ -175,10 +175,11 @@ def _check_size(height: int, width: int) -> None:
 def _decompress(counts: str | bytes) -> np.ndarray:
     """Returns the numbers in COCO's string of run lengths, int64 [n].
 
-    A number takes one or more letters of five bits from 48 on, lowest first; 32 says that more
-    follow, and 16 in the last one that it is negative. From the fourth on, numbers are differences
-    to the last but one. (`rleFrString` of https://github.com/cocodataset/cocoapi does the same, but
-    its Python binding warns under NumPy 2.)
+    A number consists of one or more characters, each five bits plus 48, lowest bits first; 32 means
+    that more follow, and 16 in the last one that the number is negative. From the fourth number on,
+    numbers are differences to the second last one. (`rleFrString` of
+    https://github.com/cocodataset/cocoapi does the same, but its Python binding warns under NumPy
+    2.)
     """
     text = counts.encode() if isinstance(counts, str) else counts
     bits = np.frombuffer(text, np.uint8).astype(np.int64) - 48

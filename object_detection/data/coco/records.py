@@ -1,6 +1,7 @@
-"""Examples made from a COCO annotation file and a folder of images, as training asks for them.
+"""Makes examples from a COCO annotation file and a folder of images on demand.
 
-Each is byte for byte what the conversion to TFRecords writes, but for the compression of masks.
+Each example is bytewise equal to the output of the conversion to TFRecords, except for the
+compression of masks.
 """
 
 import array
@@ -25,7 +26,7 @@ from object_detection.errors import DataError, UnusableError, UserError
 
 _log = logging.getLogger(__name__)
 
-# What examples are made of; captions, URLs and licences would only take memory.
+# Keys that examples need; captions, URLs and licences would only take memory.
 _IMAGE_KEYS = ('id', 'file_name', 'height', 'width')
 _ANNOTATION_KEYS = (
     *('id', 'category_id', 'bbox', 'area', 'iscrowd', 'segmentation'),
@@ -35,13 +36,13 @@ _MAX_WARNINGS = 10
 
 
 class ImageFileError(DataError):
-    """An image is missing, or cannot be the one that the annotation file means."""
+    """An image is missing, or does not match the annotation file."""
 
 
 class _Packed:
-    """A list of JSON values, held as one text and the places where they begin.
+    """A list of JSON values, stored as one text and their start positions.
 
-    It takes as much memory as the text, and not several times that as Python objects.
+    It takes as much memory as the text; Python objects would take several times as much.
     """
 
     def __init__(self, values: Iterable[Any]):
@@ -85,7 +86,7 @@ class AnnotationIndex:
         return CocoImage(index, self.image(index), self._annotations[index])
 
     def image(self, index: int) -> dict[str, Any]:
-        """Returns the entry of an image alone."""
+        """Returns the entry of an image without its annotations."""
         return self._images[index]
 
     def _warn_of_orphans(self, file: coco_annotations.CocoFile) -> None:
@@ -134,8 +135,8 @@ class CocoRecords:
         Annotations that cannot be used are left out; the first few are logged.
 
         Raises:
-          ImageFileError: naming the file and the image's id, if the file cannot be read, or its
-            format or size is wrong. The image itself is not decoded.
+          ImageFileError: if the file cannot be read, or its format or size is wrong; the message
+            names the file and the image's id. The image itself is not decoded.
         """
         coco_image = self.index[index]
         file = self._image_file(coco_image.image, self._read(coco_image.image))
@@ -145,13 +146,13 @@ class CocoRecords:
         return tf_examples.to_example(result.image)
 
     def objects(self, index: int) -> tuple[list[CocoObject], list[str]]:
-        """Looks at the annotations of an image, without decoding masks.
+        """Checks the annotations of an image, without decoding masks.
 
         Returns:
-          what can be used, and a sentence without its end for each annotation that cannot be.
+          The usable objects, and a sentence without a full stop for each unusable annotation.
 
         Raises:
-          ImageFileError: if only the image file tells its size, and does not.
+          ImageFileError: if neither the annotation file nor the image file gives the size.
         """
         coco_image = self.index[index]
         file = self._size(coco_image.image)
@@ -171,9 +172,9 @@ class CocoRecords:
         """Finds the images with an object that training can use, without decoding masks.
 
         Args:
-          rows: int [n], numbers of images.
+          rows: int [n], indices of images.
           known: texts of the classes that are trained on; None for all categories.
-          skip_crowd: whether an image with nothing but crowds has none.
+          skip_crowd: whether crowds do not count as objects.
 
         Returns:
           bool [n].
@@ -194,7 +195,7 @@ class CocoRecords:
             yield self.index.image(i)['id']
 
     def missing_images(self) -> Iterator[str]:
-        """Yields a sentence, without its end, for each image whose file is not there."""
+        """Yields a sentence without a full stop for each image whose file is missing."""
         listings = _Listings()
         for i in range(len(self)):
             image = self.index.image(i)
@@ -205,7 +206,7 @@ class CocoRecords:
                 yield str(error)
 
     def first_damaged_image(self) -> str | None:
-        """Returns what is wrong with the first image that cannot be decoded; reads all of them."""
+        """Decodes all images; returns a description of the first one that cannot be decoded."""
         for i in range(len(self)):
             image = self.index.image(i)
             try:
@@ -227,7 +228,7 @@ class CocoRecords:
             item = coco_examples.check_object(annotation, file, self.contents)
         except UnusableError:
             return False
-        # As examples hold it: rounding may leave nothing of a box.
+        # Rounded as in examples, since rounding may remove the area of a box.
         ymin, xmin, ymax, xmax = map(np.float32, item.box)
         is_known = known is None or item.label.text in known
         return is_known and not (skip_crowd and item.is_crowd) and ymin < ymax and xmin < xmax
@@ -248,7 +249,7 @@ class CocoRecords:
         )
 
     def _size(self, image: dict[str, Any]) -> ImageFile:
-        """The size that the annotation file states; without one, that of the image file."""
+        """Returns the size in the annotation file; if it has none, the size of the image file."""
         try:
             height, width = coco_annotations.stated_size(image)
         except UnusableError as error:
@@ -292,19 +293,19 @@ def load(
     keypoints: bool = False,
     max_pixels: int = MAX_PIXELS,
 ) -> CocoRecords:
-    """Reads an annotation file; again only if it has changed since.
+    """Reads an annotation file, or returns the cached result if the file has not changed.
 
     Args:
       image_dir: folder of the images.
       annotation_file: COCO JSON file.
-      by_text: whether the examples' objects are looked up by the categories' names in a label map,
-        so that category ids need not be integers >= 1.
-      masks: whether examples hold instance masks, as PNG.
-      keypoints: whether they hold keypoints: those of all categories.
-      max_pixels: most pixels of an image.
+      by_text: whether classes are found by the categories' names in a label map, so that category
+        ids need not be integers >= 1.
+      masks: whether examples contain instance masks, as PNG.
+      keypoints: whether examples contain the keypoints of all categories.
+      max_pixels: maximum number of pixels of an image.
 
     Raises:
-      ValueError: naming the file, if it cannot be read or is no COCO JSON file.
+      ValueError: if the file cannot be read or is not a COCO JSON file; the message names it.
     """
     index = _index(annotation_file, _version(annotation_file), masks)
     categories = index.file.categories
@@ -321,13 +322,13 @@ def load(
     return CocoRecords(image_dir, index, contents)
 
 
-# Those of a config; validation, counting and reading share them.
+# The number of cached files; validation, counting and reading of a config share them.
 @functools.lru_cache(maxsize=16)
 def _index(path: str, version: tuple, segmentations: bool) -> AnnotationIndex:
     del version  # Part of the key.
     try:
         with _open(path) as file:
-            # As text: the bytes would stay in memory beside it.
+            # Decoded here, so that the bytes do not stay in memory too.
             content = file.read().decode()
     except _os_errors(path) as error:
         raise UserError(f'{path} cannot be read: {error}') from error
@@ -339,7 +340,7 @@ def _index(path: str, version: tuple, segmentations: bool) -> AnnotationIndex:
 
 
 def _version(path: str) -> tuple:
-    """What changes with a file's content, as far as this can be known without reading it."""
+    """Returns attributes that change with a file's content and are known without reading it."""
     if _is_url(path) or not os.path.exists(path):
         return ()
     status = os.stat(path)
@@ -351,7 +352,7 @@ def _chosen(entry: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 class _Listings:
-    """Looks files up in listings of their folders: far faster than asking for each."""
+    """Finds files in cached lists of their folders, which is far faster than checking each file."""
 
     def __init__(self):
         self._names: dict[str, set[str]] = {}
@@ -387,7 +388,7 @@ def _os_errors(path: str) -> tuple[type[Exception], ...]:
 
 
 def _gfile():
-    # Takes seconds to import, and most images are local files.
+    # TensorFlow takes seconds to import, and most images are local files.
     import tensorflow as tf
 
     return tf.io.gfile

@@ -1,8 +1,8 @@
-"""Input that other processes prepare: tf.data service, which several trainings' workers read from.
+"""Input that other processes prepare (tf.data service).
 
-The serving side (`serve`, `Servers`: a dispatcher and workers), the reading side (`records`,
-`through`) and the check that the service is still there (`watched`). Serving processes run the
-input pipeline: Python functions, such as reports, cannot be part of it.
+The module contains the serving side (`serve`, `Servers`: a dispatcher and workers), the reading
+side (`records`, `through`) and the check that the service still answers (`watched`). Serving
+processes run the input pipeline, so Python functions, such as reports, cannot be part of it.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from object_detection.system import polling
 
 _logger = logging.getLogger(__name__)
 
-# Each of the processes that serve takes so many files less than there are at a time, so that files
-# are left for the others.
+# Each serving process takes fewer files at a time than there are, so that files are left for the
+# other processes.
 _SHARES = 8
 PREFIX = 'grpc://'
 _CONNECTION_SECONDS = 10.0
@@ -36,7 +36,7 @@ _LOST_TIMEOUT = 60.0  # seconds
 
 
 def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) -> 'Servers':
-    """Starts a worker; and a dispatcher beside it, where there is none yet.
+    """Starts a worker, and also a dispatcher if none is given.
 
     Args:
       port: port of the dispatcher; 0 takes a free one. The worker of the same process takes a free
@@ -45,7 +45,7 @@ def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) 
       host: host of this machine, by which trainings reach it; None takes its name.
 
     Raises:
-      ConfigError: if a server cannot be started, naming it and the reason.
+      ConfigError: if a server cannot be started; the message names it and the reason.
       ValueError: if the dispatcher does not answer.
     """
     service = tf.data.experimental.service
@@ -74,7 +74,7 @@ def serve(port: int, *, dispatcher: str | None = None, host: str | None = None) 
 
 @contextlib.contextmanager
 def _failure_named(server: str, port: int) -> Iterator[None]:
-    """A context that starts a server; TensorFlow does not say that a port is taken."""
+    """A context that starts a server; it reports a port in use, which TensorFlow does not."""
     try:
         if port:
             socket.create_server(('', port)).close()
@@ -91,7 +91,7 @@ def _failure_named(server: str, port: int) -> Iterator[None]:
 
 
 class Servers:
-    """Serve as long as this lives.
+    """Servers that run as long as this object exists.
 
     Attributes:
       address: address of the dispatcher, for --data_service.
@@ -125,19 +125,20 @@ def records(
     num_epochs: int | None,
     is_usable: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> tf.data.Dataset:
-    """Reads the records of files, which the serving processes share out among each other.
+    """Reads the records of files, which the serving processes divide between them.
 
     Args:
-      files: names, in the order in which they are given out.
-      num_readers, block_length: files at a time, and records of each in turn.
-      shuffle_buffer: records to draw from in each process; 0 or 1 keeps the order.
-      num_epochs: None repeats for ever; each record once an epoch.
-      is_usable: which records are wanted.
+      files: names in the order in which they are assigned.
+      num_readers, block_length: number of files read at a time, and of consecutive records of each.
+      shuffle_buffer: size of the shuffle buffer in each process; 0 or 1 keeps the order.
+      num_epochs: number of epochs, in each of which every record is read once; None repeats
+        forever.
+      is_usable: returns whether a record is used.
 
     Returns:
-      strings.
+      Dataset of string scalars.
     """
-    # No shuffling of the names here: the first process would take them all into its buffer.
+    # The names are not shuffled here: the first process would take them all into its buffer.
     names = tf.data.Dataset.from_tensor_slices(list(files))
     found = names.interleave(
         tf.data.TFRecordDataset,
@@ -152,16 +153,16 @@ def records(
 
 
 def through(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset:
-    """Has the batches made by the service at `address`.
+    """Lets the service at `address` prepare the batches.
 
     Args:
-      batches: batches of `records`, at one source of files alone.
+      batches: batches of `records`, from a single source of files.
       address: grpc://host:port of the dispatcher.
-      job: those who read a job of the same name share its batches.
+      job: name of the job; readers of the same job share its batches.
     """
     options = tf.data.Options()
     options.deterministic = False
-    # Buffers and random numbers begin anew in each process.
+    # Buffers and random numbers are separate in each process.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
     return batches.with_options(options).apply(
         tf.data.experimental.service.distribute(
@@ -173,12 +174,12 @@ def through(batches: tf.data.Dataset, address: str, job: str) -> tf.data.Dataset
 
 
 def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
-    """Connects once, as TensorFlow would wait for one that does not answer.
+    """Checks that a service answers; TensorFlow would wait for it forever.
 
     Args:
       address: host:port, with or without grpc://.
-      where: named in the error.
-      timeout: seconds in which a service that does not answer yet is asked again.
+      where: name of the field or flag in the error.
+      timeout: time in seconds during which the connection is retried.
 
     Raises:
       ValueError: if nothing answers.
@@ -208,16 +209,16 @@ def check_answers(address: str, where: str, timeout: float = 0.0) -> None:
 
 @contextlib.contextmanager
 def watched(address: str) -> Iterator[None]:
-    """A context in which the process ends when the data service does not answer any more.
+    """A context in which the process ends if the data service no longer answers.
 
-    TensorFlow would wait for a batch of it for ever. The process ends at once, with
-    `LOST_WORKER_STATUS` and without a checkpoint: the thread that waits cannot be woken.
+    TensorFlow would wait for a batch forever. The process ends immediately, with the exit status
+    `LOST_WORKER_STATUS` and without a checkpoint, since the waiting thread cannot be interrupted.
 
     Args:
-      address: host:port of the service, with or without grpc://; '' watches nothing.
+      address: host:port of the service, with or without grpc://; '' disables the check.
 
     Raises:
-      WorkerError: if the service was started again, which does not know the training then.
+      WorkerError: if the service was restarted, since it then does not know the training.
     """
     if not address:
         yield

@@ -1,4 +1,4 @@
-"""What is left out of the batches, and the log of it: objects, unknown classes, empty images."""
+"""Logs objects, unknown classes and empty images that are left out of batches."""
 
 import logging
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from object_detection.data.decoder import ExampleDecoder
 
 _log = logging.getLogger(__name__)
 
-# Positions of the element that follows the last record: of a whole pass, and of one that began
+# Positions of the element after the last record: of a complete pass, and of a pass that began
 # later.
 _END, _END_OF_A_PART = -1, -2
 
@@ -28,10 +28,12 @@ class DroppedObjectsReport:
     """Logs one warning for each image and reason, for the first images; counts the others silently.
 
     Args:
-      max_warnings: images to name for each reason; one last warning says that there are more.
+      max_warnings: maximum number of images to name for each reason; a last warning says that there
+        are more.
 
     Attributes:
-      counts: objects left out so far, by reason (the batch's keys), each image counted once.
+      counts: number of objects left out so far by reason (keys of the batch), counting each image
+        once.
     """
 
     def __init__(self, max_warnings: int = 10):
@@ -40,7 +42,7 @@ class DroppedObjectsReport:
         self.counts = dict.fromkeys(_REASONS, 0)
 
     def update(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Takes the counters of a batch (of `pipeline.ExampleTransform`), as NumPy arrays."""
+        """Adds the counters of a batch (from `ExampleTransform`), as NumPy arrays."""
         for reason in _REASONS:
             left_out = np.asarray(batch[reason])
             for i in np.flatnonzero(left_out):
@@ -64,11 +66,11 @@ class DroppedObjectsReport:
 
 
 class UnknownClassReport:
-    """Logs the class texts of records that a label map lacks, each once, and only the first few.
+    """Logs the first few class texts of records that a label map lacks, each once.
 
     Args:
       label_map_path: names the label map in the warnings.
-      max_warnings: texts to name; one last warning says that there are more.
+      max_warnings: maximum number of texts to name; a last warning says that there are more.
     """
 
     def __init__(self, label_map_path: str, max_warnings: int = 10):
@@ -77,7 +79,7 @@ class UnknownClassReport:
         self._seen: set[bytes] = set()
 
     def update(self, texts: np.ndarray) -> None:
-        """Takes the unknown class texts of each image, bytes [n], with line breaks between them."""
+        """Adds the unknown class texts of each image, bytes [n], separated by line breaks."""
         for text in filter(None, b'\n'.join(map(bytes, texts)).split(b'\n')):
             if text in self._seen or len(self._seen) > self._max_warnings:
                 continue
@@ -95,12 +97,12 @@ class UnknownClassReport:
 class EmptyImageFilter:
     """Leaves out serialized examples without a usable object.
 
-    Images are not decoded for it. Augmentation comes later: an image whose objects a random crop
-    cuts away stays.
+    Images are not decoded for this. The filter precedes augmentation: an image whose objects a
+    random crop removes is not left out.
 
     Args:
       decoder: decoder of the annotations.
-      skip_crowd: whether an image with nothing but crowds is empty.
+      skip_crowd: whether crowds do not count as objects.
       where: the reader's path in the config, for the log.
     """
 
@@ -115,7 +117,7 @@ class EmptyImageFilter:
 
         def keep(position: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
             is_kept = tf.cond(position < 0, lambda: False, lambda: self.is_usable(serialized))
-            # Python is called for the few records only that are left out.
+            # Python is called only for the few records that are left out.
             tf.cond(
                 is_kept,
                 lambda: tf.constant(0),
@@ -136,7 +138,7 @@ class EmptyImageFilter:
 
 
 class _Counter:
-    """Counts the images that are left out, and logs their number after the first whole pass."""
+    """Counts the images that are left out, and logs their number after the first complete pass."""
 
     def __init__(self, where: str):
         self._where = where

@@ -11,7 +11,7 @@ def count(patterns: Iterable[str]) -> int:
     """Returns the number of records in all files that match `patterns`.
 
     Raises:
-      ValueError: naming a file that is cut off or no TFRecord file.
+      ValueError: if a file is truncated or not a TFRecord file; the message names it.
     """
     return sum(
         1

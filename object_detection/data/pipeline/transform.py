@@ -1,7 +1,6 @@
-"""From a decoded example to the entries of a batch, as detectors, losses and evaluators take them.
+"""Transforms decoded examples to batches for detectors, losses and evaluators.
 
-Everything here is a function of tensors, without reading or batching, so that it works alone and
-inside tf.data.
+`ExampleTransform` is a function of tensors, so that it works both eagerly and inside tf.data.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from object_detection.resizers.resizer import Resizer
 
 Step = Callable[[Example, tf.Tensor], Example]
 
-# Size of an image as the resizer left it, until `normalize_to_batch` has used it.
+# Size of an image after the resizer, until `_normalize_to_batch` has used it.
 _IMAGE_SIZE = 'image_size'
 
 
@@ -32,21 +31,21 @@ class ExampleTransform:
     """Cleans, augments, resizes and pads one decoded example.
 
     Attributes:
-      resizer: the model's image resizer; what it draws at random, it draws in training alone.
+      resizer: the model's image resizer; its random choices are made in training only.
       num_classes: K, without background.
-      max_number_of_boxes: M, rows of the padded ground truth; of the objects that an image has
-        after its augmentations, further ones are left out.
+      max_number_of_boxes: M, the number of objects in the padded ground truth; further objects that
+        an image has after augmentation are left out.
       mask_crop_size: side S of the mask crops; 0 keeps full-size masks. Without effect on
         examples without masks.
-      label_steps: functions (example, seed) -> example, in order, that change labels or drop
-        objects; classes are ids there, masks not yet read.
-      augmentations: functions (example, seed) -> example, in order, on the image as decoded.
-      merge_multiple_label_boxes: make one k-hot object of objects with the same box.
-      use_multiclass_scores: classes are the stored scores of all classes (soft labels), for
+      label_steps: functions (example, seed) -> example, applied in order, that change labels or
+        drop objects; at this stage classes are ids, and masks are not decoded.
+      augmentations: functions (example, seed) -> example, applied in order to the decoded image.
+      merge_multiple_label_boxes: whether to merge objects with the same box into one k-hot object.
+      use_multiclass_scores: whether classes are the stored scores of all classes (soft labels), for
         examples that have them.
-      class_weights: K factors of the objects' weights, the largest where an object has several
-        classes; () changes none.
-      for_evaluation: add the exact ground truth (`evaluation_*`).
+      class_weights: K factors of the objects' weights; the largest one applies to an object of
+        several classes; () changes no weights.
+      for_evaluation: whether to add the exact ground truth (`evaluation_*`).
     """
 
     resizer: Resizer
@@ -73,11 +72,11 @@ class ExampleTransform:
             )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Transforms what `ExampleDecoder` returns.
+        """Transforms an example of `ExampleDecoder`.
 
         Args:
           example: one decoded example.
-          seed: integer [2], which tells every random choice.
+          seed: integer [2], on which all random choices depend.
 
         Returns:
           image float32 [H', W', C], 0..255, resized and padded; true_image_shape int32 [3];
@@ -86,16 +85,16 @@ class ExampleTransform:
           image; groundtruth_classes float32 [M, K]; groundtruth_weights, groundtruth_area float32
           [M]; groundtruth_is_crowd bool [M]; the masks uint8, as groundtruth_instance_mask_crops
           [M, S, S] (255 = 1) or groundtruth_instance_masks [M, H', W']; keypoints [M, P, 2] and
-          their visibilities [M, P]; num_invalid_objects and num_excess_objects int32: objects that
-          were left out for their box or class, and for want of rows; unknown_classes string, where
-          the decoder returns them; for evaluation, for all G
-          objects of a known class, evaluation_boxes float32 [G, 4], normalized to the original
-          image, not clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
+          their visibilities [M, P]; num_invalid_objects and num_excess_objects int32: number of
+          objects left out because of their box or class, and because there are more than M;
+          unknown_classes string, if the decoder returns it; for evaluation, for all G objects of a
+          known class, evaluation_boxes float32 [G, 4], normalized to the original image, not
+          clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
           evaluation_area float32 [G], evaluation_masks string [G], num_evaluation_boxes int32;
           further rows of `OBJECT_FIELDS` and `IMAGE_FIELDS` as they say.
 
         Raises:
-          ValueError: if scores are asked for that the example lacks.
+          ValueError: if requested scores are missing.
           tf.errors.InvalidArgumentError: when run, for a class id above `num_classes`, or scores
             of another number of classes.
         """
@@ -120,7 +119,7 @@ class ExampleTransform:
         example = self._load_masks(example)
         for i, augmentation in enumerate(self.augmentations):
             example = augmentation(example, tf.random.fold_in(seed, i))
-        # Not before: augmentations drop objects, and those that stay would miss the others' rows.
+        # Classes are converted after augmentation, which drops objects.
         num_augmented = _count(example)
         kept = tf.range(tf.minimum(num_augmented, self.max_number_of_boxes))
         example = objects.select(example, kept)
@@ -220,7 +219,7 @@ class ExampleTransform:
 
 
 def evaluation_groundtruth(example: Example) -> Example:
-    """The ground truth as annotated: not clipped, not resized, masks as PNG files."""
+    """Returns the ground truth as annotated: not clipped, not resized, masks as PNG files."""
     evaluation = {F.NUM_EVALUATION_BOXES: _count(example)}
     for name, field in OBJECT_FIELDS.items():
         if field.evaluation and name in example:
@@ -232,7 +231,7 @@ def evaluation_groundtruth(example: Example) -> Example:
 
 
 def batch(dataset: tf.data.Dataset, size: int, *, drop_remainder: bool) -> tf.data.Dataset:
-    """Batches what `ExampleTransform` returns.
+    """Batches examples of `ExampleTransform`.
 
     Images of different sizes are padded at the bottom and the right to the largest of the batch,
     and boxes are made relative to that; evaluation ground truth is padded to the largest number
@@ -251,18 +250,18 @@ def batch(dataset: tf.data.Dataset, size: int, *, drop_remainder: bool) -> tf.da
 def batch_by_size(
     dataset: tf.data.Dataset, size: int, *, drop_remainder: bool, group: int = 1
 ) -> tf.data.Dataset:
-    """Batches what `ExampleTransform` returns, images of one size together.
+    """Batches examples of `ExampleTransform`, with images of one size in each batch.
 
-    An image waits until there are enough of its size; those that are left over at the end of an
-    epoch go on with the images of the next, so that none is lost or repeated. Only the end of the
-    data set itself leaves batches that are not full.
+    Images are buffered until there are enough of their size; images that are left at the end of an
+    epoch are combined with images of the next one, so that none is lost or repeated. Only the end
+    of the data set leaves batches that are not full.
 
     Args:
-      dataset: whose images are padded to a few sizes.
-      size: images a batch.
+      dataset: dataset whose images are padded to a few sizes.
+      size: number of images per batch.
       drop_remainder: whether batches that are not full are left out.
-      group: how many batches of one size follow each other: those of one step's replicas. As many
-        images of each size as they hold wait in memory.
+      group: number of consecutive batches of one size, which the replicas of one step take. The
+        images of so many batches are buffered for each size.
     """
 
     def size_of(example: Example) -> tf.Tensor:
@@ -271,14 +270,14 @@ def batch_by_size(
 
     def batches(key: tf.Tensor, images: tf.data.Dataset) -> tf.data.Dataset:
         del key
-        # Padded, because evaluation ground truth is of any number of objects.
+        # Padded, because the number of objects in evaluation ground truth varies.
         return images.padded_batch(size, drop_remainder=drop_remainder)
 
     return dataset.group_by_window(size_of, batches, window_size=size * group)
 
 
 def _normalize_to_batch(examples: Example) -> Example:
-    """Makes boxes that are normalized to their image [B, M, 4] relative to the batch's size."""
+    """Converts boxes [B, M, 4] from the frame of their image to the frame of the batch."""
     examples = dict(examples)
     sizes = examples.pop(_IMAGE_SIZE)  # [B, 2]
     return _rescale(examples, (sizes / tf.shape(examples[F.IMAGE])[1:3])[:, tf.newaxis])
@@ -299,7 +298,7 @@ def _rescale(example: Example, scale: tf.Tensor) -> Example:
 
 
 def _identity_of_image(example: Example) -> Example:
-    """The source id, or else the file name, and its hash."""
+    """Returns the source id, or the file name if there is none, and its hash."""
     source_id, filename = example[F.SOURCE_ID], example[F.FILENAME]
     source_id = tf.where(tf.equal(source_id, ''), filename, source_id)
     return {
