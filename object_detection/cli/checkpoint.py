@@ -1,4 +1,4 @@
-"""`tfod checkpoint`: looks into files of weights, and turns those of others into ours."""
+"""`tfod checkpoint`: lists files of weights, and converts third-party ones to checkpoints."""
 
 import json
 import re
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from object_detection.weights.restore import Report
     from object_detection.weights.sources import ListedVariable, Listing
 
-# How many names of a kind `convert` lists.
+# Maximum number of names of each kind that `convert` lists.
 _LISTED = 20
 
 
@@ -145,7 +145,7 @@ def _to_json(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) 
 
 
 def _to_lines(listing: 'Listing', chosen: Sequence['ListedVariable']) -> list[str]:
-    """Tables of what is chosen, and the sums of all."""
+    """Returns tables of the chosen variables, and totals of all variables."""
     weights, others = _split(chosen)
     lines = _table(weights)
     if others:
@@ -164,7 +164,7 @@ def _to_lines(listing: 'Listing', chosen: Sequence['ListedVariable']) -> list[st
 def _split(
     variables: Sequence['ListedVariable'],
 ) -> tuple[list['ListedVariable'], list['ListedVariable']]:
-    """Returns the weights, and what is beside them."""
+    """Returns the weights, and the other variables."""
     weights = [variable for variable in variables if variable.is_weight]
     return weights, [variable for variable in variables if not variable.is_weight]
 

@@ -12,7 +12,7 @@ from object_detection.validation.validate import PURPOSES, validate
 
 
 def _reading_options(function):
-    """Adds the arguments that both commands read a config by: FILE, or --config as elsewhere."""
+    """Adds the arguments with which both commands read a config: FILE, or --config."""
     for decorator in (
         click.option(
             '--set',
@@ -35,10 +35,10 @@ def _reading_options(function):
 
 
 def _file(argument: str, option: str | None) -> str:
-    """The config's path, from the argument or from the option.
+    """Returns the config's path from the argument or from the option.
 
     Raises:
-      click.UsageError: if it is given by both or by neither.
+      click.UsageError: if both or neither of them are given.
     """
     if bool(argument) == bool(option):
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""`tfod convert`: data sets in other formats to TFRecords."""
+"""`tfod convert`: converts data sets in other formats to TFRecords."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ import click
 
 from object_detection.cli import progress
 
-# As shells tell of a program that Ctrl-C ended.
+# The exit status of a program that Ctrl-C ended.
 _INTERRUPTED = 130
 
 
@@ -115,7 +115,7 @@ def coco(
     except (beam_job.ConversionError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        # Beam's threads would keep the process until the job is done.
+        # Otherwise Beam's threads would keep the process alive until the job is finished.
         click.echo('\nAborted!', err=True)
         os._exit(_INTERRUPTED)
     click.echo(conversion_report.summary(report))

@@ -1,4 +1,4 @@
-"""`tfod data`: brings a public data set here, converts it, or splits one of yours."""
+"""`tfod data`: downloads and converts a public data set, splits or draws a data set."""
 
 import os
 
@@ -43,7 +43,7 @@ def download(
     wherever the files come from; what is complete is not downloaded again. COCO 2017 needs about
     40 GB while it is unpacked, and 21 GB afterwards.
     """
-    # Imported here: they take a moment, and `--help` needs none of it.
+    # Imported here, since the imports are slow and `--help` does not need them.
     from object_detection.dataset_tools.downloads import coco_download, known_files
 
     with downloading.resumable():

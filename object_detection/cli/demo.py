@@ -1,4 +1,4 @@
-"""`tfod demo`: the whole job on generated data, step by step as a user would do it."""
+"""`tfod demo`: runs all steps on generated data, with the commands that a user would type."""
 
 import contextlib
 import datetime
@@ -25,7 +25,7 @@ _MASK_AP = 'DetectionMasks_Precision/mAP@.50IOU'
 _CONFIG = 'mask_rcnn_resnet18_fpn_shapes.config'
 _NUM_STAGES = 6
 _STAMP = 'demo.json'
-# What a demo writes beside its stamp.
+# The outputs of a demo in addition to its stamp file.
 _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeline.config') + tuple(
     f'{split}{rest}'
     for split in ('train', 'val')
@@ -82,11 +82,11 @@ def command(
 
 
 def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
-    """Stamps the folder with the options, and refuses one that holds something else.
+    """Writes the options into a stamp file in the folder, and refuses a folder with other files.
 
     Raises:
-      click.ClickException: if it holds a demo with other options (and not `force`), or files of
-        the demo's names that no demo is known to have written.
+      click.ClickException: if the folder holds a demo with other options (unless `force`), or files
+        with the names of the demo's outputs but no stamp file.
     """
     stamp = folder / _STAMP
     found = [path for pattern in _OUTPUTS for path in folder.glob(pattern)]
@@ -116,7 +116,7 @@ def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
 def _run_stages(
     folder: pathlib.Path, options: dict[str, int], num_pictures: int
 ) -> dict[str, float]:
-    """Runs everything, each stage by the command that a user would type; name -> seconds."""
+    """Runs each stage by the command that a user would type; returns name -> seconds."""
     data, model, exported = folder / 'shapes', folder / 'model', folder / 'exported'
     label_map, config = folder / 'train_label_map.pbtxt', folder / 'pipeline.config'
     seed, num_steps = options['seed'], options['num_steps']
@@ -150,7 +150,7 @@ def _run_stages(
         )
     with _stage(times, 'prediction', 'Predict on validation images'):
         pictures = folder / 'predictions'
-        # An earlier run may have drawn more of them.
+        # An earlier run may have drawn more pictures.
         _remove(pictures)
         _run(
             ['tfod', 'predict', '--model', exported, '--input', data / 'val', '--output', pictures]
@@ -161,7 +161,7 @@ def _run_stages(
 
 @contextlib.contextmanager
 def _stage(times: dict[str, float], name: str, text: str) -> Iterator[None]:
-    """Prints a headline, and enters the seconds that the block took."""
+    """Prints a headline, and records the duration of the block in seconds."""
     start = time.monotonic()
     click.secho(f'\n[{len(times) + 1}/{_NUM_STAGES}] {text}', bold=True)
     yield
@@ -169,7 +169,7 @@ def _stage(times: dict[str, float], name: str, text: str) -> Iterator[None]:
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Deletes a file or a folder, if it is there; of a link, the link."""
+    """Deletes a file or a folder, if it exists; a link is deleted, not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -192,9 +192,9 @@ def _run(words: list) -> None:
 
 
 class _InterruptedError(click.ClickException):
-    """A signal has ended the command; its exit status becomes that of the demo.
+    """A signal has ended the command, whose exit status becomes the demo's.
 
-    A command that was done all the same leaves the rest of the demo undone: 130.
+    If the command had finished nevertheless, the rest of the demo is missing: the status is 130.
     """
 
     def __init__(self, status: int):
@@ -203,7 +203,7 @@ class _InterruptedError(click.ClickException):
 
 
 def _write_config(path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies the sample config with the data set's paths filled in, as a user would edit it."""
+    """Copies the sample config and fills in the data set's paths, as a user would do."""
     sample = importlib.resources.files('object_detection') / 'samples' / 'configs' / _CONFIG
     text = sample.read_text()
     text = text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix())
@@ -244,7 +244,7 @@ def _write_report(
 
 
 def _count_weights(exported: pathlib.Path) -> int:
-    """Counts the numbers that the model's checkpoint holds, moving statistics included."""
+    """Counts the elements of all weights in the model's checkpoint, including moving statistics."""
     tensorflow_setup.import_tensorflow()
     import tensorflow as tf
 

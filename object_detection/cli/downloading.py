@@ -1,4 +1,4 @@
-"""What the commands that download have in common: progress in megabytes, and stopping."""
+"""Common functions of commands that download: progress in megabytes, and interruption."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ _STATUS_AFTER_SIGINT = 130
 
 @contextlib.contextmanager
 def show(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows progress; what it yields takes bytes done and, unless None, of all of them."""
+    """Shows progress; yields a function of the received bytes and the total, or None."""
     with progress.show(what, 'MB') as report:
         yield lambda done, total: report(
             done // _MEGABYTE, None if total is None else total // _MEGABYTE
@@ -21,13 +21,13 @@ def show(what: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 def tell(line: str) -> None:
-    """Prints a line beside the progress."""
+    """Prints a line while progress is shown."""
     click.echo(line, err=True)
 
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Turns ctrl-C in the block into a line and the exit status that shells expect."""
+    """Converts ctrl-C in the block to a message and the exit status that shells expect."""
     try:
         yield
     except KeyboardInterrupt:

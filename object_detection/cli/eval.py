@@ -37,5 +37,5 @@ def command(config: str, checkpoint_dir: str, model_dir: str | None, options: Ev
 
 
 def _folder_of(checkpoint_dir: str) -> str:
-    """The folder itself, or that of a prefix such as folder/ckpt-3."""
+    """Returns the folder itself, or the folder of a prefix such as folder/ckpt-3."""
     return checkpoint_dir if os.path.isdir(checkpoint_dir) else os.path.dirname(checkpoint_dir)

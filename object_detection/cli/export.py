@@ -72,7 +72,7 @@ def command(
     from object_detection.export import exporter
     from object_detection.weights import checkpoints
 
-    # Once: a training that still runs may save another before the comparison.
+    # Found only once: a running training may save another checkpoint before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
     click.echo(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
     computed = exporter.export(

@@ -9,7 +9,7 @@ from object_detection.training import jobs
 from object_detection.training.distribution import launcher
 
 
-# Options behind COMMAND are its own, whatever their names.
+# Options after COMMAND belong to it, regardless of their names.
 @click.command(
     name='launch',
     context_settings={'allow_interspersed_args': False},

@@ -15,7 +15,7 @@ from object_detection.errors import (
     WorkerError,
 )
 
-# Of writing: the disk, its quota, or the file system is at its end.
+# Errors of writing: the disk or its quota is full, or the file system is read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by the table alone, and turns users' errors into a line."""
+    """A group that imports a command when it is run, and prints users' errors as one line."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         return importlib.import_module(f'object_detection.cli.{name}').command
 
     def resolve_command(self, context: click.Context, args: list[str]):
-        # Only after a mistake is time spent on what was meant.
+        # Suggestions are computed only after a mistake.
         if args[0] not in COMMANDS and self.get_command(context, args[0]) is None:
             import difflib
 
@@ -92,7 +92,7 @@ def main(debug: bool) -> None:
 
     `tfod COMMAND --help` tells about one command; `tfod demo` is the place to start.
     """
-    # TensorFlow's C++ code warns of things that no user can change.
+    # TensorFlow's C++ code logs warnings that users cannot act on.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 
@@ -100,10 +100,10 @@ def check_text(arguments: Sequence[str]) -> None:
     """Checks that all arguments of a command line are text, as names of files and fields must be.
 
     Args:
-      arguments: without the name of the program.
+      arguments: arguments without the name of the program.
 
     Raises:
-      UserError: naming the flag of the first argument that is not UTF-8.
+      UserError: if an argument is not UTF-8; the message names its flag.
     """
     for index, argument in enumerate(arguments):
         try:
@@ -118,16 +118,16 @@ def check_text(arguments: Sequence[str]) -> None:
 
 
 def exit_status(error: Exception) -> int:
-    """Of a program that ends by a user's error: by 75, `tfod launch` knows one that may pass."""
+    """Returns the exit status for a user's error: 75, for `tfod launch`, if it may be temporary."""
     passes = isinstance(error, WorkerError | UnreadableCheckpointError)
     return LOST_WORKER_STATUS if passes else 1
 
 
 def is_users_error(error: Exception) -> bool:
-    """Whether the message alone tells a user what to change.
+    """Whether the message alone is enough for a user to correct the mistake.
 
-    That is the case for a `UserError`, for files that cannot be opened, and for disks that are full
-    or read-only. Any other error is a bug of this package, which takes a traceback to find.
+    This holds for a `UserError`, for files that cannot be opened, and for disks that are full or
+    read-only. Any other error is a bug of this package, for which a traceback is printed.
     """
     if isinstance(error, OSError):
         return error.filename is not None or error.errno in _DISK_ERRORS

@@ -13,7 +13,7 @@ from object_detection.config.job_options import SECTIONS
 
 Options = TypeVar('Options')
 
-# The flags belong to the program that asks for them, in whose --help they are listed.
+# absl lists the flags in the --help of the program that defines them.
 flags.disclaim_key_flags()
 
 
@@ -21,8 +21,8 @@ class SectionedOption(click.Option):
     """An option that --help lists in a section of its own title.
 
     Args:
-      *arguments, **options: of `click.Option`.
-      section: the title; '' for the first list.
+      *arguments, **options: arguments of `click.Option`.
+      section: title of the section; '' for the first list.
     """
 
     def __init__(self, *arguments: Any, section: str = '', **options: Any):
@@ -48,7 +48,7 @@ class SectionedCommand(click.Command):
 
 
 def config_option(help_text: str = 'Pipeline config.', *, required: bool = True) -> Callable:
-    """The option that names the pipeline config, by both of its names."""
+    """Returns the option that names the pipeline config, with both of its names."""
     return click.option(
         '--config',
         '--pipeline_config_path',
@@ -60,9 +60,9 @@ def config_option(help_text: str = 'Pipeline config.', *, required: bool = True)
 
 
 def define_absl(*options: type) -> None:
-    """Defines an absl flag for each field of the dataclasses; fields they share once.
+    """Defines an absl flag for each field of the dataclasses; common fields are defined once.
 
-    absl lists flags by name, so the help of each begins with the title of its section.
+    absl sorts flags by name, so the help text of each begins with the title of its section.
     """
     for field in _fields(options):
         kind, help_text = _kind(field), f'({_section(field)}) {field.metadata["help"]}'
@@ -84,7 +84,7 @@ def define_absl(*options: type) -> None:
 
 
 def from_absl(kind: type[Options], values: flags.FlagValues) -> Options:
-    """Returns the options that parsed flags say."""
+    """Returns the options that parsed flags set."""
     given = {field.name: values[field.name].value for field in dataclasses.fields(kind)}
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
@@ -100,10 +100,10 @@ def click_options(kind: type) -> Callable[[Callable], Callable]:
             return function(options=kind(**given), **values)
 
         command.__doc__ = function.__doc__
-        # click lists what was added last first.
+        # click lists the option that was added last first.
         for field in reversed(_fields([kind])):
             command = _click_option(field)(command)
-        # What was declared on the function itself, such as --config, stays in front.
+        # Options that are declared on the function itself, such as --config, remain in front.
         command.__click_params__ += getattr(function, '__click_params__', [])
         return command
 
@@ -137,7 +137,7 @@ def _section(field: dataclasses.Field) -> str:
 
 
 def _kind(field: dataclasses.Field) -> type:
-    """The type of a field without `| None`: bool, int, float, str or tuple."""
+    """Returns the type of a field without `| None`: bool, int, float, str or tuple."""
     members = [kind for kind in typing.get_args(field.type) if kind is not NoneType]
     if typing.get_origin(field.type) is tuple:
         return tuple

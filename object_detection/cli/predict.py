@@ -1,4 +1,4 @@
-"""`tfod predict`: annotated pictures and a COCO results file of images, or of records."""
+"""`tfod predict`: writes annotated pictures and a COCO results file for images or records."""
 
 import glob
 import pathlib
@@ -11,7 +11,7 @@ from object_detection.errors import UserError
 from object_detection.system import tensorflow_setup
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
-# Looked for in folders too: that they cannot be read is said, where they would be missed.
+# Formats that cannot be read; they are also searched in folders, so that they can be reported.
 _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
 
@@ -82,7 +82,8 @@ def command(
     if limit:
         paths = paths[:limit]
     if config:
-        # Mistakes in it are told before TensorFlow takes its seconds.
+        # Checked first, so that mistakes are reported before TensorFlow is loaded, which takes
+        # seconds.
         _read_config(config, reads_records=not inputs)
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.import_tensorflow()
@@ -131,7 +132,7 @@ def _check_choice(
 
 
 def _check_draws_nothing() -> None:
-    """Refuses options of pictures, which are not drawn of records."""
+    """Refuses options for pictures, since no pictures of records are drawn."""
     context = click.get_current_context()
     for name in ('label_map', 'min_score', 'max_boxes'):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -162,11 +163,11 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
 
 
 def find_images(inputs: tuple[str, ...], *, readable: bool = False) -> list[pathlib.Path]:
-    """Lists the images named by files, folders and patterns, sorted; the inputs' order is kept.
+    """Lists the images of files, folders and patterns, sorted for each input.
 
     Args:
       inputs: paths and patterns.
-      readable: whether images of a folder are left out whose format cannot be read.
+      readable: whether images in a folder whose format cannot be read are left out.
 
     Raises:
       ValueError: if an input does not exist or a folder holds no image.

@@ -1,4 +1,4 @@
-"""How far a command is, on stderr: a live bar on a terminal, a line now and then elsewhere."""
+"""Shows the progress of a command on stderr: a live bar on a terminal, periodic lines elsewhere."""
 
 import contextlib
 import datetime
@@ -11,7 +11,7 @@ import rich.progress
 
 SECONDS_BETWEEN_LINES = 30.0
 
-# Takes the number of things done and of all of them; None while that is not known.
+# A function of the number of finished items and of the total, which is None while it is unknown.
 Report = Callable[[int, int | None], None]
 
 
@@ -22,12 +22,12 @@ def show(
     """Shows progress until the block is left; the bar then disappears.
 
     Args:
-      what: is being done, e.g. 'predicting'.
-      unit: what is counted.
-      console: where to; stderr if None.
+      what: name of the activity, e.g. 'predicting'.
+      unit: unit of the counts.
+      console: console to write to; None is stderr.
 
     Yields:
-      What to call with the counts, from any thread and as often as wanted.
+      A function to call with the counts, from any thread and at any rate.
     """
     console = console or rich.console.Console(stderr=True)
     if not console.is_terminal:
@@ -49,21 +49,21 @@ def show(
 
 
 class _Lines:
-    """Prints a line each half minute, so that a log shows life and stays short."""
+    """Prints a line every half minute, so that a log shows progress and stays short."""
 
     def __init__(self, what: str, unit: str):
         self._what = what
         self._unit = unit
-        self._told = time.monotonic()
-        # The first report may come long after the start: models are loaded, graphs are built.
+        self._printed_at = time.monotonic()
+        # The first report may come long after the start, while models are loaded and graphs built.
         self._first: tuple[int, float] | None = None
 
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
         first_done, first_time = self._first = self._first or (done, now)
-        if now - self._told < SECONDS_BETWEEN_LINES:
+        if now - self._printed_at < SECONDS_BETWEEN_LINES:
             return
-        self._told = now
+        self._printed_at = now
         text = f'{self._what}: {done}{"" if total is None else f" of {total}"} {self._unit}'
         if total is not None and done > first_done:
             seconds = (now - first_time) / (done - first_done) * (total - done)

@@ -1,4 +1,4 @@
-"""`tfod runs`: the runs of a training, and what each measured."""
+"""`tfod runs`: lists the runs of a training and their measurements."""
 
 import datetime
 import time

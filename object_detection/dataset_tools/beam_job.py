@@ -1,7 +1,7 @@
-"""The frame of a Beam job that converts a data set to TFRecords, whatever the data set's format.
+"""A Beam job that converts a data set of any annotation format to TFRecords.
 
-Only the entries of the annotation files are grouped, by shard; images are read where their shard is
-written, one at a time. What happened to them travels as ordinary elements to one last step, which
+Only the entries of the annotation files are grouped by shard; the worker that writes a shard reads
+its images one at a time. The results are sent as ordinary elements to a single last step, which
 publishes the shards together with a label map and a report. The report is written last.
 """
 
@@ -23,24 +23,24 @@ from object_detection.dataset_tools import beam_runners, conversion_report, shar
 from object_detection.dataset_tools.conversion_report import Tally
 from object_detection.errors import UnusableError
 
-# Shard, and an image of it: its index in the data set, and JSON of its entry ('id' and 'file_name',
-# and whatever else its format says of it) and of the list of its annotations.
+# Shard, and one of its images: the index in the data set, JSON of its entry ('id', 'file_name' and
+# further keys of the format), and JSON of the list of its annotations.
 Entry = tuple[int, tuple[int, bytes]]
-# (index, entry, annotations) -> the annotated image. Raises UnusableError for an image that cannot
-# be used. Runners pickle it.
+# A function (index, entry, annotations) -> annotated image, which raises UnusableError for an image
+# that cannot be used. Runners pickle it.
 ReadImage = Callable[[int, dict[str, Any], list[Any]], ReadResult]
 
 
 class ConversionError(Exception):
     """The data set was not converted.
 
-    Outputs of earlier runs are as they were, unless `PREFIX.publishing` says otherwise.
+    Outputs of earlier runs are unchanged unless the file `PREFIX.publishing` exists.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Where the outputs go: `PREFIX-00000-of-00010`, ..., the label map and the report."""
+    """The paths of the outputs: `PREFIX-00000-of-00010`, ..., the label map and the report."""
 
     prefix: str
     num_shards: int
@@ -56,17 +56,17 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one conversion does.
+    """A conversion.
 
     Attributes:
-      inputs: what `read_entries` takes, such as the paths of annotation files.
+      inputs: elements for `read_entries`, such as the paths of annotation files.
       read_entries: makes the `Entry` of each image of an input, see `entry`.
       read_image: reads the image of an entry.
-      num_images: how many entries there will be.
+      num_images: number of entries.
       label_map: the label map that is published with the shards, as text.
-      facts: entries of the report that are known already; 'job' tells the report of this job from
-        that of another.
-      tally: problems that belong to no image.
+      facts: entries of the report that are known in advance; 'job' distinguishes this job's report
+        from the report of another job.
+      tally: problems that do not belong to an image.
       drop_empty: whether images without a usable object are left out.
       strict: whether nothing is published if there is any problem.
     """
@@ -94,18 +94,18 @@ def run(
     """Runs a conversion; temporary files are removed if it fails.
 
     Args:
-      job: what is done.
-      target: where the outputs go, prepared by `sharded_writer.prepare_output`.
+      job: the conversion.
+      target: paths of the outputs, prepared by `sharded_writer.prepare_output`.
       runner, options: runner and options of `beam_runners`.
-      raises: whether a file that cannot be written is an error for the runner, which may try again,
-        and not one for the report.
-      progress: as of `sharded_writer.watched`.
+      raises: whether a file that cannot be written is an error of the runner, which may retry,
+        instead of an error in the report.
+      progress: see `sharded_writer.watched`.
 
     Returns:
       The report.
 
     Raises:
-      ConversionError: if nothing was published, or not all.
+      ConversionError: if nothing was published, or only a part.
     """
     write = WriteShard(job.read_image, target, drop_empty=job.drop_empty, raises=raises)
     publish = Publish(
@@ -120,7 +120,7 @@ def run(
         with sharded_writer.watched(target.prefix, job.num_images, progress):
             beam_runners.run(_pipeline(job, target, write, publish, runner, options))
     except BaseException:
-        # Once the old set is being replaced, they are all there is of the new one.
+        # While the old set is being replaced, the temporary files are the only copy of the new one.
         if not sharded_writer.is_publishing(target.prefix):
             sharded_writer.remove_temporary_files(target.prefix)
         raise
@@ -141,8 +141,8 @@ def _pipeline(
         | 'AnnotationFile' >> beam.Create(job.inputs)
         | 'Read' >> beam.ParDo(job.read_entries)
     )
-    # A shard without images is a file too. Some runners (Dask) also make no more parts of the work
-    # than there were elements at its beginning.
+    # Shards without images are written too. Also, some runners (Dask) divide the work into at most
+    # as many parts as there were elements at the beginning.
     shards = (
         pipeline
         | 'ShardNumbers' >> beam.Create(range(target.num_shards))
@@ -160,27 +160,27 @@ def _pipeline(
 
 
 def entry(index: int, image: dict[str, Any], annotations: list[Any], num_shards: int) -> Entry:
-    """Returns the entry of an image: shards take the images in turns."""
+    """Returns the entry of an image; images are assigned to shards in turn."""
     return index % num_shards, (index, json.dumps([image, annotations]).encode())
 
 
 def empty_shard(number: int) -> Entry:
-    """Returns an entry that makes a shard of no images."""
+    """Returns an entry that creates a shard without images."""
     return number, (-1, b'')
 
 
 def read_file(path: str) -> bytes:
-    """Reads a file of any file system that Beam knows, as it is.
+    """Reads a file of any file system that Beam knows, without decompression.
 
     Raises:
-      OSError: if it cannot be read; runners' file systems have errors of their own that are one.
+      OSError: if it cannot be read; errors of Beam's file systems are subclasses of OSError.
     """
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         return file.read()
 
 
 class WrittenShard(NamedTuple):
-    """A shard in its temporary file, what is in it, and why it could not be written, or ''."""
+    """A shard: its temporary file, its contents, and the reason if it could not be written."""
 
     number: int
     path: str
@@ -189,14 +189,14 @@ class WrittenShard(NamedTuple):
 
 
 class WriteShard(beam.DoFn):
-    """(shard, images as JSON) -> (0, what is in the temporary file that now holds the shard).
+    """Writes a shard to a temporary file: (shard, images as JSON) -> (0, `WrittenShard`).
 
     Args:
       read_image: reads the images.
-      target: where the outputs go.
+      target: paths of the outputs.
       drop_empty: whether images without a usable object are left out.
-      raises: whether a file that cannot be written is an error for the runner, which may try again,
-        and not one that `Publish` reports.
+      raises: whether a file that cannot be written is an error of the runner, which may retry,
+        instead of an error that `Publish` reports.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class WriteShard(beam.DoFn):
                 raise
             reason = problem.strerror or problem
             error = f'shard {shard} of {self._target.prefix} cannot be written: {reason}'
-        # One key for all shards, so that they meet in one step.
+        # All shards have the same key, so that one step receives them all.
         yield 0, WrittenShard(shard, path, tally, error)
 
     def _convert(
@@ -265,18 +265,18 @@ class WriteShard(beam.DoFn):
 
 
 class Publish(beam.DoFn):
-    """(0, what is in all shards) -> path of the report, after everything is in its place.
+    """Publishes all outputs: (0, all `WrittenShard`) -> path of the report.
 
-    Nothing but the report is published if nothing could be converted: no image, or none of the
-    annotations; or if there is a problem and `strict` is true.
+    Only the report is published if nothing could be converted (no image, or none of the
+    annotations), or if there is a problem and `strict` is true.
 
     Args:
-      target: where the outputs go.
+      target: paths of the outputs.
       label_map: the label map, as text.
-      facts: entries of the report that are known already.
-      tally: of what is known already.
-      strict: whether any problem is one too many.
-      raises: whether a file that cannot be written is an error for the runner, as for `WriteShard`.
+      facts: entries of the report that are known in advance.
+      tally: problems that are known in advance.
+      strict: whether any problem prevents publishing.
+      raises: whether a file that cannot be written is an error of the runner, as for `WriteShard`.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class Publish(beam.DoFn):
             where = error.filename2 or error.filename or self._target.prefix
             reason = error.strerror or error
             report |= {'complete': False, 'error': f'{where} cannot be written: {reason}'}
-            # The disk that has no room for shards may have some for this.
+            # A disk without space for shards may have enough for the report.
             with contextlib.suppress(OSError):
                 self._write_report(report)
         yield self._target.report_path

@@ -1,4 +1,4 @@
-"""Chooses the Beam runner that a job runs on, and its options."""
+"""Creates the Beam runner of a job and its options."""
 
 import argparse
 import contextlib
@@ -24,12 +24,12 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def create(name: str) -> PipelineRunner:
-    """Returns the runner of this name; the local one for ''.
+    """Returns the runner of this name; '' is the local runner.
 
-    The local one is named explicitly, as Beam's default first tries to download another.
+    The local runner is chosen explicitly, since Beam's default first tries to download another one.
 
     Raises:
-      ValueError: if there is no such runner, or what it needs is not installed.
+      ValueError: if there is no such runner, or its dependencies are not installed.
     """
     if not name:
         return _LocalRunner()
@@ -42,15 +42,15 @@ def create(name: str) -> PipelineRunner:
 def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> PipelineOptions:
     """Returns the options of a job.
 
-    Call it after `create`, as some runners bring options of their own.
+    Call it after `create`, since some runners define further options.
 
     Args:
-      workers: local processes; 1 runs in this process.
-      runner: name of the runner; '' is the local one.
+      workers: number of local processes; 1 runs in this process.
+      runner: name of the runner; '' is the local runner.
       beam_options: Beam's command line options, as '--name=value' or '--name', 'value'.
 
     Raises:
-      ValueError: if Beam has no such option, or `workers` does not go with the runner.
+      ValueError: if Beam has no such option, or the runner does not support `workers`.
     """
     if workers < 1:
         raise UserError(f'The number of workers must be at least 1. Received: {workers}.')
@@ -68,9 +68,9 @@ def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> Pipeli
 
 
 def run(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end, in a thread, so that Ctrl-C ends the wait for it at once.
+    """Runs a pipeline to its end, in a thread, so that Ctrl-C ends the wait immediately.
 
-    The local runner's thread goes on; leave the process soon.
+    After Ctrl-C the local runner's thread continues; the caller should end the process soon.
     """
     errors: list[BaseException] = []
 
@@ -89,7 +89,7 @@ def run(pipeline: beam.Pipeline) -> None:
 
 
 def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
-    """Raises ValueError for what Beam would pass over: it only logs options it does not know."""
+    """Raises ValueError for unknown options, which Beam would only log."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -99,7 +99,7 @@ def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
         reason = errors.getvalue().strip().splitlines()[-1:]
         raise UserError(f'Beam options {flags}: {" ".join(reason)}') from error
     unknown = sorted(everything.keys() - known.keys())
-    # An option's value may go by another name than its flag: --dask_npartitions is `npartitions`.
+    # The value of an option may have another name than its flag: --dask_npartitions, `npartitions`.
     names = {flag.split('=')[0].removeprefix('--') for flag in flags if flag.startswith('--')}
     spelled = _flag_names()
     unknown += sorted(name for name in names - spelled if name not in unknown)
@@ -113,7 +113,7 @@ def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
 
 
 def _flag_names() -> set[str]:
-    """Returns the flags of all options that are known, without their dashes."""
+    """Returns the names of all known flags, without dashes."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for options_class in set(_subclasses(PipelineOptions)):
         if '_add_argparse_args' in vars(options_class):
@@ -133,11 +133,11 @@ def _subclasses(options_class: type) -> list[type]:
 
 
 class _LocalRunner(FnApiRunner):
-    """Runs in this process, or in worker processes that are quiet and end with this one."""
+    """Runs in this process, or in worker processes that log nothing and end with this one."""
 
     def __init__(self):
         info = beam_provision_api_pb2.ProvisionInfo(retrieval_token='unused')
-        # Otherwise each worker logs a page about its connections.
+        # Otherwise each worker logs many lines about its connections.
         info.pipeline_options['beam:option:default_sdk_harness_log_level:v1'] = 'ERROR'
         super().__init__(provision_info=ExtendedProvisionInfo(info))
 

@@ -1,8 +1,8 @@
-"""A worker process of a local Beam job: Beam's own, but quiet, and it does not outlive the job.
+"""A worker process of a local Beam job: Beam's own, without output, which ends with the job.
 
     python -m object_detection.dataset_tools.beam_worker
 
-Beam's local runner starts it, with what it is to do in its environment.
+Beam's local runner starts it and passes its task by environment variables.
 """
 
 import logging
@@ -17,10 +17,10 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def main() -> None:
-    # The job ends its workers; each of them would print a traceback of its own at Ctrl-C.
+    # The job ends its workers; otherwise each of them would print a traceback at Ctrl-C.
     signal.signal(signal.SIGINT, _be_silent)
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    # Beam warns at its import that clients of Google's services are not installed.
+    # At its import, Beam warns that clients of Google's services are not installed.
     logging.disable(logging.WARNING)
     from apache_beam.runners.worker import sdk_worker_main
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _be_silent(signal_number: int, frame: types.FrameType | None) -> None:
-    """Drops what is still written to the standard error: complaints that the job has gone."""
+    """Discards further output to stderr, which would report that the job has ended."""
     del signal_number, frame
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 

@@ -1,4 +1,4 @@
-"""The label maps of data sets in COCO format: those that are written, and those that are given."""
+"""Label maps of data sets in COCO format: maps that are written, and maps that the user gives."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from object_detection.protos import string_int_label_map_pb2
 def from_label_map(
     categories: list[dict[str, Any]], label_map: string_int_label_map_pb2.StringIntLabelMap
 ) -> dict[Any, CategoryLabel]:
-    """Returns category id -> label of the item with its name, for the categories that have one.
+    """Returns category id -> label of the item with its name, for the categories that have an item.
 
-    A category is the item whose `name`, or else whose `display_name`, is the category's name. The
-    background item (id 0) is none.
+    A category matches the item whose `name`, or else whose `display_name`, is the category's name.
+    The background item (id 0) matches no category.
     """
     items = [item for item in label_map.item if item.id > 0]
     by_name = {item.display_name: item for item in items if item.display_name}
@@ -35,7 +35,7 @@ def from_label_map(
 
 
 def label_map_of(labels: dict[Any, CategoryLabel]) -> string_int_label_map_pb2.StringIntLabelMap:
-    """Returns the label map of all categories, in their order."""
+    """Returns the label map of all categories, in the same order."""
     label_map = string_int_label_map_pb2.StringIntLabelMap()
     for label in labels.values():
         label_map.item.add(name=label.text, id=label.label)
@@ -47,9 +47,9 @@ def add_keypoints(
     labels: dict[Any, CategoryLabel],
     layout: KeypointLayout,
 ) -> None:
-    """Adds to the items of `label_map` the keypoints that their categories list, in place.
+    """Adds the keypoints of each category to its item in `label_map`, in place.
 
-    A keypoint's id is its place among the keypoints of all categories, as records hold them.
+    The id of a keypoint is its index among the keypoints of all categories, as in records.
     """
     items = {item.id: item for item in label_map.item}
     for category_id in layout.slots.keys() & labels.keys():
@@ -59,7 +59,7 @@ def add_keypoints(
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
-    """Reads a label map by the rules of `data.label_map`, from wherever Beam reads.
+    """Reads a label map by the rules of `data.label_map`, from any file system that Beam knows.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -69,7 +69,7 @@ def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
         raise FileNotFoundError(f'There is no label map {path}.')
     with FileSystems.open(path) as file:
         proto = label_map_reader.parse(file.read(), path)
-    label_map_reader.classes(proto, path)  # only for its errors
+    label_map_reader.classes(proto, path)  # Called only for its errors.
     return proto
 
 

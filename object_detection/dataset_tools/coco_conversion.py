@@ -2,9 +2,9 @@
 
     PREFIX-00000-of-00010 ...    PREFIX_label_map.pbtxt    PREFIX.report.json
 
-What cannot be converted is listed in the report and left out. Earlier outputs of the same prefix
-stay as they are until the new ones are complete, and are then replaced; what a killed job left
-behind is removed.
+Entries that cannot be converted are left out and listed in the report. Earlier outputs of the same
+prefix are not changed until the new ones are complete, and are then replaced; files that a killed
+job left behind are removed.
 """
 
 import os
@@ -46,18 +46,18 @@ def convert_coco(
     """Converts a data set in COCO format to sharded TFRecords.
 
     Args:
-      source: what to convert.
-      output_prefix: beginning of the paths of all outputs.
+      source: the data set and the options of its conversion.
+      output_prefix: prefix of the paths of all outputs.
       num_shards: number of TFRecord files; each is written by one worker.
       strict: publishes nothing if there is any problem; the report lists them all.
-      workers: local processes.
-      runner: name of a Beam runner; '' is the local one.
+      workers: number of local processes.
+      runner: name of a Beam runner; '' is the local runner.
       beam_options: Beam's command line options, e.g. ['--dask_npartitions=8'].
-      progress: called each half second, from another thread, with the number of examples written
-        so far and of all images; not called if the outputs are not on this machine.
+      progress: called every half second, from another thread, with the number of examples written
+        so far and the total number of images; not called if the outputs are not on this machine.
 
     Returns:
-      The report, as it stands in PREFIX.report.json.
+      The report, as in PREFIX.report.json.
 
     Raises:
       FileNotFoundError, ValueError: if an input is missing or broken, before the job starts.
@@ -85,7 +85,7 @@ def convert_coco(
         drop_empty=source.drop_empty,
         strict=strict,
     )
-    # The job reads the file itself; two copies would be the most of its memory.
+    # The job reads the file itself; a second copy would dominate its memory.
     del file
     return beam_job.run(job, target, chosen_runner, options, raises=bool(runner), progress=progress)
 
@@ -97,14 +97,14 @@ def _read_inputs(source: CocoSource) -> CocoFile:
 
 
 def _holds_anything(folder: str) -> bool:
-    """Whether there is a folder; object stores know no folders, but what is in them."""
+    """Whether a folder exists; in object stores, whether it contains any files."""
     if '://' not in folder:
         return os.path.isdir(folder)
     return bool(FileSystems.match([FileSystems.join(folder, '*')], limits=[1])[0].metadata_list)
 
 
 class _Plan(NamedTuple):
-    """What the examples shall hold, the label map as text, and whether ids were changed for it."""
+    """The contents of the examples, the label map as text, and whether ids were renumbered."""
 
     contents: coco_examples.Contents
     label_map: str
@@ -112,7 +112,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(source: CocoSource, file: CocoFile) -> _Plan:
-    # Says now what would be an error in the job.
+    # Raises errors now that would otherwise occur in the job.
     coco_annotations.check_categories(file, source.only_objects_of, source.only_images_with)
     files = {source.annotations_file: file}
     for path in {source.keypoints_file, source.densepose_file} - {'', *files}:
@@ -142,7 +142,7 @@ def _plan(source: CocoSource, file: CocoFile) -> _Plan:
 
 
 def _problems_of(file: CocoFile) -> Tally:
-    """Returns the problems that belong to no image: none would meet them in the job."""
+    """Returns the problems that do not belong to an image, which the job would not find."""
     tally = Tally()
     for item in file.problems:
         tally.add_entry_problem(item)

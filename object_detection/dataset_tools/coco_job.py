@@ -19,21 +19,21 @@ from object_detection.errors import UnusableError
 
 @dataclasses.dataclass(frozen=True)
 class CocoSource:
-    """What is converted.
+    """A data set in COCO format, and the options of its conversion.
 
     Attributes:
-      image_dir: folder that the file names in the annotation file are relative to.
+      image_dir: folder to which the file names in the annotation file are relative.
       annotations_file: COCO JSON file.
       masks: whether instance masks are written.
-      keypoints_file: COCO JSON file with the keypoints of the same annotations, told by their ids;
-        may be the annotation file itself. '' writes no keypoints.
+      keypoints_file: COCO JSON file with the keypoints of the same annotations, matched by their
+        ids; may be the annotation file itself. '' writes no keypoints.
       densepose_file: the same for DensePose points.
-      label_map_file: label map that gives the categories their integers, by name; '' takes the
-        category ids.
+      label_map_file: label map that assigns ids to the categories by name; '' takes the category
+        ids.
       drop_empty: leaves out images without a usable object.
       only_objects_of: name of a category; objects of all others are left out. '' keeps all.
       only_images_with: name of a category; images without an object of it are left out.
-      max_pixels: most pixels of an image; larger ones are left out before they are decoded.
+      max_pixels: maximum number of pixels of an image; larger ones are left out before decoding.
     """
 
     image_dir: str
@@ -53,7 +53,7 @@ def read_annotation_file(path: str, *, segmentations: bool = True) -> coco_annot
 
     Args:
       path: path in any file system that Beam knows.
-      segmentations: false leaves them out.
+      segmentations: whether to keep the segmentations.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -67,7 +67,7 @@ def read_annotation_file(path: str, *, segmentations: bool = True) -> coco_annot
 class ReadAnnotations(beam.DoFn):
     """Path of the annotation file -> `beam_job.Entry` of each of its images.
 
-    The file is read here and not sent along, as it may be larger than a runner takes at once.
+    The file is read here and not sent to workers, since it may exceed a runner's message size.
     """
 
     def __init__(self, source: CocoSource, num_shards: int):
@@ -98,8 +98,8 @@ class CocoReader:
     """Reads images, see `beam_job.ReadImage`.
 
     Attributes:
-      image_dir: folder that file names are relative to.
-      contents: what is read.
+      image_dir: folder to which file names are relative.
+      contents: the fields to read.
     """
 
     image_dir: str

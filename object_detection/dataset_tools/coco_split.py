@@ -14,12 +14,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Part(NamedTuple):
-    """What one of the two files holds.
+    """The contents of one of the two files.
 
     Attributes:
-      num_images: its images.
-      num_annotations: its annotations.
-      objects: name of each category that has any -> its objects.
+      num_images: number of images.
+      num_annotations: number of annotations.
+      objects: name of each category with objects -> number of objects.
     """
 
     num_images: int
@@ -28,23 +28,23 @@ class Part(NamedTuple):
 
 
 def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, Part]:
-    """Writes `OUTPUT/train.json` and `OUTPUT/val.json`, with the images drawn at random.
+    """Writes `OUTPUT/train.json` and `OUTPUT/val.json`, with images drawn at random.
 
-    Images and annotations are as in the file; everything else (categories, licences) is in both.
-    An annotation of an image that the file does not list is in neither, and is logged.
+    Images and annotations are copied unchanged; everything else (categories, licences) is written
+    to both files. Annotations of images that the file does not list are left out and logged.
 
     Args:
       path: annotation file in COCO format.
-      output: folder of the two files; it is made if there is none.
+      output: folder of the two files; created if necessary.
       val_share: share of the images to hold out, above 0 and below 1; at least one image.
       seed: the same seed draws the same images.
 
     Returns:
-      'train' and 'val' -> what the file holds.
+      'train' and 'val' -> contents of the file.
 
     Raises:
-      ValueError: if the file is no COCO annotation file, has fewer than two images, or would be
-        replaced by one of its parts.
+      ValueError: if the file is not a COCO annotation file, has fewer than two images, or would be
+        overwritten by one of its parts.
     """
     targets = {name: os.path.join(output, f'{name}.json') for name in ('train', 'val')}
     for target in targets.values():

@@ -1,4 +1,4 @@
-"""What a conversion did: counts, and the first problems of each kind."""
+"""The report of a conversion: counts, and the first problems of each kind."""
 
 import collections
 import dataclasses
@@ -12,22 +12,22 @@ COUNTS = (
     *('images', 'bad_images', 'images_without_objects', 'examples'),
     *('annotations', 'objects', 'crowds', 'clipped_boxes'),
 )
-# Problems of one reason that a report lists; all are counted.
+# Maximum number of problems of one reason that a report lists; all are counted.
 MAX_LISTED = 100
 _NUM_EXAMPLES_OF_PROBLEMS = 3
-# A larger share of images or annotations that cannot be used is worth a warning.
+# If a larger share of images or annotations cannot be used, a warning is shown.
 _MANY = 0.05
 
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of a part of a conversion; parts are added with `merge`.
+    """Counts of a part of a conversion; `merge` adds parts.
 
     Attributes:
       counts: counts of images and annotations, by the names of `COUNTS`.
-      changed_images: reason of `ImageFile.changes` -> images.
-      left_out_objects: name of a category that the label map lacks -> annotations.
-      num_problems: reason -> problems.
+      changed_images: reason of `ImageFile.changes` -> number of images.
+      left_out_objects: name of a category that the label map lacks -> number of annotations.
+      num_problems: reason -> number of problems.
       problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
     """
 
@@ -63,7 +63,7 @@ class Tally:
         self.add_problem(item.error, image, item.annotation_id)
 
     def merge(self, other: 'Tally') -> None:
-        """Adds what another part counted."""
+        """Adds the counts of another part."""
         for name in ('counts', 'changed_images', 'left_out_objects'):
             getattr(self, name).update(getattr(other, name))
         for item in other.problems:
@@ -73,7 +73,7 @@ class Tally:
         self.num_problems.update(other.num_problems)
 
     def report(self) -> dict[str, Any]:
-        """Returns the entries of the report that this part is."""
+        """Returns these counts as entries of the report."""
         return {
             **dict.fromkeys(COUNTS, 0),
             **self.counts,
@@ -85,7 +85,7 @@ class Tally:
 
 
 def _writable(value: Any) -> Any:
-    """Returns text with halves of letters, which JSON can hold, written as their numbers."""
+    """Returns text in which lone surrogates, which JSON can contain, are escaped."""
     return value.encode(errors='backslashreplace').decode() if isinstance(value, str) else value
 
 
@@ -98,7 +98,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """Returns what a report says, in a few lines."""
+    """Summarizes a report in a few lines."""
     lines = [
         '{examples} examples in {num_shards} shards of {images} images; {objects} objects of '
         '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
@@ -121,7 +121,7 @@ def summary(report: dict[str, Any]) -> str:
 
 
 def warning(report: dict[str, Any]) -> str:
-    """Returns a sentence if more is left out than a good data set loses, or ''."""
+    """Returns a sentence if an unusually large share is left out, or ''."""
     problems = report['num_problems']
     of_images = ('bad_image', 'duplicate_image')
     annotations = sum(count for reason, count in problems.items() if reason not in of_images)

@@ -6,8 +6,8 @@ r"""Converts the splits of COCO, or of a data set in its format, to TFRecords.
         --output_dir=DIR --include_masks
 
 Each split that is given is converted to DIR/coco_train.record-?????-of-00100,
-DIR/coco_val.record-?????-of-00050 or DIR/coco_testdev.record-?????-of-00050, beside a label map and
-a report. `tfod convert coco` runs the same job for one split and any prefix.
+DIR/coco_val.record-?????-of-00050 or DIR/coco_testdev.record-?????-of-00050, with a label map and a
+report. `tfod convert coco` runs the same job for one split and any prefix.
 """
 
 import os
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
 
 
 def _is_given(split: str) -> bool:
-    """Returns whether a split is to be converted; half a split is an error."""
+    """Returns whether a split is to be converted; raises if only one of its two flags is given."""
     image_flag, annotations_flag, _ = _SPLITS[split]
     given = [flag for flag in (image_flag, annotations_flag) if FLAGS[flag].value]
     if len(given) == 1:

@@ -1,4 +1,4 @@
-"""Measures a converted data set: what a config has to fit."""
+"""Measures a converted data set, so that a config can be fitted to it."""
 
 import dataclasses
 import glob
@@ -14,7 +14,7 @@ from object_detection.data import label_map
 from object_detection.errors import ConfigError
 from object_detection.validation import records
 
-# Records that are measured; of a larger set, equally many from each file.
+# Maximum number of measured records; from a larger set, equally many of each file are measured.
 MAX_SAMPLED_RECORDS = 2000
 
 
@@ -26,8 +26,8 @@ class DataStatistics:
       pattern: the pattern of its files.
       label_map_path: its label map.
       class_names: id -> name of every class of the label map.
-      num_images: records in all files.
-      num_sampled: records with a known image size; everything below was measured on them.
+      num_images: number of records in all files.
+      num_sampled: number of measured records, which have a known image size.
       image_sizes: int64 [num_sampled, 2], height and width, pixels.
       objects_per_image: int64 [num_sampled].
       box_sizes: float64 [objects, 2], height and width relative to the image's longer side.
@@ -53,7 +53,7 @@ def find_pattern(prefix: str) -> str:
     `prefix` may also be the path or the pattern of the files themselves.
 
     Raises:
-      ConfigError: if there are none, naming what was looked for.
+      ConfigError: if there are none; the message names the expected files.
     """
     for pattern in (f'{prefix}-?????-of-?????', prefix, f'{prefix}.record', f'{prefix}.tfrecord'):
         if any(map(os.path.isfile, glob.glob(pattern))):
@@ -72,7 +72,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
       label_map_path: their label map; '' takes `PREFIX_label_map.pbtxt`.
 
     Raises:
-      ConfigError: if files are missing, are no records, or hold no objects.
+      ConfigError: if files are missing, are not records, or hold no objects.
     """
     pattern = find_pattern(prefix)
     label_map_path = label_map_path or f'{prefix}_label_map.pbtxt'
@@ -84,7 +84,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
     sample = _Sample(known.text_to_id, names)
     files = sorted(glob.glob(pattern))
     most = math.ceil(MAX_SAMPLED_RECORDS / len(files))
-    # TensorFlow takes seconds to load, and the errors above need none of it.
+    # Imported here, since TensorFlow takes seconds to load and the errors above do not need it.
     from object_detection.data.pipeline import record_count
 
     try:
@@ -114,7 +114,7 @@ def measure(prefix: str, label_map_path: str = '') -> DataStatistics:
 
 
 class _Sample:
-    """What the records that were read so far hold; see `DataStatistics`."""
+    """Measurements of the records read so far; see `DataStatistics`."""
 
     def __init__(self, text_to_id: dict[str, int], names: dict[int, str]):
         self._text_to_id = text_to_id

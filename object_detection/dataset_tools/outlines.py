@@ -1,4 +1,4 @@
-"""Outlines and run lengths of binary masks, in the forms that COCO JSON files hold."""
+"""Outlines and run lengths of binary masks, in the formats of COCO JSON files."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,8 @@ class Outlines(NamedTuple):
     """The closed outlines of a mask along its pixel edges.
 
     Attributes:
-      outer: one int64 [n, 2] a part, rows (x, y), corners in order, the last joined to the first.
+      outer: int64 [n, 2] for each connected part, rows (x, y), corners in order, the last one
+        joined to the first.
       holes: the same for each hole.
     """
 
@@ -18,7 +19,7 @@ class Outlines(NamedTuple):
 
 
 def trace(mask: np.ndarray) -> Outlines:
-    """Traces the parts of a mask; parts that touch at a corner only are parts of their own.
+    """Traces the connected parts of a mask; parts that touch only at a corner are separate.
 
     Corners lie between pixels, so (0, 0) is the outer corner of the first pixel and the area that
     the outlines enclose is exactly the number of pixels.
@@ -70,7 +71,7 @@ def _directed_edges(mask: np.ndarray) -> dict[tuple[int, int], list[tuple[int, i
 
 
 def _walk(edges: dict[tuple[int, int], list[tuple[int, int]]]) -> list[tuple[int, int]]:
-    """Takes one closed outline out of `edges` and returns its corners."""
+    """Removes one closed outline from `edges` and returns its corners."""
     start = next(iter(edges))
     corners = [start]
     step = (0, 0)

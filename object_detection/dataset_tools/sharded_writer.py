@@ -1,7 +1,7 @@
 """Sets of TFRecord files, `PREFIX-00000-of-00010` to `PREFIX-00009-of-00010`.
 
-A shard is written under a temporary name beside its final one, and a set appears when all of its
-shards are complete. Paths may be of any file system that Beam knows.
+A shard is written under a temporary name in its final folder, and a set is published when all of
+its shards are complete. Paths may be of any file system that Beam knows.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from object_detection.errors import UserError
 
 _SHARD = re.compile(r'-\d{5}-of-\d{5}')
 _TEMPORARY_SHARD = re.compile(r'-\d{5}-of-\d{5}\.tmp-[0-9a-f]{32}')
-# Bytes around a record: its length and two checksums.
+# Bytes of a record's framing: its length and two checksums.
 _FRAME = 8 + 4 + 4
-# Ending of the marker that readers look for too.
+# Suffix of the marker file, which readers check too.
 PUBLISHING = shard_names.PUBLISHING
 _WILDCARDS = frozenset('*?[]')
 _MAX_SHARDS = 99_999
@@ -42,7 +42,7 @@ def temporary_path(prefix: str, shard: int, num_shards: int) -> str:
 
 
 def prepare_output(prefix: str, num_shards: int) -> str:
-    """Makes the folder and removes what a killed job left there; earlier sets stay.
+    """Creates the folder and removes temporary files of a killed job; earlier sets are kept.
 
     Returns:
       The prefix as an absolute path, if it is a local one.
@@ -70,7 +70,7 @@ def prepare_output(prefix: str, num_shards: int) -> str:
 
 
 def open_for_writing(path: str) -> BinaryIO:
-    """Opens a file that is written as it is, whatever its suffix."""
+    """Opens a file for writing without compression, regardless of its suffix."""
     return FileSystems.create(
         path, 'application/octet-stream', compression_type=CompressionTypes.UNCOMPRESSED
     )
@@ -93,15 +93,14 @@ def publish(
     """Replaces the set of this prefix by complete shards; a second call changes nothing.
 
     Shards of an earlier set, of any number, and all temporary files of the prefix are removed.
-
-    While `PREFIX.publishing` exists the shards belong to two sets, and readers refuse them. It
-    stays if this function fails, as do the temporary files that are not in their place yet.
+    While `PREFIX.publishing` exists, the files may belong to two sets, and readers refuse them. If
+    this function fails, this marker and the temporary files that are not moved yet are kept.
 
     Args:
-      temporary_paths: shard -> path of the file that holds it; one for each of `num_shards`.
-      prefix: as of `shard_path`.
-      num_shards: as of `shard_path`.
-      texts: path -> content of the files that belong to the set, such as its label map.
+      temporary_paths: shard -> path of its temporary file, for each of `num_shards`.
+      prefix: see `shard_path`.
+      num_shards: see `shard_path`.
+      texts: path -> content of further files of the set, such as its label map.
     """
     marker = marker_path(prefix)
     with open_for_writing(marker) as file:
@@ -110,7 +109,7 @@ def publish(
     _delete(path for path in _matching(prefix, _SHARD) if path not in final_paths)
     for shard, source in sorted(temporary_paths.items()):
         destination = shard_path(prefix, shard, num_shards)
-        # A runner may repeat a step that was done already.
+        # A runner may repeat a step that has already been executed.
         if not FileSystems.exists(source) and FileSystems.exists(destination):
             continue
         delete_if_exists(destination)
@@ -127,7 +126,7 @@ def marker_path(prefix: str) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a text file that appears when it is complete."""
+    """Writes a text file atomically."""
     draft = f'{path}.tmp-{uuid.uuid4().hex}'
     try:
         with open_for_writing(draft) as file:
@@ -141,29 +140,29 @@ def write_text(path: str, text: str) -> None:
 
 
 def temporary_files(prefix: str) -> list[str]:
-    """Returns the paths of the shards that are being written, or were left behind."""
+    """Returns the paths of temporary shards: currently being written, or left by killed jobs."""
     return _matching(prefix, _TEMPORARY_SHARD)
 
 
 def remove_temporary_files(prefix: str) -> None:
-    """Removes what a job that did not finish has left behind."""
+    """Removes the temporary files of an unfinished job."""
     _delete(temporary_files(prefix))
 
 
 def is_publishing(prefix: str) -> bool:
-    """Whether a set began to be replaced, and the replacement has not come to its end."""
+    """Whether the replacement of a set has started and not finished."""
     return FileSystems.exists(marker_path(prefix))
 
 
 def count_records(path: str, start: int = 0) -> tuple[int, int]:
-    """Counts the complete records of a local file that may still grow; reads their lengths only.
+    """Counts the complete records of a local file that may still grow; reads only their lengths.
 
     Args:
       path: path of the file.
       start: position of a record, or the end of the last one.
 
     Returns:
-      The number of records from `start` on, and the position to go on from another time.
+      The number of records from `start` on, and the position from which to continue later.
     """
     count, size = 0, os.path.getsize(path)
     with open(path, 'rb') as file:
@@ -190,9 +189,9 @@ def watched(
     not polled, as each poll would cost requests.
 
     Args:
-      prefix: prefix of the shards, as of `shard_path`.
-      total: how many there will be at most.
-      progress: called from another thread; None watches nothing.
+      prefix: prefix of the shards, see `shard_path`.
+      total: maximum number of records.
+      progress: called from another thread; None disables polling.
       interval: seconds between two polls.
     """
     if progress is None or '://' in prefix:
@@ -203,7 +202,7 @@ def watched(
 
     def poll() -> None:
         while not done.wait(interval):
-            # A step that the runner repeats writes its shard twice.
+            # If the runner repeats a step, a shard is written twice.
             progress(min(records.count(), total), total)
 
     thread = threading.Thread(target=poll, name='progress', daemon=True)
@@ -216,10 +215,10 @@ def watched(
 
 
 class GrowingShards:
-    """Counts the records of a prefix's temporary shards; each call reads on from the last one.
+    """Counts the records of a prefix's temporary shards, incrementally.
 
     Args:
-      prefix: a local one, as of `shard_path`.
+      prefix: a local prefix, see `shard_path`.
     """
 
     def __init__(self, prefix: str):
@@ -228,10 +227,10 @@ class GrowingShards:
         self._read: dict[str, tuple[int, int]] = {}
 
     def count(self) -> int:
-        """Returns the number of complete records, those of shards that are gone included."""
+        """Returns the number of complete records, including published shards."""
         for path in temporary_files(self._prefix):
             count, position = self._read.get(path, (0, 0))
-            # Between the listing and now it may have been published.
+            # It may have been published since the folder was listed.
             with contextlib.suppress(FileNotFoundError):
                 more, position = count_records(path, position)
                 self._read[path] = count + more, position
@@ -244,7 +243,7 @@ def delete_if_exists(path: str) -> None:
 
 
 def _matching(prefix: str, rest: re.Pattern) -> list[str]:
-    """Returns the paths of existing files that are `prefix` and something that `rest` matches."""
+    """Returns the paths of existing files that consist of `prefix` and a match of `rest`."""
     folder, name = FileSystems.split(prefix)
     found = [FileSystems.split(match.path) for match in _files_that_begin_with(prefix)]
     return [

@@ -1,7 +1,7 @@
-"""Makes a pipeline config that fits a data set, and says why each value was chosen.
+"""Makes a pipeline config that fits a data set, with a reason for each chosen value.
 
-The choices are rules of thumb of the field: anchors as large as the objects are, images as small as
-the small objects allow, as many passes over the data as so few or so many images need.
+The choices are rules of thumb: anchors fit the sizes of the objects, images are as small as small
+objects allow, and the number of passes over the data depends on the number of images.
 """
 
 import contextlib
@@ -25,26 +25,27 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 TASKS = ('boxes', 'masks')
 _TEMPLATE = 'mask_rcnn_resnet18_fpn_shapes.config'
-# The finest pyramid level is the coarsest of these whose smallest anchor has enough cells.
+# The finest pyramid level is the coarsest of these levels whose smallest anchor covers enough
+# cells.
 _FINEST_LEVELS, _MIN_ANCHOR_CELLS, _MAX_ANCHOR_CELLS = (3, 2), 2.5, 8.0
 _MAX_LEVEL = 6
-_STRIDE = 32  # of the backbone's last stage; sides of images are multiples of it
+_STRIDE = 32  # The stride of the backbone's last stage; sides of images are multiples of it.
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What a kind of machine can afford.
+    """Limits of model and training for a kind of machine.
 
     Attributes:
-      min_side: least length of an image's longer side, pixels.
-      max_side: greatest length of it.
-      small_object: length that the side of a small object should keep, pixels.
-      batch_size: images of a training step.
-      depth: layers of the ResNet, where no pretrained weights decide it.
+      min_side: minimum length of an image's longer side, in pixels.
+      max_side: maximum length of an image's longer side, in pixels.
+      small_object: minimum side of small objects in resized images, in pixels.
+      batch_size: number of images per training step.
+      depth: depth of the ResNet, unless pretrained weights determine it.
       channels: channels of the pyramid and of the convolutions of the heads.
       box_head_depth: width of the fully connected layers of the box head.
-      num_proposals: regions of an image that the second stage classifies.
-      num_sampled: regions of an image that train the second stage.
+      num_proposals: number of regions per image that the second stage classifies.
+      num_sampled: number of regions per image that train the second stage.
     """
 
     min_side: int
@@ -67,7 +68,7 @@ DEVICES = {
 
 @dataclasses.dataclass
 class Starter:
-    """A config, and pairs of a field's path and why it has its value."""
+    """A config, and pairs of a field's path and the reason for its value."""
 
     pipeline: TrainEvalPipelineConfig
     reasons: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -91,10 +92,10 @@ def make(
       validation: the records to evaluate on; None evaluates the training records.
       device: a key of `DEVICES`.
       task: one of `TASKS`, or '' for masks where the records have masks.
-      weights: weights to begin with; those of a whole detector bring its model along.
+      weights: initial weights; with weights of a whole detector, its model is used.
 
     Raises:
-      ConfigError: if the records or the weights do not serve the task.
+      ConfigError: if the records or the weights do not fit the task.
     """
     wants_masks = _wants_masks(train, validation, task)
     limits = DEVICES[device]
@@ -186,8 +187,8 @@ def _fit_model(
     predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
     predictor.mask_prediction_conv_depth = limits.channels
     if weights:
-        # Few images give no better statistics than those of ImageNet, and the first layers are
-        # general. The norms have the epsilon that they were trained with.
+        # Few images give no better statistics than ImageNet, and the first layers are generic. The
+        # norms keep the epsilon of their training.
         extractor.batch_norm_trainable = False
         extractor.override_base_feature_extractor_hyperparams = False
         extractor.frozen_stages = 2
@@ -205,7 +206,7 @@ def _fit_model(
 
 
 def _fit_image_size(starter: Starter, train: DataStatistics, limits: Device) -> int:
-    """Sets the resizer; returns the length of the longer side of most images, pixels."""
+    """Sets the resizer; returns the length of the longer side of most images, in pixels."""
     longer = train.image_sizes.max(axis=1)
     original = int(np.quantile(longer, 0.9))
     # A tenth of the objects may be smaller.
@@ -243,9 +244,9 @@ def _fit_anchors(starter: Starter, train: DataStatistics, side: int) -> None:
     )
     scale = float(np.clip(smallest / 2**finest, _MIN_ANCHOR_CELLS, _MAX_ANCHOR_CELLS))
     scale = round(2 * scale) / 2
-    # A level has boxes of its smallest size and of that times the square root of 2.
+    # A level has anchors of its smallest size, and of this size times the square root of 2.
     levels = math.ceil(math.log2(max(largest / (scale * 2**finest * math.sqrt(2)), 1)))
-    # The pyramid needs more than a cell of its coarsest level, and two levels.
+    # The pyramid needs at least two levels, and more than one cell in its coarsest level.
     coarsest = min(max(finest + levels, finest + 1), _MAX_LEVEL, int(math.log2(side)) - 1)
     anchors = model.first_stage_anchor_generator.multiscale_anchor_generator
     for message in (anchors, model.feature_extractor.fpn):
@@ -306,7 +307,7 @@ def _fit_readers(
             reader.load_instance_masks = True
             reader.mask_type = input_reader_pb2.InstanceMaskType.Value(data.mask_type)
         most = int(data.objects_per_image.max())
-        # Records that were not measured may have more.
+        # Records that were not measured may have more objects.
         room = 1.0 if data.num_sampled == data.num_images else 1.5
         reader.max_number_of_boxes = 8 * math.ceil(max(most * room, 8) / 8)
     evaluation = pipeline.eval_input_reader[0]
@@ -354,10 +355,10 @@ def _fit_training(
 
 
 def images_to_see(num_images: int) -> int:
-    """Returns how many images a training should take in all.
+    """Returns the total number of images that a training should process.
 
-    At least 2,000, as no model learns from fewer steps; up to 60 passes over small sets; 12 passes,
-    the field's "1x" schedule, over large ones.
+    It is at least 2,000, since no model learns from fewer steps; up to 60 passes over small sets;
+    and 12 passes, the usual "1x" schedule, over large ones.
     """
     return max(2000, min(60 * num_images, 12_000), 12 * num_images)
 
@@ -372,7 +373,7 @@ def _range(values: np.ndarray) -> str:
 
 
 def validation_prefix(prefix: str) -> str:
-    """Returns the prefix of the validation records beside training records, or '' without any."""
+    """Returns the prefix of validation records in the folder of training records, or ''."""
     folder, name = os.path.split(prefix)
     for word in ('val', 'valid', 'validation'):
         other = os.path.join(folder, name.replace('train', word))
@@ -383,7 +384,7 @@ def validation_prefix(prefix: str) -> str:
 
 
 def to_text(starter: Starter, path: str) -> str:
-    """Returns the config as text, headed by what it is for and why it has its values."""
+    """Returns the config as text, below comments on its purpose and the reasons for values."""
     lines = [
         'Made by `tfod config new` to fit a data set.',
         f'Command: tfod train --config {path} --model_dir model',

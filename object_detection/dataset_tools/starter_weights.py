@@ -1,4 +1,4 @@
-"""Finds pretrained weights to begin a training with."""
+"""Finds pretrained weights for a training."""
 
 import dataclasses
 import glob
@@ -10,7 +10,7 @@ from object_detection.errors import ConfigError
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 DEFAULT_FOLDER = 'weights'
-# The first is what a training writes, the second what archives of models hold.
+# The first file is written by a training, the second one is in archives of models.
 _CONFIG_NAMES = ('resolved_pipeline.config', 'pipeline.config')
 _KERAS_RESNET = re.compile(r'^resnet(50|101|152)_weights_\w*notop\.h5$')
 _EXPECTED = (
@@ -21,13 +21,13 @@ _EXPECTED = (
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """Weights to begin with.
+    """Initial weights of a training.
 
     Attributes:
       path: the value of `train_config.fine_tune_checkpoint`.
-      kind: that of `train_config.fine_tune_checkpoint_type`.
-      depth: layers of the ResNet that they are of; 0 for a whole detector.
-      pipeline: the config of the whole detector that they are of, or None.
+      kind: the value of `train_config.fine_tune_checkpoint_type`.
+      depth: depth of their ResNet; 0 for a whole detector.
+      pipeline: the config of their detector; None for a backbone.
     """
 
     path: str
@@ -37,7 +37,7 @@ class Weights:
 
 
 def find(path: str) -> Weights | None:
-    """Returns the weights at `path`; '' looks into the folder `weights`, which need not be there.
+    """Returns the weights at `path`; '' searches the folder `weights`, which need not exist.
 
     Raises:
       ConfigError: if a path is given that holds no weights of a known kind.
@@ -56,7 +56,7 @@ def find(path: str) -> Weights | None:
 
 
 def _backbone(path: str) -> Weights | None:
-    """The shallowest ResNet among the files of a folder, or the one file."""
+    """Returns the shallowest ResNet among the files of a folder, or the given file."""
     names = glob.glob(os.path.join(path, '*.h5')) if os.path.isdir(path) else glob.glob(path)
     found = {}
     for name in names:
@@ -70,6 +70,6 @@ def _backbone(path: str) -> Weights | None:
 
 
 def _checkpoint(folder: str) -> str:
-    """The folder that holds the checkpoint of a zoo model or of a model_dir."""
+    """Returns the folder with the checkpoint of a zoo model or of a model_dir."""
     inner = os.path.join(folder, 'checkpoint')
     return inner if os.path.isdir(inner) else folder

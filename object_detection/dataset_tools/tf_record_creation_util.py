@@ -1,7 +1,7 @@
-"""Opens sets of TFRecord files for scripts that write records of their own.
+"""Opens sets of TFRecord files for users' scripts that write records.
 
-The name and the function are those of the reference system, whose scripts pass `contextlib2`'s
-`ExitStack`; that of the standard library does as well:
+Module and function have the same names as in the reference system, whose scripts pass the
+`ExitStack` of `contextlib2`; the one of the standard library works too:
 
     with contextlib2.ExitStack() as close_stack:
         writers = open_sharded_output_tfrecords(close_stack, 'data/train.record', 10)
@@ -20,15 +20,15 @@ from object_detection.errors import UserError
 def open_sharded_output_tfrecords(
     exit_stack: contextlib.ExitStack | contextlib2.ExitStack, base_path: str, num_shards: int
 ) -> list[tf.io.TFRecordWriter]:
-    """Opens the files BASE_PATH-00000-of-00010 and so on for writing, and empties those there are.
+    """Opens the files BASE_PATH-00000-of-00010 and so on for writing; existing files are truncated.
 
     Args:
-      exit_stack: closes the files when it is left, whatever happens in it.
-      base_path: beginning of the paths of all files; their folder must exist.
+      exit_stack: context that closes the files.
+      base_path: prefix of the paths of all files; their folder must exist.
       num_shards: number of files, at least 1.
 
     Returns:
-      One writer a file, in the order of their names; `write` takes a serialized example.
+      One writer per file, in the order of their names; `write` takes a serialized example.
 
     Raises:
       ValueError: if `num_shards` is less than 1.

@@ -1,8 +1,8 @@
-"""Unpacks zip archives into a folder, wholly or not at all.
+"""Unpacks zip archives into a folder, either completely or not at all.
 
     FOLDER/.unpacked/NAME.tsv     the files that came out of the archive NAME, with their sizes
 
-By that list a later run knows, without the archive, whether all of them are still there.
+With that list a later run can check, without the archive, whether all files still exist.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ _CHUNK_BYTES = 1 << 20
 
 
 def unpack(archive: str, folder: str, report: Report) -> None:
-    """Unpacks an archive; files of the same names are replaced, others stay.
+    """Unpacks an archive; files of the same names are replaced, others are kept.
 
     Args:
       archive: path of a zip file.
-      folder: where to.
-      report: called with the bytes unpacked so far and in all.
+      folder: target folder.
+      report: called with the number of unpacked bytes and the total.
 
     Raises:
-      DownloadError: if the archive is damaged, has members that would lie outside of `folder`, or
-        does not fit on the disk; the folder is then as it was.
+      DownloadError: if the archive is corrupt, has members outside of `folder`, or does not fit on
+        the disk; the folder is then unchanged.
     """
     temporary = _temporary_folder(archive, folder)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -59,7 +59,7 @@ def unpack(archive: str, folder: str, report: Report) -> None:
 
 
 def is_unpacked(archive: str, folder: str) -> bool:
-    """Whether all files of an archive, which may be gone, lie in `folder` with their sizes."""
+    """Whether `folder` contains all files of an archive with the right sizes."""
     try:
         with open(_list_path(archive, folder), encoding='utf-8') as file:
             entries = [line.rstrip('\n').split('\t', 1) for line in file]
@@ -71,7 +71,7 @@ def is_unpacked(archive: str, folder: str) -> bool:
 
 
 def _safe_members(file: zipfile.ZipFile, archive: str) -> list[zipfile.ZipInfo]:
-    """Returns the files of an archive; one that leads outside of the folder is an error."""
+    """Returns the files of an archive; raises for a path outside of the folder."""
     members = [member for member in file.infolist() if not member.is_dir()]
     for member in members:
         path = pathlib.PureWindowsPath(member.filename)  # knows both separators, and drives
@@ -91,7 +91,7 @@ def _extract(
     report: Report,
     total: int,
 ) -> None:
-    """Writes all members; reading them to their ends checks their checksums."""
+    """Writes all members; reading them completely verifies their checksums."""
     os.makedirs(temporary)
     done = 0
     for member in members:
@@ -104,14 +104,14 @@ def _extract(
 
 
 def _write_list(path: str, members: list[zipfile.ZipInfo]) -> None:
-    """Writes the list before the files are moved: it holds only once all of them are there."""
+    """Writes the list before the files are moved; it is valid only when all of them exist."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, 'w', encoding='utf-8') as file:
         file.writelines(f'{member.file_size}\t{member.filename}\n' for member in members)
 
 
 def _move(temporary: str, folder: str, names: list[str]) -> None:
-    """Moves files to their places: new folders at once, into those that exist file by file."""
+    """Moves files to their target: a new folder as a whole, into existing folders file by file."""
     for top in os.listdir(temporary):
         if not os.path.lexists(os.path.join(folder, top)):
             os.rename(os.path.join(temporary, top), os.path.join(folder, top))
@@ -123,7 +123,7 @@ def _move(temporary: str, folder: str, names: list[str]) -> None:
 
 
 def _replace(source: str, target: str) -> None:
-    """Moves a file, to another disk if need be; the target is never a part of it."""
+    """Moves a file, also to another disk; the target is never incomplete."""
     try:
         os.replace(source, target)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Downloads COCO 2017 and lays it out as its publishers do.
+"""Downloads COCO 2017 into the folder structure of its publishers.
 
 FOLDER/train2017/*.jpg    FOLDER/val2017/*.jpg    FOLDER/annotations/instances_train2017.json ...
 """
@@ -14,8 +14,8 @@ from object_detection.system import disk
 
 DEFAULT_SPLITS = ('train2017', 'val2017')
 
-# Bounds for the check before anything is known; before it is unpacked, each archive is asked.
-# JPEGs in an archive are as large as outside of it, JSON shrinks to about a quarter.
+# Bounds for the first check of disk space; the exact sizes are read from each archive before it is
+# unpacked. JPEG files have the same size in an archive, JSON shrinks to about a quarter.
 _UNPACKED_BY_FOLDER = {'zips': 1.02, 'annotations': 5.0}
 
 
@@ -28,19 +28,19 @@ def download(
     show: Callable[[str], AbstractContextManager[Report]],
     tell: Callable[[str], None] = lambda line: None,
 ) -> None:
-    """Downloads and unpacks what is missing of splits of COCO 2017, one archive after the other.
+    """Downloads and unpacks the missing archives of splits of COCO 2017, one by one.
 
     Args:
-      folder: where to; archives are there too until they are unpacked.
+      folder: target folder, which also contains the archives until they are unpacked.
       splits: splits of `known_files.COCO2017`.
-      base_urls: instead of the publisher's addresses.
-      keep_archives: leaves the archives.
-      show: opens a display of progress, of the task that it is given.
-      tell: called with a line when something is left out or goes otherwise than planned.
+      base_urls: addresses that replace the publisher's.
+      keep_archives: whether archives are kept after unpacking.
+      show: opens a display of the progress of a task, given its name.
+      tell: called with a line when a step is skipped or differs from the plan.
 
     Raises:
-      DownloadError: if a file cannot be had, is damaged, or does not fit on the disk. What has
-        arrived is kept.
+      DownloadError: if a file cannot be downloaded, is corrupt, or does not fit on the disk.
+        Received bytes are kept.
     """
     missing = _missing(folder, splits, tell)
     needed = disk.peak_bytes([_space(file, folder) for file in missing], keep_archives)
@@ -55,7 +55,7 @@ def download(
 
 
 def _missing(folder: str, splits: Sequence[str], tell: Callable[[str], None]) -> list[RemoteFile]:
-    """Returns the archives of the splits, each once, whose files are not all there."""
+    """Returns the archives of the splits, without duplicates, of which files are missing."""
     wanted = dict.fromkeys(file for split in splits for file in known_files.COCO2017[split])
     missing = []
     for file in wanted:

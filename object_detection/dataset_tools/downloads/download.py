@@ -1,7 +1,8 @@
-"""Downloads files over HTTP; a download that was cut short goes on where it stopped.
+"""Downloads files over HTTP and resumes interrupted downloads.
 
-A part is only continued with bytes of the same version of the file (If-Range, RFC 9110), or where
-the checksum of the whole will tell. Proxies are those of the environment (HTTPS_PROXY, NO_PROXY).
+A partial file is only continued with bytes of the same version of the file (If-Range, RFC 9110), or
+if a checksum will verify the whole file. Proxies are read from the environment (HTTPS_PROXY,
+NO_PROXY).
 """
 
 import dataclasses
@@ -21,10 +22,10 @@ from object_detection.dataset_tools.downloads.partial_file import (
 from object_detection.errors import DownloadError
 from object_detection.system import disk
 
-# At most this much is lost when a connection breaks.
+# Maximum number of bytes that are lost when a connection breaks.
 _CHUNK_BYTES = 1 << 16
 _LONGEST_PAUSE_SECONDS = 30.0
-# Answers that may be another one a little later.
+# HTTP status codes of temporary failures.
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 _BROKEN_OFF = (
     requests.exceptions.ChunkedEncodingError,
@@ -35,20 +36,20 @@ _BROKEN_OFF = (
 
 
 class _TransientError(Exception):
-    """The next attempt may do better."""
+    """A temporary failure: the next attempt may succeed."""
 
 
 class _RefusedError(Exception):
-    """This address does not have the file."""
+    """A permanent failure: this address does not provide the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RemoteFile:
-    """A file that is published.
+    """A published file.
 
     Attributes:
-      path: its address below a base URL.
-      size: in bytes; None if not published.
+      path: its path relative to a base URL.
+      size: size in bytes; None if not published.
       checksum: SHA-256 or MD5 in hex; '' if none is published.
     """
 
@@ -58,18 +59,18 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Name of the file here."""
+        """Name of the local file."""
         return posixpath.basename(self.path)
 
 
 @dataclasses.dataclass(frozen=True)
 class Patience:
-    """How long a download waits for a server.
+    """Timeouts and retries of a download.
 
     Attributes:
-      connect_seconds, read_seconds: for a connection, and for the next bytes.
-      attempts: in a row without any progress before an address is given up.
-      pause_seconds: after the first failed attempt; doubles with each that follows.
+      connect_seconds, read_seconds: timeouts for a connection and for the next bytes.
+      attempts: number of consecutive attempts without progress before an address is abandoned.
+      pause_seconds: pause after the first failed attempt; it doubles with each further one.
     """
 
     connect_seconds: float = 20.0
@@ -91,27 +92,27 @@ class Downloader:
         """Creates the downloader.
 
         Args:
-          report: called with the bytes of the current file that are there, and of all.
-          tell: called with a line when something goes otherwise than planned.
-          patience: how long to wait for a server.
+          report: called with the number of received bytes of the current file and the total.
+          tell: called with a line when a download differs from the plan, for example on a retry.
+          patience: timeouts and retries.
         """
         self._report = report
         self._tell = tell
         self._patience = patience or Patience()
 
     def fetch(self, file: RemoteFile, folder: str, base_urls: Sequence[str]) -> str:
-        """Downloads a file, unless it is there.
+        """Downloads a file, unless it exists.
 
         Args:
-          file: what to download.
-          folder: where to; created if absent.
-          base_urls: addresses that `file.path` is below; the next is tried if one fails.
+          file: the file to download.
+          folder: target folder; created if necessary.
+          base_urls: base URLs of `file.path`; the next one is tried if one fails.
 
         Returns:
-          The path of the complete file, whose size and checksum are as published.
+          The path of the complete file, whose size and checksum are verified.
 
         Raises:
-          DownloadError: if no address has the file, or it cannot be stored. What has arrived is
+          DownloadError: if no address provides the file, or it cannot be stored. Received bytes are
             kept as NAME.part.
         """
         os.makedirs(folder, exist_ok=True)
@@ -137,7 +138,7 @@ class Downloader:
         raise DownloadError(f'{file.name} cannot be downloaded. {" ".join(problems)}')
 
     def _verify(self, file: RemoteFile, target: str) -> None:
-        """Checks a file that is there."""
+        """Verifies an existing file."""
         size = os.path.getsize(target)
         if file.size is not None and size != file.size:
             problem = f'expected {file.size} bytes. Received: {size}'
@@ -160,8 +161,8 @@ class Downloader:
             except requests.exceptions.SSLError as error:
                 raise _RefusedError(f'{_reason(error)}.') from error
             except (_TransientError, *_BROKEN_OFF) as error:
-                # Bytes count as progress only once: a server that always breaks off early and
-                # starts anew would be asked for ever.
+                # Bytes count as progress only once: otherwise a server that always breaks off early
+                # and starts again would be retried forever.
                 failures = 1 if part.position > furthest else failures + 1
                 furthest = max(furthest, part.position)
                 if failures >= self._patience.attempts:
@@ -180,12 +181,12 @@ class Downloader:
         joined = part.joined
         part.restart()
         if joined:
-            # The parts may be of different versions, or an earlier one was damaged.
+            # The parts may belong to different versions, or an earlier one was corrupt.
             raise _TransientError('the joined parts have a wrong checksum')
         raise _RefusedError(f'expected the checksum {file.checksum}. Received: {found}.')
 
     def _continue(self, address: str, file: RemoteFile, part: PartialFile) -> None:
-        """Asks for the bytes that are missing, and appends them."""
+        """Requests the missing bytes and appends them."""
         if part.position and part.position == file.size:
             return
         version = part.version_of(address)
@@ -208,7 +209,7 @@ class Downloader:
                 part.write(chunk)
                 self._report(part.position, total)
         if total is not None and part.position != total:
-            # More than the server announced does not become right by waiting for the rest.
+            # A file that is longer than announced cannot become valid.
             if part.position > total:
                 part.restart()
             raise _TransientError(f'expected {total} bytes. Received: {part.position}')
@@ -217,7 +218,7 @@ class Downloader:
 def _place(
     response: requests.Response, address: str, file: RemoteFile, part: PartialFile
 ) -> int | None:
-    """Sets `part` to where the bytes of a response belong; returns the length of the whole file."""
+    """Prepares `part` for the bytes of a response; returns the length of the whole file."""
     status = response.status_code
     if status in _TRANSIENT_STATUSES:
         raise _TransientError(f'the server answers {status} {response.reason}')
@@ -237,7 +238,7 @@ def _place(
 
 
 def _fits(response: requests.Response, address: str, part: PartialFile) -> bool:
-    """Whether a response begins where `part` ends, and is of the same version."""
+    """Whether a response begins at the end of `part` and has the same version."""
     match = re.match(r'bytes (\d+)-', response.headers.get('Content-Range', ''))
     expected = part.version_of(address)
     same_version = not expected or _version(response) in ('', expected)
@@ -245,7 +246,7 @@ def _fits(response: requests.Response, address: str, part: PartialFile) -> bool:
 
 
 def _total(response: requests.Response) -> int | None:
-    """Returns the length of the whole file, if the server tells it."""
+    """Returns the length of the whole file, if the server states it."""
     if response.status_code == 200:
         length = response.headers.get('Content-Length', '')
     else:
@@ -254,14 +255,14 @@ def _total(response: requests.Response) -> int | None:
 
 
 def _version(response: requests.Response) -> str:
-    """Returns what If-Range may name: a strong ETag, or else the time of the last change."""
+    """Returns a value for If-Range: a strong ETag, or else the time of the last modification."""
     tag = response.headers.get('ETag', '')
     strong = tag if tag.startswith('"') else ''
     return strong or response.headers.get('Last-Modified', '')
 
 
 def _reason(error: Exception) -> str:
-    """Returns in a few words what went wrong with a connection."""
+    """Describes an error of a connection in a few words."""
     reasons = {
         requests.exceptions.SSLError: "the server's certificate is not trusted",
         requests.exceptions.ProxyError: 'the proxy of the environment does not answer',

@@ -1,4 +1,4 @@
-"""Files of others that can be downloaded: addresses, sizes, checksums."""
+"""Addresses, sizes and checksums of third-party files that can be downloaded."""
 
 import dataclasses
 
@@ -11,8 +11,8 @@ COCO_BASE_URLS = (
     'https://s3.amazonaws.com/images.cocodataset.org',
 )
 
-# Sizes and SHA-256 are those that TensorFlow Datasets 4.9.10 lists in url_checksums/coco.txt. None
-# are published for the unlabeled images.
+# Sizes and SHA-256 are from url_checksums/coco.txt of TensorFlow Datasets 4.9.10, which lists none
+# for the unlabeled images.
 _TRAIN_IMAGES = RemoteFile(
     'zips/train2017.zip',
     19336861798,
@@ -39,7 +39,7 @@ _TEST_INFO = RemoteFile(
     'e52f412dd7195ac8f98d782b44c6dd30ea10241e9f42521f67610fbe055a74f8',
 )
 
-# Split -> the archives that make it up.
+# Split -> its archives.
 COCO2017 = {
     'train2017': (_TRAIN_IMAGES, _TRAIN_AND_VAL_ANNOTATIONS),
     'val2017': (_VAL_IMAGES, _TRAIN_AND_VAL_ANNOTATIONS),
@@ -56,8 +56,9 @@ class Weights:
     """Weights of a backbone without its classifier, as Keras applications publish them.
 
     Attributes:
-      file: HDF5; the checksum is an MD5, as there is no other. MobileNets have none.
-      extractors: feature extractor types of this toolkit that have this backbone.
+      file: HDF5 file; its checksum is an MD5 sum, since no other is published. MobileNets have
+        none.
+      extractors: feature extractor types of this toolkit that use this backbone.
     """
 
     file: RemoteFile
@@ -84,7 +85,7 @@ def _efficientnet(variant: str, md5: str) -> Weights:
     return Weights(RemoteFile(f'keras-applications/efficientnet{variant}_notop.h5', checksum=md5))
 
 
-# Addresses and MD5 are those in the source of keras.applications (Keras 3.15).
+# Addresses and MD5 sums are from the source of keras.applications (Keras 3.15).
 WEIGHTS = {
     'resnet50': _resnet(50, '4d473c1dd8becc155b73f8504c6f6626'),
     'resnet101': _resnet(101, '88cf7a10940856eca736dc7b7e228a21'),

@@ -1,9 +1,9 @@
-"""A file that is still being downloaded: `NAME.part`, beside what it is part of.
+"""A file that is still being downloaded.
 
-    NAME.part         the bytes that have arrived
-    NAME.part.json    where they came from, and how the server names that version of the file
+    NAME.part         the received bytes
+    NAME.part.json    their address, and the server's identifier of this version of the file
 
-`NAME` itself appears only when all bytes are there and their checksum is right.
+`NAME` itself appears only when all bytes are received and their checksum is verified.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-# Takes the number of bytes done and of all of them; None while that is not known.
+# A function of the number of finished bytes and of the total, which is None while it is unknown.
 Report = Callable[[int, int | None], None]
 
 _CHUNK_BYTES = 1 << 20
@@ -27,14 +27,14 @@ _ALGORITHMS = {32: 'md5', 64: 'sha256'}
 
 
 def hasher(checksum: str) -> 'hashlib._Hash':
-    """Returns what computes checksums of the kind of `checksum`: hex, told by its length.
+    """Returns a hash object of the kind of `checksum`, in hex, which is determined by its length.
 
     Raises:
-      ValueError: if neither MD5 nor SHA-256 is that long. '' is no checksum, computed as SHA-256.
+      ValueError: if it has neither the length of MD5 nor of SHA-256. '' means SHA-256.
     """
     if checksum and len(checksum) not in _ALGORITHMS:
         raise UserError(f'expected an MD5 or a SHA-256 in hex. Received: {checksum!r}.')
-    # MD5 is what some files are published with; it guards against damage, not against attackers.
+    # Some files are published with MD5 sums only, which detect corruption but not attacks.
     return hashlib.new(_ALGORITHMS[len(checksum) or 64], usedforsecurity=False)
 
 
@@ -47,17 +47,17 @@ def checksum_of(path: str, like: str, report: Report) -> str:
 
 
 class PartialFile:
-    """The bytes of a file that have arrived so far, with their checksum; a context manager.
+    """The bytes of a file that are received so far, with their checksum; a context manager.
 
-    What is written is in the file at once, so that nothing of it is lost if the process is killed.
+    Writes are not buffered, so that no bytes are lost if the process is killed.
     """
 
     def __init__(self, target: str, checksum: str, report: Report):
-        """Opens the file, and reads what is there of an earlier download.
+        """Opens the file, and reads the bytes of an earlier download.
 
         Args:
           target: path of the complete file.
-          checksum: expected, in hex; '' if not known.
+          checksum: expected checksum in hex; '' if not known.
           report: called while an earlier part is read.
 
         Raises:
@@ -87,9 +87,9 @@ class PartialFile:
         self._file.close()
 
     def version_of(self, address: str) -> str:
-        """Returns what the server at `address` called the version that the bytes belong to.
+        """Returns the server's identifier of the version of the bytes.
 
-        '' if they came from elsewhere, or the server told nothing.
+        It is '' if they came from another address, or if the server gave no identifier.
         """
         try:
             with open(self._version_path, encoding='utf-8') as file:
@@ -99,7 +99,7 @@ class PartialFile:
             return ''
 
     def restart(self, address: str = '', version: str = '') -> None:
-        """Drops all bytes; those that follow come from `address`, where they are `version`."""
+        """Drops all bytes; further bytes come from `address` and have the given version."""
         self._file.truncate(0)
         self._digest = hasher(self._checksum)
         self.position = 0
@@ -111,7 +111,7 @@ class PartialFile:
         """Appends bytes.
 
         Raises:
-          DownloadError: if they cannot be stored; those before them are kept.
+          DownloadError: if they cannot be stored; earlier bytes are kept.
         """
         view = memoryview(data)
         while view:
