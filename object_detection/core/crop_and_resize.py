@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import determinism, tracing
+from object_detection.core import bilinear, tracing
 from object_detection.core.shapes import dimensions
 
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
@@ -27,49 +27,16 @@ def crop_and_resize(
     crop_size: tuple[int, int],
     *,
     use_matmul: bool = False,
-    extrapolation_value: float = 0.0,
     box_gradients: bool = False,
 ) -> tf.Tensor:
-    """Crops each box out of its image's feature map.
+    """Crops each box out of its image's feature map, float [B, H, W, C].
 
-    Args:
-      features: float [B, H, W, C].
-      boxes: float32 [B, P, 4], normalized to the map's image.
-      crop_size: height h and width w of a crop.
-      use_matmul: sample by matrix products with interpolation weights; else by TensorFlow's kernel,
-        or by index where XLA compiles. The numbers are the same for float32; products of bfloat16
-        features round to bfloat16. (The reference's product form fades samples outside of the map
-        out over one pixel; here both take the extrapolation value there.)
-      extrapolation_value: value of samples outside of the map.
-      box_gradients: whether gradients flow to the boxes too, not to the features alone.
-
-    Returns:
-      [B, P, h, w, C] of the features' dtype.
+    Other arguments, and what is returned, as of `multilevel_crop_and_resize`.
     """
-    if not box_gradients:
-        boxes = tf.stop_gradient(boxes)
-    if not use_matmul and tracing.is_compiled():
-        levels = tf.zeros_like(boxes[..., 0], tf.int32)
-        return _crop_by_index([features], boxes, levels, crop_size, extrapolation_value)
-    if not use_matmul:
-        batch, count = dimensions(boxes, 0, 1)
-        crops = _crop_natively(
-            features,
-            tf.reshape(boxes, [-1, 4]),
-            _image_indices(batch, count),
-            crop_size,
-            extrapolation_value,
-            box_gradients=box_gradients,
-        )
-        return tf.reshape(crops, [batch, count, *crop_size, features.shape[-1]])
-    rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
-    crops = crop_by_products(features, rows, columns)
-    if extrapolation_value:
-        # The weights of a sample outside of the map are all zero, those inside sum to one.
-        inside = tf.reduce_sum(rows, -1)[..., tf.newaxis] * tf.reduce_sum(columns, -1)[:, :, None]
-        outside = tf.cast(tf.round(1.0 - inside), crops.dtype)[..., tf.newaxis]
-        crops += outside * tf.cast(extrapolation_value, crops.dtype)
-    return crops
+    levels = tf.zeros_like(boxes[..., 0], tf.int32)
+    return multilevel_crop_and_resize(
+        [features], boxes, levels, crop_size, use_matmul=use_matmul, box_gradients=box_gradients
+    )
 
 
 def fpn_levels(
@@ -120,12 +87,14 @@ def multilevel_crop_and_resize(
     """Crops each box out of one level of its image's feature pyramid.
 
     Args:
-      feature_maps: L maps, float [B, Hl, Wl, C], fine to coarse.
+      feature_maps: L maps, float [B, Hl, Wl, C], fine to coarse, C static.
       boxes: float32 [B, P, 4], normalized to the image.
       levels: int32 [B, P] in [0, L).
       crop_size: height h and width w of a crop.
       use_matmul: sample by matrix products over all levels; else each box is cropped from its own
-        level alone, by TensorFlow's kernel, or by index where XLA compiles.
+        level alone, by TensorFlow's kernel, or by index where XLA compiles. The numbers are the
+        same for float32; products of bfloat16 features round to bfloat16. (The reference's product
+        form fades samples outside of the image out over one pixel; here both are 0 there.)
       box_gradients: whether gradients flow to the boxes too, not to the feature maps alone.
 
     Returns:
@@ -133,125 +102,37 @@ def multilevel_crop_and_resize(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
-    if not use_matmul and tracing.is_compiled():
-        return _crop_by_index(feature_maps, boxes, levels, crop_size, 0.0)
-    if not use_matmul:
+    if not use_matmul and not tracing.is_compiled():
         return _multilevel_natively(feature_maps, boxes, levels, crop_size, box_gradients)
-    crops = []
-    for level, features in enumerate(feature_maps):
-        rows, columns = _interpolation_weights(boxes, tf.shape(features)[1:3], crop_size)
-        is_here = tf.cast(levels == level, rows.dtype)[:, :, tf.newaxis, tf.newaxis]
-        crops.append(crop_by_products(features, rows * is_here, columns))
-    return determinism.sum_in_order(crops)
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 
+    def samples(
+        levels: tf.Tensor | int, heights: tf.Tensor, widths: tf.Tensor
+    ) -> tuple[bilinear.Samples, bilinear.Samples]:
+        return (
+            _held_samples(ymin, ymax, crop_size[0], heights),
+            _held_samples(xmin, xmax, crop_size[1], widths),
+        )
 
-def sample_coordinates(
-    low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor | int
-) -> tf.Tensor:
-    """Returns where the samples of boxes lie along one axis.
-
-    Args:
-      low, high: float32 [...], edges of the boxes along the axis, normalized.
-      size: number of samples.
-      length: number of pixels along the axis.
-
-    Returns:
-      float32 [..., size], pixel indices; the order of operations is the kernel's, so that both
-      round alike.
-    """
-    last = tf.cast(length - 1, tf.float32)
-    if size == 1:
-        return (0.5 * (low + high) * last)[..., tf.newaxis]
-    step = (high - low) * last / (size - 1)
-    return (low * last)[..., tf.newaxis] + tf.range(size, dtype=tf.float32) * step[..., tf.newaxis]
-
-
-def tent_weights(coordinates: tf.Tensor, length: tf.Tensor | int) -> tf.Tensor:
-    """Weights of bilinear interpolation along one axis.
-
-    Args:
-      coordinates: float32 [..., S], pixel indices.
-      length: number of pixels along the axis.
-
-    Returns:
-      float32 [..., S, length]; rows sum to 1, or are 0 for coordinates outside [0, length - 1].
-    """
-    last = tf.cast(length - 1, tf.float32)
-    inside = tf.cast((coordinates >= 0.0) & (coordinates <= last), tf.float32)
-    pixels = tf.range(length, dtype=tf.float32)
-    tents = tf.nn.relu(1.0 - tf.abs(coordinates[..., tf.newaxis] - pixels))
-    return tents * inside[..., tf.newaxis]
-
-
-def crop_by_products(features: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Crops by weights of the pixels along each axis.
-
-    Args:
-      features: float [B, H, W, C].
-      rows, columns: float32 [B, P, h, H] and [B, P, w, W].
-
-    Returns:
-      [B, P, h, w, C] of the features' dtype.
-    """
-    rows, columns = tf.cast(rows, features.dtype), tf.cast(columns, features.dtype)
-    bands = tf.einsum('bpiy,byxc->bpixc', rows, features)
-    return tf.einsum('bpjx,bpixc->bpijc', columns, bands)
-
-
-def add_to_pixels(
-    values: tf.Tensor, pixels: tf.Tensor, weights: tf.Tensor, num_pixels: tf.Tensor
-) -> tf.Tensor:
-    """Adds each value to K pixels, by weight; always in the same order on CPUs.
-
-    Args:
-      values: float32 [R, C].
-      pixels: int32 [R, K] in [0, N).
-      weights: float32 [R, K].
-      num_pixels: N.
-
-    Returns:
-      float32 [N, C].
-    """
-    count, terms = dimensions(pixels, 0, 1)
-    samples = tf.repeat(tf.range(count), terms)
-    matrix = tf.SparseTensor(
-        tf.cast(tf.stack([tf.reshape(pixels, [-1]), samples], axis=-1), tf.int64),
-        tf.reshape(weights, [-1]),
-        tf.cast(tf.stack([num_pixels, count]), tf.int64),
+    return bilinear.crop(
+        feature_maps,
+        levels,
+        samples,
+        use_matmul=use_matmul,
+        grid_gradients=box_gradients,
+        one_scatter=True,
     )
-    return tf.sparse.sparse_dense_matmul(matrix, values)
 
 
-def _crop_by_index(
-    feature_maps: Sequence[tf.Tensor],
-    boxes: tf.Tensor,
-    levels: tf.Tensor,
-    crop_size: tuple[int, int],
-    extrapolation_value: float,
-) -> tf.Tensor:
-    """As `_multilevel_natively`, of operations that XLA makes one loop of."""
-    channels = feature_maps[0].shape[-1]
-    # Float32 at once, so that gradients are added up in it.
-    flat = [tf.reshape(tf.cast(maps, tf.float32), [-1, channels]) for maps in feature_maps]
-    sizes = tf.stack([tf.shape(maps)[1:3] for maps in feature_maps])  # [L, 2]
-    areas = sizes[:, 0] * sizes[:, 1]
-    batch, count = dimensions(boxes, 0, 1)
-    height, width = tf.unstack(tf.gather(sizes, levels)[:, :, tf.newaxis], axis=-1)  # [B, P, 1]
-    first = tf.gather(tf.cumsum(areas, exclusive=True) * batch, levels)
-    first += tf.range(batch)[:, tf.newaxis] * tf.gather(areas, levels)  # [B, P]
-    y, x = _held_coordinates(boxes, height[..., 0], width[..., 0], crop_size)
-    (rows, row_weights), (columns, column_weights) = _neighbours(y, height), _neighbours(x, width)
-    starts = first[..., tf.newaxis, tf.newaxis] + rows * width[..., tf.newaxis]  # [B, P, h, 2]
-    pyramid, crops, inside = tf.concat(flat, axis=0), 0.0, 0.0
-    for row, column in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        pixels = starts[..., row][..., tf.newaxis] + columns[..., column][:, :, tf.newaxis]
-        weights = row_weights[..., row][..., tf.newaxis] * column_weights[..., column][:, :, None]
-        crops += tf.gather(pyramid, pixels) * weights[..., tf.newaxis]
-        inside += weights
-    if extrapolation_value:
-        crops += tf.round(1.0 - inside)[..., tf.newaxis] * extrapolation_value
-    crops = tf.cast(crops, feature_maps[0].dtype)
-    return tf.reshape(crops, [batch, count, *crop_size, channels])
+def _held_samples(
+    low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor
+) -> bilinear.Samples:
+    """Samples [B, P, size] along an axis; of a box that ends at the border none rounds past it."""
+    coordinates = bilinear.sample_coordinates(low, high, size, length)
+    length = length[..., tf.newaxis]
+    held = tf.minimum(coordinates, tf.cast(length - 1, tf.float32))
+    ends_inside = (high <= 1.0 + _ROUNDING)[..., tf.newaxis]
+    return bilinear.drop_outside(tf.where(ends_inside, held, coordinates), length)
 
 
 def _multilevel_natively(
@@ -262,25 +143,23 @@ def _multilevel_natively(
     box_gradients: bool,
 ) -> tf.Tensor:
     batch, count = dimensions(boxes, 0, 1)
-    flat_levels = tf.reshape(levels, [-1])
     num_levels = len(feature_maps)
 
     def by_level(rows: tf.Tensor) -> list[tf.Tensor]:
-        return tf.dynamic_partition(rows, flat_levels, num_levels)
+        if num_levels == 1:
+            return [rows]
+        return tf.dynamic_partition(rows, tf.reshape(levels, [-1]), num_levels)
 
+    level_boxes = by_level(tf.reshape(boxes, [-1, 4]))
+    level_images = by_level(tf.repeat(tf.range(batch), count))
     crops = [
-        _crop_natively(
-            features, level_boxes, level_images, crop_size, 0.0, box_gradients=box_gradients
-        )
-        for features, level_boxes, level_images in zip(
-            feature_maps,
-            by_level(tf.reshape(boxes, [-1, 4])),
-            by_level(_image_indices(batch, count)),
-            strict=True,
-        )
+        _crop_natively(*arguments, crop_size, box_gradients=box_gradients)
+        for arguments in zip(feature_maps, level_boxes, level_images, strict=True)
     ]
-    positions = by_level(tf.range(batch * count))
-    crops = tf.dynamic_stitch(positions, crops)
+    if num_levels == 1:
+        crops = crops[0]
+    else:
+        crops = tf.dynamic_stitch(by_level(tf.range(batch * count)), crops)
     return tf.reshape(crops, [batch, count, *crop_size, feature_maps[0].shape[-1]])
 
 
@@ -289,7 +168,6 @@ def _crop_natively(
     boxes: tf.Tensor,
     image_indices: tf.Tensor,
     crop_size: tuple[int, int],
-    extrapolation_value: float,
     *,
     box_gradients: bool,
 ) -> tf.Tensor:
@@ -304,9 +182,7 @@ def _crop_natively(
     def crop(maps: tf.Tensor, boxes: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         # The kernel does not know bfloat16.
         maps_float32 = tf.cast(maps, tf.float32)
-        crops = tf.image.crop_and_resize(
-            maps_float32, boxes, image_indices, crop_size, extrapolation_value=extrapolation_value
-        )
+        crops = tf.image.crop_and_resize(maps_float32, boxes, image_indices, crop_size)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
             spread = _spread_crops(upstream, boxes, image_indices, tf.shape(maps))
@@ -340,63 +216,20 @@ def _spread_crops(
       float32 [B, H, W, C].
     """
     _, height, width, channels = tf.unstack(map_shape)
-    crop_height, crop_width = crops.shape[1:3]
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
-    rows, row_weights = _neighbours(sample_coordinates(ymin, ymax, crop_height, height), height)
-    columns, column_weights = _neighbours(sample_coordinates(xmin, xmax, crop_width, width), width)
-    first_rows = image_indices[:, tf.newaxis, tf.newaxis] * height
-    # Axes [R, h, w, 2 rows, 2 columns].
-    pixels = (first_rows + rows)[:, :, tf.newaxis, :, tf.newaxis] * width
-    pixels += columns[:, tf.newaxis, :, tf.newaxis, :]
-    weights = row_weights[:, :, tf.newaxis, :, tf.newaxis]
-    weights *= column_weights[:, tf.newaxis, :, tf.newaxis, :]
-    spread = add_to_pixels(
+
+    def along(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> bilinear.Terms:
+        coordinates = bilinear.sample_coordinates(low, high, size, length)
+        return bilinear.neighbours(bilinear.drop_outside(coordinates, length), length)
+
+    rows = along(ymin, ymax, crops.shape[1], height)
+    columns = along(xmin, xmax, crops.shape[2], width)
+    spread = bilinear.add_to_pixels(
         tf.reshape(tf.cast(crops, tf.float32), [-1, channels]),
-        tf.reshape(pixels, [-1, 4]),
-        tf.reshape(weights, [-1, 4]),
+        bilinear.combine_axes(rows, columns, image_indices * (height * width), width),
         tf.reduce_prod(map_shape[:3]),
     )
     return tf.reshape(spread, map_shape)
-
-
-def _neighbours(coordinates: tf.Tensor, length: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Coordinates [..., S] -> the two pixels next to each and their weights, [..., S, 2]."""
-    last = length - 1
-    inside = (coordinates >= 0.0) & (coordinates <= tf.cast(last, tf.float32))
-    # Coordinates outside may be too large for an integer.
-    coordinates = tf.where(inside, coordinates, 0.0)
-    low = tf.floor(coordinates)
-    fraction = coordinates - low
-    weights = tf.stack([1.0 - fraction, fraction], axis=-1)
-    low = tf.cast(low, tf.int32)
-    pixels = tf.stack([low, tf.minimum(low + 1, last)], axis=-1)
-    return pixels, weights * tf.cast(inside, tf.float32)[..., tf.newaxis]
-
-
-def _interpolation_weights(
-    boxes: tf.Tensor, map_size: tf.Tensor, crop_size: tuple[int, int]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Boxes [B, P, 4], sizes (H, W) and (h, w) -> weights [B, P, h, H] and [B, P, w, W]."""
-    rows, columns = _held_coordinates(boxes, map_size[0], map_size[1], crop_size)
-    return tent_weights(rows, map_size[0]), tent_weights(columns, map_size[1])
-
-
-def _held_coordinates(
-    boxes: tf.Tensor, height: tf.Tensor, width: tf.Tensor, crop_size: tuple[int, int]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where the samples of boxes [B, P, 4] lie, [B, P, h] and [B, P, w].
-
-    Of a box that ends at the border none rounds past it. Sizes of maps are scalars or [B, P].
-    """
-    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
-
-    def inside(low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor) -> tf.Tensor:
-        coordinates = sample_coordinates(low, high, size, length)
-        last = tf.cast(length - 1, tf.float32)[..., tf.newaxis]
-        held = tf.minimum(coordinates, last)
-        return tf.where((high <= 1.0 + _ROUNDING)[..., tf.newaxis], held, coordinates)
-
-    return inside(ymin, ymax, crop_size[0], height), inside(xmin, xmax, crop_size[1], width)
 
 
 def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, int]) -> tf.Tensor:
@@ -445,8 +278,3 @@ def _last_sample_is_past(
         wide(first) + wide(step) * (size - 1),
     ]
     return tf.cast(tf.reduce_max(tf.stack(sums), axis=0), tf.float32) > last
-
-
-def _image_indices(batch: Any, count: Any) -> tf.Tensor:
-    """int32 [B * P]: which image each box belongs to."""
-    return tf.repeat(tf.range(batch), count)

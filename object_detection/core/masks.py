@@ -6,8 +6,9 @@ object's mask by index; no mask is copied for a region.
 
 import tensorflow as tf
 
+from object_detection.core import bilinear
 from object_detection.core import boxes as box_ops
-from object_detection.core.crop_and_resize import sample_coordinates, tent_weights
+from object_detection.core.bilinear import sample_coordinates
 
 # Samples this far (in samples of a crop) outside of the object's box count as on its edge: changes
 # of frame round, and the edges of a region equal to the object's box must not fall off.
@@ -71,8 +72,11 @@ def mask_targets_from_crops(
     x = _onto_edges(sample_coordinates(xmin, xmax, size[1], width), width)
     if use_matmul:
         own = _gather_rows(tf.cast(crops, tf.float32), rows, use_matmul)  # [B, P, S, S']
-        bands = tf.einsum('bpiy,bpyx->bpix', tent_weights(y, height), own)
-        targets = tf.einsum('bpjx,bpix->bpij', tent_weights(x, width), bands)
+        y, x = bilinear.drop_outside(y, height), bilinear.drop_outside(x, width)
+        row_weights = bilinear.bilinear_weights(y.coordinates, height, y.shares)
+        column_weights = bilinear.bilinear_weights(x.coordinates, width, x.shares)
+        bands = tf.einsum('bpiy,bpyx->bpix', row_weights, own)
+        targets = tf.einsum('bpjx,bpix->bpij', column_weights, bands)
     else:
         targets = _sample_by_index(crops, rows, y, x)
     has_size = (box_ops.area(object_boxes) > 0)[..., tf.newaxis, tf.newaxis]
@@ -82,35 +86,22 @@ def mask_targets_from_crops(
 def _sample_by_index(masks: tf.Tensor, rows: tf.Tensor, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     """Interpolates masks [B, M, H, W] at y [B, P, h] and x [B, P, w] -> float32 [B, P, h, w]."""
     height, width = tf.unstack(tf.shape(masks)[2:])
-    y_inside, top, bottom, y_fraction = _around(y, height)
-    x_inside, left, right, x_fraction = _around(x, width)
-    x_fraction = x_fraction[:, :, tf.newaxis, :]
-    y_fraction = y_fraction[:, :, :, tf.newaxis]
+    y, x = bilinear.drop_outside(y, height), bilinear.drop_outside(x, width)
+    lines, y_weights = bilinear.neighbours(y, height)
+    columns, x_weights = (part[:, :, tf.newaxis] for part in bilinear.neighbours(x, width))
     starts = rows[:, :, tf.newaxis] * height
     pixels = tf.reshape(masks, [tf.shape(masks)[0], -1])
 
     def values_along(line: tf.Tensor) -> tf.Tensor:
         """Interpolates along the pixel rows `line`, int32 [B, P, h]."""
         first = ((starts + line) * width)[..., tf.newaxis]  # [B, P, h, 1]
-        at_left = _gather_pixels(pixels, first + left[:, :, tf.newaxis, :])
-        at_right = _gather_pixels(pixels, first + right[:, :, tf.newaxis, :])
-        return at_left + (at_right - at_left) * x_fraction
+        at_left = _gather_pixels(pixels, first + columns[..., 0])
+        at_right = _gather_pixels(pixels, first + columns[..., 1])
+        return at_left + (at_right - at_left) * x_weights[..., 1]
 
-    upper, lower = values_along(top), values_along(bottom)
-    inside = y_inside[:, :, :, tf.newaxis] & x_inside[:, :, tf.newaxis, :]
-    return tf.where(inside, upper + (lower - upper) * y_fraction, 0.0)
-
-
-def _around(
-    coordinates: tf.Tensor, length: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns whether each lies on the axis, the pixels around it, and the upper one's share."""
-    last = tf.cast(length - 1, tf.float32)
-    inside = (coordinates >= 0.0) & (coordinates <= last)
-    # Coordinates outside may be too large for an integer.
-    low = tf.floor(tf.where(inside, coordinates, 0.0))
-    index = tf.cast(low, tf.int32)
-    return inside, index, tf.minimum(index + 1, length - 1), coordinates - low
+    upper, lower = values_along(lines[..., 0]), values_along(lines[..., 1])
+    inside = y.shares[:, :, :, tf.newaxis] * x.shares[:, :, tf.newaxis, :] > 0
+    return tf.where(inside, upper + (lower - upper) * y_weights[..., 1, tf.newaxis], 0.0)
 
 
 def _onto_edges(coordinates: tf.Tensor, length: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import crop_and_resize
+from object_detection.core import bilinear
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 
@@ -106,11 +106,9 @@ def _sampling_weights(
         number, length = num_bins[axis], map_size[axis]
         side = ((high - low) / number)[..., tf.newaxis]
         low = low[..., tf.newaxis] + tf.range(number, dtype=side.dtype) * side
-        samples = crop_and_resize.sample_coordinates(
-            low, low + side, crop_size[axis] // number, length
-        )
-        pixels = tf.range(length, dtype=samples.dtype)
-        return tf.nn.relu(1.0 - tf.abs(samples[..., tf.newaxis] - pixels))
+        size = crop_size[axis] // number
+        coordinates = bilinear.sample_coordinates(low, low + side, size, length)
+        return bilinear.bilinear_weights(coordinates, length)
 
     return along(ymin, ymax, 0), along(xmin, xmax, 1)
 

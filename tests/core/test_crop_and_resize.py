@@ -48,7 +48,6 @@ def test_crops_equal_the_reference_products_inside_the_image(case_name, use_matm
         tf.constant(boxes),
         tuple(case.params['crop_size']),
         use_matmul=use_matmul,
-        extrapolation_value=case.params.get('extrapolation_value', 0.0),
     )
     inside = np.all((boxes >= 0) & (boxes <= 1), axis=-1)
     assert inside.sum() >= 3
@@ -108,15 +107,14 @@ def test_samples_lie_on_the_edges_of_the_box():
 
 
 @EXECUTIONS
-def test_extrapolation_value_fills_what_is_outside(use_matmul):
+def test_samples_outside_of_the_map_are_zero(use_matmul):
     crops = crop_and_resize.crop_and_resize(
         tf.ones([1, 4, 4, 2]),
         tf.constant([[[-1.0, 0.0, 1.0, 1.0]]]),
         (3, 2),
         use_matmul=use_matmul,
-        extrapolation_value=7.0,
     )
-    np.testing.assert_allclose(crops[0, 0, :, :, 0], [[7, 7], [1, 1], [1, 1]])
+    np.testing.assert_allclose(crops[0, 0, :, :, 0], [[0, 0], [1, 1], [1, 1]])
 
 
 def test_executions_have_the_same_gradients():
@@ -214,9 +212,7 @@ def test_both_executions_compile(use_matmul):
             crops = crop_and_resize.multilevel_crop_and_resize(
                 maps, boxes, levels, (3, 2), use_matmul=use_matmul, box_gradients=True
             )
-        one_level = crop_and_resize.crop_and_resize(
-            maps[0], boxes, (3, 1), use_matmul=use_matmul, extrapolation_value=2.5
-        )
+        one_level = crop_and_resize.crop_and_resize(maps[0], boxes, (3, 1), use_matmul=use_matmul)
         return [crops, one_level, *tape.gradient(crops, [boxes, *maps], upstream)]
 
     compiled = tf.function(crop, jit_compile=True, autograph=False)(boxes, *maps)
