@@ -1,7 +1,7 @@
-"""Counts the floating point operations of a traced function from the shapes that it runs.
+"""Counts the floating point operations of a traced function by its static shapes.
 
-Counted are convolutions, their gradients, matrix products and einsums, two operations for each
-product and sum; the rest of a detector is a few percent.
+It counts convolutions, their gradients, matrix products and einsums, two operations for each
+multiplication with addition; the rest of a detector is a few percent.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ class FlopCount:
     """What a graph computes.
 
     Attributes:
-      by_operation: operations by the name of the graph's node that does them; those of nested
-        functions have the names of the calls before theirs.
-      unknown: names of nodes that should count but whose shapes are not static.
-      loops: names of loops with something to count whose graph does not tell how often they run.
-        Their bodies are counted once; those of others as often as they run at most.
+      by_operation: name of a node of the graph -> its operations; the names of nodes in nested
+        functions are preceded by those of the calls.
+      unknown: names of nodes that should count, but whose shapes are not static.
+      loops: names of loops with operations to count and an unknown number of iterations. Their
+        bodies are counted once; those of other loops by their largest number of iterations.
     """
 
     by_operation: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -41,8 +41,8 @@ class FlopCount:
 def count(graph: tf.Graph) -> FlopCount:
     """Counts `graph`, e.g. `tf.function(f).get_concrete_function(...).graph`, and what it calls.
 
-    Of the branches of a condition the most expensive counts. Nodes that nothing depends on do not
-    run, and do not count: gradients of the inputs of the first trained layer, for example.
+    The most expensive branch of a condition counts. Nodes that nothing depends on do not run, so
+    they do not count: gradients of the inputs of the first trained layer, for example.
     """
     return count_operations(_that_run(graph))
 
@@ -64,16 +64,16 @@ def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
 
 
 def _that_run(graph: tf.Graph) -> list[tf.Operation]:
-    """The nodes that the outputs of a function, or its effects, depend on; of other graphs, all."""
+    """Returns the nodes that a function's outputs or effects need; all nodes of other graphs."""
     if not private_names.is_function_graph(graph):
         return graph.get_operations()
-    waiting = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
+    pending = [tensor.op for tensor in graph.outputs] + list(graph.control_outputs)
     running = set()
-    while waiting:
-        operation = waiting.pop()
+    while pending:
+        operation = pending.pop()
         if operation not in running:
             running.add(operation)
-            waiting += [tensor.op for tensor in operation.inputs] + operation.control_inputs
+            pending += [tensor.op for tensor in operation.inputs] + operation.control_inputs
     return [operation for operation in graph.get_operations() if operation in running]
 
 
@@ -98,9 +98,9 @@ def _add_called(result: FlopCount, operation: tf.Operation) -> None:
 
 
 def _iterations(loop: tf.Operation) -> int | None:
-    """The limit of a loop of `tf.while_loop`, or of what is made of it; None if it is not known.
+    """Returns the limit of a loop of `tf.while_loop`, or of its gradient; None if it is unknown.
 
-    Such a loop, and its gradient's, carries a counter and the limit before its own variables.
+    The inputs of such a loop begin with a counter and the limit.
     """
     if len(loop.inputs) < 2 or loop.inputs[1].dtype != tf.int32:
         return None
@@ -166,7 +166,7 @@ def _product(transposed: str) -> Callable[[tf.Operation], int]:
 
 
 def _einsum(operation: tf.Operation) -> int:
-    """Two operations for each combination of indices; with one factor, sums alone."""
+    """Counts two operations for each combination of indices; one with a single factor."""
     terms = operation.get_attr('equation').decode().split('->')[0].split(',')
     sizes: dict[str, int] = {}
     for term, tensor in zip(terms, operation.inputs, strict=True):
@@ -174,7 +174,7 @@ def _einsum(operation: tf.Operation) -> int:
         if '.' in term:
             first, last = term.split('...')
             term = first + '.' * (len(shape) - len(first) - len(last)) + last
-        # Broadcast indices get names by their place from the right.
+        # Broadcast indices are named by their position from the right.
         dots = term.count('.')
         for letter, size in zip(term, shape, strict=True):
             if letter == '.':

@@ -1,4 +1,4 @@
-"""A run's losses as lines of JSON, which reports read."""
+"""The history of a training: its records as lines of JSON, which reports read."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from object_detection.system import files
 
 if TYPE_CHECKING:
-    # It loads TensorFlow, which readers of the files do not need.
+    # This imports TensorFlow, which readers of the files do not need.
     from object_detection.training.monitoring.progress import Record
 
 FILE_NAME = 'history.jsonl'
@@ -19,10 +19,10 @@ _logger = logging.getLogger(__name__)
 
 
 class History:
-    """Appends records to a file; what a killed run wrote after its last checkpoint is dropped.
+    """Appends records to a file, and drops what a killed run wrote after its last checkpoint.
 
     Args:
-      path: of the file.
+      path: path of the file.
       step: number of steps done; later entries of an earlier run are removed.
     """
 
@@ -51,7 +51,7 @@ def append(path: pathlib.Path, entry: dict[str, Any]) -> None:
     with path.open('ab+') as file:
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
-            # A kill may have cut off the last line.
+            # A kill may have truncated the last line.
             if file.read(1) != b'\n':
                 file.write(b'\n')
         file.write(_line(entry).encode())
@@ -62,7 +62,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     'images_per_second', 'gradient_norm', 'losses' (name -> value), and the others of a `Record`;
     none if there is no file.
 
-    Lines that cannot be read, such as one cut off by a kill, are left out.
+    Lines that cannot be read, such as one that a kill truncated, are left out.
     """
     entries = []
     if path.exists():

@@ -1,4 +1,4 @@
-"""Warns, once, that a training waits for its input, and what can be done."""
+"""Warns once if a training waits for its input, and suggests what to do."""
 
 import logging
 
@@ -7,15 +7,15 @@ from object_detection.system.cpu import CpuUse
 
 _logger = logging.getLogger(__name__)
 
-# The part of a log interval that must have gone by waiting.
-_MUCH = 0.1
+# The share of a log interval spent waiting above which a warning is logged.
+_MIN_WAITING_SHARE = 0.1
 _MIN_STEPS = 10
-# Part of the cores' time above which there is nothing left of them.
-_BUSY = 0.8
+# The share of the cores' time above which they count as fully used.
+_BUSY_SHARE = 0.8
 
 
 class BottleneckReport:
-    """Checks each log interval; the first that spent much time waiting is logged.
+    """Checks each log interval; the first one with much waiting is logged.
 
     Args:
       is_served: whether a data service makes the batches.
@@ -27,14 +27,16 @@ class BottleneckReport:
         self._use = CpuUse()
 
     def update(self, share: float | None, steps: int) -> None:
-        """Takes in an interval.
+        """Checks an interval.
 
         Args:
-          share: part of the steps' time that was spent waiting, 0 to 1.
+          share: share of the steps' time that was spent waiting, 0 to 1.
           steps: number of steps that were timed.
         """
         busy = self._use.take()
-        if not self._has_warned and share is not None and share >= _MUCH and steps >= _MIN_STEPS:
+        if self._has_warned or share is None:
+            return
+        if share >= _MIN_WAITING_SHARE and steps >= _MIN_STEPS:
             self._has_warned = True
             text = describe(share, busy, cpu.num_cores(), is_served=self._is_served)
             _logger.warning('%s', text)
@@ -44,9 +46,9 @@ def describe(share: float, busy: float, cores: float, *, is_served: bool = False
     """Returns the warning for a training that waits.
 
     Args:
-      share: part of the time, 0 to 1.
-      busy: part of the cores' time that was in use, by this process or others.
-      cores: how many it may use.
+      share: share of the time that was spent waiting, 0 to 1.
+      busy: share of the cores' time that was in use, by this process or others.
+      cores: number of cores that the process may use.
       is_served: whether a data service makes the batches.
     """
     found = f'the training waited for its input in {share:.0%} of the time of these steps'
@@ -56,7 +58,7 @@ def describe(share: float, busy: float, cores: float, *, is_served: bool = False
             f'{found}; the data service makes batches too slowly, or the network is too slow: more '
             f'serving processes (tfod data_service --dispatcher) make more. Here, {state}'
         )
-    if busy >= _BUSY:
+    if busy >= _BUSY_SHARE:
         return (
             f'{found}; {state}, by this process and others, so that decoding and augmentation need '
             'more of them, smaller images in the files, or other machines that make batches'

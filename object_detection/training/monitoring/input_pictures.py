@@ -1,4 +1,4 @@
-"""Pictures of what a model is trained or evaluated on, as files."""
+"""Writes pictures of the input that a model is trained or evaluated on."""
 
 import os
 import pathlib
@@ -29,19 +29,19 @@ def write(
     """Draws images as the model sees them (augmented, resized) with boxes, masks and class names.
 
     Args:
-      pipeline: the whole config, checked.
-      output_directory: created; each picture is a PNG file `NUMBER_SOURCEID.png` in it.
-      count: how many; a data set of fewer images gives those.
-      seed: of the order and the augmentations of training images.
-      eval_reader: which `eval_input_reader` to draw in place of the training data.
-      progress: called with the numbers of pictures done and of all.
+      pipeline: the whole config, validated.
+      output_directory: the folder, created if needed, of PNG files `NUMBER_SOURCEID.png`.
+      count: number of pictures; fewer if the data set has fewer images.
+      seed: the seed of the order and the augmentations of training images.
+      eval_reader: index of the `eval_input_reader` to draw in place of the training data.
+      progress: called with the number of pictures done and of all.
 
     Returns:
-      The files.
+      The paths of the files.
 
     Raises:
-      ValueError: as `dataset_builder.build_train` and `build_eval`; ConfigError (which is one) for
-        damaged records.
+      UserError: as `dataset_builder.build_train` and `build_eval`; a ConfigError for corrupt
+        records.
     """
     if eval_reader is None:
         reader, where = pipeline.train_input_reader, 'train_input_reader'
@@ -67,5 +67,5 @@ def write(
 
 
 def _as_name(source_id: bytes) -> str:
-    """A source id, which may be anything, as part of a file's name."""
+    """Returns a source id, which may be anything, as part of the name of a file."""
     return re.sub(r'[^\w.-]', '_', source_id.decode('utf-8', 'replace'))[:_MAX_LETTERS]

@@ -1,4 +1,4 @@
-"""What a job writes beside its model_dir: events elsewhere, and lines of NVIDIA's DLLogger."""
+"""Files that a job writes outside of its model_dir: events, and lines of NVIDIA's DLLogger."""
 
 import dataclasses
 import datetime
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # It loads TensorFlow, which the flags do not need.
+    # This imports TensorFlow, which the flags do not need.
     from object_detection.training.monitoring.progress import Record
 
 # Our names -> those of NVIDIA's Mask R-CNN, which readers of such files know.
@@ -23,7 +23,7 @@ _NVIDIA_NAMES = {
     'Loss/total_loss': 'loss',
 }
 _PERCENTS = (90, 95, 99)
-# DLLogger's words for the parameters of a run, and for its summary.
+# DLLogger's steps of the parameters of a run, and of its summary.
 _PARAMETERS = 'PARAMETER'
 _SUMMARY: tuple[int, ...] = ()
 
@@ -33,16 +33,16 @@ class LogFiles:
     """Files of a job that are not in its model_dir.
 
     Attributes:
-      events: folder of the TensorBoard events, in train and eval/NAME of it; None writes them into
+      events: folder whose train and eval/NAME get the TensorBoard events; None writes them into
         model_dir.
-      dllogger: file that lines of DLLogger are appended to; None for none.
+      dllogger: file that lines of DLLogger are appended to; None writes none.
     """
 
     events: str | None = None
     dllogger: str | None = None
 
     def events_folder(self, model_dir: str | None, *names: str) -> str | None:
-        """Returns where events go: a folder of `events` if it is set, else the one of model_dir."""
+        """Returns the folder of events, in `events` if it is set, otherwise in model_dir."""
         folder = model_dir if self.events is None else self.events
         return None if folder is None else os.path.join(folder, *names)
 
@@ -63,7 +63,7 @@ class DllLog:
     Latencies are of single steps, in seconds; train_latency_90 is a percentile of them.
 
     Args:
-      path: of the file; its folder is made, and what is there stays.
+      path: path of the file; its folder is made, and its content stays.
     """
 
     def __init__(self, path: str):
@@ -72,7 +72,7 @@ class DllLog:
         self._started = datetime.datetime.now()
 
     def start(self, parameters: Mapping[str, Any]) -> None:
-        """Writes what is run, and the units of what is measured."""
+        """Writes the parameters of the run, and the units of its measurements."""
         for stage in ('train', 'test'):
             self._write('METADATA', metric=f'{stage}_throughput', metadata={'unit': 'images/s'})
             for name in ('latency', *(f'latency_{percent}' for percent in _PERCENTS), 'time'):
@@ -94,8 +94,8 @@ class DllLog:
         Args:
           step: number of training steps done.
           metrics: name -> value.
-          images: that were evaluated.
-          seconds: that it took, metrics and all.
+          images: number of evaluated images.
+          seconds: duration of the whole evaluation.
           **speed: see `_latencies`.
         """
         speeds = {'test_time': seconds, 'test_throughput': images / max(seconds, 1e-9)}
@@ -121,13 +121,13 @@ class DllLog:
             'type': kind,
             **content,
         }
-        # In one piece: an evaluation in another process may append to the same file.
+        # In one write: an evaluation in another process may append to the same file.
         with self._path.open('a') as file:
             file.write(f'DLLL {json.dumps(entry)}\n')
 
 
 def _latencies(stage: str, latencies: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Names what `Latencies.describe` says of the steps as DLLogger's users do."""
+    """Returns `Latencies.describe` of the steps by the names of DLLogger's users."""
     step = latencies.get('step')
     if not step:
         return {}

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation as a few lines of a log."""
+"""Formats the metrics of an evaluation as a few lines of a log."""
 
 import textwrap
 from collections.abc import Mapping
@@ -13,12 +13,11 @@ def lines(metrics: Mapping[str, float]) -> list[str]:
     """Returns a paragraph for each group of metrics, such as 'DetectionBoxes_Precision'.
 
     Args:
-      metrics: name -> value; the group is what stands before the first '/' of the name.
+      metrics: name -> value; the group is the name up to the first '/'.
 
     Returns:
-      Lines, the group's name and then 'name value' for each of its metrics. A value that says that
-      there is none (-1, where no object is of that size or class) is shown as '-', and a last line
-      explains it.
+      Lines with the group's name and 'name value' of each of its metrics. An undefined value (-1,
+      if no object has that size or class) is shown as '-', and a last line explains it.
     """
     groups: dict[str, list[str]] = {}
     is_complete = True
@@ -27,7 +26,7 @@ def lines(metrics: Mapping[str, float]) -> list[str]:
         is_defined = eval_config_rules.is_defined(name, value)
         is_complete = is_complete and is_defined
         number = f'{value:.4f}' if is_defined else _UNDEFINED
-        # Spaces that no line is broken at.
+        # No line is broken at these spaces.
         groups.setdefault(group, []).append(f'{rest} {number}'.replace(' ', '\xa0'))
     found = [line for group, entries in groups.items() for line in _paragraph(group, entries)]
     if not is_complete:

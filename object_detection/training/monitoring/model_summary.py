@@ -11,7 +11,7 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.system import private_names
 from object_detection.training.monitoring import flops
 
-# Images that are resized by their own size are taken to be squares of this side.
+# Side of the square image that is assumed if the resizer depends on the image.
 _SIDE = 640
 _HEADER = ('part', 'layers', 'output', 'trained', 'frozen', 'GFLOP')
 
@@ -21,12 +21,12 @@ class LayerSummary:
     """One layer, or a group of layers.
 
     Attributes:
-      part: first part of the variables' names, e.g. 'backbone'.
-      name: of the layer, or what the layers of a group have in common.
-      layers: how many.
+      part: first component of the variables' names, e.g. 'backbone'.
+      name: name of the layer, or what the names of a group have in common.
+      layers: number of layers.
       output: shape of the last output; empty for a layer that did not run.
-      trained, frozen: parameters that training changes, and that it does not.
-      flops: of a forward pass.
+      trained, frozen: number of parameters that training changes, and that it does not.
+      flops: floating point operations of a forward pass.
     """
 
     part: str
@@ -43,9 +43,9 @@ class ModelSummary:
     """A forward pass on images [1, height, width, 3].
 
     Attributes:
-      image_size: (height, width), as the resizer makes them.
+      image_size: (height, width) after resizing.
       layers: all layers with parameters, in the order of the parts.
-      flops: of everything, what is not in those layers included; loops are counted once.
+      flops: floating point operations of the whole model; loops are counted once.
       unknown: operations that could not be counted.
     """
 
@@ -104,7 +104,7 @@ def lines(
     image_size: tuple[int, int] | None = None,
     every_layer: bool = False,
 ) -> list[str]:
-    """Returns the table of `summarize`, for a log or a file; arguments as there and of `table`."""
+    """Returns the table of a detector, for a log or a file; see `summarize` and `table`."""
     summary = summarize(detector, trained=trained, image_size=image_size)
     return table(summary, detector.name, every_layer=every_layer)
 
@@ -113,10 +113,10 @@ def table(summary: ModelSummary, name: str, *, every_layer: bool = False) -> lis
     """Returns the lines of the table.
 
     Args:
-      summary: of `summarize`.
-      name: of the detector.
-      every_layer: a line for each layer with parameters; else layers are grouped by the first word
-        of their names, so that the table fits a screen.
+      summary: what `summarize` returned.
+      name: name of the detector.
+      every_layer: whether each layer with parameters has a line; otherwise layers are grouped by
+        the first word of their names, so that the table fits a screen.
     """
     rows = summary.layers if every_layer else _grouped(summary.layers)
     layers_flops = sum(row.flops for row in rows)
@@ -138,7 +138,7 @@ def table(summary: ModelSummary, name: str, *, every_layer: bool = False) -> lis
 
 
 def resized_image_size(detector: DetectionModel) -> tuple[int, int]:
-    """(height, width) that the detector's resizer makes of a square photo."""
+    """Returns (height, width) of a square photo after the detector's resizer."""
     photo = tf.TensorSpec([1, _SIDE, _SIDE, 3], tf.float32)
     traced = tf.function(detector.preprocess, autograph=False).get_concrete_function(photo)
     height, width = traced.structured_outputs[0].shape[1:3]
@@ -148,7 +148,7 @@ def resized_image_size(detector: DetectionModel) -> tuple[int, int]:
 
 
 def _leaves(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """The layers in `layer`, itself included, that hold weights of their own."""
+    """Yields the layers in `layer`, itself included, that have weights of their own."""
     for child in private_names.layers_in(layer):
         if child.weights and len(private_names.layers_in(child)) == 1:
             yield child

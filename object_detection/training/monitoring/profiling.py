@@ -28,7 +28,7 @@ class ProfiledSteps(NamedTuple):
 
 
 def parse(text: str | None) -> ProfiledSteps | None:
-    """Reads the flag: '100,110', or one step; None if it is not given.
+    """Parses the flag: '100,110', or one step; returns None if it is not given.
 
     Raises:
       ConfigError: if it is neither, or ends before it begins.
@@ -46,10 +46,10 @@ def parse(text: str | None) -> ProfiledSteps | None:
 
 
 def check(steps: ProfiledSteps | None, num_steps: int) -> None:
-    """Compares with the length of the training.
+    """Checks that the training is long enough.
 
     Raises:
-      ConfigError: if it ends before the last of the steps.
+      ConfigError: if it ends before the last profiled step.
     """
     if steps is not None and steps.last > num_steps:
         raise ConfigError(
@@ -59,11 +59,12 @@ def check(steps: ProfiledSteps | None, num_steps: int) -> None:
 
 
 class StepProfile:
-    """Starts and stops TensorFlow's profiler. What fails there is told, and the training goes on.
+    """Starts and stops TensorFlow's profiler. Its errors are logged, and the training continues.
 
     Args:
-      steps: which; None profiles nothing.
-      directory: of the model, whose folder train/profile is written to; None profiles nothing.
+      steps: the profiled steps; None profiles nothing.
+      directory: the model_dir, in whose train/profile the profile is written; None profiles
+        nothing.
     """
 
     def __init__(self, steps: ProfiledSteps | None, directory: str | None):
@@ -72,7 +73,7 @@ class StepProfile:
         self._started: int | None = None
 
     def call(self, step: int) -> contextlib.AbstractContextManager:
-        """Is entered for a call of steps, `step` of which are done before; starts if it is time."""
+        """Returns a context for a call after `step` steps; starts the profiler if it is due."""
         if self._is_due(step):
             self._started = step + 1 if self._try('start', self._folder) else None
         if self._started is None:
@@ -83,18 +84,18 @@ class StepProfile:
         return tf.profiler.experimental.Trace('train', step_num=step, _r=1)
 
     def after(self, step: int, wait: Callable[[], object]) -> None:
-        """To be called after a call of steps, when `step` are done; stops if it is time.
+        """Stops the profiler if it is due; to be called after each call of steps.
 
         Args:
           step: number of steps done.
-          wait: waits for the devices, which may be behind.
+          wait: waits for the devices, which compute asynchronously.
         """
         if self._started is not None and step >= self._steps.last:
             wait()
             self.close(step)
 
     def close(self, step: int) -> None:
-        """Ends a profile that was started, also one whose last steps are not done."""
+        """Ends a profile that was started, even if its last steps are not done."""
         if self._started is None:
             return
         first, self._started = self._started, None

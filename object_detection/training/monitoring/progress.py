@@ -1,4 +1,4 @@
-"""Tells how a run goes: a live line on a terminal, plain log lines elsewhere."""
+"""Shows the progress of a run: a live line on a terminal, log lines elsewhere."""
 
 import dataclasses
 import datetime
@@ -16,7 +16,7 @@ from object_detection.optimizers.gradients import TOTAL_LOSS
 
 _logger = logging.getLogger(__name__)
 
-# Slow steps are told of by the clock, too, so that a log shows life.
+# Slow steps are also logged by the clock, so that a log shows that the run is alive.
 _SECONDS_BETWEEN_LINES = 30.0
 _BAR_WIDTH = 10
 _GAP = '  '
@@ -29,10 +29,10 @@ class Record:
     Attributes:
       step: number of steps done.
       losses: name -> mean value.
-      learning_rate: of the last of the steps.
-      images_per_second: None as long as only the first call, which builds the graph, was timed.
+      learning_rate: learning rate of the last of the steps.
+      images_per_second: None until a call other than the first, which builds the graph, was timed.
       gradient_norm: mean norm of all gradients together, before clipping.
-      waiting_share: which part of the steps' time went by waiting for their batches, 0 to 1.
+      waiting_share: share of the steps' time that was spent waiting for batches, 0 to 1.
       latencies: see `Speed.latencies`.
       memory: see `memory.peaks`.
     """
@@ -56,19 +56,19 @@ class Progress(Protocol):
         """Refreshes what is shown live; called often."""
 
     def log(self, record: Record) -> None:
-        """Tells the record for good; called at each log interval."""
+        """Logs the record permanently; called at each log interval."""
 
     def close(self) -> None: ...
 
 
 def automatic() -> Progress:
-    """A live line if stderr is a terminal, else log lines."""
+    """Returns a live line if stderr is a terminal, otherwise log lines."""
     console = rich.console.Console(stderr=True)
     return LiveLine(console) if console.is_terminal else LogLines()
 
 
 class Silent:
-    """Shows nothing; for workers beside the one that does."""
+    """Shows nothing; for workers other than the chief."""
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         """Nothing is shown."""
@@ -84,10 +84,10 @@ class Silent:
 
 
 class LogLines:
-    """One log line a record, and one half a minute after the last where steps are slow.
+    """Logs one line for each record, and one every half a minute if steps are slow.
 
     Args:
-      clock: seconds that only grow.
+      clock: returns seconds that only grow.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -96,15 +96,15 @@ class LogLines:
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
-        self._told = self._clock()
+        self._logged_at = self._clock()
         _logger.info('building the graph: the first step takes longer than the others')
 
     def update(self, record: Record) -> None:
-        if self._clock() - self._told >= _SECONDS_BETWEEN_LINES:
+        if self._clock() - self._logged_at >= _SECONDS_BETWEEN_LINES:
             self.log(record)
 
     def log(self, record: Record) -> None:
-        self._told = self._clock()
+        self._logged_at = self._clock()
         _logger.info(
             'step %d/%d  %s',
             record.step,
@@ -117,7 +117,7 @@ class LogLines:
 
 
 class LiveLine:
-    """A progress bar with the numbers of the newest record, and the single losses below it."""
+    """A progress bar with the numbers of the newest record, and the losses below it."""
 
     def __init__(self, console: rich.console.Console):
         self._progress = _BarAndDetails(
@@ -131,7 +131,7 @@ class LiveLine:
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
-        # What the columns beside the numbers take: 'step', the steps, the bar, a space between two.
+        # The width of the other columns: 'step', the steps, the bar, a space between two columns.
         self._taken = len('step') + 2 * len(str(num_steps)) + len('/') + _BAR_WIDTH + 3
         self._task = self._progress.add_task(
             'step', total=num_steps, completed=step, numbers='building the graph'
@@ -139,9 +139,9 @@ class LiveLine:
         self._progress.start()
 
     def update(self, record: Record) -> None:
-        numbers = _first_that_fit(
-            _numbers(record, self._num_steps, self._batch_size),
+        numbers = _join_up_to(
             self._progress.console.width - self._taken,
+            _numbers(record, self._num_steps, self._batch_size),
         )
         self._progress.details = _losses(record)
         self._progress.update(self._task, completed=record.step, numbers=numbers)
@@ -165,11 +165,11 @@ class _BarAndDetails(rich.progress.Progress):
             yield rich.padding.Padding(text, (0, 0, 0, len(_GAP)))
 
 
-def _first_that_fit(parts: Iterable[str], width: int) -> str:
-    """Joins the parts, the most important first, up to the first that has no room."""
+def _join_up_to(width: int, texts: Iterable[str]) -> str:
+    """Joins the texts, the most important first, up to the first that does not fit."""
     text = ''
-    for part in parts:
-        longer = f'{text}{_GAP}{part}' if text else part
+    for each in texts:
+        longer = f'{text}{_GAP}{each}' if text else each
         if len(longer) > width and text:
             break
         text = longer
@@ -177,7 +177,7 @@ def _first_that_fit(parts: Iterable[str], width: int) -> str:
 
 
 def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
-    """The numbers of a record but for the single losses, the most important first."""
+    """Formats the numbers of a record except the single losses, the most important first."""
     numbers = [f'loss {record.losses[TOTAL_LOSS]:.3f}']
     rate = record.images_per_second
     if rate:

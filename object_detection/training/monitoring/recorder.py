@@ -1,4 +1,4 @@
-"""Where a training's numbers go: progress line, history file, TensorBoard."""
+"""Records the measurements of a training: progress display, history file, TensorBoard."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ class Meter:
     def add(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
     ) -> None:
-        """Adds the mean values of `steps` steps; the first call's time is not the steps' own."""
+        """Adds the mean values of `steps` steps; `timed` unless their call built a graph."""
         # Sums stay on the device, so that nothing waits for it here.
         self._sums = {
             name: value * steps + self._sums.get(name, 0.0) for name, value in values.items()
@@ -51,12 +51,12 @@ class Recorder:
     """Hands records on to a progress display, the history file and TensorBoard.
 
     Args:
-      directory: of the model; files go to its folder `train`. None writes no files.
+      directory: the model_dir, in whose `train` files are written; None writes no files.
       step: number of steps done at the start.
       progress: the display.
       record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
-      log_files: where else it writes.
+      log_files: files outside of model_dir.
 
     Attributes:
       directory: as given.
@@ -95,11 +95,11 @@ class Recorder:
             self._events.pictures('train_input_images', pictures, step)
 
     def update(self, record: Record) -> None:
-        """Shows a record for the moment."""
+        """Shows a record on a live display."""
         self._progress.update(record)
 
     def log(self, record: Record) -> None:
-        """Writes a record for good."""
+        """Logs a record, and writes it into the history."""
         self._progress.log(record)
         if self._history is not None:
             self._history.add(record)
@@ -112,7 +112,7 @@ class Recorder:
             self._dll_log.averages(speed, seconds)
 
     def summarize(self, record: Record) -> None:
-        """Writes a record for TensorBoard."""
+        """Writes a record as TensorBoard events."""
         scalars = {**record.losses, 'learning_rate': record.learning_rate}
         if record.gradient_norm is not None:
             scalars['gradient_norm'] = record.gradient_norm

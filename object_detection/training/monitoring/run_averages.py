@@ -1,4 +1,4 @@
-"""The averages that a run measured, logged and written when it ends."""
+"""Logs and writes the averages that a run has measured, when it ends."""
 
 import datetime
 import logging
@@ -14,7 +14,7 @@ from object_detection.training.run_types import TrainResult
 
 _logger = logging.getLogger(__name__)
 
-# Share of a step's FLOPs that loops of unknown length, which count once, may have.
+# The largest share of a step's FLOPs in loops of unknown length, which are counted once.
 _MAX_LOOP_SHARE = 0.05
 
 
@@ -24,12 +24,12 @@ def write(
     result: TrainResult,
     count_flops: Callable[[], FlopCount | None],
 ) -> None:
-    """Logs the averages of a run that has ended, and writes them; nothing if no step was timed.
+    """Logs and writes the averages of a run that has ended, unless no step was timed.
 
     Args:
-      directory: of the model.
-      run: its name, see `run_record.write`.
-      result: how it ended.
+      directory: the model_dir.
+      run: name of the run, see `run_record.write`.
+      result: how the run ended.
       count_flops: counts the FLOPs of a step on all replicas of this process.
     """
     if not result.speed.get('steps_per_second'):
@@ -48,7 +48,7 @@ def write(
 
 
 def _describe_flops(counted: FlopCount | None, steps_per_second: float) -> dict[str, int | float]:
-    """Returns the FLOPs of a step and of a second; {} where sizes are not known beforehand."""
+    """Returns the FLOPs of a step and of a second; {} if sizes are not static."""
     if counted is None or counted.unknown or not counted.total:
         return {}
     in_loops = sum(

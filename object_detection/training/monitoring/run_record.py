@@ -1,4 +1,4 @@
-"""The record of each run: what ran, with which versions, where, and where its time went."""
+"""The record of each run: command, versions and machine, and what its time was spent on."""
 
 import contextlib
 import importlib.metadata
@@ -23,7 +23,7 @@ AVERAGES_FILE_NAME = 'averages.jsonl'
 START, FIRST_STEP, STEPS, SAVES, EVALUATION = 'start', 'first_step', 'steps', 'saves', 'evaluation'
 _OTHER = 'other'
 
-# A monitor of files, hooks, and what fetches missing objects of a partial clone.
+# Disables file monitors, hooks, and fetching missing objects of a partial clone.
 _RUN_NOTHING = ('-c', 'core.fsmonitor=false', '-c', 'core.hooksPath=', '-c', 'protocol.allow=never')
 _PACKAGES = ('object-detection-toolkit', 'tensorflow', 'keras', 'numpy', 'protobuf')
 
@@ -34,9 +34,9 @@ def write(
     """Appends one line of JSON to `directory/train/runs.jsonl`; returns the name of the run.
 
     Args:
-      directory: of the model.
-      config_path: of the file that the config was read from, if it was.
-      **facts: what the caller knows, e.g. the seed and the step; JSON values.
+      directory: the model_dir.
+      config_path: path of the file that the config was read from, or None.
+      **facts: more entries, e.g. the seed and the step; JSON values.
     """
     folder = pathlib.Path(directory) / 'train'
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,18 +52,18 @@ def write_averages(directory: str | os.PathLike, run: str, **facts: Any) -> None
     """Appends one line of JSON to `directory/train/averages.jsonl`, when a run ends.
 
     Args:
-      directory: of the model.
-      run: its name, as `write` returned it.
-      **facts: what was measured; JSON values.
+      directory: the model_dir.
+      run: name of the run, as `write` returned it.
+      **facts: the measurements; JSON values.
     """
     path = pathlib.Path(directory) / 'train' / AVERAGES_FILE_NAME
     history.append(path, {'run': run, 'time': time.time(), **facts})
 
 
 def read_runs(directory: str | os.PathLike) -> list[dict[str, Any]]:
-    """Reads what `write` wrote, in order, each with what `write_averages` did as 'averages'.
+    """Reads the entries of `write`, in order, each with that of `write_averages` as 'averages'.
 
-    Runs that were killed, or that an error ended, have no averages.
+    Runs that a kill or an error ended have no averages.
     """
     folder = pathlib.Path(directory) / 'train'
     averages = {entry['run']: entry for entry in history.read(folder / AVERAGES_FILE_NAME)}
@@ -74,14 +74,14 @@ def read_runs(directory: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def num_steps(directory: str | os.PathLike) -> int | None:
-    """Returns how long the training in `directory` was last asked to be; None if it is not told."""
+    """Returns the number of steps of the last run in `directory`; None if it is unknown."""
     runs = history.read(pathlib.Path(directory) / 'train' / FILE_NAME)
     return runs[-1].get('num_steps') if runs else None
 
 
 def describe_environment() -> dict[str, Any]:
     """Returns command line, versions, machine and devices."""
-    # Imported here: the files are read without it.
+    # Imported here: reading the files does not need TensorFlow.
     import tensorflow as tf
 
     return {
@@ -108,16 +108,16 @@ def _versions() -> dict[str, str]:
 
 
 def git_state(path: pathlib.Path) -> dict[str, Any] | None:
-    """Returns 'commit' and whether it differs from what is there ('dirty').
+    """Returns 'commit', and whether the files differ from it, 'dirty'.
 
-    Of a folder, that is whether files that git tracks are changed; git may run programs for it that
-    the repository names, so only this program's own repository is asked so. Of a file, it is
-    whether its content is another one than in the commit.
+    A folder is dirty if files that git tracks are changed. Git may run programs that the repository
+    names for this check, so it is done for this program's own repository only. A file is dirty if
+    its content differs from the commit.
 
-    None where `path` is in no repository, its repository does not track it, or there is no git.
+    Returns None if `path` is not tracked by a repository, or without git.
     """
     folder = path if path.is_dir() else path.parent
-    # A package that is installed into an environment within someone's repository is not of it.
+    # A package in an environment inside of someone's repository does not belong to that.
     if not _git(folder, 'ls-files', '--', '.'):
         return None
     commit = _git(folder, 'rev-parse', 'HEAD')
@@ -129,7 +129,7 @@ def git_state(path: pathlib.Path) -> dict[str, Any] | None:
 
 
 def _is_changed(path: pathlib.Path) -> bool:
-    """Whether a file is another one than in the commit, apart from the ends of lines."""
+    """Whether the content of a file differs from the commit, apart from line endings."""
     try:
         content = path.read_text(encoding='utf-8', errors='replace')
     except OSError:
@@ -138,7 +138,7 @@ def _is_changed(path: pathlib.Path) -> bool:
 
 
 def _described_source() -> str | None:
-    """The commit that this package runs from, if it runs from a checkout."""
+    """Returns the commit that this package runs from, if it runs from a checkout."""
     root = pathlib.Path(__file__).resolve().parents[3]
     if not (root / '.git').exists():
         return None
@@ -146,9 +146,9 @@ def _described_source() -> str | None:
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str:
-    """What git prints; '' if it fails.
+    """Returns what git prints; '' if it fails.
 
-    The repository may be of somebody else: no program that its configuration names is run.
+    The repository may belong to somebody else: no program that its configuration names is run.
     """
     command = ['git', '-C', str(folder), *_RUN_NOTHING, *arguments]
     try:
@@ -167,7 +167,7 @@ def _git(folder: pathlib.Path, *arguments: str) -> str:
 
 
 class RunClock:
-    """Seconds of a run, by what they were spent on; it starts when it is made, with `START`."""
+    """Seconds of a run, by what they were spent on; on `START` from the construction."""
 
     def __init__(self):
         self._seconds: dict[str, float] = defaultdict(float)
@@ -175,12 +175,12 @@ class RunClock:
         self._since = time.monotonic()
 
     def begin(self) -> None:
-        """Ends `START`: what is not `spent` on anything from now on is 'other'."""
+        """Ends `START`: from now on, time that is not `spent` on anything is 'other'."""
         self._switch(_OTHER)
 
     @contextlib.contextmanager
     def spent(self, what: str) -> Iterator[None]:
-        """A context whose time is spent on `what`, but for that of such contexts within it."""
+        """A context whose time is spent on `what`, except the time of such contexts within it."""
         outer = self._switch(what)
         try:
             yield
@@ -188,7 +188,7 @@ class RunClock:
             self._switch(outer)
 
     def describe(self) -> dict[str, float]:
-        """Returns the seconds so far: 'all', which is the sum of the others, by name."""
+        """Returns name -> seconds so far; 'all' is the sum of the others."""
         self._switch(self._spent_on)
         return {'all': sum(self._seconds.values()), **self._seconds}
 

@@ -1,4 +1,4 @@
-"""How fast steps are, what they wait for, and percentiles of how long each took."""
+"""The speed of steps, the share of waiting, and percentiles of the latencies."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Latencies:
-    """Keeps every single time, 8 bytes each: 8 MB for a million steps.
+    """Collects every single time, 8 bytes each: 8 MB for a million steps.
 
-    Percentiles are of the times themselves, by the nearest rank.
+    Percentiles are exact, by the nearest rank.
     """
 
     def __init__(self):
@@ -24,7 +24,7 @@ class Latencies:
         self._times.append(np.array(seconds, np.float64).ravel())
 
     def clear(self) -> None:
-        """Forgets all that was added."""
+        """Removes all times."""
         self._times = []
 
     @property
@@ -33,11 +33,11 @@ class Latencies:
 
     @property
     def total(self) -> float:
-        """Of all times, seconds."""
+        """The sum of all times, seconds."""
         return float(self._all().sum())
 
     def percentile(self, percent: float) -> float:
-        """Returns the time, seconds, that `percent` of all are not longer than.
+        """Returns the time, seconds, that `percent` percent of the times do not exceed.
 
         Raises:
           ValueError: if there are no times.
@@ -60,20 +60,19 @@ class Latencies:
         }
 
     def _all(self) -> np.ndarray:
-        # One array from now on, so that nothing is joined twice.
+        # Kept as one array, so that nothing is concatenated twice.
         self._times = [np.concatenate([*self._times, np.empty(0)])]
         return self._times[0]
 
 
 class Speed:
-    """Steps, their time and what of it was spent waiting for batches; calls that build graphs are
-    not to be added."""
+    """Steps, their time and its share of waiting for batches; without calls that build graphs."""
 
     def __init__(self):
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all that was added."""
+        """Starts anew."""
         self.steps = 0
         self.seconds = 0.0
         self._waited = Latencies()
@@ -99,19 +98,19 @@ class Speed:
         return self.steps / self.seconds if self.steps and self.seconds else None
 
     def waiting_share(self) -> float | None:
-        """Returns which part of the steps' time went by until their batches had come, 0 to 1."""
+        """Returns the share of the steps' time that was spent waiting for batches, 0 to 1."""
         total = self._waited.total + self._computed.total
         return self._waited.total / total if total else None
 
     def latencies(self) -> dict[str, dict[str, float]]:
-        """Returns `Latencies.describe` of the waiting for batches and of the steps after it:
-        'input' and 'step'; {} while nothing was timed."""
+        """Returns `Latencies.describe` of 'input', the waiting for batches, and 'step', the steps
+        themselves; {} while nothing was timed."""
         if not self._computed.count:
             return {}
         return {'input': self._waited.describe(), 'step': self._computed.describe()}
 
     def describe(self, batch_size: int) -> dict[str, Any]:
-        """Returns all of it as JSON values; `batch_size` is of all replicas together."""
+        """Returns all values for JSON; `batch_size` is that of all replicas together."""
         rate = self.steps_per_second()
         return {
             'timed_steps': self.steps,

@@ -1,13 +1,13 @@
-"""When batches came and steps ended, and what a training waited for.
+"""Measures how long each step waits for its batch, and how long it computes.
 
-Many steps run in one call, which Python sees the end of alone, and devices work behind the calls
-that give them work. So the graph itself notes two times of each step: when its batch had come, and
-when its result was there on the host. From these follows how long the devices had nothing to do:
+Many steps run in one call, of which Python only sees the end, and devices compute asynchronously.
+So the graph itself takes two times of each step: when its batch was ready, and when its result was
+on the host. They give the time in which the devices had nothing to do:
 
-    waited = ready - (end of the step before, or the call for the batch if that was later)
-    computed = ended - (ready, or the end of the step before if that was later)
+    waited = ready - max(end of the previous step, request of the batch)
+    computed = ended - max(ready, end of the previous step)
 
-A batch that comes while the step before it is still computed was not waited for.
+There is no waiting for a batch that is ready while the previous step is still being computed.
 """
 
 import time
@@ -22,12 +22,12 @@ _HOST = 'CPU:0'
 
 
 class CallTimes(NamedTuple):
-    """Of the steps of one call, seconds since 1970.
+    """Times of the steps of one call, seconds since 1970.
 
     Attributes:
       requested: when the first batch was requested.
-      ready: float64 [steps], or a scalar for one step: when each batch had come.
-      ended: likewise, when the result of each step was there.
+      ready: float64 [steps], or a scalar for one step: when each batch was ready.
+      ended: likewise, when the result of each step was on the host.
     """
 
     requested: float
@@ -36,14 +36,14 @@ class CallTimes(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Seconds, float64 [steps] each: what each step waited for its batch, and took then."""
+    """Seconds, float64 [steps] each: how long each step waited for its batch, and computed."""
 
     waited: np.ndarray
     computed: np.ndarray
 
 
 def after_batch(batch: Any) -> tf.Tensor:
-    """Returns the time when a batch has come; float64 scalar, in a graph."""
+    """Returns the time when a batch is ready; float64 scalar, in a graph."""
     tensors = tf.nest.flatten(batch, expand_composites=True)
     with tf.control_dependencies(tensors), tf.device(_HOST):
         return determinism.timestamp()
@@ -55,8 +55,8 @@ def after_call(value: tf.Tensor) -> tf.Tensor:
     Args:
       value: float scalar that the call returned.
     """
-    # The dependency is on all that the function changes. Where a device computes behind the host,
-    # it is fulfilled as soon as the device has been given the work; a condition needs the number.
+    # The dependency is on all that the function changes. If a device computes asynchronously, it is
+    # fulfilled as soon as the device has received the work; a condition needs the value itself.
     is_behind = any(each.device_type != 'CPU' for each in tf.config.list_logical_devices())
     now = determinism.timestamp
     with tf.control_dependencies([value]), tf.device(_HOST):
@@ -64,21 +64,21 @@ def after_call(value: tf.Tensor) -> tf.Tensor:
 
 
 class Stopwatch:
-    """Takes the times of calls, and turns them into the steps' when they are requested."""
+    """Collects the times of calls, and converts them to those of the steps on request."""
 
     def __init__(self):
         self._calls: list[tuple[CallTimes, bool]] = []
         self._last_end = 0.0
 
     def add(self, times: CallTimes, *, timed: bool = True) -> None:
-        """Adds a call; it is not waited for. One that is not `timed` is left out of the result."""
+        """Adds a call without waiting for it; the result leaves out calls that are not `timed`."""
         self._calls.append((times, timed))
 
     def take(self) -> StepTimes:
         """Returns the steps of all calls since the last `take`; waits for them to end."""
         before, ready, ended = [], [], []
         for times, timed in self._calls:
-            # Lists of numbers: most calls have one step, where arrays are slow.
+            # Lists of numbers: most calls have one step, for which arrays are slow.
             readies, ends = (np.asarray(part).tolist() for part in times[1:])
             if not isinstance(ends, list):
                 readies, ends = [readies], [ends]
@@ -89,12 +89,12 @@ class Stopwatch:
             self._last_end = ends[-1]
         self._calls.clear()
         before, ready, ended = (np.array(times, np.float64) for times in (before, ready, ended))
-        # The clock of the machine may be set back meanwhile.
+        # The clock of the machine may have been set back meanwhile.
         return StepTimes(
             np.maximum(ready - before, 0.0), np.maximum(ended - np.maximum(ready, before), 0.0)
         )
 
 
 def now() -> float:
-    """The clock that graphs read, seconds since 1970."""
+    """Returns the time of the clock that graphs read, seconds since 1970."""
     return time.time()
