@@ -1,8 +1,8 @@
 """Losses of class logits.
 
 Each is a callable `(logits [B, N, K], targets [B, N, K], weights [B, N, K] or [B, N, 1])`, float32.
-K counts a background column where there is one. Losses of independent classes return [B, N, K],
-softmax losses [B, N]. Sums over anchors and normalisation are the caller's.
+K includes a background column if there is one. Losses of independent classes return [B, N, K],
+softmax losses [B, N]. The caller sums over anchors and normalises.
 """
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ _HEATMAP_CLIP = 1e-4
 
 
 class SigmoidLoss:
-    """Cross entropy of each class on its own."""
+    """Sigmoid cross entropy of each class independently."""
 
     def __call__(self, logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns [B, N, K]; arguments as the module says."""
@@ -29,8 +29,9 @@ class SigmoidFocalLoss:
         alpha_t * (1 - p_t)^gamma * cross entropy, p_t the probability of the target.
 
     Args:
-      gamma: how much less easy examples count, 0 or more; 0 = cross entropy.
-      alpha: weight of targets 1, where targets 0 have 1 - alpha; None = no weighting.
+      gamma: focusing parameter, which reduces the weight of easy examples, at least 0; 0 is cross
+        entropy.
+      alpha: weight of positive targets; negative targets have 1 - alpha. None is no weighting.
 
     Raises:
       ValueError: if `gamma` is negative.
@@ -55,7 +56,7 @@ class SigmoidFocalLoss:
 
 
 class SoftmaxLoss:
-    """Cross entropy of the classes together, weighted by the mean of the classes' weights.
+    """Softmax cross entropy, weighted by the mean of the classes' weights.
 
     Args:
       logit_scale: divides the logits, not 0.
@@ -98,7 +99,7 @@ class BootstrappedSigmoidLoss:
 
     Args:
       alpha: share of the annotated targets, in [0, 1].
-      hard: mix in the decision (probability above 0.5) rather than the probability.
+      hard: whether to mix in the decision (probability above 0.5) instead of the probability.
 
     Raises:
       ValueError: if `alpha` is out of range.
@@ -126,8 +127,8 @@ class PenaltyReducedFocalLoss:
         target < 1:  -(1 - target)^beta * p^alpha * log(1 - p)
 
     Args:
-      alpha: how much less easy pixels count.
-      beta: how much less negatives near a peak count.
+      alpha: exponent that reduces the weight of easy pixels.
+      beta: exponent that reduces the weight of negatives near a peak.
     """
 
     def __init__(self, *, alpha: float, beta: float):
@@ -151,13 +152,13 @@ class DiceLoss:
 
         1 - 2 * sum(p * t) / (sum(p) + sum(t)), where p = weight * prediction, t = weight * target
 
-    As in the reference, the overlap takes the weight twice, `squared_normalization` squares the
-    overlap too (the paper squares the normaliser alone), and a class of which nothing is predicted
-    nor annotated has loss 1.
+    As in the reference, the weight enters the overlap twice, `squared_normalization` squares the
+    overlap too (the paper squares only the normaliser), and a class that is neither predicted nor
+    annotated has loss 1.
 
     Args:
-      squared_normalization: use the squares of predictions and targets.
-      is_prediction_probability: predictions are probabilities, not logits.
+      squared_normalization: whether to use the squares of predictions and targets.
+      is_prediction_probability: whether predictions are probabilities, not logits.
     """
 
     def __init__(

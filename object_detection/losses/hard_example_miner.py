@@ -10,20 +10,21 @@ from object_detection.matchers.matcher import UNMATCHED
 
 
 class HardExampleMiner:
-    """Chooses the hardest examples of each image, near duplicates left out.
+    """Chooses the hardest examples of each image, without near duplicates.
 
-    Hardness is a weighted sum of both losses. Examples are taken as detections are: the hardest
-    first, none that overlaps a harder one. Then, of those, unmatched ones may be limited: harder
-    ones stay.
+    Hardness is a weighted sum of both losses. Examples are selected by non-maximum suppression: the
+    hardest first, and none that overlaps a harder one. Then the number of unmatched examples may be
+    limited to the hardest ones.
 
-    Differs from the reference: a loss that is not a number is the hardest, so that it is seen (it
-    is never mined there).
+    Unlike in the reference, where it is never mined, a loss that is NaN counts as the hardest, so
+    that it is noticed.
 
     Args:
-      num_hard_examples: the most examples an image keeps; None = no limit.
-      iou_threshold: an example is left out if its IoU with a harder one is above it.
-      classification_weight, localization_weight: how much each loss counts for the hardness.
-      max_negatives_per_positive: the most unmatched examples for each matched one; None = no limit.
+      num_hard_examples: maximum number of examples per image; None sets no limit.
+      iou_threshold: an example is left out if its IoU with a harder one is above this threshold.
+      classification_weight, localization_weight: weights of the losses in the hardness.
+      max_negatives_per_positive: maximum number of unmatched examples per matched one; None sets no
+        limit.
       min_negatives_per_image: unmatched examples that this limit always allows.
 
     Raises:
@@ -67,9 +68,9 @@ class HardExampleMiner:
 
         Args:
           localization_losses, classification_losses: float32 [B, N], N at least 1.
-          boxes: float32 [B, N, 4], in any frame, the examples' places.
-          matches: int32 [B, N], as `Targets.matches`; None = unmatched ones are not limited.
-          num_valid: int32 [B], rows that are no padding; None = all.
+          boxes: float32 [B, N, 4], boxes of the examples, in any frame.
+          matches: int32 [B, N], as `Targets.matches`; None does not limit unmatched examples.
+          num_valid: int32 [B], number of examples without padding; None means all.
 
         Returns:
           bool [B, N].
@@ -113,7 +114,7 @@ def _marks(selection: NmsSelection, shape: tf.Tensor) -> tf.Tensor:
     """bool [B, N] = `shape`, True where selected."""
     images = tf.range(shape[0])[:, tf.newaxis] + tf.zeros_like(selection.indices)
     where = tf.stack([images, selection.indices], axis=-1)
-    # Float32, as TensorFlow scatters int32 on the host. Unused slots add zeros to the first row.
+    # Float32, since TensorFlow scatters int32 on the host. Padding adds zeros to the first example.
     return tf.scatter_nd(where, tf.cast(selection.is_valid, tf.float32), shape) > 0
 
 

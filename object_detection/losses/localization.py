@@ -1,7 +1,7 @@
-"""Losses of box codes or boxes, one value an anchor.
+"""Losses of box codes or boxes, with one value per anchor.
 
 Each is a callable `(predictions [B, N, D], targets [B, N, D], weights [B, N]) -> [B, N]`, float32,
-unless it says otherwise. Sums over anchors and normalisation are the caller's.
+unless its docstring says otherwise. The caller sums over anchors and normalises.
 """
 
 import tensorflow as tf
@@ -25,7 +25,7 @@ class SmoothL1LocalizationLoss:
         0.5 d^2 where |d| <= delta, delta * |d| - 0.5 delta^2 elsewhere.
 
     Args:
-      delta: where the parabola becomes a line, positive.
+      delta: difference from which on the loss is linear, positive.
 
     Raises:
       ValueError: if `delta` is not positive.
@@ -45,7 +45,7 @@ class SmoothL1LocalizationLoss:
 
 
 class L1LocalizationLoss:
-    """weight * |prediction - target|, not summed: it serves dense maps as well as codes."""
+    """weight * |prediction - target|, not summed, so that it also applies to dense maps."""
 
     def __call__(self, predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each element.

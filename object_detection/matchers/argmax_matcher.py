@@ -1,4 +1,4 @@
-"""Matching of columns (anchors) to rows (ground truth) by the largest similarity."""
+"""Matches columns (anchors) to rows (ground truth) by the largest similarity."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from object_detection.matchers.matcher import IGNORED, UNMATCHED
 
 
 class BestRows(NamedTuple):
-    """What decides about the columns of similarities [B, M, N].
+    """The most similar rows of each column of similarities [B, M, N].
 
     Attributes:
       similarities: float32 [B, N], the largest of each column; minus infinity without rows.
       rows: int32 [B, N], the first row that has it; 0 without rows.
-      forced_rows: int32 [B, N], the first valid row of which a column is the most similar one (of
-        equally similar columns the first), -1 for none. None unless forced matches are asked for.
+      forced_rows: int32 [B, N], the first valid row whose most similar column it is (the first one
+        among equally similar columns), -1 for none. None unless forced matches are requested.
     """
 
     similarities: tf.Tensor
@@ -30,20 +30,21 @@ class ArgMaxMatcher:
     """Matches each column to the row most similar to it, if similar enough.
 
     A column is matched from `matched_threshold` on, unmatched (a negative) below
-    `unmatched_threshold` and ignored in between. Of equally similar rows the first is taken.
+    `unmatched_threshold` and ignored in between. Among equally similar rows the first one is
+    matched.
 
     Args:
-      matched_threshold: None matches every column, however small its similarity.
-      unmatched_threshold: at most `matched_threshold`; None = the same.
-      negatives_lower_than_unmatched: False exchanges the roles: unmatched in between, ignored
-        below.
-      force_match_for_each_row: whether each valid row also gets the column most similar to it,
-        whatever the thresholds say; of equally similar columns the first, of several rows with the
-        same column the first.
-      ignored_below: a column less similar than it to every row is ignored, whatever the other
-        thresholds say; one that there are no rows for too, if it is above 0.
-      use_matmul_gather: how what belongs to the matched rows is to be gathered where XLA compiles,
-        see `core.sampling.gather_rows`; the numbers are the same.
+      matched_threshold: None matches every column, regardless of its similarity.
+      unmatched_threshold: at most `matched_threshold`; None means the same value.
+      negatives_lower_than_unmatched: False exchanges the roles: columns between the thresholds are
+        unmatched, columns below are ignored.
+      force_match_for_each_row: whether each valid row is also matched to the column most similar to
+        it, regardless of the thresholds; ties are resolved in favour of the first column, and of
+        the first row if several rows have the same column.
+      ignored_below: a column whose similarity to every row is below this value is ignored,
+        regardless of the other thresholds; if it is above 0, so are all columns without any rows.
+      use_matmul_gather: whether entries of matched rows are gathered by matrix products under XLA,
+        see `core.sampling.gather_rows`; the results are the same.
 
     Raises:
       ValueError: for thresholds in the wrong order, one without the other, or
@@ -95,8 +96,8 @@ class ArgMaxMatcher:
         Args:
           similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched, or ignored
             where `ignored_below` is above 0; N too.
-          valid_rows: bool [B, M], rows that may be forced. The others are matched by similarity
-            as well; it is for the caller to give them no weight.
+          valid_rows: bool [B, M], rows that may be forced. The others are also matched by
+            similarity; the caller should give them weight 0.
 
         Returns:
           int32 [B, N]: a row's index, -1 for unmatched, -2 for ignored columns.
@@ -120,9 +121,10 @@ class ArgMaxMatcher:
         valid_rows: tf.Tensor,
         num_columns: int | tf.Tensor,
     ) -> tf.Tensor:
-        """Returns the same as `match`, by `best_rows_one_by_one`, whose arguments these are.
+        """Returns the same as `match`, using `best_rows_one_by_one`, which has the same arguments.
 
-        Matches are equal to the bit where similarities are; XLA may round those differently.
+        Matches are equal if the similarities are bitwise equal; XLA may round similarities
+        differently.
         """
         best = best_rows_one_by_one(
             similarity_of, num_rows, valid_rows, num_columns, self._force_match
@@ -168,21 +170,21 @@ def best_rows_one_by_one(
     num_columns: int | tf.Tensor,
     with_forced: bool,
 ) -> BestRows:
-    """Finds the same as `best_rows` from rows of the matrix that are computed one at a time.
+    """Returns the same as `best_rows`, but computes the rows of the matrix one at a time.
 
-    The memory does not depend on M, and a row stays in the processor's cache, so this is faster
-    than the whole matrix where that is large. No gradients flow.
+    Memory does not depend on M, and a row stays in the processor's cache, so for large matrices
+    this is faster than the whole matrix. No gradients flow.
 
     Args:
       similarity_of: `(row, an int32 scalar) -> float32 [B, N]`.
-      num_rows: the rows to visit, 0 to M. The others must equal the last one, or be less similar to
-        every column than another row, and are never forced.
+      num_rows: number of rows to compute, 0 to M. Further rows must equal the last one, or be less
+        similar to every column than another row; they are never forced.
       valid_rows: bool [B, M].
       num_columns: N.
       with_forced: whether to compute `forced_rows`.
     """
     (batch,) = dimensions(valid_rows, 0)
-    # Float32 throughout, as TensorFlow compares int32 on the host; the numbers are exact.
+    # Float32 throughout, since TensorFlow compares int32 on the host; the numbers are exact.
     columns = tf.range(tf.cast(num_columns, tf.float32))
     unforced = float(UNMATCHED)
 
@@ -213,7 +215,7 @@ def best_rows_one_by_one(
 
 
 def _forced_rows(similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
-    """Computes `BestRows.forced_rows` by scattering M rows rather than comparing M x N pairs."""
+    """Computes `BestRows.forced_rows` by scattering M rows instead of comparing M x N pairs."""
     shape = tf.shape(similarity)
     num_images, num_rows, num_columns = shape[0], shape[1], shape[2]
     # There is no arg max without a column.

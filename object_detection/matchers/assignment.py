@@ -1,4 +1,4 @@
-"""The linear assignment problem: each row gets a column of its own, at the least total cost."""
+"""The linear assignment problem: assigns a distinct column to each row at minimum total cost."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ _INFINITE = np.float64('inf')
 
 
 class _State(NamedTuple):
-    """An assignment of some rows that is the cheapest for these.
+    """An assignment of some rows with minimum total cost.
 
     Attributes:
       row_of: int32 [B, N], the row of each column, -1 for a free column.
-      prices: float64 [B, N]. The column of a row is, prices deducted, the row's cheapest.
+      prices: float64 [B, N], dual variables. The column assigned to a row has the lowest cost minus
+        price of that row.
     """
 
     row_of: tf.Tensor
@@ -24,14 +25,14 @@ class _State(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """Shortest paths from a row, over columns and the rows that have them, to a free column.
+    """Shortest paths from a row, over columns and the rows assigned to them, to a free column.
 
     Attributes:
-      row: int32 [B], where the paths go on.
-      offset: float64 [B], what is added to the costs of that row.
-      distance: float64 [B, N], length of the shortest path known.
+      row: int32 [B], the row from which paths are extended.
+      offset: float64 [B], number that is added to the costs of that row.
+      distance: float64 [B, N], length of the shortest known path.
       before: int32 [B, N], the row before each column on that path.
-      is_final: bool [B, N], columns whose distance cannot become less.
+      is_final: bool [B, N], columns whose distance is final.
       end: int32 [B], the free column that was reached, -1 for none so far.
       is_over: bool [B]
     """
@@ -47,10 +48,10 @@ class _Search(NamedTuple):
 
 def assign(costs: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
     """Assigns columns to rows by shortest augmenting paths (Jonker and Volgenant,
-    https://doi.org/10.1007/BF02278710), the matrices of a batch in step.
+    https://doi.org/10.1007/BF02278710), for all matrices of a batch in parallel.
 
-    As many valid rows as there are columns for get one; of all such assignments it is one with the
-    least total cost. The loops are of graph operations that XLA compiles.
+    As many valid rows as possible get a column; among all such assignments, the total cost is
+    minimal. The loops consist of graph operations that XLA can compile.
 
     Args:
       costs: float [B, M, N], finite in valid rows.
@@ -63,7 +64,7 @@ def assign(costs: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
     # Float64, since the lengths of paths are sums of differences.
     costs = tf.where(valid_rows[:, :, tf.newaxis], tf.cast(costs, tf.float64), 0.0)
     costs = _with_a_column_for_each_row(costs)
-    # One row more, so that there is one; it is not valid.
+    # An additional invalid row, so that there is at least one row.
     costs = tf.pad(costs, [[0, 0], [0, 1], [0, 0]])
     valid_rows = tf.pad(valid_rows, [[0, 0], [0, 1]])
     (width,) = dimensions(costs, 2)
@@ -79,7 +80,7 @@ def assign(costs: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
 
 
 def _with_a_column_for_each_row(costs: tf.Tensor) -> tf.Tensor:
-    """Where rows outnumber columns, adds columns dearer than any detour over the others."""
+    """If there are more rows than columns, adds columns that cost more than any other path."""
     batch, num_rows, num_columns = dimensions(costs, 0, 1, 2)
     if isinstance(num_rows, int) and isinstance(num_columns, int) and num_rows <= num_columns:
         return costs
@@ -91,7 +92,7 @@ def _with_a_column_for_each_row(costs: tf.Tensor) -> tf.Tensor:
 
 
 def _add_row(costs: tf.Tensor, valid_rows: tf.Tensor, row: tf.Tensor, state: _State) -> _State:
-    """Gives one row of each matrix a column, for which others may move; none if it is not valid."""
+    """Assigns a column to one valid row of each matrix; other rows may be reassigned."""
     is_valid = valid_rows[:, row]
     search = _search(costs, state, row, is_over=~is_valid)
     end = tf.where(is_valid, search.end, _NONE)
@@ -101,7 +102,7 @@ def _add_row(costs: tf.Tensor, valid_rows: tf.Tensor, row: tf.Tensor, state: _St
 
 
 def _search(costs: tf.Tensor, state: _State, row: tf.Tensor, is_over: tf.Tensor) -> _Search:
-    """Looks for the shortest path (Dijkstra) from `row` to a free column, where not `is_over`."""
+    """Finds the shortest path (Dijkstra) from `row` to a free column, unless `is_over`."""
     batch, width = dimensions(costs, 0, 2)
     start = _Search(
         row=tf.fill([batch], row),
@@ -112,7 +113,7 @@ def _search(costs: tf.Tensor, state: _State, row: tf.Tensor, is_over: tf.Tensor)
         end=tf.fill([batch], _NONE),
         is_over=is_over,
     )
-    # Each step makes a column final, so even of numbers that are none there is an end.
+    # Each step makes a column final, so that the loop terminates even with NaN.
     (search,) = tf.while_loop(
         lambda search: ~tf.reduce_all(search.is_over),
         lambda search: (_extend(costs, state, search),),
@@ -123,7 +124,7 @@ def _search(costs: tf.Tensor, state: _State, row: tf.Tensor, is_over: tf.Tensor)
 
 
 def _extend(costs: tf.Tensor, state: _State, search: _Search) -> _Search:
-    """Goes on from the row of the nearest column that is not final yet."""
+    """Extends paths from the row of the nearest column that is not final."""
     through = tf.gather(costs, search.row, batch_dims=1) - state.prices + search.offset[:, None]
     is_shorter = (through < search.distance) & ~search.is_final
     distance = tf.where(is_shorter, through, search.distance)
@@ -137,7 +138,7 @@ def _extend(costs: tf.Tensor, state: _State, search: _Search) -> _Search:
     def at_nearest(values: tf.Tensor) -> tf.Tensor:
         return tf.gather(values, nearest, batch_dims=1)
 
-    # On the way back over an assigned pair, its cost and price are given back.
+    # A path back over an assigned pair subtracts its cost and price.
     costs_back = at_nearest(tf.gather(costs, next_row, batch_dims=1)) - at_nearest(state.prices)
     extended = _Search(
         row=next_row,
@@ -157,7 +158,7 @@ def _extend(costs: tf.Tensor, state: _State, search: _Search) -> _Search:
 
 
 def _shift(row_of: tf.Tensor, before: tf.Tensor, row: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
-    """Gives each column on the path from `row` to `end` [B] to the row before it on the path."""
+    """Assigns each column on the path from `row` to `end` [B] to the row before it on the path."""
 
     def step(column: tf.Tensor, shifted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_here = tf.one_hot(column, tf.shape(row_of)[1], True, False)  # None of column -1.

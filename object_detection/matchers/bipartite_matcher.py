@@ -1,4 +1,4 @@
-"""Greedy matching of each row (ground truth) to a column (anchor) of its own."""
+"""Greedy one-to-one matching of rows (ground truth) to columns (anchors)."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ from object_detection.matchers.matcher import UNMATCHED
 
 
 class BipartiteMatcher:
-    """Matches the most similar pair, then the most similar of what is left, and so on.
+    """Matches the most similar pair, then the most similar remaining pair, and so on.
 
-    Of equally similar pairs the one of the first row is taken, then of the first column. Each valid
-    row gets a column while there are some; all other columns are unmatched, none is ignored. (The
-    reference has this matcher under TensorFlow 1 only, and there it numbers the rows after it has
-    moved those that are not valid to the end.)
+    Among equally similar pairs, the first row is matched, then the first column. Each valid row
+    gets a column as long as there are any; all other columns are unmatched, none is ignored. (The
+    reference has this matcher under TensorFlow 1 only, where it numbers the rows after it has moved
+    invalid rows to the end.)
 
     Args:
       use_matmul_gather: see `Matcher`.
@@ -23,18 +23,18 @@ class BipartiteMatcher:
     def match(self, similarity: tf.Tensor, valid_rows: tf.Tensor) -> tf.Tensor:
         """Returns the row that each column is matched to.
 
-        Pairs that are the best of their row and of their column are found and matched all at once,
-        until none is left: the same result as one pair after the other, in a few rounds.
+        In each round, all pairs that are the best of both their row and their column are matched.
+        The result is the same as matching one pair after the other, in a few rounds.
 
         Args:
-          similarity: float32 [B, M, N]; M may be 0. What is no number is matched to nothing.
-          valid_rows: bool [B, M]; the others are matched to nothing.
+          similarity: float32 [B, M, N]; M may be 0. NaN is never matched.
+          valid_rows: bool [B, M]; invalid rows are not matched.
 
         Returns:
           int32 [B, N]: a row's index, -1 for unmatched columns.
         """
         is_pair = valid_rows[:, :, tf.newaxis] & ~tf.math.is_nan(similarity)
-        # One row and one column more, so that there is a best one of any number of them.
+        # An additional row and column, so that a maximum exists even without rows or columns.
         left = tf.pad(
             tf.where(is_pair, similarity, -float('inf')),
             [[0, 0], [0, 1], [0, 1]],
@@ -51,7 +51,7 @@ class BipartiteMatcher:
 
 
 def _match_mutual_bests(left: tf.Tensor, matches: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """One round: [B, M, N] similarities of what is left, -inf elsewhere, and matches [B, N]."""
+    """One round, given [B, M, N] similarities of remaining pairs (else -inf) and matches [B, N]."""
     shape = tf.shape(left)
     best_column = tf.argmax(left, axis=2, output_type=tf.int32)  # [B, M]
     best_row = tf.argmax(left, axis=1, output_type=tf.int32)  # [B, N]

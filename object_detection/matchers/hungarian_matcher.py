@@ -1,4 +1,4 @@
-"""Matching of each row (ground truth) to a column of its own, of the largest total similarity."""
+"""One-to-one matching of rows (ground truth) to columns with the largest total similarity."""
 
 import tensorflow as tf
 
@@ -9,8 +9,8 @@ class HungarianMatcher:
     """Matches one to one so that the sum of similarities is largest (DETR,
     https://arxiv.org/abs/2005.12872, sec. 3.1).
 
-    Each valid row gets a column while there are some; all other columns are unmatched, none is
-    ignored. (The reference numbers the rows without those that are not valid.)
+    Each valid row gets a column as long as there are any; all other columns are unmatched, none is
+    ignored. (The reference numbers only the valid rows.)
 
     Args:
       use_matmul_gather: see `Matcher`.
@@ -24,7 +24,7 @@ class HungarianMatcher:
 
         Args:
           similarity: float32 [B, M, N], finite in valid rows; M may be 0.
-          valid_rows: bool [B, M]; the others are matched to nothing.
+          valid_rows: bool [B, M]; invalid rows are not matched.
 
         Returns:
           int32 [B, N]: a row's index, -1 for unmatched columns.

@@ -1,10 +1,10 @@
-"""What all matchers share: the numbers of columns without a row, and their interface."""
+"""The interface of all matchers, and the codes of columns that are not matched."""
 
 from typing import Protocol
 
 import tensorflow as tf
 
-# What a column that is matched to no row has in place of the row's index.
+# The match of a column without a row, in place of the row's index.
 UNMATCHED = -1
 IGNORED = -2
 
@@ -13,8 +13,8 @@ class Matcher(Protocol):
     """Matches columns (anchors) to rows (ground truth).
 
     Attributes:
-      use_matmul_gather: how what belongs to the matched rows is to be gathered where XLA compiles,
-        see `core.sampling.gather_rows`; the numbers are the same.
+      use_matmul_gather: whether entries of matched rows are gathered by matrix products under XLA,
+        see `core.sampling.gather_rows`; the results are the same.
     """
 
     use_matmul_gather: bool
@@ -24,7 +24,7 @@ class Matcher(Protocol):
 
         Args:
           similarity: float32 [B, M, N]; M may be 0, then all columns are unmatched.
-          valid_rows: bool [B, M], rows that are no padding.
+          valid_rows: bool [B, M], whether each row is not padding.
 
         Returns:
           int32 [B, N]: a row's index, -1 for unmatched, -2 for ignored columns.

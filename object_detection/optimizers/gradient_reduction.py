@@ -1,4 +1,4 @@
-"""How gradients are added up over replicas."""
+"""The reduction of gradients over replicas."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ class GradientReduction:
     """The sum of gradients over all replicas.
 
     Args:
-      bytes_per_pack: how many bytes of gradients go at a time, so that the first can go while
-        others are still computed; 0 sends them all at once.
+      bytes_per_pack: number of bytes of gradients that are sent at a time, so that the first pack
+        is sent while other gradients are computed; 0 sends all gradients at once.
       implementation: 'AUTO', 'RING' or 'NCCL', see `tf.distribute.experimental`.
-      in_bfloat16: whether they are sent, and added up, in bfloat16, which halves the traffic.
+      in_bfloat16: whether gradients are sent and summed in bfloat16, which halves the traffic.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class GradientReduction:
         self._in_bfloat16 = in_bfloat16
 
     def __call__(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Adds up in replica context; types of the results are those of the gradients."""
+        """Sums gradients in replica context; the results have the dtypes of the gradients."""
         context = tf.distribute.get_replica_context()
         total = tf.distribute.ReduceOp.SUM
-        # One replica sends nothing that could be made smaller.
+        # A single replica sends nothing, so it does not round.
         if not self._in_bfloat16 or context.num_replicas_in_sync == 1:
             return list(context.all_reduce(total, list(gradients), options=self._options))
         sent = [tf.cast(gradient, tf.bfloat16) for gradient in gradients]

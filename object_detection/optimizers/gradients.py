@@ -14,26 +14,26 @@ from object_detection.errors import UserError
 Tensors = dict[str, tf.Tensor]
 # (batch, seeds int32 [B, 2], name of a loss -> its factor) -> losses and their sum, scalars.
 LossFunction = Callable[[Tensors, tf.Tensor, Tensors], Tensors]
-# (batch, seeds) -> what losses of the batch are means over, see `DetectionModel.loss_normalizers`.
+# (batch, seeds) -> normalizers of losses of the batch, see `DetectionModel.loss_normalizers`.
 NormalizerFunction = Callable[[Tensors, tf.Tensor], Tensors]
 # The sum of the regularisers' penalties.
 REGULARIZATION_LOSS = 'Loss/regularization_loss'
 # The sum of all losses, of which gradients are computed.
 TOTAL_LOSS = 'Loss/total_loss'
-# Axis of the image's height in each entry that is as large as the image.
+# Axis of the image's height in each entry of the size of the image.
 _SIZED = {InputFields.IMAGE: 1} | dict.fromkeys(names_of(Geometry.IMAGE_MASK), 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    """How a step is computed. The numbers are the same, to rounding.
+    """Options of the computation of a step. Results are the same up to rounding.
 
     Attributes:
-      jit_compile: losses and gradients are one XLA program for each size of images.
-      accumulation_steps: parts that a replica's batch is cut into, one after the other, whose
-        gradients are added up.
-      bucket_sizes: (height, width) of all batches, for each of which there is a program of static
-        shapes. Empty: one program, of the shapes that the data have.
+      jit_compile: whether XLA compiles losses and gradients, as one program for each image size.
+      accumulation_steps: number of parts of a replica's batch that are computed one after the
+        other; their gradients are summed.
+      bucket_sizes: (height, width) of all batches; there is a program of static shapes for each. If
+        empty, there is one program with the shapes of the data.
     """
 
     jit_compile: bool = False
@@ -56,21 +56,22 @@ class Execution:
 class LossGradients:
     """Computes losses and gradients in the current replica.
 
-    Losses that are divided by a number of the whole batch (of the positive regions, say) need it
-    before their gradients. Where it cannot be asked for midway, because other parts of the batch
-    come later or a program is compiled, a first pass counts, without gradients: as far as to the
-    samples of the proposals.
+    Losses that are divided by a number of the whole batch (such as the number of positive regions)
+    need it before their gradients. If it cannot be exchanged during the computation, because other
+    parts of the batch come later or the program is compiled, a first pass without gradients
+    computes it, up to the sampling of proposals.
 
     Args:
-      losses: computes them.
-      normalizers: the numbers that losses are divided by.
-      variables: by name.
-      execution: the way.
-      scaled: multiplies the loss that gradients are taken of; they are returned as they come.
+      losses: computes the losses.
+      normalizers: computes the numbers by which losses are divided.
+      variables: name -> variable.
+      execution: options of the computation.
+      scaled: scales the loss before differentiation; gradients are returned scaled.
 
     Attributes:
-      num_traces: how many graphs were built: for each replica one, or one a size of images, and as
-        many again for the first pass. XLA compiles each once, as all its shapes are static.
+      num_traces: number of graphs that were built: one for each replica, or for each image size,
+        and as many again for the first pass. XLA compiles each once, since all its shapes are
+        static.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class LossGradients:
           seeds: int32 [B, 2].
 
         Returns:
-          The replica's losses, whose mean over the replicas is the batch's; and the gradients by
-          name, whose sum over the replicas is that of the batch's total loss.
+          The replica's losses, whose mean over the replicas is the loss of the batch; and the
+          gradients by name, whose sum over the replicas is the gradient of the batch's total loss.
         """
         replicas_in_sync = tf.distribute.get_replica_context().num_replicas_in_sync
         if self._execution.is_plain:
@@ -137,16 +138,17 @@ class LossGradients:
         with tf.GradientTape() as tape:
             losses = self._losses(batch, seeds, shares)
             objective = self._scaled(losses[TOTAL_LOSS] / num_parts)
-        # A variable that no loss depends on gets zeros: it keeps its value.
+        # Variables on which no loss depends get zero gradients and keep their values.
         gradients = tape.gradient(
             objective, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         return losses, gradients
 
     def _shares(self, batch: Tensors, seeds: tf.Tensor, replicas_in_sync: int) -> Tensors:
-        """What each part's losses are multiplied by, [parts], by their names.
+        """Returns name -> factors [parts] of each part's losses.
 
-        So that their mean is that of the whole batch, where they are no means over images.
+        They make the mean of the parts equal to the loss of the whole batch, for losses that are
+        not means over images.
         """
         parts = self._execution.accumulation_steps
 
@@ -183,7 +185,7 @@ class LossGradients:
         sizes = self._execution.bucket_sizes or (None,)
         examples = (*_part([batch, seeds], 0, count), shares)
         specs = tf.nest.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), examples)
-        # Made anew in each trace of the step, since what they capture belongs to one replica.
+        # Created again in each trace of the step, since captured tensors belong to one replica.
         functions = [
             tf.function(
                 function, jit_compile=self._execution.jit_compile or None, autograph=False
@@ -202,7 +204,7 @@ class _Program:
 
     @property
     def outputs(self) -> Any:
-        """The structure of what a call returns, of specs."""
+        """The structure of the outputs of a call, with specs."""
         return self.functions[0].structured_outputs
 
     def __call__(self, batch: Tensors, seeds: tf.Tensor, shares: Tensors) -> Any:
@@ -259,7 +261,7 @@ def _sized(name: str, shape: tf.TensorShape, size: tuple[int, int]) -> tf.Tensor
 def with_total(
     losses: Mapping[str, tf.Tensor], penalties: Sequence[tf.Tensor] = ()
 ) -> dict[str, tf.Tensor]:
-    """Adds the regularisers' penalties, if any, and the sum of all; all become float32 scalars."""
+    """Adds the regularization loss, if any, and the total loss; all become float32 scalars."""
     named = dict(losses)
     if penalties:
         named[REGULARIZATION_LOSS] = determinism.sum_in_order(penalties)

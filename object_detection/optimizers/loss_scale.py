@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-# Growth stops here, where the next power of two is none of float32.
+# Maximum of the scale: the next power of two is infinite in float32.
 _LARGEST = 2.0**127
 
 
 class LossScale:
-    """The factor of the loss while gradients are computed; this one never changes.
+    """A constant factor of the loss during differentiation.
 
-    Gradients below float16's least number would become zero. A power of two loses no bit.
+    Without it, gradients below float16's smallest number would become zero. A power of two does not
+    round.
 
     Args:
       value: the factor.
@@ -22,7 +23,7 @@ class LossScale:
 
     @property
     def value(self) -> tf.Tensor:
-        """The factor now, float32 scalar."""
+        """The current factor, float32 scalar."""
         return tf.constant(self._value, tf.float32)
 
     def scaled(self, objective: tf.Tensor) -> tf.Tensor:
@@ -35,28 +36,28 @@ class LossScale:
         return {name: tf.cast(values, tf.float32) / value for name, values in gradients.items()}
 
     def can_fall(self) -> tf.Tensor:
-        """Whether gradients that are not finite may become so by a smaller factor, bool scalar."""
+        """Whether the factor can decrease after gradients that are not finite, bool scalar."""
         return tf.constant(False)
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Learns whether all gradients of a step were finite, bool scalar."""
+        """Updates the factor; `is_finite`, bool scalar: whether all gradients were finite."""
         del is_finite
 
     def state(self) -> dict[str, tf.Variable]:
-        """Returns what a training that goes on later needs, by name."""
+        """Returns the variables to save for a resumed training, by name."""
         return {}
 
 
 class DynamicLossScale(LossScale):
     """A factor that is as large as finite gradients allow.
 
-    It doubles after `growth_steps` steps in a row with finite gradients, and halves, down to 1,
-    with each one whose gradients are not. To be made in the scope of the strategy. Under one of
-    several replicas, `update` must be told the same by each.
+    It doubles after `growth_steps` consecutive steps with finite gradients, and is halved, down to
+    1, by each step whose gradients are not finite. It must be created in the scope of the strategy.
+    With several replicas, all must pass the same value to `update`.
 
     Args:
-      initial: the first factor, at least 1.
-      growth_steps: see above, at least 1.
+      initial: the initial factor, at least 1.
+      growth_steps: number of steps before it doubles, at least 1.
     """
 
     def __init__(self, initial: float = 32768.0, growth_steps: int = 2000):
@@ -64,7 +65,7 @@ class DynamicLossScale(LossScale):
         self._growth_steps = growth_steps
         options = {
             'trainable': False,
-            # Each replica writes what all others do.
+            # All replicas write the same value.
             'synchronization': tf.VariableSynchronization.ON_WRITE,
             'aggregation': tf.VariableAggregation.ONLY_FIRST_REPLICA,
         }

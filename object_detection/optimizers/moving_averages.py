@@ -1,4 +1,4 @@
-"""Puts the moving averages of weights in their place, to evaluate or export them."""
+"""Exchanges weights and their moving averages, to evaluate or export the averages."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -14,17 +14,17 @@ def swapped(
     averages: Mapping[str, tf.Variable],
     strategy: tf.distribute.Strategy | None = None,
 ) -> Iterator[None]:
-    """Lets variables hold their averages within a `with` block, and the averages the variables.
+    """Exchanges the values of variables and their averages during a `with` block.
 
-    Each pair is exchanged by itself, so no second copy of the model is needed, and every value is
-    back to the bit afterwards, also after an error. No checkpoint of the training may be saved
-    meanwhile. All replicas' copies are exchanged; not to be used inside a `tf.function`.
+    Pairs are exchanged one by one, so no second copy of the model is needed. Afterwards, also after
+    an error, all values are bitwise restored. No checkpoint of the training may be saved meanwhile.
+    The copies of all replicas are exchanged. It cannot be used inside a `tf.function`.
 
     Args:
       variables: variables of the model, by name; those without an average keep their values.
-      averages: by the same names, as `Optimizer.averages()` gives them; none changes nothing.
-      strategy: that the variables were created in; None is the current one. The block is not run
-        in its scope, where a variable is created by all workers together or not at all.
+      averages: name -> average, from `Optimizer.averages()`; an empty mapping has no effect.
+      strategy: strategy in which the variables were created; None is the current one. The block
+        does not run in its scope, where all workers would have to create variables together.
 
     Raises:
       ValueError: if an average's name is not among `variables`.
@@ -50,7 +50,7 @@ def swapped(
 
 
 def _exchange(first: tf.Variable, second: tf.Variable) -> None:
-    # Copies: on CPU, what is read may share the variable's memory.
+    # Copied, since on CPUs a value that is read may share the variable's memory.
     values = tf.identity(first.read_value()), tf.identity(second.read_value())
     second.assign(values[0])
     first.assign(values[1])

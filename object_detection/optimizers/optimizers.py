@@ -1,8 +1,8 @@
 """Optimizers over named variables.
 
-They hold their state under the names of the variables they update, so that checkpoints do not
-depend on the names inside any library, and run in the replica context of any tf.distribute
-strategy: `apply_gradients` takes gradients that are already summed over the replicas.
+Their state is named by the variables that they update, so that checkpoints do not depend on names
+inside a library. They run in the replica context of any tf.distribute strategy: `apply_gradients`
+takes gradients that are already summed over the replicas.
 """
 
 import abc
@@ -23,7 +23,7 @@ class Optimizer(abc.ABC):
       learning_rate: the rate as a function of the step.
 
     Attributes:
-      slot_names: names of the tensors that are kept for each variable, initially zero.
+      slot_names: names of the state tensors of each variable, initially zero.
     """
 
     slot_names: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class Optimizer(abc.ABC):
     ) -> None:
         """Creates the state of `variables`, which `apply_gradients` will update.
 
-        Called in the scope of the strategy that the variables were created in.
+        It must be called in the scope of the strategy in which the variables were created.
 
         Args:
-          variables: by name.
-          multipliers: factors of the learning rate by variable name; 1 for those not named.
+          variables: name -> variable.
+          multipliers: variable name -> factor of its learning rate; 1 for other variables.
 
         Raises:
           ValueError: if `multipliers` names a variable that is not among `variables`.
@@ -71,11 +71,11 @@ class Optimizer(abc.ABC):
         return dict(self._variables)
 
     def state(self) -> dict[str, dict[str, tf.Variable]]:
-        """Returns slot name -> variable name -> what the optimizer keeps for that variable."""
+        """Returns slot name -> variable name -> the variable's state tensor."""
         return {slot: dict(variables) for slot, variables in self._slots.items()}
 
     def averages(self) -> dict[str, tf.Variable]:
-        """Returns the moving average of each variable by its name; nothing where none are kept."""
+        """Returns variable name -> moving average; {} without moving averages."""
         return {}
 
     def apply_gradients(
@@ -87,12 +87,12 @@ class Optimizer(abc.ABC):
         """Updates each variable once.
 
         Args:
-          gradients: by variable name, float32, summed over all replicas.
-          step: int64 scalar, the number of updates done before.
+          gradients: variable name -> gradient, float32, summed over all replicas.
+          step: int64 scalar, the number of earlier updates.
           condition: bool scalar, the same on all replicas: False changes nothing. None is True.
 
         Raises:
-          ValueError: if the names are not those of `build`.
+          ValueError: if the names differ from the names in `build`.
         """
         if gradients.keys() != self._variables.keys():
             differing = sorted(gradients.keys() ^ self._variables.keys())
@@ -102,7 +102,7 @@ class Optimizer(abc.ABC):
             )
         step = tf.convert_to_tensor(step)
         rate = self.learning_rate(step)
-        # One product for each factor, not for each variable.
+        # The product is computed once for each factor, not for each variable.
         rates = {factor: rate * factor for factor in {1.0, *self._multipliers.values()}}
         context = tf.distribute.get_replica_context()
         context.merge_call(self._update_if, args=(dict(gradients), rates, step, condition))
@@ -173,7 +173,7 @@ class Lars(Momentum):
 
     Args:
       learning_rate: the rate as a function of the step.
-      momentum: the share of the last update that is added to the next.
+      momentum: the share of the last update that is added to the next one.
       trust_coefficient: t.
       weight_decay: d.
       exclude_pattern: regular expression; variables in whose names it is found have plain momentum
@@ -214,7 +214,7 @@ class Lars(Momentum):
         super().apply_gradients(adapted, step, condition)
 
     def _adapted(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
-        # A name that is not known is told by the base class.
+        # The base class raises for an unknown name.
         if name not in self._variables or (self._exclude and self._exclude.search(name)):
             return gradient
         weights = tf.convert_to_tensor(self._variables[name])
@@ -292,15 +292,15 @@ class RmsProp(Optimizer):
 
 
 class Averaging(Optimizer):
-    """Another optimizer, which keeps exponential moving averages of its variables as well.
+    """Wraps an optimizer and maintains exponential moving averages of its variables.
 
     After update t, counted from 1: average += (1 - d) * (variable - average), where
-    d = min(decay, (1 + t) / (10 + t)), so that the first updates are soon forgotten. As in the
-    reference an average starts at zero, of which nothing is left after some 20 updates.
+    d = min(decay, (1 + t) / (10 + t)), so that the influence of the first updates decays quickly.
+    As in the reference, an average starts at zero, whose influence vanishes after some 20 updates.
 
     Args:
-      optimizer: does the updates.
-      decay: the share of the old average that stays, in [0, 1].
+      optimizer: the wrapped optimizer.
+      decay: the weight of the old average, in [0, 1].
 
     Raises:
       ValueError: if `decay` is outside [0, 1].

@@ -40,12 +40,12 @@ def exponential_decay(
 
     Args:
       initial: rate at the end of the burn-in.
-      decay_steps: steps that one factor takes.
-      decay_factor: what the rate is multiplied by.
-      staircase: decay at once at the end of `decay_steps` rather than a little at each step.
+      decay_steps: number of steps for one factor.
+      decay_factor: factor of the rate.
+      staircase: whether the rate decays once every `decay_steps` steps, instead of at each step.
       burnin_rate: constant rate of the burn-in; 0 means `initial`.
       burnin_steps: length of the burn-in.
-      minimum: the rate never falls below it.
+      minimum: lower bound of the rate.
 
     Raises:
       ValueError: if a rate is negative or `decay_steps` is not positive.
@@ -75,7 +75,8 @@ def manual_steps(
     Args:
       boundaries: first step of `rates[1]`, `rates[2]`, ..., increasing.
       rates: one more than `boundaries`.
-      warmup: go linearly from `rates[0]` to `rates[1]` before the first boundary.
+      warmup: whether the rate changes linearly from `rates[0]` to `rates[1]` before the first
+        boundary.
 
     Raises:
       ValueError: if the boundaries are not positive and increasing, or the counts do not fit.
@@ -114,12 +115,12 @@ def cosine_decay(
     warmup_steps: int = 0,
     hold_steps: int = 0,
 ) -> Schedule:
-    """Falls along half a cosine to zero (SGDR, https://arxiv.org/abs/1608.03983), after a warm-up.
+    """Decays to zero along half a cosine (SGDR, https://arxiv.org/abs/1608.03983), after a warm-up.
 
     Args:
       base: the highest rate.
-      total_steps: step at which the rate is zero; it stays so afterwards.
-      warmup_rate: rate of step 0, where there is a warm-up; it rises linearly.
+      total_steps: step from which on the rate is zero.
+      warmup_rate: rate of step 0, if there is a warm-up, during which the rate rises linearly.
       warmup_steps: length of the warm-up.
       hold_steps: steps at the highest rate between warm-up and decay.
 
@@ -139,7 +140,7 @@ def cosine_decay(
             f'({warmup_rate}). Received: {base}.'
         )
     decay_start = warmup_steps + hold_steps
-    # A schedule without decay steps holds the base rate to its end.
+    # A schedule without decay steps has the base rate until its end.
     decay_steps = max(total_steps - decay_start, 1)
 
     def schedule(step: tf.Tensor) -> tf.Tensor:
@@ -156,12 +157,12 @@ def cosine_decay(
 
 
 def scaled(schedule: Schedule, factor: float) -> Schedule:
-    """Multiplies the rate of every step, those of a warm-up included, by `factor`."""
+    """Multiplies the rate of every step, including a warm-up, by `factor`."""
     return lambda step: schedule(step) * factor
 
 
 def steps_in(epochs: float, steps_per_epoch: float) -> int:
-    """Returns the steps that cover `epochs`: at least 1, but for 0 epochs.
+    """Returns the number of steps of `epochs`: at least 1, or 0 for 0 epochs.
 
     Raises:
       UserError: if there are more steps than a field of a config can hold.

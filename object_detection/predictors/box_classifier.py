@@ -1,4 +1,4 @@
-"""Layers between the crops of proposals and the second stage's head, by their number."""
+"""Layers between the crops of proposals and the second stage's head."""
 
 import keras
 import tensorflow as tf
@@ -17,16 +17,16 @@ class BoxClassifier(keras.layers.Layer):
     A norm (if configured) and the activation follow each layer.
 
     Args:
-      conv_hyperparams: set-up of the convolutions; not needed without any.
-      fc_hyperparams: set-up of the fully connected layers.
-      num_convs: 3x3 convolutions.
-      conv_depth: their channels.
-      num_fcs: fully connected layers.
-      fc_depth: their width.
+      conv_hyperparams: hyperparameters of the convolutions; not needed without convolutions.
+      fc_hyperparams: hyperparameters of the fully connected layers.
+      num_convs: number of 3x3 convolutions.
+      conv_depth: channels of the convolutions.
+      num_fcs: number of fully connected layers.
+      fc_depth: units of the fully connected layers.
       batch_norm_trainable: False freezes the norms.
 
     Raises:
-      ValueError: if there are convolutions without a set-up, or layers without a width.
+      ValueError: if there are convolutions without hyperparameters, or layers without a width.
     """
 
     def __init__(

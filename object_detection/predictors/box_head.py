@@ -24,11 +24,11 @@ class BoxHead(keras.layers.Layer):
       hyperparams: set-up of the dense layers; the activation is not used, as outputs are unbounded.
       code_size: D, of the box coder.
       share_box_across_classes: whether there is one box for all classes.
-      dropout_rate: share of features to drop in training, for each output anew
+      dropout_rate: share of features to drop in training, drawn separately for each output
         (https://jmlr.org/papers/v15/srivastava14a.html); 0 means no dropout.
       batch_norm_trainable: False freezes the norms.
-      box_initializer: box initializer of the layer of the boxes; None is that of the
-        hyperparameters.
+      box_initializer: initializer of the layer that predicts boxes; None takes the initializer of
+        the hyperparameters.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class BoxHead(keras.layers.Layer):
         Args:
           features: [N, h, w, C].
           training: whether dropout and norms act as in training.
-          seeds: int32 [B, 2], of what is dropped, each for N / B proposals that follow one another;
-            None draws from the global generator.
+          seeds: int32 [B, 2], seeds of dropout, each for N / B consecutive proposals; None draws
+            from the global generator.
 
         Returns:
           Box codes float32 [N, K or 1, D] and class logits float32 [N, K + 1], background first.
@@ -95,8 +95,8 @@ class BoxHead(keras.layers.Layer):
         return box_codes, normalized(self._class_dense, self._class_norm, for_classes, training)
 
     def _drop(self, pooled: tf.Tensor, seeds: tf.Tensor | None) -> list[tf.Tensor]:
-        """Two versions of [N, C], in each of which other features are 0."""
-        # No layer of Keras: its generator would neither be saved nor know of seeds.
+        """Returns two versions of [N, C] with independent dropout."""
+        # Not a Keras layer: its generator would neither be saved nor accept seeds.
         count, channels = dimensions(pooled, 0, 1)
         images = 1 if seeds is None else dimensions(seeds, 0)[0]
         noise = sampling_noise(seeds, 2 * channels * count // images, batch_size=images)

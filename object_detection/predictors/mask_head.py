@@ -23,17 +23,18 @@ class MaskHead(keras.layers.Layer):
       num_classes: K, without background.
       hyperparams: set-up of the convolutions.
       mask_size: (height, width) of the masks.
-      num_conv_layers: number of conv layers of convolutions, the one to the masks included, the
-        enlargement and the one after it not; at least 1.
-      conv_depth: their channels; 0 chooses it by the numbers of features and classes.
+      num_conv_layers: number of convolutions, including the last one that predicts masks, but not
+        the enlargement and the convolution after it; at least 1.
+      conv_depth: channels of the convolutions; 0 derives it from the numbers of features and
+        classes.
       class_agnostic: whether there is one mask for all classes.
       convolve_then_upsample: see above; needs a mask size that is a multiple of the features'.
       deconvolve: see above; needs a mask size that is twice the features'.
       batch_norm_trainable: False freezes the norms.
 
     Raises:
-      ValueError: if `num_conv_layers` is below 1, a size is not positive, or both ways to enlarge
-        are asked for.
+      ValueError: if `num_conv_layers` is below 1, a size is not positive, or both methods of
+        enlargement are set.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class MaskHead(keras.layers.Layer):
         names = [f'conv_{i}' for i in range(1, self._num_hidden + 1)]
         if self._convolve_then_upsample:
             names.append('conv_upsampled')
-        # Made here, as the automatic depth is only known with the features.
+        # Created here, since the automatic depth depends on the features.
         self._convs, self._norms = [], []
         for name in names:
             conv = self._hyperparams.conv(depth, 3, name=name)

@@ -12,22 +12,24 @@ from object_detection.models.normalization import normalized
 class RfcnHead(keras.layers.Layer):
     """Predicts classes and box codes of proposals (R-FCN, https://arxiv.org/abs/1605.06409).
 
-    All layers see the whole feature map: a 1x1 convolution, norm (if configured) and activation;
-    then a 1x1 convolution and norm (if configured) for each output, to score maps. A proposal's
-    prediction is the mean over its crop of the maps, in which each bin has maps of its own; there
-    is no layer behind the crops. Score maps are averaged in float32 under any dtype policy.
+    All layers process the whole feature map: a 1x1 convolution, norm (if configured) and
+      activation;
+    then, for each output, a 1x1 convolution and norm (if configured) that compute score maps. A
+    proposal's prediction is the mean over its position-sensitive crop of the maps, in which each
+    bin has separate maps; there is no layer after the crops. Score maps are averaged in float32
+    under any dtype policy.
 
     Args:
       num_classes: K, without background.
       hyperparams: set-up of the convolutions; the activation is that of the first one.
       depth: channels of the first convolution.
       crop_size: (height, width) of a crop, multiples of the numbers of bins.
-      num_bins: (rows, columns) of the grid that a proposal is cut into.
-      code_size: D, of the box coder.
+      num_bins: (rows, columns) of the grid of bins of a proposal.
+      code_size: D, the code size of the box coder.
       batch_norm_trainable: False freezes the norms.
 
     Raises:
-      ValueError: if a number is not positive, or `crop_size` is no multiple of `num_bins`.
+      ValueError: if a number is not positive, or `crop_size` is not a multiple of `num_bins`.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class RfcnHead(keras.layers.Layer):
         batch_norm_trainable: bool = True,
         name: str = 'rfcn_head',
     ):
-        # Boxes would become bfloat16, too.
+        # Keras would otherwise cast boxes to bfloat16 too.
         super().__init__(name=name, autocast=False)
         if min(depth, code_size, *num_bins) < 1:
             raise UserError(

@@ -13,14 +13,14 @@ _CODE_SIZE = 4
 
 
 class RpnPredictions(NamedTuple):
-    """What the region proposal network says about each anchor.
+    """The predictions of the region proposal network for each anchor.
 
     Anchors are concatenated over levels, in the order level, y, x, anchor of the cell.
 
     Attributes:
       box_codes: float32 [B, N, 4].
       objectness_logits: float32 [B, N, 2], (background, object), or [B, N, 1], object.
-      features: one map [B, H, W, depth] a level, which both are predicted from.
+      features: one map [B, H, W, depth] per level, from which both are predicted.
     """
 
     box_codes: tf.Tensor
@@ -31,17 +31,18 @@ class RpnPredictions(NamedTuple):
 class RpnHead(keras.layers.Layer):
     """Predicts box codes and objectness of anchors (https://arxiv.org/abs/1506.01497, sec. 3.1).
 
-    A convolution that all levels share, norm (if configured) and activation (ReLU6 in the reference
-    implementation, whatever its config says); then 1x1 convolutions, each level's own.
+    A convolution that all levels share, norm (if configured) and activation (always ReLU6 in the
+    reference implementation, regardless of its config); then separate 1x1 convolutions for each
+    level.
 
     Args:
-      anchors_per_location: number of anchors of a cell, one entry a level.
-      hyperparams: set-up of all layers.
+      anchors_per_location: number of anchors per cell, one entry per level.
+      hyperparams: hyperparameters of all layers.
       depth: channels of the shared convolution.
       kernel_size: kernel size of the shared convolution.
-      atrous_rate: its dilation.
+      atrous_rate: dilation of the shared convolution.
       batch_norm_trainable: False freezes the norm.
-      num_logits: that tell objects: 2 (background, object) or 1 (object).
+      num_logits: number of objectness logits: 2 (background, object) or 1 (object).
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class RpnHead(keras.layers.Layer):
             layer.build((None, None, None, self._depth))
 
     def call(self, features, training=False):
-        """Maps a list of [B, H, W, C], one a level, to RpnPredictions."""
+        """Maps a list of [B, H, W, C], one per level, to RpnPredictions."""
         features = [
             self._activation(normalized(self._conv, self._norm, level, training))
             for level in features
@@ -110,7 +111,7 @@ def _predict(heads: list[keras.layers.Layer], features: list[tf.Tensor], size: i
 
 
 def _num_rows(x: tf.Tensor, size: int) -> int:
-    """Number of anchors of a map [B, H, W, anchors * size]; static where it can be, else -1."""
+    """Returns the number of anchors of a map [B, H, W, anchors * size] if it is static, else -1."""
     _, height, width, channels = x.shape
     if None in (height, width):
         return -1

@@ -11,8 +11,8 @@ class DetrSimilarity:
 
         score of the object's class - l1_weight * L1 - giou_weight * (1 - GIoU)
 
-    L1 is the distance of the boxes as [y_center, x_center, height, width]. It takes classes beside
-    boxes, which the similarities of a config do not have; `HungarianMatcher` matches by it.
+    L1 is the distance of the boxes as [y_center, x_center, height, width]. It needs classes in
+    addition to boxes, unlike the similarities of a config; it is used with `HungarianMatcher`.
 
     Args:
       l1_weight, giou_weight: factors of the distances.
@@ -48,7 +48,7 @@ class DetrSimilarity:
 
 def center_size_l1(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Sums the differences of [y_center, x_center, height, width]; shapes as `box_ops.iou`."""
-    # One coordinate at a time: there is never a tensor [..., M, N, 4].
+    # One coordinate at a time, to avoid a tensor [..., M, N, 4].
     coordinates = zip(
         tf.unstack(box_ops.corners_to_center_size(boxes), axis=-1),
         tf.unstack(box_ops.corners_to_center_size(others), axis=-1),

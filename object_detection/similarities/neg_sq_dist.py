@@ -22,7 +22,7 @@ class NegSqDistSimilarity:
           float32 [..., N, M], at most 0.
         """
         del scores
-        # One coordinate at a time: there is never a tensor [..., N, M, 4].
+        # One coordinate at a time, to avoid a tensor [..., N, M, 4].
         coordinates = zip(tf.unstack(boxes, axis=-1), tf.unstack(others, axis=-1), strict=True)
         distances = [
             tf.math.squared_difference(a[..., :, tf.newaxis], b[..., tf.newaxis, :])

@@ -1,4 +1,4 @@
-"""Training targets of anchors (or proposals) from their matches to ground truth."""
+"""Computes training targets of anchors (or proposals) from their matches to ground truth."""
 
 from typing import Any, NamedTuple
 
@@ -11,22 +11,22 @@ from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
 from object_detection.similarities.iou import IouSimilarity
 
-# Up to here, 16 MiB, all pairs of ground truth and anchors are compared at once.
+# Up to this number (16 MiB), all pairs of ground truth and anchors are compared at once.
 _MOST_PAIRS = 2**22
-# Columns of the one-hot matrix of a gathering by matrix products.
+# Maximum number of columns of the one-hot matrix when gathering by matrix products.
 _GATHERED_AT_ONCE = 2**14
 
 
 class Targets(NamedTuple):
-    """What a detector should have predicted for each of N anchors.
+    """The training targets of N anchors.
 
     Attributes:
-      class_targets: float32 [B, N, K']; the matched row's label, or the unmatched label.
-      class_weights: float32 [B, N]; the row's weight where matched, the negative class weight
+      class_targets: float32 [B, N, K']; the label of the matched object, or the unmatched label.
+      class_weights: float32 [B, N]; the object's weight where matched, the negative class weight
         where unmatched, 0 where ignored.
       box_targets: float32 [B, N, D], codes relative to the anchors; 0 where not matched.
-      box_weights: float32 [B, N]; the row's weight where matched, else 0.
-      matches: int32 [B, N]: the matched row, -1 unmatched, -2 ignored.
+      box_weights: float32 [B, N]; the object's weight where matched, else 0.
+      matches: int32 [B, N]: index of the matched object, -1 unmatched, -2 ignored.
     """
 
     class_targets: tf.Tensor
@@ -70,8 +70,8 @@ class TargetAssigner:
     ) -> Targets:
         """Returns the targets of a batch; gradients reach the anchors by `box_targets` alone.
 
-        Ground truth of weight 0 takes part in the matching (but is never forced), so anchors on
-        it are no negatives; they have no weight. Padding rows have zero boxes and weight 0.
+        Ground truth of weight 0 is matched too (but never forced), so that anchors on it are not
+        negatives; they have weight 0. Padding consists of zero boxes of weight 0.
 
         Args:
           anchors: float32 [N, 4] or [B, N, 4].
@@ -79,11 +79,11 @@ class TargetAssigner:
           labels: float32 [B, M, K'] (or [B, M, ...], e.g. masks), with the background column if
             the classes have one. A similarity that uses scores gets 1 - labels[..., 0].
           weights: float32 [B, M].
-          unmatched_label: float32 [K'] (or [...]), class target of anchors that are not matched.
+          unmatched_label: float32 [K'] (or [...]), class target of unmatched anchors.
           keypoints: float32 [B, M, P, 2], (y, x) in the anchors' frame, for a box coder that
             encodes keypoints, else None.
-          valid_anchors: bool [N] or [B, N]; the others are ignored, and forced on no ground truth.
-            None = all. For a matcher that takes minus infinity.
+          valid_anchors: bool [N] or [B, N]; invalid anchors are ignored and never forced matches.
+            None means that all are valid. The matcher must accept similarities of minus infinity.
         """
         scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
         match = self._match
@@ -164,18 +164,18 @@ class TargetAssigner:
 def gather_matched(
     rows: tf.Tensor, matches: tf.Tensor, default: tf.Tensor | float, use_matmul: bool = False
 ) -> tf.Tensor:
-    """Returns what belongs to the matched rows of ground truth.
+    """Gathers entries of the matched ground truth.
 
     Args:
-      rows: [B, M, ...], of each row; M may be 0.
-      matches: int32 [B, N]: a row's index, or a negative number.
-      default: [...], for what is not matched.
+      rows: [B, M, ...], an entry for each object; M may be 0.
+      matches: int32 [B, N]: an object's index, or a negative number.
+      default: [...], entry for negative matches.
       use_matmul: see `core.sampling.gather_rows`.
 
     Returns:
       [B, N, ...] of the dtype of `rows`.
     """
-    # The default goes before the rows, so there is something to gather without ground truth.
+    # The default is put before the rows, so that gathering works without ground truth.
     shape = tf.shape(rows)
     default = tf.broadcast_to(
         tf.cast(default, rows.dtype), tf.concat([shape[:1], [1], shape[2:]], axis=0)
@@ -209,16 +209,16 @@ def _gather_in_chunks(rows: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 
 
 def _are_many(anchors: tf.Tensor, boxes: tf.Tensor) -> bool:
-    """Whether there are, or may be, more pairs than are to be compared at once."""
+    """Whether there are, or may be, too many pairs to compare all at once."""
     sizes = (boxes.shape[1], anchors.shape[-2])
     return None in sizes or (boxes.shape[0] or 1) * sizes[0] * sizes[1] > _MOST_PAIRS
 
 
 def _without_last_padding(boxes: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """How many rows decide about matches by IoU, an int32 scalar.
+    """Returns the number of rows that matching by IoU has to compare, an int32 scalar.
 
-    With padding at the end, its first row stands for all of it: all have no IoU with any anchor,
-    and claim none.
+    Of the padding at the end, one row is sufficient: padding has no IoU with any anchor, and no
+    forced matches.
     """
     is_padding = (weights <= 0) & tf.reduce_all(tf.equal(boxes, 0.0), axis=-1)  # [B, M]
     (num_rows,) = dimensions(boxes, 1)
