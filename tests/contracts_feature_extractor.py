@@ -1,23 +1,34 @@
-"""What every feature extractor of Faster R-CNN must do."""
+"""What every feature extractor must do, and what those of Faster R-CNN must do besides."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 
 
-def check_feature_extractor(extractor: FeatureExtractor, *, crop_size: int = 7) -> None:
+def check_feature_extractor(extractor: TwoStageFeatureExtractor, *, crop_size: int = 7) -> None:
+    """Asserts what `check_stacks` does, of one stack, and what is made of crops."""
+    assert extractor.num_stacks == 1
+    channels = extractor.empty_features(32)[0].shape[-1]
+    _check_crops(
+        extractor, tf.random.stateless_uniform([3, crop_size, crop_size, channels], [3, 4])
+    )
+    check_stacks(extractor)
+
+
+def check_stacks(extractor: FeatureExtractor) -> None:
     """Asserts shapes, dtypes, names and modes of `extractor`, at odd and unknown image sizes."""
     assert extractor.num_levels == len(extractor.strides)
     images = tf.random.stateless_uniform([2, 70, 45, 3], [1, 2], maxval=255.0)
     _check_normalize(extractor, images)
     images = extractor.normalize(images)
-    maps = extractor.proposal_features(images)
-    _check_maps(extractor, maps)
-    _check_unknown_sizes(extractor, images, maps)
-    crops = tf.random.stateless_uniform([3, crop_size, crop_size, maps[0].shape[-1]], [3, 4])
-    _check_crops(extractor, crops)
+    stacks = extractor.feature_stacks(images)
+    assert len(stacks) == extractor.num_stacks
+    for maps in stacks:
+        _check_maps(extractor, maps)
+    _check_unknown_sizes(extractor, images, stacks)
     _check_variables(extractor)
 
 
@@ -39,16 +50,17 @@ def _check_maps(extractor: FeatureExtractor, maps: list[tf.Tensor]) -> None:
 
 
 def _check_unknown_sizes(
-    extractor: FeatureExtractor, images: tf.Tensor, maps: list[tf.Tensor]
+    extractor: FeatureExtractor, images: tf.Tensor, stacks: list[list[tf.Tensor]]
 ) -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])])
     def traced(images):
-        return extractor.proposal_features(images)
+        return extractor.feature_stacks(images)
 
-    if maps[0].dtype != tf.float32:
+    if stacks[0][0].dtype != tf.float32:
         # Graphs round to 16 bits at other places than eager execution does.
-        maps = tf.function(extractor.proposal_features)(images)
-    for ours, level in zip(traced(images), maps, strict=True):
+        stacks = tf.function(extractor.feature_stacks)(images)
+    found = tf.nest.flatten(traced(images))
+    for ours, level in zip(found, tf.nest.flatten(stacks), strict=True):
         scale = np.abs(tf.cast(level, tf.float32)).max()
         tolerance = 1e-5 if level.dtype == tf.float32 else 2e-2
         np.testing.assert_allclose(
@@ -56,7 +68,7 @@ def _check_unknown_sizes(
         )
 
 
-def _check_crops(extractor: FeatureExtractor, crops: tf.Tensor) -> None:
+def _check_crops(extractor: TwoStageFeatureExtractor, crops: tf.Tensor) -> None:
     features = extractor.box_classifier_features(crops)
     assert features.shape.rank == 4
     assert features.shape[0] == 3

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
-from object_detection.models.feature_extractors.two_stage import subtract_means
+from object_detection.models.feature_extractors.feature_extractor import subtract_means
 from object_detection.weights.interfaces import Detector
 
 # (Blocks of the stages 2-5, whether they are bottlenecks) -> depth.

@@ -13,7 +13,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.feature_extractors.two_stage_types import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.predictors.box_head import BoxHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rpn_head import RpnHead
@@ -95,13 +95,13 @@ class GoldenModel:
         assert error <= tolerance, f'{name}: differs by {error:.2g} of its spread'
 
 
-def fill_proposal_layers(golden: GoldenModel, extractor: FeatureExtractor) -> None:
+def fill_proposal_layers(golden: GoldenModel, extractor: TwoStageFeatureExtractor) -> None:
     """Fills the backbone and, where there is one, the pyramid."""
     parts = extractor.parts()
     golden.fill({name: part for name, part in parts.items() if name != 'box_classifier'})
 
 
-def fill_box_classifier(golden: GoldenModel, extractor: FeatureExtractor) -> None:
+def fill_box_classifier(golden: GoldenModel, extractor: TwoStageFeatureExtractor) -> None:
     """Fills the layers, already built, between crops and the box head, and those before."""
     golden.fill(extractor.parts())
 

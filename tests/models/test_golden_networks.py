@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.builders import box_predictor_builder
 from object_detection.builders.faster_rcnn import feature_extractor_builder, rpn_builder
 from object_detection.core import crop_and_resize
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.predictors.rpn_head import RpnHead
 from tests.models.golden_models import (
     GoldenModel,
@@ -91,7 +91,7 @@ def test_inception_resnet_v2():
 
 
 def _check_proposals(
-    golden: GoldenModel, extractor: FeatureExtractor, images: np.ndarray | tf.Tensor
+    golden: GoldenModel, extractor: TwoStageFeatureExtractor, images: np.ndarray | tf.Tensor
 ) -> list[tf.Tensor]:
     images = extractor.normalize(tf.convert_to_tensor(images))
     golden.check('preprocess/inputs', images)

@@ -4,12 +4,12 @@ import tensorflow as tf
 
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.models.feature_extractors.two_stage import subtract_means
+from object_detection.models.feature_extractors.feature_extractor import subtract_means
 from object_detection.models.feature_extractors.two_stage_types import (
-    ExtractorOptions,
     build_faster_rcnn,
 )
 from object_detection.models.hyperparams import LayerHyperparams
+from tests.extractor_options import two_stage_options
 
 
 class VariablesDetector:
@@ -52,7 +52,7 @@ class ExtractorDetector:
             small = {'pyramid_depth': 8, 'box_head_depth': 8}
             options = {'hyperparams': LayerHyperparams(), **small, **options}
         self.extractor = build_faster_rcnn(
-            type_name, ExtractorOptions(batch_norm_trainable=False, **options)
+            type_name, two_stage_options(batch_norm_trainable=False, **options)
         )
         if has_pyramid:
             self.extractor.box_classifier_features(tf.zeros([1, 2, 2, 8]))

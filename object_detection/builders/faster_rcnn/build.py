@@ -65,7 +65,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             detector = Rfcn
         else:
             parts |= _crop_parts(config, extractor.strides)
-            second_stage_builder.use_box_head(config, extractor, is_training)
+            extractor = second_stage_builder.with_box_head(config, extractor, is_training)
     return detector(
         num_classes=config.num_classes,
         resizer=image_resizer_builder.build(config.image_resizer),

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from object_detection.builders import hyperparams_builder
 from object_detection.errors import UserError
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor, Preprocess
+from object_detection.models.feature_extractors.feature_extractor import Preprocess
+from object_detection.models.feature_extractors.resnet import ResnetOptions
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.feature_extractors.two_stage_types import (
-    ExtractorOptions,
+    PyramidOptions,
+    TwoStageOptions,
     build_faster_rcnn,
     check_faster_rcnn,
 )
@@ -25,7 +28,7 @@ PADDINGS: Mapping[int, Padding] = {
 
 def build(
     config: faster_rcnn_pb2.FasterRcnnFeatureExtractor, is_training: bool
-) -> FeatureExtractor:
+) -> TwoStageFeatureExtractor:
     """Builds the feature extractor of Faster R-CNN.
 
     Args:
@@ -61,14 +64,20 @@ def _naming(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> Iterator[None
 
 def _options(
     config: faster_rcnn_pb2.FasterRcnnFeatureExtractor, is_training: bool
-) -> ExtractorOptions:
+) -> TwoStageOptions:
     def if_set(field: str):
         return getattr(config, field) if config.HasField(field) else None
 
-    pyramid, padding_mode = if_set('fpn'), if_set('padding_mode')
     if config.freeze_affine:
         _check_freeze_affine(config)
-    return ExtractorOptions(
+    resnet = ResnetOptions(
+        stride_in_1x1=if_set('stride_in_1x1'),
+        padding_mode=PADDINGS.get(if_set('padding_mode')),
+        frozen_stages=if_set('frozen_stages'),
+        freeze_affine=if_set('freeze_affine'),
+        preprocess=_preprocess(config.preprocess) if config.HasField('preprocess') else None,
+    )
+    return TwoStageOptions(
         batch_norm_trainable=config.batch_norm_trainable and is_training,
         hyperparams=(
             hyperparams_builder.build(config.conv_hyperparams)
@@ -78,24 +87,19 @@ def _options(
         override_backbone=config.override_base_feature_extractor_hyperparams,
         stride=config.first_stage_features_stride,
         pad_to_multiple=if_set('pad_to_multiple'),
-        levels=pyramid and (pyramid.min_level, pyramid.max_level),
-        pyramid_depth=pyramid and _depth(pyramid),
-        pyramid=_pyramid(config.fpn),
+        pyramid=_pyramid(config.fpn) if config.HasField('fpn') else None,
         box_head_depth=if_set('box_head_depth'),
-        stride_in_1x1=if_set('stride_in_1x1'),
-        padding_mode=PADDINGS.get(padding_mode),
-        frozen_stages=if_set('frozen_stages'),
-        freeze_affine=if_set('freeze_affine'),
-        preprocess=_preprocess(config.preprocess) if config.HasField('preprocess') else None,
+        backbone=resnet if resnet.given() else None,
     )
 
 
-def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> fpn.Options:
-    return fpn.Options(
+def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
+    network = fpn.Options(
         pool_extra_levels=config.extra_level_type == config.MAX_POOL,
         bilinear=config.upsample_type == config.BILINEAR,
         smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
     )
+    return PyramidOptions((config.min_level, config.max_level), _depth(config), network)
 
 
 def _depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:

@@ -20,7 +20,7 @@ from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.protos import post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.similarities.iou import IouSimilarity
@@ -77,7 +77,7 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
     )
 
 
-def build_masks(config: FasterRcnn, head: Any, extractor: FeatureExtractor) -> MaskStage:
+def build_masks(config: FasterRcnn, head: Any, extractor: TwoStageFeatureExtractor) -> MaskStage:
     """Builds the third stage.
 
     Args:
@@ -159,23 +159,25 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
         raise UserError(f'{config.DESCRIPTOR.full_name}.{field}: {error}') from error
 
 
-def use_box_head(config: FasterRcnn, extractor: FeatureExtractor, is_training: bool) -> None:
-    """Puts the layers of `box_head`, if it is set, in the place of the extractor's own.
+def with_box_head(
+    config: FasterRcnn, extractor: TwoStageFeatureExtractor, is_training: bool
+) -> TwoStageFeatureExtractor:
+    """Returns the extractor, with the layers of `box_head` in place of its own if that is set.
 
     Raises:
       ValueError: if the extractor has no pyramid, or a number is out of its range.
     """
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     if not predictor.HasField('box_head'):
-        return
+        return extractor
     if extractor.pyramid is None:
         raise UserError(
             f'{predictor.DESCRIPTOR.full_name}.box_head: expected a feature extractor with a '
             'pyramid, as one without classifies by the last stage of its backbone. '
             f'Received: {config.feature_extractor.type}.'
         )
-    # The layers that go have no variables yet.
-    extractor.box_classifier = box_predictor_builder.build_box_classifier(predictor, is_training)
+    layer = box_predictor_builder.build_box_classifier(predictor, is_training)
+    return extractor.with_box_classifier(layer)
 
 
 def check(config: FasterRcnn) -> None:

@@ -1,158 +1,76 @@
 """Feature extractors of Faster R-CNN, by the `type` that a config names them with."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from object_detection.errors import UserError
 from object_detection.models.backbones import inception_resnet_v2, inception_v2, resnet_v1
+from object_detection.models.feature_extractors import extractor_types, resnet
+from object_detection.models.feature_extractors.extractor_types import (
+    ExtractorOptions,
+    ExtractorType,
+)
+from object_detection.models.feature_extractors.feature_extractor import scale_to_unit
 from object_detection.models.feature_extractors.two_stage import (
-    FeatureExtractor,
     FullyConnectedBoxClassifier,
-    Preprocess,
-    scale_to_unit,
-    subtract_means,
+    TwoStageFeatureExtractor,
 )
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
 
-# Of a pyramid that the config does not describe.
-_LEVELS = (2, 6)
-# Options of ResNets alone.
-_RESNET_FIELDS = ('stride_in_1x1', 'padding_mode', 'frozen_stages', 'freeze_affine', 'preprocess')
+
+@dataclasses.dataclass(frozen=True)
+class PyramidOptions:
+    """What a config says about a pyramid.
+
+    Attributes:
+      levels: (min, max), level l has stride 2**l.
+      depth: channels of all levels.
+      network: how it is built.
+    """
+
+    levels: tuple[int, int] = (2, 6)
+    depth: int = 256
+    network: fpn.Options = dataclasses.field(default_factory=fpn.Options)
 
 
 @dataclasses.dataclass(frozen=True)
-class ExtractorOptions:
-    """What a config says about a feature extractor.
+class TwoStageOptions(ExtractorOptions):
+    """What a config says about a feature extractor of Faster R-CNN.
 
     Attributes:
-      batch_norm_trainable: False freezes all batch norms of the extractor.
-      hyperparams: set-up of the pyramid's layers; None if the config has none.
-      override_backbone: whether `hyperparams` also hold for the backbone.
       stride: of the single feature map of extractors without a pyramid.
-      pad_to_multiple: images are padded to a multiple of it; None is the extractor's default.
-      levels: (min, max) of the pyramid; None is the default, 2 to 6.
-      pyramid_depth: channels of the pyramid; None is the default, 256.
-      pyramid: how it is built.
+      pyramid: None if the config does not describe it.
       box_head_depth: units of the fully connected layers over a pyramid's crops; None is 1024.
-      stride_in_1x1, padding_mode, frozen_stages: of a ResNet, as in `resnet_v1.Options`; None is
-        the default there.
-      freeze_affine: of a ResNet: whether offset and scale of frozen batch norms do not train; None
-        is False.
-      preprocess: what a ResNet gets for an image; None subtracts the means of ImageNet.
     """
 
-    batch_norm_trainable: bool
-    hyperparams: LayerHyperparams | None = None
-    override_backbone: bool = False
     stride: int = 16
-    pad_to_multiple: int | None = None
-    levels: tuple[int, int] | None = None
-    pyramid_depth: int | None = None
-    pyramid: fpn.Options = dataclasses.field(default_factory=fpn.Options)
+    pyramid: PyramidOptions | None = None
     box_head_depth: int | None = None
-    stride_in_1x1: bool | None = None
-    padding_mode: resnet_v1.Padding | None = None
-    frozen_stages: int | None = None
-    freeze_affine: bool | None = None
-    preprocess: Preprocess | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """One feature extractor.
-
-    Attributes:
-      check: raises ValueError for options that do not fit it, without building it.
-      build: makes it of options that do.
-    """
-
-    check: Callable[[ExtractorOptions], None]
-    build: Callable[[ExtractorOptions], FeatureExtractor]
-
-
-def _backbone_options(options: ExtractorOptions, default: LayerHyperparams) -> dict[str, Any]:
+def _common(options: TwoStageOptions, default: LayerHyperparams) -> dict[str, Any]:
+    """Arguments that the parts of an Inception network have in common."""
     return {
-        'hyperparams': options.hyperparams if options.override_backbone else default,
+        'hyperparams': options.backbone_hyperparams(default),
         'batch_norm_trainable': options.batch_norm_trainable,
     }
 
 
-def _resnet_options(options: ExtractorOptions, default: LayerHyperparams) -> dict[str, Any]:
-    """Arguments that the parts of a ResNet have in common."""
-    common = _backbone_options(options, default)
-    chosen = {
-        'stride_in_1x1': options.stride_in_1x1,
-        'padding': options.padding_mode,
-        'frozen_stages': options.frozen_stages,
-    }
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    return {
-        **common,
-        'hyperparams': _with_freezing(common['hyperparams'], options),
-        'options': resnet_v1.Options(**chosen),
-    }
-
-
-def _with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> LayerHyperparams:
-    """Adds `freeze_affine` to the batch norms of a set-up."""
-    if not options.freeze_affine or hyperparams.batch_norm is None:
-        return hyperparams
-    norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
-    return dataclasses.replace(hyperparams, batch_norm=norm)
-
-
-def _check_resnet(options: ExtractorOptions, top_level: int) -> None:
-    """Checks the options of ResNets, the last stage of whose trunk has stride 2**top_level."""
-    if not 0 <= (options.frozen_stages or 0) <= top_level:
-        raise UserError(
-            f'frozen_stages: expected 0 to {top_level}, the stages of the backbone. '
-            f'Received: {options.frozen_stages}.'
-        )
-    if options.freeze_affine and options.override_backbone and not options.hyperparams.batch_norm:
-        raise UserError(
-            'freeze_affine: expected batch norms in conv_hyperparams, which hold for the backbone. '
-            'Received: none.'
-        )
-    if options.preprocess is not None:
-        _check_preprocess(options.preprocess)
-
-
-def _check_preprocess(preprocess: Preprocess) -> None:
-    for name in ('mean', 'std'):
-        if len(getattr(preprocess, name)) != 3:
-            raise UserError(
-                f'preprocess.{name}: expected three numbers, for red, green and blue. '
-                f'Received: {list(getattr(preprocess, name))}.'
-            )
-    for name, value in [('scale', preprocess.scale), *(('std', std) for std in preprocess.std)]:
-        if not 0 < value < math.inf:
-            raise UserError(f'preprocess.{name}: expected a positive number. Received: {value:g}.')
-
-
-def _check_no_resnet_fields(options: ExtractorOptions) -> None:
-    for field in _RESNET_FIELDS:
-        value = getattr(options, field)
-        if value is not None:
-            raise UserError(
-                f'{field}: only feature extractors on a ResNet have it. Received: {value}.'
-            )
-
-
-def _check_single_map(options: ExtractorOptions, *, strides: Collection[int]) -> None:
+def _check_single_map(options: TwoStageOptions, *, strides: Collection[int]) -> None:
     """Checks the options of an extractor without a pyramid."""
     if options.stride not in strides:
         raise UserError(
             f'first_stage_features_stride: expected {" or ".join(map(str, strides))}. '
             f'Received: {options.stride}.'
         )
-    for field in ('levels', 'pyramid_depth', 'box_head_depth'):
-        if getattr(options, field) is not None:
+    levels = options.pyramid and options.pyramid.levels
+    for field, value in (('levels', levels), ('box_head_depth', options.box_head_depth)):
+        if value is not None:
             raise UserError(
                 'A feature extractor without a pyramid has neither `fpn` nor `box_head_depth`. '
-                f'Received: {field} = {getattr(options, field)}.'
+                f'Received: {field} = {value}.'
             )
     if options.hyperparams is not None and not options.override_backbone:
         raise UserError(
@@ -161,7 +79,7 @@ def _check_single_map(options: ExtractorOptions, *, strides: Collection[int]) ->
         )
 
 
-def _check_pyramid(options: ExtractorOptions) -> None:
+def _check_pyramid(options: TwoStageOptions) -> None:
     """Checks the options of an extractor with a pyramid on ResNet v1."""
     if options.hyperparams is None:
         raise UserError(
@@ -171,20 +89,21 @@ def _check_pyramid(options: ExtractorOptions) -> None:
         raise UserError(
             f'first_stage_features_stride: expected 8 or 16. Received: {options.stride}.'
         )
-    low, high = options.levels or _LEVELS
+    pyramid = options.pyramid or PyramidOptions()
+    low, high = pyramid.levels
     if not (resnet_v1.FIRST_LEVEL <= low <= min(high, resnet_v1.LAST_LEVEL)):
         raise UserError(
             f'fpn: expected {resnet_v1.FIRST_LEVEL} <= min_level <= {resnet_v1.LAST_LEVEL} and '
             f'min_level <= max_level. Received: min_level {low}, max_level {high}.'
         )
     depths = {
-        'fpn.num_filters or additional_layer_depth': options.pyramid_depth,
+        'fpn.num_filters or additional_layer_depth': pyramid.depth,
         'box_head_depth': options.box_head_depth,
     }
     for field, depth in depths.items():
         if depth is not None and depth < 1:
             raise UserError(f'{field}: expected at least 1. Received: {depth}.')
-    _check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
+    resnet.check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
     # The multiple at which every level down from the top of the backbone is half the one below.
     multiple = 2 ** min(high, resnet_v1.LAST_LEVEL)
     if _pyramid_padding(options) % multiple:
@@ -194,49 +113,50 @@ def _check_pyramid(options: ExtractorOptions) -> None:
         )
 
 
-def _pyramid_padding(options: ExtractorOptions) -> int:
+def _pyramid_padding(options: TwoStageOptions) -> int:
     return 32 if options.pad_to_multiple is None else options.pad_to_multiple
 
 
-def _resnet_v1_fpn(depth: int) -> _Row:
+def _resnet_v1_fpn(depth: int) -> ExtractorType:
     """ResNet with a feature pyramid, and fully connected layers over the crops of its levels."""
 
-    def build(options: ExtractorOptions) -> FeatureExtractor:
-        min_level, max_level = options.levels or _LEVELS
+    def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
+        pyramid = options.pyramid or PyramidOptions()
+        min_level, max_level = pyramid.levels
         top_level = min(max_level, resnet_v1.LAST_LEVEL)
         backbone_levels = range(min_level, top_level + 1)
         common = {
-            'hyperparams': _with_freezing(options.hyperparams, options),
+            'hyperparams': resnet.with_freezing(options.hyperparams, options),
             'batch_norm_trainable': options.batch_norm_trainable,
         }
-        return FeatureExtractor(
+        return TwoStageFeatureExtractor(
             backbone=resnet_v1.trunk(
                 depth,
                 levels=backbone_levels,
                 name='backbone',
-                **_resnet_options(options, resnet_v1.default_hyperparams(1e-4)),
+                **resnet.network_options(options, resnet_v1.default_hyperparams(1e-4)),
             ),
             pyramid=fpn.feature_pyramid(
                 [resnet_v1.stage_channels(depth, level) for level in backbone_levels],
                 min_level=min_level,
-                depth=256 if options.pyramid_depth is None else options.pyramid_depth,
+                depth=pyramid.depth,
                 num_coarse_levels=max_level - top_level,
                 name='fpn',
-                options=options.pyramid,
+                options=pyramid.network,
                 **common,
             ),
             box_classifier=FullyConnectedBoxClassifier(
                 1024 if options.box_head_depth is None else options.box_head_depth, **common
             ),
-            levels=range(min_level, max_level + 1),
+            strides=[2**level for level in range(min_level, max_level + 1)],
             pad_to_multiple=_pyramid_padding(options),
-            normalize=options.preprocess or subtract_means,
+            normalize=resnet.normalization(options),
         )
 
-    return _Row(_check_pyramid, build)
+    return ExtractorType(build, _check_pyramid, resnet.ResnetOptions)
 
 
-def _resnet_v1(depth: int, *, keeps_crops: bool) -> _Row:
+def _resnet_v1(depth: int, *, keeps_crops: bool) -> ExtractorType:
     """ResNet up to stage 4 for proposals, its stage 5 for the crops.
 
     Args:
@@ -245,70 +165,68 @@ def _resnet_v1(depth: int, *, keeps_crops: bool) -> _Row:
         and not 2.
     """
 
-    def build(options: ExtractorOptions) -> FeatureExtractor:
-        common = _resnet_options(options, resnet_v1.default_hyperparams(0.0))
-        return FeatureExtractor(
+    def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
+        common = resnet.network_options(options, resnet_v1.default_hyperparams(0.0))
+        return TwoStageFeatureExtractor(
             backbone=resnet_v1.trunk(
                 depth, levels=[4], stride=options.stride, name='backbone', **common
             ),
             box_classifier=resnet_v1.stage(
                 depth, 5, keeps_resolution=keeps_crops, name='box_classifier', **common
             ),
-            levels=[options.stride.bit_length() - 1],
+            strides=[options.stride],
             pad_to_multiple=options.pad_to_multiple or 1,
-            normalize=options.preprocess or subtract_means,
+            normalize=resnet.normalization(options),
         )
 
-    def check(options: ExtractorOptions) -> None:
+    def check(options: TwoStageOptions) -> None:
         _check_single_map(options, strides=(8, 16))
-        _check_resnet(options, top_level=4)
+        resnet.check_resnet(options, top_level=4)
 
-    return _Row(check, build)
+    return ExtractorType(build, check, resnet.ResnetOptions)
 
 
-def _inception_resnet_v2(reduction_padding: str = 'same') -> _Row:
+def _inception_resnet_v2(reduction_padding: str = 'same') -> ExtractorType:
     """Inception-ResNet v2 up to the 17 x 17 blocks for proposals, the rest for the crops."""
 
-    def build(options: ExtractorOptions) -> FeatureExtractor:
-        common = _backbone_options(options, inception_resnet_v2.default_hyperparams())
-        return FeatureExtractor(
+    def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
+        common = _common(options, inception_resnet_v2.default_hyperparams())
+        return TwoStageFeatureExtractor(
             backbone=inception_resnet_v2.trunk(stride=options.stride, name='backbone', **common),
             box_classifier=inception_resnet_v2.stage(
                 reduction_padding=reduction_padding, name='box_classifier', **common
             ),
-            levels=[options.stride.bit_length() - 1],
+            strides=[options.stride],
             pad_to_multiple=options.pad_to_multiple or 1,
             normalize=scale_to_unit,
         )
 
-    def check(options: ExtractorOptions) -> None:
+    def check(options: TwoStageOptions) -> None:
         _check_single_map(options, strides=inception_resnet_v2.STRIDES)
-        _check_no_resnet_fields(options)
 
-    return _Row(check, build)
+    return ExtractorType(build, check)
 
 
-def _inception_v2() -> _Row:
+def _inception_v2() -> ExtractorType:
     """Inception v2 up to Mixed_4e for proposals, Mixed_5a to 5c for the crops."""
 
-    def build(options: ExtractorOptions) -> FeatureExtractor:
-        common = _backbone_options(options, inception_v2.default_hyperparams())
-        return FeatureExtractor(
+    def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
+        common = _common(options, inception_v2.default_hyperparams())
+        return TwoStageFeatureExtractor(
             backbone=inception_v2.trunk(name='backbone', **common),
             box_classifier=inception_v2.stage(name='box_classifier', **common),
-            levels=[4],
+            strides=[16],
             pad_to_multiple=options.pad_to_multiple or 1,
             normalize=scale_to_unit,
         )
 
-    def check(options: ExtractorOptions) -> None:
+    def check(options: TwoStageOptions) -> None:
         _check_single_map(options, strides=inception_v2.STRIDES)
-        _check_no_resnet_fields(options)
 
-    return _Row(check, build)
+    return ExtractorType(build, check)
 
 
-FASTER_RCNN: dict[str, _Row] = {
+FASTER_RCNN: dict[str, ExtractorType] = {
     'faster_rcnn_resnet18_fpn_keras': _resnet_v1_fpn(18),
     'faster_rcnn_resnet34_fpn_keras': _resnet_v1_fpn(34),
     'faster_rcnn_resnet50_fpn_keras': _resnet_v1_fpn(50),
@@ -328,31 +246,19 @@ FASTER_RCNN: dict[str, _Row] = {
 }
 
 
-def build_faster_rcnn(type_name: str, options: ExtractorOptions) -> FeatureExtractor:
+def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatureExtractor:
     """Builds the feature extractor that `type_name` names.
 
     Raises:
       ValueError: as `check_faster_rcnn`.
     """
-    check_faster_rcnn(type_name, options)
-    return FASTER_RCNN[type_name].build(options)
+    return extractor_types.build(FASTER_RCNN, type_name, options)
 
 
-def check_faster_rcnn(type_name: str, options: ExtractorOptions) -> None:
+def check_faster_rcnn(type_name: str, options: TwoStageOptions) -> None:
     """Checks what `build_faster_rcnn` would get, without building it.
 
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.
     """
-    if type_name not in FASTER_RCNN:
-        raise UserError(f'type: expected one of {", ".join(FASTER_RCNN)}. Received: {type_name!r}.')
-    if options.override_backbone and options.hyperparams is None:
-        raise UserError(
-            '`override_base_feature_extractor_hyperparams: true` needs `conv_hyperparams`. '
-            'Received: none.'
-        )
-    if options.pad_to_multiple is not None and options.pad_to_multiple < 1:
-        raise UserError(
-            f'pad_to_multiple: expected at least 1. Received: {options.pad_to_multiple}.'
-        )
-    FASTER_RCNN[type_name].check(options)
+    extractor_types.check(FASTER_RCNN, type_name, options)

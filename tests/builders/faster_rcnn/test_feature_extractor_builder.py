@@ -7,12 +7,12 @@ from google.protobuf import text_format
 from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
 
-def build(text: str, is_training: bool = True) -> FeatureExtractor:
+def build(text: str, is_training: bool = True) -> TwoStageFeatureExtractor:
     config = faster_rcnn_pb2.FasterRcnnFeatureExtractor()
     return feature_extractor_builder.build(text_format.Parse(text, config), is_training)
 

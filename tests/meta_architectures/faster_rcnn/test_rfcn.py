@@ -11,7 +11,7 @@ from object_detection.builders import model_builder
 from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.config import overrides, reader
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from tests import goldens
@@ -54,10 +54,10 @@ def small_extractor(config, is_training):
         x = hyperparams.norm(frozen=not is_training, name=f'{name}_conv_bn')(x)
         return keras.Model(features, hyperparams.activation_layer(name='relu')(x), name=name)
 
-    return FeatureExtractor(
+    return TwoStageFeatureExtractor(
         backbone=network(3, 8, 16, 'backbone'),
         box_classifier=network(8, 12, 2, 'box_classifier'),
-        levels=[4],
+        strides=[16],
         pad_to_multiple=config.pad_to_multiple,
     )
 

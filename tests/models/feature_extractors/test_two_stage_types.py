@@ -5,10 +5,10 @@ import tensorflow as tf
 
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
-from object_detection.models.feature_extractors.two_stage import FeatureExtractor, Preprocess
+from object_detection.models.feature_extractors.feature_extractor import Preprocess
+from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.models.feature_extractors.two_stage_types import (
     FASTER_RCNN,
-    ExtractorOptions,
     build_faster_rcnn,
     check_faster_rcnn,
 )
@@ -17,16 +17,17 @@ from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
 from object_detection.validation.models import faster_rcnn_types
 from tests.contracts_feature_extractor import check_feature_extractor
+from tests.extractor_options import two_stage_options
 
 INCEPTION_RESNET_V2 = 'faster_rcnn_inception_resnet_v2_keras'
 
 
-def build(type_name: str = 'faster_rcnn_resnet18_fpn_keras', **options) -> FeatureExtractor:
+def build(type_name: str = 'faster_rcnn_resnet18_fpn_keras', **options) -> TwoStageFeatureExtractor:
     defaults = {'batch_norm_trainable': True, 'hyperparams': LayerHyperparams()}
     small = {'pyramid_depth': 16, 'box_head_depth': 8}
     if not type_name.endswith('fpn_keras'):
         defaults, small = {'batch_norm_trainable': True}, {}
-    return build_faster_rcnn(type_name, ExtractorOptions(**(defaults | small | options)))
+    return build_faster_rcnn(type_name, two_stage_options(**(defaults | small | options)))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_errors(type_name, options, message):
 
 
 def test_check_of_a_large_extractor():
-    options = ExtractorOptions(batch_norm_trainable=True, stride=8)
+    options = two_stage_options(batch_norm_trainable=True, stride=8)
     check_faster_rcnn(INCEPTION_RESNET_V2, options)
     with pytest.raises(ValueError, match='expected 16'):
         check_faster_rcnn('faster_rcnn_inception_v2', options)

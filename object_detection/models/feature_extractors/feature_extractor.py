@@ -1,0 +1,147 @@
+"""Networks from images to feature maps, whatever detector they belong to."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
+
+# Means of the ImageNet training images, RGB, as in the VGG paper (arXiv:1409.1556).
+VGG_MEANS = (123.68, 116.779, 103.939)
+
+
+def subtract_means(images: tf.Tensor) -> tf.Tensor:
+    """Subtracts the ImageNet means from float images [B, H, W, 3], RGB in 0..255."""
+    return images - tf.constant(VGG_MEANS, images.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocess:
+    """(image * scale - mean) / std of float images [B, H, W, 3], RGB in 0..255.
+
+    Attributes:
+      mean, std: one number a channel.
+      scale: factor that comes before both.
+    """
+
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    std: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    scale: float = 1.0
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        factor = tf.constant([self.scale / std for std in self.std], images.dtype)
+        offset = [mean / std for mean, std in zip(self.mean, self.std, strict=True)]
+        return images * factor - tf.constant(offset, images.dtype)
+
+
+def scale_to_unit(images: tf.Tensor) -> tf.Tensor:
+    """Brings float images [B, H, W, 3] in 0..255 to -1..1."""
+    return images * (2.0 / 255.0) - 1.0
+
+
+class FeatureExtractor(keras.layers.Layer):
+    """A network from images to feature maps.
+
+    Most return one stack of maps, one map a level. A network that repeats itself, such as the
+    stacked hourglass (https://arxiv.org/abs/1603.06937), returns a stack for each repetition; a
+    loss may be computed for each of them, and the last one is the best.
+
+    Args:
+      backbone: model from images to a feature map or a list of them.
+      strides: of the maps of a stack, in their order; any positive integers. All stacks have the
+        same.
+      pyramid: model from the backbone's maps to those of the extractor; None returns the
+        backbone's.
+      num_stacks: the outputs of the last network are the maps of the first stack, then of the
+        second, ...
+      pad_to_multiple: images are padded with zeros, bottom and right, to it.
+      normalize: brings float32 images [B, H, W, 3], RGB in 0..255, to what `backbone` expects.
+
+    Raises:
+      ValueError: if the networks do not return `num_stacks` maps for each stride.
+    """
+
+    def __init__(
+        self,
+        *,
+        backbone: keras.Model,
+        strides: Sequence[int],
+        pyramid: keras.Model | None = None,
+        num_stacks: int = 1,
+        pad_to_multiple: int = 1,
+        normalize: Callable[[tf.Tensor], tf.Tensor] = subtract_means,
+        name: str = 'feature_extractor',
+    ):
+        super().__init__(name=name)
+        self.backbone = backbone
+        self.pyramid = pyramid
+        self.strides = list(strides)
+        self.num_stacks = num_stacks
+        self.pad_to_multiple = pad_to_multiple
+        self._normalize = normalize
+        if len(self._outputs()) != num_stacks * self.num_levels:
+            raise UserError(
+                f'{name}: expected {num_stacks} stacks of {self.num_levels} maps, of the strides '
+                f'{self.strides}. Received: networks with {len(self._outputs())} outputs.'
+            )
+
+    @property
+    def num_levels(self) -> int:
+        """Number of maps of a stack."""
+        return len(self.strides)
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        """Returns the layers that hold the variables: backbone and, if there is one, fpn."""
+        parts = {'backbone': self.backbone, 'fpn': self.pyramid}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        """Brings float32 images [B, H, W, 3], RGB in 0..255, to what the backbone expects."""
+        return self._normalize(images)
+
+    def feature_stacks(self, images: tf.Tensor, training: bool = False) -> list[list[tf.Tensor]]:
+        """Returns the feature maps of each stack.
+
+        Args:
+          images: float32 [B, H, W, 3], normalised.
+          training: whether batch norms that are not frozen use and update batch statistics.
+
+        Returns:
+          For each stack one map a stride: [B, ceil(H' / stride), ceil(W' / stride), C], where
+          (H', W') is `padded_size(H, W)`.
+        """
+        sizes = dimensions(images, 1, 2)
+        # Zeros, bottom and right; static sizes stay static.
+        pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
+        if self.pad_to_multiple > 1:
+            images = tf.pad(images, [[0, 0], [0, pads[0]], [0, pads[1]], [0, 0]])
+        maps = self.backbone(images, training=training)
+        if self.pyramid is not None:
+            maps = self.pyramid(maps, training=training)
+        maps = tf.nest.flatten(maps)  # Keras unpacks lists of one output
+        levels = self.num_levels
+        return [maps[first : first + levels] for first in range(0, len(maps), levels)]
+
+    def padded_size(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """Returns the size in pixels that the feature maps of images of (height, width) cover.
+
+        Args:
+          height, width: integers, or int32 scalars.
+        """
+        return tuple(size + -size % self.pad_to_multiple for size in (height, width))
+
+    def empty_features(self, size: int) -> list[tf.Tensor]:
+        """Returns zeros in the shapes of the last stack for one square image of `size`."""
+        sides = [-(-size // stride) for stride in self.strides]
+        outputs = self._outputs()[-self.num_levels :]
+        return [
+            tf.zeros([1, side, side, output.shape[-1]])
+            for side, output in zip(sides, outputs, strict=True)
+        ]
+
+    def _outputs(self) -> list[keras.KerasTensor]:
+        return (self.backbone if self.pyramid is None else self.pyramid).outputs

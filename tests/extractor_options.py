@@ -1,0 +1,28 @@
+"""Options of feature extractors for tests, from one flat set of fields."""
+
+import dataclasses
+
+from object_detection.models.feature_extractors.resnet import ResnetOptions
+from object_detection.models.feature_extractors.two_stage_types import (
+    PyramidOptions,
+    TwoStageOptions,
+)
+
+_RESNET = {field.name for field in dataclasses.fields(ResnetOptions)}
+_PYRAMID = {'levels': 'levels', 'pyramid_depth': 'depth', 'pyramid': 'network'}
+
+
+def two_stage_options(**fields) -> TwoStageOptions:
+    """Builds the options from fields of them, of the ResNet's and of the pyramid's.
+
+    None means what a config that does not have the field means.
+    """
+    pyramid = {_PYRAMID[name]: value for name, value in fields.items() if name in _PYRAMID}
+    pyramid = {name: value for name, value in pyramid.items() if value is not None}
+    resnet = {name: value for name, value in fields.items() if name in _RESNET}
+    others = {name: value for name, value in fields.items() if name not in {*_RESNET, *_PYRAMID}}
+    return TwoStageOptions(
+        **others,
+        pyramid=PyramidOptions(**pyramid) if pyramid else None,
+        backbone=ResnetOptions(**resnet) if resnet else None,
+    )
