@@ -6,6 +6,8 @@ import glob
 import json
 import os
 import signal
+import time
+import types
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields
 from object_detection.errors import CheckpointError, ConfigError
+from object_detection.system import polling
 from object_detection.training.checkpoints import following, manager
 from object_detection.training.checkpoints.following import mark_finished
 from object_detection.training.evaluation import best_checkpoint, inference, reader_evaluation
@@ -219,7 +222,8 @@ def test_a_signal_ends_the_waiting(tmp_path, config, monkeypatch):
     def sleep(seconds):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(following, 'follow', functools.partial(following.follow, sleep=sleep))
+    fake_time = types.SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(polling, 'time', fake_time)
     result = evaluate_directory(config, tmp_path, timeout=1000.0)
     assert (result.step, result.stopped_by) == (10, signal.SIGTERM)
 
@@ -415,7 +419,7 @@ class _Recorder:
     def __init__(self):
         self.averages = []
 
-    def __call__(self, prefix, variables, *, averages):
+    def __call__(self, prefix, variables, *, averages, names):
         self.averages.append(averages)
         return 20
 
