@@ -2,10 +2,12 @@
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.protos import region_similarity_calculator_pb2
-from object_detection.similarities.ioa import IoaSimilarity
-from object_detection.similarities.iou import IouSimilarity
-from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
-from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+from object_detection.similarities.similarities import (
+    IoaSimilarity,
+    IouSimilarity,
+    NegSqDistSimilarity,
+    ThresholdedIouSimilarity,
+)
 
 Similarity = IouSimilarity | IoaSimilarity | NegSqDistSimilarity | ThresholdedIouSimilarity
 

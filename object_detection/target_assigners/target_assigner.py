@@ -9,7 +9,7 @@ from object_detection.core import sampling, tracing
 from object_detection.core.shapes import dimensions
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
-from object_detection.similarities.iou import IouSimilarity
+from object_detection.similarities.similarities import IouSimilarity
 
 # Up to this number (16 MiB), all pairs of ground truth and anchors are compared at once.
 _MOST_PAIRS = 2**22

@@ -7,10 +7,12 @@ from object_detection.builders import region_similarity_calculator_builder
 from object_detection.core import boxes as box_ops
 from object_detection.protos import region_similarity_calculator_pb2
 from object_detection.similarities.detr import DetrSimilarity, center_size_l1
-from object_detection.similarities.ioa import IoaSimilarity
-from object_detection.similarities.iou import IouSimilarity
-from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
-from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+from object_detection.similarities.similarities import (
+    IoaSimilarity,
+    IouSimilarity,
+    NegSqDistSimilarity,
+    ThresholdedIouSimilarity,
+)
 from tests import goldens
 
 SIMILARITIES = [

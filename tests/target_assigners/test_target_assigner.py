@@ -15,9 +15,11 @@ from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.matchers.bipartite_matcher import BipartiteMatcher
 from object_detection.matchers.hungarian_matcher import HungarianMatcher
 from object_detection.protos import target_assigner_pb2
-from object_detection.similarities.iou import IouSimilarity
-from object_detection.similarities.neg_sq_dist import NegSqDistSimilarity
-from object_detection.similarities.thresholded_iou import ThresholdedIouSimilarity
+from object_detection.similarities.similarities import (
+    IouSimilarity,
+    NegSqDistSimilarity,
+    ThresholdedIouSimilarity,
+)
 from object_detection.target_assigners import target_assigner
 from object_detection.target_assigners.target_assigner import TargetAssigner, gather_matched
 from tests import goldens

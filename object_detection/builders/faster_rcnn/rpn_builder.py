@@ -26,7 +26,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, matcher_pb2
-from object_detection.similarities.iou import IouSimilarity
+from object_detection.similarities.similarities import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
 _MATCHERS = ('argmax_matcher', 'bipartite_matcher')

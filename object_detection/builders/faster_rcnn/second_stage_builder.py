@@ -23,7 +23,7 @@ from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.protos import post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
-from object_detection.similarities.iou import IouSimilarity
+from object_detection.similarities.similarities import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
 # Bins along each axis, where a message does not say it.
