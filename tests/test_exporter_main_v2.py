@@ -41,13 +41,13 @@ def test_runs_as_a_module_and_as_a_file(script):
         ('--input_type=video', 'input_type'),
     ],
 )
-def test_what_is_not_supported_is_told(flag, message):
+def test_what_is_not_supported_is_reported(flag, message):
     finished = run(*REQUIRED, flag)
     assert finished.returncode == 1
     assert message in finished.stdout + finished.stderr
 
 
-def test_the_log_is_of_this_package_unless_all_is_asked_for():
+def test_the_log_is_of_this_package_unless_all_is_requested():
     code = """
 import logging, sys
 from object_detection import exporter_main_v2

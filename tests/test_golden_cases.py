@@ -61,7 +61,7 @@ def listed(lists: golden_lists.Lists) -> set[tuple[str, str]]:
     }
 
 
-def test_every_case_is_claimed_or_listed(claimed):
+def test_every_case_is_used_or_listed(claimed):
     cases = {(file, name) for file in goldens.files() for name in goldens.cases(file)}
     forgotten = cases - claimed - listed(golden_lists.NOT_BUILT)
     assert not forgotten, (
@@ -71,7 +71,7 @@ def test_every_case_is_claimed_or_listed(claimed):
     assert claimed <= cases
 
 
-def test_what_is_not_built_is_not_claimed(claimed):
+def test_what_is_not_built_is_not_used(claimed):
     built = claimed & listed(golden_lists.NOT_BUILT)
     assert not built, f'delete these in tests/golden_lists.py, NOT_BUILT: {sorted(built)}'
 
@@ -91,19 +91,19 @@ def step(facts: dict[str, Any]) -> str | None:
     return config.WhichOneof('preprocessing_step') or (facts['params'] or {}).get('function')
 
 
-def test_what_is_not_matched_is_claimed(claimed):
+def test_what_is_not_matched_is_used(claimed):
     skipped = listed(golden_lists.NOT_MATCHED) - claimed
     assert not skipped, f'no test asserts what is so instead: {sorted(skipped)}'
 
 
 @pytest.mark.parametrize('lists', ['NOT_MATCHED', 'NOT_BUILT'])
-def test_every_entry_of_the_lists_stands_for_a_case(claimed, lists):
+def test_every_entry_of_the_lists_is_a_case(claimed, lists):
     for file, entries in getattr(golden_lists, lists).items():
         for pattern in entries:
             assert any(fnmatchcase(name, pattern) for name in goldens.cases(file)), pattern
 
 
-def test_every_entry_of_the_outputs_stands_for_one(claimed):
+def test_every_entry_of_the_outputs_is_a_case(claimed):
     for file, entries in golden_lists.NOT_COMPARED.items():
         outputs = {name for case in goldens.cases(file).values() for name in case['outputs']}
         for pattern in entries:

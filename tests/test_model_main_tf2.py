@@ -155,7 +155,7 @@ def test_runs_as_a_module_and_as_a_file(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_flags_of_the_other_job_are_told(main, calls, capsys):
+def test_flags_of_the_other_job_are_reported(main, calls, capsys):
     main('--eval_timeout=7', '--seed=1')
     assert capsys.readouterr().err == (
         '--eval_timeout has no effect without --checkpoint_dir, which this training lacks.\n'
@@ -177,7 +177,7 @@ def test_other_names_of_flags(main, calls):
     assert calls['train'][0] == ('a.config', 'dir', expected)
 
 
-def test_a_flag_without_effect_is_told_by_another_name_too(main, calls, capsys):
+def test_a_flag_without_effect_is_reported_by_another_name_too(main, calls, capsys):
     main('--checkpoint_dir=there', '--eval_every_n=5')
     assert capsys.readouterr().err.startswith('--eval_every_n_steps has no effect')
 

@@ -234,7 +234,7 @@ def test_old_configs_train(name, tmp_path, records):
 
 @pytest.mark.zoo
 @pytest.mark.parametrize('name', sorted(two_stage('samples')) if CONFIGS.is_dir() else [])
-def test_old_configs_are_accepted_or_told_why_not(name, records):
+def test_old_configs_are_accepted_or_refused_with_a_reason(name, records):
     config = str(CONFIGS / 'samples' / f'{name}.config')
     pipeline = read_pipeline(config, settings=small(read_pipeline(config), records))
     if name not in OLD_REJECTED:

@@ -57,7 +57,7 @@ def test_boxes_without_area_and_equal_ones_are_found_again(agreement):
         ('num_detections', 1, False),
     ],
 )
-def test_differences_are_told(agreement, name, shift, in_short):
+def test_differences_are_reported(agreement, name, shift, in_short):
     timed = detections()
     timed[name] = timed[name] + shift
     assert not agreement.detections(timed, detections(), 'float32')['agrees']

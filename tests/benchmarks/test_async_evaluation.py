@@ -26,7 +26,7 @@ def test_the_mean_is_that_of_whole_intervals(program):
         program.mean_of_intervals(rows[:5], 4)
 
 
-def test_steps_beside_an_evaluation_are_compared_with_those_without(program):
+def test_steps_during_an_evaluation_are_compared_with_those_without(program):
     rows = [(1, True, 9.0, 5.0), (2, False, 1.0, 1.0), (3, True, 1.5, 1.1), (4, False, 1.0, 1.0)]
     result = program.compare(rows, 10)
     assert result['cost_seconds'] == pytest.approx(0.5)

@@ -131,7 +131,7 @@ def test_differences_are_parts_of_the_largest_value(load):
     assert differences == pytest.approx({'loss': 0.75, 'scores': 0.1})
 
 
-def test_results_that_are_not_the_expected_ones_are_told(load):
+def test_results_that_are_not_the_expected_ones_are_reported(load):
     run = load('gpu_run')
     expected = [{'loss': 2.0}, {'loss': 4.0}]
     function = types.SimpleNamespace(work='training', precision='float32', expected=expected)
@@ -144,7 +144,7 @@ def test_results_that_are_not_the_expected_ones_are_told(load):
     assert 'DIFFERS FROM TensorFlow on a CPU; at most by 2.5e-02 (loss)' in lines[-1]
 
 
-def test_rows_tell_ratios_and_failures(load):
+def test_rows_show_ratios_and_failures(load):
     result = {'seconds': 0.5, 'p99': 0.6, 'images_per_second': 32.0, 'peak_memory': 9e3}
     ours = result | {'share': 0.4, 'device': 'chip', 'matmul_rate': 8e5}
     ours |= {'differences': {}, 'is_peers_work': True}

@@ -73,7 +73,7 @@ def test_a_comparison_runs_both_sides_and_writes_their_ratios(peers, monkeypatch
     assert 'ours, padded mask RoIs / torchvision: time 0.500 (0.500 to 0.500)' in output
 
 
-def test_a_program_that_fails_is_told_with_its_errors(peers):
+def test_a_program_that_fails_is_reported_with_its_errors(peers):
     words = (sys.executable, '-c', 'raise ValueError("no such operator")')
     with pytest.raises(SystemExit, match=r'torchvision: expected a JSON(.|\n)*no such operator'):
         peers.run(peers.Program('torchvision', words, False))

@@ -27,7 +27,7 @@ def parse(*entries):
         (["name: 'Bee' weight: 2"], (1.0, 2.0)),
     ],
 )
-def test_weights_stand_in_the_column_of_their_class(label_map, entries, weights):
+def test_weights_are_in_the_column_of_their_class(label_map, entries, weights):
     assert training_rules.class_weights(parse(*entries), label_map, 2) == weights
 
 
@@ -74,7 +74,7 @@ def test_what_is_wrong_with_an_entry(label_map, entries, message):
     assert str(caught.value) == problem
 
 
-def test_a_bad_label_map_is_told_by_its_own_rule(tmp_path):
+def test_a_bad_label_map_is_reported_by_its_own_rule(tmp_path):
     path = tmp_path / 'label_map.pbtxt'
     path.write_text('item {')
     entries = parse("name: 'b' weight: 0")

@@ -68,7 +68,7 @@ def test_objects_are_of_the_named_class():
     assert isinstance(anchor_generator_builder.build(config), GridAnchorGenerator)
 
 
-def test_an_option_without_a_builder_is_told():
+def test_an_option_without_a_builder_is_reported():
     config = box_coder_pb2.BoxCoder()
     config.square_box_coder.SetInParent()
     with pytest.raises(ValueError, match=r'not supported.*Received: square_box_coder'):

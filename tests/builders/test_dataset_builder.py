@@ -442,7 +442,7 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
     ],
     ids=['filtered', 'in order', 'mixture', 'synthetic'],
 )
-def test_goes_on_from_the_state_of_a_batch(records, reader):
+def test_resumes_from_the_state_of_a_batch(records, reader):
     pipeline = config(records, reader=reader.replace('PATH', records))
     cursor_size = tf_records.cursor_size(pipeline.train_input_reader)
 

@@ -57,7 +57,7 @@ def test_automatically_compiles_fixed_sizes_alone(monkeypatch, caplog):
     assert _of(sizes=((8, 8),)) == Execution(jit_compile=True)
 
 
-def test_compiles_where_asked_and_says_what_it_costs(caplog):
+def test_compiles_on_request_and_logs_the_cost(caplog):
     assert _of(jit_compile=True) == Execution(jit_compile=True)
     assert _of(_spec(None, None), jit_compile=True).jit_compile
     assert 'each size is compiled anew' in caplog.text
@@ -80,7 +80,7 @@ def test_parts_divide_the_batch():
         _of(_spec(batch=None), gradient_accumulation_steps=2)
 
 
-def test_parts_tell_of_norms_that_follow_each_of_them(caplog):
+def test_parts_with_trained_norms_are_logged(caplog):
     # What is said at INFO, of every such step, is not about norms.
     caplog.set_level('WARNING', 'object_detection')
     _of(detector=_with_norm(trainable=False), gradient_accumulation_steps=2)

@@ -95,7 +95,7 @@ def test_exempt_layers_give_the_numbers_of_float32(detector):
         (['conv'], 'tf32', 'GPUs take TF32 for all layers or none'),
     ],
 )
-def test_what_cannot_be_is_told(detector, patterns, name, message):
+def test_what_cannot_be_is_reported(detector, patterns, name, message):
     with pytest.raises(ConfigError, match=message):
         detector_builder.exempt_layers(detector, patterns, name)
     assert exempt(detector) == set()

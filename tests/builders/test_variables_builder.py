@@ -65,12 +65,12 @@ def test_expressions_choose_what_is_trained(update, freeze, trained):
         (['rpn'], ['conv/'], r"left to train\. Received: freeze_variables \['conv/'\] and"),
     ],
 )
-def test_expressions_without_effect_are_told(update, freeze, message):
+def test_expressions_without_effect_are_reported(update, freeze, message):
     with pytest.raises(ConfigError, match=message):
         choose(update, freeze)
 
 
-def test_the_log_tells_how_much_is_trained_and_sums_up_what_is_frozen():
+def test_the_log_reports_how_much_is_trained_and_sums_up_what_is_frozen():
     assert choose().describe() == ['training 42 parameters in 7 variables']
     assert choose(freeze=['^backbone/', 'rpn/conv/bias']).describe() == [
         'training 18 parameters in 3 variables',
@@ -152,7 +152,7 @@ def test_the_first_expression_counts_for_a_multiplier():
         ([('(', 1.0)], r'multiplier\[0\]\.variables: expected a regular expression'),
     ],
 )
-def test_multipliers_without_effect_are_told(pairs, message):
+def test_multipliers_without_effect_are_reported(pairs, message):
     with pytest.raises(ConfigError, match=rf'train_config\.optimizer\.learning_rate_{message}'):
         variables_builder.multipliers(NAMES, entries(*pairs))
 

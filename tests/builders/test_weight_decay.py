@@ -70,7 +70,7 @@ def test_without_it_regularizers_count():
         ("weight_decay { weight: 1 exclude_pattern: 'box' }", 'leaves trained variables'),
     ],
 )
-def test_mistakes_are_told(text, message):
+def test_mistakes_are_reported(text, message):
     with pytest.raises(ConfigError, match=message):
         _detector(text)
 

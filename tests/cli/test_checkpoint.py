@@ -43,7 +43,7 @@ def trained(tmp_path):
     return tmp_path
 
 
-def test_inspect_lists_the_weights_and_apart_what_is_beside_them(trained):
+def test_inspect_lists_weights_and_other_state_separately(trained):
     assert run('inspect', trained).splitlines() == [
         'model/backbone/conv1_conv/kernel  [2, 3]  float32  6',
         '',
@@ -142,7 +142,7 @@ def test_inspect_a_detector_of_the_reference(tmp_path):
     ]
 
 
-def test_inspect_refuses_what_is_damaged_or_something_else(trained):
+def test_inspect_refuses_corrupt_and_other_files(trained):
     notes = trained / 'notes.txt'
     notes.write_text('weights are elsewhere')
     index = trained / 'ckpt-1.index'
@@ -290,7 +290,7 @@ def test_convert_does_not_take_a_lone_config_for_its_own(tmp_path, convert):
     assert 'holds pipeline.config' in str(convert(prefix, fails=True))
 
 
-def test_convert_looks_for_room_before_it_restores(tmp_path, convert, monkeypatch):
+def test_convert_checks_free_space_before_it_restores(tmp_path, convert, monkeypatch):
     prefix = save(tmp_path / 'source', weights(1.0))
     monkeypatch.setattr(disk, 'free_bytes', lambda directory: 100)
     detector = weights()

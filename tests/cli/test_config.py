@@ -14,7 +14,7 @@ def invoke(*arguments: str):
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-def test_check_tells_that_a_config_is_ready(tmp_path):
+def test_check_reports_that_a_config_is_ready(tmp_path):
     result = invoke('check', write_files(tmp_path))
     assert result.exit_code == 0, result.output
     assert result.output.endswith('ready to train, eval, export.\n')

@@ -81,7 +81,7 @@ data.command(sys.argv[1:])
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_download_goes_on_where_it_was(server, tmp_path, number):
+def test_a_stopped_download_resumes(server, tmp_path, number):
     server.files['/zips/val2017.zip'] = CONTENT
     server.plan = ['slow', '']
     arguments = [sys.executable, '-c', PROGRAM, hashlib.sha256(CONTENT).hexdigest(), 'download']
@@ -105,7 +105,7 @@ def test_a_stopped_download_goes_on_where_it_was(server, tmp_path, number):
     assert (tmp_path / 'val2017.zip').read_bytes() == CONTENT
 
 
-def test_a_folder_that_is_no_coco_is_told_in_a_line(tmp_path):
+def test_a_folder_that_is_no_coco_is_reported_in_a_line(tmp_path):
     result = run('convert', 'coco2017', '--data', str(tmp_path), '--output', str(tmp_path / 'out'))
     assert result.exit_code == 1
     assert 'There is no' in result.output

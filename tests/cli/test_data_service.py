@@ -26,7 +26,7 @@ class _Servers:
         ),
     ],
 )
-def test_serves_until_it_is_stopped_and_tells_the_address(monkeypatch, options, served):
+def test_serves_until_it_is_stopped_and_reports_the_address(monkeypatch, options, served):
     seen = []
 
     def serve(port, **others):

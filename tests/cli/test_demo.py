@@ -68,7 +68,7 @@ def test_runs_the_stages_in_order_and_reports_the_facts(stages, tmp_path):
         assert fact in page
 
 
-def test_the_same_options_go_on_without_pictures_of_before(stages, tmp_path):
+def test_the_same_options_resume_without_pictures_of_before(stages, tmp_path):
     assert _demo(tmp_path, '--num_train', '2', '--num_pictures', '3').exit_code == 0
     stages.clear()
     result = _demo(tmp_path, '--num_train', '2', '--num_pictures', '1')

@@ -47,7 +47,7 @@ def test_any_other_program_is_started_as_it_is(launched):
     assert launched == [Launch(command, 2, ['a', 'b'], 1, 7, max_restarts=0, grace=2.0)]
 
 
-def test_mistakes_are_told_in_a_line(launched):
+def test_mistakes_are_reported_in_a_line(launched):
     result = _launch('--host_index', '5', 'train')
     assert (result.exit_code, launched) == (1, [])
     assert result.output.startswith('Error: --host_index: expected 0 to 0')

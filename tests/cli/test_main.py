@@ -101,7 +101,7 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert result.stderr.strip() == '[]'
 
 
-def test_unknown_commands_are_told_in_a_line():
+def test_unknown_commands_are_reported_in_a_line():
     result = run('trian')
     assert result.returncode == 2
     assert "No such command 'trian'; did you mean 'train'?" in result.stderr
@@ -122,7 +122,7 @@ def test_errors_of_users_are_one_message_without_traceback():
         (['config', 'check', '\udcff.config'], 'argument 3'),
     ],
 )
-def test_arguments_that_are_not_text_are_told_in_a_line(arguments, where):
+def test_arguments_that_are_not_text_are_reported_in_a_line(arguments, where):
     result = CliRunner().invoke(cli.main, arguments)
     assert result.exit_code == 2
     assert f'Error: {where}: expected text in UTF-8. Received: b' in result.output
@@ -157,7 +157,7 @@ def test_errors_of_others_keep_their_traceback():
         CliRunner().invoke(group_of(ValueError('not ours')), ['x'], catch_exceptions=False)
 
 
-def test_missing_files_are_told_in_a_line():
+def test_missing_files_are_reported_in_a_line():
     def fails():
         with open('no/such/file') as file:
             return file.read()
@@ -170,7 +170,7 @@ def test_missing_files_are_told_in_a_line():
     assert 'no/such/file' in result.output
 
 
-def test_a_full_disk_is_told_in_a_line():
+def test_a_full_disk_is_reported_in_a_line():
     result = CliRunner().invoke(group_of(OSError(errno.ENOSPC, 'No space left')), ['x'])
     assert result.exit_code == 1
     assert result.output == 'Error: [Errno 28] No space left\n'

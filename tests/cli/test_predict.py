@@ -88,7 +88,7 @@ def test_a_model_and_a_config_exclude_each_other(arguments, message):
 @pytest.mark.parametrize(
     ('precision', 'told'), [('tf32', 'in out, computed in tf32'), (None, 'in out')]
 )
-def test_the_precision_of_the_model_is_told(precision, told, tmp_path, monkeypatch):
+def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monkeypatch):
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
     summary = predict.PredictionSummary(1, 2, 0, [], precision)

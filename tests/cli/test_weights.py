@@ -51,7 +51,7 @@ def test_says_where_no_checksum_is_published_and_no_extractor_is_there(server, t
     assert 'No feature extractor of this toolkit has this backbone yet' in result.output
 
 
-def test_an_unknown_name_is_told_before_anything_is_downloaded(server, tmp_path):
+def test_an_unknown_name_is_reported_before_anything_is_downloaded(server, tmp_path):
     result = run(server, tmp_path, 'resnet50', 'resnet7')
     assert result.exit_code == 2
     assert 'Received: resnet7' in result.output

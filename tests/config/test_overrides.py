@@ -122,7 +122,7 @@ def test_settings_work_on_any_message():
     assert config.batch_size == 4
 
 
-def test_a_value_that_is_not_text_is_told_as_such():
+def test_a_value_that_is_not_text_is_reported_as_such():
     with pytest.raises(ConfigError, match='expected text in UTF-8') as caught:
         apply_setting(TrainEvalPipelineConfig(), 'train_config.fine_tune_checkpoint=\udcff')
     str(caught.value).encode()

@@ -31,7 +31,7 @@ from tests.validation.pipelines import sound_pipeline, write_files
         ('train_config { batch_size: two }', "p:1:28: Couldn't parse integer: two."),
     ],
 )
-def test_errors_tell_the_place_and_the_remedy(text, message):
+def test_errors_name_the_position_and_the_remedy(text, message):
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(text, 'p')
     assert str(caught.value) == message
@@ -75,7 +75,7 @@ def test_overrides_merge_as_a_second_text_proto(tmp_path):
     assert len(pipeline.eval_config.metrics_set) == 3
 
 
-def test_overrides_may_stand_in_a_file(tmp_path):
+def test_overrides_may_be_a_file(tmp_path):
     path = write_files(tmp_path)
     override = tmp_path / 'override.config'
     override.write_text('train_config { batch_size: 7 }')
@@ -83,7 +83,7 @@ def test_overrides_may_stand_in_a_file(tmp_path):
     assert pipeline.train_config.batch_size == 7
 
 
-def test_errors_of_overrides_name_where_they_stand(tmp_path):
+def test_errors_of_overrides_name_their_source(tmp_path):
     path = str(write_files(tmp_path))
     with pytest.raises(ConfigError, match=r'^--config_override:1:16: TrainConfig has no field'):
         read_pipeline(path, overrides_text='train_config { batch: 7 }')

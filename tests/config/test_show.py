@@ -11,7 +11,7 @@ def test_the_output_reads_back_as_the_same_config(tmp_path):
     assert text_format.Parse(to_text(pipeline), TrainEvalPipelineConfig()) == pipeline
 
 
-def test_defaults_stand_behind_a_comment_mark(tmp_path):
+def test_defaults_follow_a_comment_mark(tmp_path):
     lines = to_text(sound_pipeline(tmp_path)).splitlines()
     assert '    # first_stage_minibatch_size: 256' in lines
     assert '    first_stage_max_proposals: 20' in lines

@@ -54,7 +54,7 @@ def test_parts_that_are_not_set_stay_so(pipeline):
 
 
 @pytest.mark.parametrize('is_synthetic', [False, True])
-def test_a_training_goes_on_with_the_kind_of_data_it_began_with(pipeline, tmp_path, is_synthetic):
+def test_a_training_resumes_with_the_kind_of_data_it_began_with(pipeline, tmp_path, is_synthetic):
     synthetic = synthetic_data.without_files(pipeline)
     pair = (synthetic, pipeline) if is_synthetic else (pipeline, synthetic)
     earlier = str(tmp_path / 'resolved.config')

@@ -48,12 +48,12 @@ def test_what_is_not_lost_is_a_warning_given_once(caplog):
         'model { faster_rcnn { inplace_batchnorm_update: false resize_masks: false } }',
     ],
 )
-def test_values_that_ask_for_nothing_pass_without_a_word(text):
+def test_values_without_a_request_pass_silently(text):
     findings = unsupported.find_unsupported(parse(text))
     assert findings == ([], {})
 
 
-def test_only_the_asked_parts_are_looked_at():
+def test_only_the_requested_parts_are_checked():
     pipeline = parse('model { ssd {} } eval_config { export_path: "y" }')
     assert len(unsupported.find_unsupported(pipeline).errors) == 2
     (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors

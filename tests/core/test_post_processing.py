@@ -368,9 +368,7 @@ def test_shapes_that_disagree_raise():
         (['GPU:0'], True, False, True),
     ],
 )
-def test_the_kernel_for_cpus_is_not_used_beside_a_gpu(
-    monkeypatch, gpus, use_cpu_nms, static, native
-):
+def test_the_kernel_for_cpus_is_not_used_with_a_gpu(monkeypatch, gpus, use_cpu_nms, static, native):
     used = []
 
     def spy(*arguments, native, **options):

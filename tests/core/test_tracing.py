@@ -5,7 +5,7 @@ from object_detection.core import tracing
 
 
 @pytest.mark.parametrize('jit_compile', [False, True])
-def test_tells_what_xla_compiles(jit_compile):
+def test_detects_what_xla_compiles(jit_compile):
     seen = []
 
     @tf.function(autograph=False)

@@ -137,7 +137,7 @@ def test_reads_what_was_written():
     np.testing.assert_array_equal(example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE], size)
 
 
-def test_scores_are_told_apart_by_their_number():
+def test_scores_are_distinguished_by_their_number():
     decoder = ExampleDecoder(load_multiclass_scores=True)
     key = 'image__object__class__multiclass_scores'
     assert decoder(examples.example(BOXES, [1, 2]))[F.MULTICLASS_SCORES].shape == (2, 0)
@@ -160,7 +160,7 @@ def test_text_wins_over_label_and_label_is_the_backup(labels):
     np.testing.assert_array_equal(without_map[F.GROUNDTRUTH_CLASSES], [1, 9])
 
 
-def test_unknown_texts_are_told_once(labels):
+def test_unknown_texts_are_reported_once(labels):
     boxes = [[0.0, 0.0, 1.0, 1.0]] * 5
     record = examples.example(boxes, [1] * 5, ['owl', 'cat', 'bird', 'owl', 'catt'])
     example = ExampleDecoder(label_map=labels)(record)
@@ -309,7 +309,7 @@ def test_a_bmp_file_that_cannot_be_decoded_is_refused_with_its_kind(place, value
         decode_image(bytes(encoded))
 
 
-def test_bmp_files_with_the_usual_places_of_colors_are_decoded():
+def test_bmp_files_with_the_usual_colour_masks_are_decoded():
     image = examples.noise(4, 3)
     encoded = bytearray(examples.png(np.dstack([image, np.full((4, 3), 255, np.uint8)]), 'BMP'))
     # The same file with compression 3, which tells where each color lies in a pixel.
@@ -354,7 +354,7 @@ def _files_of_300_by_200():
 @pytest.mark.parametrize(
     ('name', 'encoded'), [*_files_of_300_by_200()], ids=lambda value: value[:20]
 )
-def test_the_header_tells_how_many_pixels_an_image_has(name, encoded):
+def test_pixels_are_counted_from_the_header(name, encoded):
     del name
     assert decode_image(encoded).shape == (200, 300, 3)
     assert count_pixels(encoded) == 200 * 300

@@ -54,7 +54,7 @@ class _OtherOptions(PipelineOptions):
         parser.add_argument('--other_npieces', dest='npieces', type=int, default=None)
 
 
-def test_flag_is_told_from_the_name_of_its_value():
+def test_flag_is_distinguished_from_the_name_of_its_value():
     options = beam_runners.options(workers=1, runner='x', beam_options=['--other_npieces=8'])
     assert options.view_as(_OtherOptions).npieces == 8
     with pytest.raises(ValueError, match=r'no option --npieces. Did you mean --other_npieces\?'):

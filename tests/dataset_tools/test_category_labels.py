@@ -30,7 +30,7 @@ def test_label_map_text_reads_back(tmp_path):
     ]
 
 
-def test_keypoints_join_the_label_map_by_their_places_in_records():
+def test_keypoints_join_the_label_map_by_their_positions_in_records():
     categories = [
         {'id': 4, 'name': 'cat', 'keypoints': ['nose', 'tail']},
         {'id': 9, 'name': 'x'},

@@ -471,7 +471,7 @@ def _no_space(*args):
 
 
 @pytest.mark.parametrize('function', ['write_record', 'publish'])
-def test_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd, function):
+def test_full_disk_is_reported_in_a_line(tmp_path, monkeypatch, capfd, function):
     (tmp_path / 'out-00000-of-00001').write_text('earlier')
     source = _write(tmp_path, [_image(1)], [])
     monkeypatch.setattr(sharded_writer, function, _no_space)
@@ -483,7 +483,7 @@ def test_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd, function):
 
 
 @pytest.mark.parametrize('end', ['set-00001-of-00002', 'set_label_map.pbtxt'])
-def test_a_set_that_is_replaced_in_part_is_told(tmp_path, monkeypatch, end):
+def test_a_set_that_is_replaced_in_part_is_reported(tmp_path, monkeypatch, end):
     source = _write(tmp_path, [_image(1)], [_annotation(1, 1)])
     prefix = str(tmp_path / 'out' / 'set')
     convert_coco(source, prefix, 2)

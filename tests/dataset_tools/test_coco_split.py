@@ -80,7 +80,7 @@ def test_the_file_is_not_replaced_by_a_part_of_it(tmp_path, name):
     assert [path.name for path in tmp_path.iterdir()] == [source.name]
 
 
-def test_annotations_without_an_image_are_told(tmp_path, caplog):
+def test_annotations_without_an_image_are_reported(tmp_path, caplog):
     texts = [{**row, 'image_id': str(row['image_id'])} for row in DOCUMENT['annotations'][:4]]
     path = write(tmp_path, {**DOCUMENT, 'annotations': texts + DOCUMENT['annotations'][4:]})
     parts = coco_split.split(path, str(tmp_path / 'parts'), val_share=0.2, seed=0)

@@ -62,7 +62,7 @@ def test_incomplete_arguments(given, match):
         create_coco_tf_record.main(['program'])
 
 
-def test_stray_argument():
+def test_unexpected_argument():
     with pytest.raises(app.UsageError, match='stray'):
         create_coco_tf_record.main(['program', 'stray'])
 

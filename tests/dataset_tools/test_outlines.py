@@ -21,7 +21,7 @@ def test_rectangle_has_four_corners():
     assert sorted(corners.tolist()) == [[1, 1], [1, 4], [3, 1], [3, 4]]
 
 
-def test_hole_is_told_from_part():
+def test_hole_is_distinguished_from_part():
     traced = outlines.trace(_mask('###', '#.#', '###'))
     assert [len(corners) for corners in traced.outer] == [4]
     assert [sorted(corners.tolist()) for corners in traced.holes] == [

@@ -125,7 +125,7 @@ def test_other_seed_and_split_are_other_images(folder, tmp_path):
     assert first != (folder / 'val/000001.jpg').read_bytes()
 
 
-def test_colour_tells_nothing_of_the_class(folder, train):
+def test_colour_does_not_reveal_the_class(folder, train):
     colors = collections.defaultdict(list)
     for image_id, annotations in _by_image(train).items():
         pixels = np.asarray(Image.open(folder / f'train/{image_id:06d}.jpg'), np.float32)

@@ -168,7 +168,7 @@ def test_shards_are_read_on_and_count_when_they_are_gone(tmp_path):
     assert records.count() == 4
 
 
-def test_progress_is_told_while_the_block_runs(tmp_path):
+def test_progress_is_reported_while_the_block_runs(tmp_path):
     prefix = str(tmp_path / 'data')
     told, is_told = [], threading.Event()
 

@@ -183,14 +183,14 @@ def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
     assert starter_weights.find(str(trained)).path == str(trained)
 
 
-def test_validation_records_are_found_beside_the_training_records(tmp_path):
+def test_validation_records_are_found_next_to_the_training_records(tmp_path):
     prefix = str(tmp_path / 'train_cats')
     assert starter.validation_prefix(prefix) == ''
     (tmp_path / 'valid_cats-00000-of-00001').touch()
     assert starter.validation_prefix(prefix) == str(tmp_path / 'valid_cats')
 
 
-def test_text_reads_back_as_the_config_and_tells_the_reasons():
+def test_text_reads_back_as_the_config_and_contains_the_reasons():
     made = make()
     text = starter.to_text(made, 'my.config')
     assert parse_pipeline(text, 'test') == made.pipeline

@@ -163,7 +163,7 @@ def test_what_is_no_image_is_refused(images, received, model_dir):
         object_detection.load(model_dir)(images)
 
 
-def test_a_folder_without_a_detector_is_told(model_dir, exported, tmp_path):
+def test_a_folder_without_a_detector_is_reported(model_dir, exported, tmp_path):
     with pytest.raises(ValueError, match='no checkpoint found'):
         object_detection.load(tmp_path)
     checkpoints.save_model(str(tmp_path), a_detector(1).named_variables(), 1)
@@ -177,7 +177,7 @@ def test_a_folder_without_a_detector_is_told(model_dir, exported, tmp_path):
         object_detection.load(exported, label_map='none.pbtxt')
 
 
-def test_a_path_that_is_not_there_is_told_as_such(model_dir):
+def test_a_path_that_is_not_there_is_reported_as_such(model_dir):
     with pytest.raises(ValueError, match=r'^load: there is no file or folder absent\.$'):
         object_detection.load('absent')
     with pytest.raises(ValueError, match=rf'there is neither {model_dir}/ckpt-9 nor ckpt-9'):

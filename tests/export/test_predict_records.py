@@ -101,7 +101,7 @@ def test_a_limit_counts_images_of_each_reader(pipeline, tmp_path):
     assert len(read(tmp_path / 'one', 'images.json')) == 5
 
 
-def test_a_damaged_record_is_named_and_what_came_before_stays(pipeline, tmp_path):
+def test_a_corrupt_record_is_named_and_what_came_before_stays(pipeline, tmp_path):
     path = tmp_path / 'val.record'
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ConfigError, match=r'eval_input_reader\[0\].*val\.record'):

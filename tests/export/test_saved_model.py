@@ -288,7 +288,7 @@ def test_the_checkpoint_that_is_exported_is_named_with_the_best_one(tmp_path):
     assert exporter.describe(str(tmp_path / 'best'), best) == f'{best} (step 10)'
 
 
-def test_a_label_map_that_is_not_there_is_told_and_one_that_was_named_is_an_error(
+def test_a_label_map_that_is_not_there_is_reported_and_one_that_was_named_is_an_error(
     trained, tmp_path, caplog
 ):
     pipeline = tiny.tiny_pipeline("train_input_reader { label_map_path: 'gone.pbtxt' }")
@@ -514,7 +514,7 @@ def test_an_export_keeps_its_precision_and_says_so(
     assert comparison.unmatched == 0
 
 
-def test_unknown_input_type_and_missing_checkpoint_are_told(trained, tmp_path):
+def test_unknown_input_type_and_missing_checkpoint_are_reported(trained, tmp_path):
     with pytest.raises(ValueError, match='input_type must be one of'):
         exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path, input_type='video')
     with pytest.raises(ValueError, match='no checkpoint found'):

@@ -59,7 +59,7 @@ def test_forced_rows_by_hand():
     np.testing.assert_array_equal(matches, [[0, -1, -1, -1, 0]])
 
 
-def test_of_rows_that_claim_a_column_the_first_valid_one_gets_it():
+def test_of_rows_forced_on_a_column_the_first_valid_one_gets_it():
     similarity = np.array([[[0.1, 0.5], [0.1, 0.6], [0.1, 0.7]]], np.float32)
     arguments = {'matched_threshold': 0.9, 'force_match_for_each_row': True}
     np.testing.assert_array_equal(_match(similarity, **arguments), [[-1, 0]])

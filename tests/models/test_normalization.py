@@ -136,7 +136,7 @@ def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
     assert not {kind for kind in kinds if kind.startswith('FusedBatchNorm')}
 
 
-def test_a_norm_that_trains_stays_apart_from_the_convolution():
+def test_a_norm_that_trains_is_not_folded_into_the_convolution():
     hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5))
     conv, norm = hyperparams.conv(4, 3, name='conv'), hyperparams.norm(frozen=False, name='norm')
     maps = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 5, 3)), tf.float32)

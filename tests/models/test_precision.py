@@ -46,7 +46,7 @@ def test_resolve(text, flag, use_tpu, expected, caplog):
     assert ('use_bfloat16 acts only on TPUs' in caplog.text) == ignored
 
 
-def test_unknown_precision_is_told():
+def test_unknown_precision_is_reported():
     with pytest.raises(ValueError, match=r'expected one of float32, tf32, .*\. Received: half'):
         precision.resolve(TrainConfig(), 'half')
 
@@ -118,7 +118,9 @@ def test_the_scope_ends_with_an_error(tf32_before):
         ('float16', CPU, None, ''),
     ],
 )
-def test_what_is_in_vain_is_told_once(name, devices, facts, told, tmp_path, monkeypatch, caplog):
+def test_exemptions_without_effect_are_logged_once(
+    name, devices, facts, told, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr(tf.config, 'list_logical_devices', lambda: devices)
     monkeypatch.setattr(precision, '_CPU_FACTS', tmp_path / 'cpuinfo')
     monkeypatch.setattr(unsupported, '_warned', set())

@@ -66,7 +66,7 @@ def test_a_static_scale_never_changes_and_has_nothing_to_save():
     assert not bool(scale.can_fall())
 
 
-def test_a_restored_scale_goes_on_where_it_was():
+def test_a_restored_scale_resumes():
     first, second = DynamicLossScale(16.0, 4), DynamicLossScale(2.0, 4)
     updated(first, [False, True, True, True])
     assert first.state().keys() == {'scale', 'finite_steps'}

@@ -46,7 +46,7 @@ def test_no_averages_change_nothing():
         assert variable.numpy() == 1.0
 
 
-def test_averages_of_other_variables_are_told():
+def test_averages_of_other_variables_are_reported():
     with (
         pytest.raises(ValueError, match=r"Received averages of: \['b'\]"),
         swapped({'a': tf.Variable(1.0)}, {'b': tf.Variable(1.0)}),

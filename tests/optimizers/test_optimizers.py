@@ -125,7 +125,7 @@ def test_state_is_named_after_the_variables():
     assert not np.any(state['v']['a/kernel'].numpy())
 
 
-def test_gradients_of_other_variables_are_told():
+def test_gradients_of_other_variables_are_reported():
     optimizer = optimizers.Momentum(schedules.constant(0.1), momentum=0.9)
     optimizer.build({'a': tf.Variable(1.0)})
     with pytest.raises(ValueError, match=r"differ by: \['a', 'b'\]"):
@@ -175,7 +175,7 @@ def test_averages_by_hand():
 
 
 @pytest.mark.parametrize('decay', [-0.1, 1.5])
-def test_a_decay_outside_its_range_is_told(decay):
+def test_a_decay_outside_its_range_is_reported(decay):
     with pytest.raises(ValueError, match=rf'moving_average_decay: .* Received: {decay:g}'):
         _averaging(decay=decay)
 
@@ -195,7 +195,7 @@ def test_multipliers_scale_the_learning_rate_of_one_variable():
     np.testing.assert_allclose(averages['a'].numpy() * 10, averages['b'].numpy(), rtol=1e-5)
 
 
-def test_multipliers_of_other_variables_are_told():
+def test_multipliers_of_other_variables_are_reported():
     optimizer = optimizers.Momentum(schedules.constant(0.1), momentum=0.9)
     with pytest.raises(ValueError, match=r"Received multipliers of: \['b'\]"):
         optimizer.build({'a': tf.Variable(1.0)}, multipliers={'b': 2.0})
@@ -276,7 +276,7 @@ def test_lars_excludes_none_for_an_empty_pattern_and_zeros_are_not_stuck():
         ({'exclude_pattern': '('}, r"Received: '\('"),
     ],
 )
-def test_numbers_of_lars_out_of_their_range_are_told(option, message):
+def test_numbers_of_lars_out_of_their_range_are_reported(option, message):
     with pytest.raises(ValueError, match=message):
         _lars(**option)
 

@@ -165,7 +165,7 @@ def test_exponential_by_hand():
         ),
     ],
 )
-def test_contradictions_are_told(build, text):
+def test_contradictions_are_reported(build, text):
     with pytest.raises(ValueError, match=text):
         build()
 

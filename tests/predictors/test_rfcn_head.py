@@ -53,7 +53,7 @@ def test_outputs_by_numpy():
     np.testing.assert_allclose(logits, mean_crops('classes').reshape(4, 4), atol=1e-5)
 
 
-def test_a_box_sees_its_own_place_and_image_alone():
+def test_a_box_depends_on_its_own_region_and_image_only():
     keras.utils.set_random_seed(1)
     head = build()
     features = random_features().numpy()

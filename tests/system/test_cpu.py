@@ -59,7 +59,7 @@ def test_nothing_is_bound_without_the_flag(machine):
         ('6-99', '--cpu_affinity .*expected CPU cores of 0 to 15'),
     ],
 )
-def test_what_is_no_list_of_cores_is_told(machine, text, message):
+def test_what_is_no_list_of_cores_is_reported(machine, text, message):
     with pytest.raises(ConfigError, match=message):
         cpu.set_affinity(text)
     assert not machine
@@ -84,7 +84,7 @@ def test_the_quota_of_a_container_counts(machine):
     assert cpu.num_cores() == 2.5
 
 
-def test_lists_in_words():
+def test_lists_as_text():
     assert cpu.describe([0, 1, 2, 5, 8, 9]) == '0-2,5,8-9'
 
 

@@ -20,7 +20,7 @@ def test_what_is_there_already_needs_no_space():
     assert disk.peak_bytes(archives, keep_archives=False) == 10
 
 
-def test_asks_the_disk_of_a_folder_to_be(tmp_path):
+def test_checks_the_disk_of_a_future_folder(tmp_path):
     folder = tmp_path / 'not' / 'yet'
     disk.require_space(str(folder), 1, 'this')
     with pytest.raises(DownloadError, match=r'this needs 1000000000\.00 GB .* Received: '):

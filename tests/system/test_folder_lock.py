@@ -21,7 +21,7 @@ def test_one_training_at_a_time(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [folder_lock.TRAINING_LOCK]
 
 
-def test_a_lock_is_waited_for_in_vain(tmp_path):
+def test_a_held_lock_ends_in_a_timeout(tmp_path):
     path = tmp_path / 'lock'
     with folder_lock.exclusive(path, 0.0), pytest.raises(TimeoutError, match='has held'):
         folder_lock.exclusive(path, 0.0).__enter__()

@@ -84,7 +84,7 @@ def noisy(tmp_path):
     return tmp_path
 
 
-def test_what_the_import_writes_is_kept_back(noisy):
+def test_what_the_import_writes_is_hidden(noisy):
     done = _run(f'{_CALL}; import os; os.write(2, b"after")', noisy)
     assert (done.returncode, done.stderr) == (0, 'after')
 
@@ -96,7 +96,7 @@ def test_a_failing_import_shows_it(noisy):
     assert 'no such library' in done.stderr
 
 
-def test_whoever_asks_for_messages_gets_them(noisy):
+def test_messages_are_shown_on_request(noisy):
     assert _run(_CALL, noisy, TF_CPP_MIN_LOG_LEVEL='0').stderr == 'oneDNN is on\n'
 
 

@@ -20,7 +20,7 @@ from tests.weights.tiny_checkpoints import save, weights
          {'backbone', 'fpn', 'box_classifier', 'rpn', 'box_head'}),
     ],
 )  # fmt: skip
-def test_what_a_config_asks_for(tmp_path, options, parts):
+def test_what_a_config_requests(tmp_path, options, parts):
     prefix = save(tmp_path, weights(1.0, masks=False))
     config = TrainConfig(fine_tune_checkpoint=prefix, **options)
     report = fine_tune.from_config(weights(), config)

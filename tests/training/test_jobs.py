@@ -101,7 +101,7 @@ def test_evaluation_flags_without_evaluation(path, caplog):
         assert f'--{name} has no effect' in caplog.text
 
 
-def test_an_evaluation_beside_the_training(path):
+def test_an_asynchronous_evaluation(path):
     flags = {'eval_device': 'gpu:1', 'eval_cpu_affinity': '0'}
     assert not _read(path, 'train and eval').eval_config.HasField('async_evaluation')
     config = _read(path, 'train and eval', async_eval=True).eval_config
@@ -123,7 +123,7 @@ def test_an_evaluation_beside_the_training(path):
         'eval_samples',
     ],
 )
-def test_counts_out_of_range_are_told_by_the_name_of_the_flag(path, flag, count):
+def test_counts_out_of_range_are_reported_by_the_name_of_the_flag(path, flag, count):
     with pytest.raises(ConfigError, match=rf'^--{flag}: expected 1 to .* Received: {count}\.'):
         _read(path, 'train', **{flag: count})
 

@@ -100,7 +100,7 @@ def test_the_history_and_the_config_are_written(tmp_path):
     assert config.train_config.precision == config.train_config.BFLOAT16
 
 
-def test_goes_on_from_the_newest_checkpoint(tmp_path):
+def test_resumes_from_the_newest_checkpoint(tmp_path):
     whole, parts = tmp_path / 'whole', tmp_path / 'parts'
     # Three batches an epoch, so that the data of both runs starts anew at step 3 or 6.
     options = {'intervals': Intervals(log=3, checkpoint=3)}
@@ -137,7 +137,7 @@ def test_resuming_restores_weights_and_slots_exactly(tmp_path):
     np.testing.assert_allclose(kernel(tmp_path / 'whole'), kernel(tmp_path / 'parts'), rtol=1e-6)
 
 
-def test_nothing_left_to_do_is_said(tmp_path, caplog):
+def test_nothing_left_to_do_is_logged(tmp_path, caplog):
     _run(tmp_path, 3)
     with caplog.at_level(logging.INFO):
         result = _run(tmp_path, 3)
@@ -146,7 +146,7 @@ def test_nothing_left_to_do_is_said(tmp_path, caplog):
     assert _saved(tmp_path) == {1: 3}
 
 
-def test_a_model_dir_of_another_model_is_told_and_kept(tmp_path, monkeypatch):
+def test_a_model_dir_of_another_model_is_reported_and_kept(tmp_path, monkeypatch):
     _run(tmp_path, 2)
     config = (tmp_path / CONFIG_FILE_NAME).read_text()
     fakes.patch_builders(monkeypatch.setattr, detector=lambda: fakes.FakeDetector(units=5))
@@ -155,7 +155,7 @@ def test_a_model_dir_of_another_model_is_told_and_kept(tmp_path, monkeypatch):
     assert (tmp_path / CONFIG_FILE_NAME).read_text() == config
 
 
-def test_what_changed_since_the_last_start_is_told(tmp_path, caplog):
+def test_what_changed_since_the_last_start_is_reported(tmp_path, caplog):
     _run(tmp_path, 2)
     _run(tmp_path, 4)
     (message,) = (text for text in caplog.messages if text.startswith('changed since'))
@@ -288,7 +288,7 @@ class _ExplodingDetector(fakes.FakeDetector):
         return {'Loss/distance_loss': distance}
 
 
-def test_gradients_that_are_not_finite_are_told(tmp_path, monkeypatch):
+def test_gradients_that_are_not_finite_are_reported(tmp_path, monkeypatch):
     fakes.patch_builders(monkeypatch.setattr, detector=_ExplodingDetector)
     with pytest.raises(
         DivergenceError, match=r'gradient_norm = nan at step 1, learning rate 0\.01'
@@ -306,7 +306,7 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     assert not list(tmp_path.glob('ckpt-*'))
 
 
-def test_num_steps_must_be_said(tmp_path):
+def test_num_steps_is_required(tmp_path):
     with pytest.raises(ConfigError, match=r'train_config\.num_steps'):
         train(fakes.pipeline_config(), tmp_path)
 
@@ -362,7 +362,7 @@ def test_intervals_must_make_sense(values):
         Intervals(**values)
 
 
-def test_killed_and_started_again_goes_on_from_the_last_checkpoint(tmp_path):
+def test_killed_and_started_again_resumes_from_the_last_checkpoint(tmp_path):
     process = forks.context().Process(target=fake_training.run, args=(str(tmp_path), 100_000))
     process.start()
     try:

@@ -93,7 +93,7 @@ def test_a_schedule_in_epochs_needs_no_epochs_of_the_training(config):
     assert str(config) == resolved
 
 
-def test_no_records_are_told(config, tmp_path):
+def test_no_records_are_reported(config, tmp_path):
     config.train_config.num_epochs = 2
     (tmp_path / 'train').write_bytes(b'')
     with pytest.raises(ConfigError, match='expected records in train_input_reader'):

@@ -181,7 +181,7 @@ def test_workers_of_which_one_was_killed_end_bitwise_the_same(jobs, workers):
 
 
 @pytest.mark.slow
-def test_one_worker_goes_on_where_two_were(jobs, workers):
+def test_one_worker_resumes_a_training_of_two(jobs, workers):
     before = _places(jobs.end_of(workers))
     jobs.finish(workers, 'plain', 20)
     end = jobs.end_of(workers)

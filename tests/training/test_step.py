@@ -263,9 +263,7 @@ def test_two_replicas_do_what_one_does_with_the_whole_batch():
 
 
 @pytest.mark.parametrize('steps_per_call', [1, 3])
-def test_workers_tell_each_other_with_the_losses_that_one_wants_to_stop(
-    monkeypatch, steps_per_call
-):
+def test_stop_votes_are_exchanged_with_the_losses(monkeypatch, steps_per_call):
     data = fakes.dataset(4, 4, repeat=True)
     alone = _make(data)
     assert alone.stop_votes is None

@@ -59,16 +59,16 @@ def test_threads_of_tensorflow(monkeypatch):
 @pytest.mark.parametrize(
     'flag', ['intra_op_threads', 'inter_op_threads', 'private_threadpool_size']
 )
-def test_impossible_numbers_of_threads_are_told(path, flag):
+def test_impossible_numbers_of_threads_are_reported(path, flag):
     with pytest.raises(ConfigError, match=f'--{flag}: expected 0 to 4096'):
         jobs.read_config(path, TrainOptions(**{flag: -1}), for_what='train')
 
 
-def test_a_wrong_range_of_profiled_steps_is_told_before_all_else(tmp_path):
+def test_a_wrong_range_of_profiled_steps_is_reported_before_all_else(tmp_path):
     with pytest.raises(ConfigError, match='--profile_steps'):
         jobs.run_training('no/such.config', str(tmp_path), TrainOptions(profile_steps='9,3'))
 
 
-def test_wrong_cores_are_told_before_tensorflow_computes(path, tmp_path):
+def test_wrong_cores_are_reported_before_tensorflow_computes(path, tmp_path):
     with pytest.raises(ConfigError, match='--cpu_affinity'):
         jobs.run_training(path, str(tmp_path), TrainOptions(cpu_affinity='first'))

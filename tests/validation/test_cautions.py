@@ -343,7 +343,7 @@ def test_fields_of_a_model_that_others_make_idle(warnings, settings, fields, rea
         [f'{MODEL}.hard_example_miner={{}}', f'{MODEL}.second_stage_batch_size=64'],
     ],
 )
-def test_fields_of_a_model_that_act_or_ask_for_what_happens(warnings, settings):
+def test_fields_of_a_model_that_have_an_effect_or_equal_the_default(warnings, settings):
     settings = [*settings, f'{MODEL}.first_stage_max_proposals=64']
     assert warnings(*settings, for_what='export') == []
 
@@ -481,7 +481,7 @@ def test_crops_of_features_that_rfcn_does_not_make(warnings):
     assert message.startswith(f'no effect: {fields} (R-FCN crops score maps')
 
 
-def test_classes_that_the_label_map_lacks_are_told(warnings):
+def test_classes_that_the_label_map_lacks_are_reported(warnings):
     (message,) = warnings('model.faster_rcnn.num_classes=5', for_what='train')
     assert message.startswith('model.faster_rcnn.num_classes is 5, but train_input_reader.label_')
     assert message.endswith('has ids up to 2: no object trains the classes above 2.')

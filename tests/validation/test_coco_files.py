@@ -53,7 +53,7 @@ def test_sound_files_pass(pipeline):
     validate(pipeline, for_what=('train', 'eval'))
 
 
-def test_what_is_for_record_files_is_told(pipeline, caplog):
+def test_what_is_for_record_files_is_reported(pipeline, caplog):
     unsupported._warned.clear()
     pipeline.train_input_reader.num_readers = 8
     cautions.warn(pipeline, ('train_input_reader', 'eval_input_reader'))
@@ -150,7 +150,7 @@ def test_files_of_an_evaluation_do_not_share_ids(pipeline, tmp_path):
     assert list(records.check_training(pipeline)) == []
 
 
-def test_an_image_with_more_objects_than_rows_is_told(pipeline, caplog):
+def test_an_image_with_more_objects_than_rows_is_reported(pipeline, caplog):
     unsupported._warned.clear()
     document = {
         'images': [{'id': 5, 'file_name': '0.png', 'height': 20, 'width': 30}],

@@ -36,7 +36,7 @@ def test_names_of_readers_are_distinct(names, expected):
     assert rules.reader_names(_pipeline(readers=names)) == expected
 
 
-def test_the_best_is_told_by_masks_where_they_are_evaluated():
+def test_the_best_is_chosen_by_masks_where_they_are_evaluated():
     assert rules.best_metric(_pipeline()) == (BOXES, '')
     both = 'metrics_set: ["coco_detection_metrics", "coco_mask_metrics"]'
     assert rules.best_metric(_pipeline(both, ['a', 'b'])) == (MASKS, 'a')
@@ -44,7 +44,7 @@ def test_the_best_is_told_by_masks_where_they_are_evaluated():
     assert rules.best_metric(_pipeline(chosen, ['a', 'b'])) == ('Loss/total_loss', 'b')
 
 
-def test_stopping_looks_at_the_metric_of_the_best():
+def test_stopping_uses_the_metric_of_the_best():
     best = 'best_checkpoint { metric: "Loss/total_loss" reader: "b" }'
     assert rules.stopping_metric(_pipeline(best, ['a', 'b'])) == ('Loss/total_loss', 'b')
     own = f'{best} early_stopping {{ metric: "{BOXES}" reader: "a" }}'
@@ -93,7 +93,7 @@ def test_a_sound_config_has_nothing_wrong():
         ),
     ],
 )
-def test_metrics_that_do_not_exist_are_told_before_the_start(tmp_path, text, field):
+def test_metrics_that_do_not_exist_are_reported_before_the_start(tmp_path, text, field):
     pipeline = sound_pipeline(tmp_path)
     text_format.Merge(text, pipeline.eval_config)
     with pytest.raises(ConfigError) as error:

@@ -59,7 +59,7 @@ def test_problems(buckets, resizer, expected):
         ('height: 800 width: 1333', "type: 'faster_rcnn_resnet50_keras'", None),
     ],
 )
-def test_sizes_that_the_feature_extractor_pads_are_told(size, extractor, padded):
+def test_sizes_that_the_feature_extractor_pads_are_reported(size, extractor, padded):
     cautions = find(input_reader_rules.bucket_cautions, [size], extractor=extractor)
     assert len(cautions) == (padded is not None)
     assert padded is None or f'pads to {padded},' in cautions[0]

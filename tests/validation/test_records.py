@@ -48,7 +48,7 @@ def numerical():
     return examples.example([BOX], [1], image__object__mask=[1.0] * 600)
 
 
-def test_masks_of_the_other_type_are_told(found):
+def test_masks_of_the_other_type_are_reported(found):
     png = examples.example([BOX], [1], masks=[MASK])
     empty = examples.example()
     as_png = {'load_instance_masks': True, 'mask_type': input_reader_pb2.PNG_MASKS}
@@ -65,7 +65,7 @@ def test_masks_of_the_other_type_are_told(found):
     assert found([png]) == []
 
 
-def test_records_without_any_mask_are_told(found):
+def test_records_without_any_mask_are_reported(found):
     (problem,) = found([examples.example([BOX], [1])] * 30, load_instance_masks=True)
     assert problem.startswith('train_input_reader.load_instance_masks is true, but the first 20 ')
     assert 'tfod convert coco --masks' in problem
@@ -74,7 +74,7 @@ def test_records_without_any_mask_are_told(found):
     assert problem.endswith('Received: none in the first 30 records.')
 
 
-def test_a_wholly_wrong_label_map_is_told_with_both_sides(found):
+def test_a_wholly_wrong_label_map_is_reported_with_both_sides(found):
     cow = examples.example([BOX], [1], ['cow'])
     cat = examples.example([BOX] * 2, [1, 1], ['cow', 'cat'])
     (problem,) = found([examples.example(), cow, cow])
@@ -103,7 +103,7 @@ def test_the_search_for_a_class_is_bounded(found, monkeypatch):
         (b'', "expected files with records. Received files without any: '"),
     ],
 )
-def test_other_files_are_told(tmp_path, content, message):
+def test_other_files_are_reported(tmp_path, content, message):
     (tmp_path / 'data').write_bytes(content)
     pipeline = TrainEvalPipelineConfig()
     reader = pipeline.train_input_reader
@@ -114,13 +114,13 @@ def test_other_files_are_told(tmp_path, content, message):
     assert str(tmp_path / 'data') in problem
 
 
-def test_records_that_are_no_examples_are_told(found):
+def test_records_that_are_no_examples_are_reported(found):
     (problem,) = found([b'\xff\xff\xff'])
     assert problem.startswith('train_input_reader.tf_record_input_reader.input_path: ')
     assert problem.endswith('holds records that are no examples.')
 
 
-def test_boxes_in_pixels_are_told(found):
+def test_boxes_in_pixels_are_reported(found):
     pixels = examples.example([[10.0, 20.0, 300.0, 400.0]], [1])
     fine = examples.example([BOX], [1])
     (problem,) = found([pixels, pixels, fine])
@@ -130,19 +130,19 @@ def test_boxes_in_pixels_are_told(found):
     assert found([pixels, fine, fine]) == []
 
 
-def test_labels_above_num_classes_are_told(found):
+def test_labels_above_num_classes_are_reported(found):
     (problem,) = found([examples.example([BOX], [3])], label_map='', num_classes=2)
     assert problem.endswith('up to model.faster_rcnn.num_classes = 2. Received: label 3.')
     assert found([examples.example([BOX], [2])], label_map='', num_classes=2) == []
 
 
-def test_labels_that_start_at_0_are_told(found):
+def test_labels_that_start_at_0_are_reported(found):
     counted_from_0 = examples.example([BOX] * 2, [0, 1])
     (problem,) = found([counted_from_0], label_map='', num_classes=2)
     assert problem.endswith('labels from 1 on, as 0 is the background. Received: label 0.')
 
 
-def test_boxes_of_swapped_sides_are_told(found):
+def test_boxes_of_swapped_sides_are_reported(found):
     ymin, xmin, ymax, xmax = BOX
     swapped = examples.example([[ymax, xmin, ymin, xmax]] * 2, [1, 1])
     (problem,) = found([swapped])
@@ -151,7 +151,7 @@ def test_boxes_of_swapped_sides_are_told(found):
     assert found([examples.example([BOX, [ymax, xmin, ymin, xmax]], [1, 1])]) == []
 
 
-def test_boxes_that_are_no_numbers_are_told(found):
+def test_boxes_that_are_no_numbers_are_reported(found):
     (problem,) = found([examples.example([BOX, [0.1, float('nan'), 0.5, 0.5]], [1, 1])])
     assert problem.endswith('finite coordinates of the boxes. Received: NaN or infinity.')
 
@@ -210,7 +210,7 @@ def test_all_records_are_looked_through_for_damage_and_crowded_images(tmp_path, 
 
 
 @pytest.mark.parametrize(('dtype', 'count'), [(np.uint8, 0), (np.uint16, 1)])
-def test_images_of_16_bits_are_told(found, caplog, dtype, count):
+def test_images_of_16_bits_are_reported(found, caplog, dtype, count):
     unsupported._warned.clear()
     file = io.BytesIO()
     Image.fromarray(np.full((20, 30), 99, dtype)).save(file, 'PNG')

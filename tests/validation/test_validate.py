@@ -36,7 +36,7 @@ def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
     return []
 
 
-def test_of_a_config_with_mistakes_the_mistakes_alone_are_told(tmp_path, caplog):
+def test_only_the_mistakes_of_a_config_are_reported(tmp_path, caplog):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, 'eval_config.skip_scores=true')
     apply_setting(pipeline, f'{MODEL}.num_classes=0')
@@ -432,14 +432,14 @@ def test_a_number_of_epochs_that_is_none(tmp_path, number):
         ('eval_config.best_checkpoint.metric', 'eval'),
     ],
 )
-def test_a_nul_byte_is_told_with_its_field(tmp_path, field, purpose):
+def test_a_nul_byte_is_reported_with_its_field(tmp_path, field, purpose):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{field}=a\0b')
     (found,) = problems(pipeline, purpose)
     assert found == f"{field}: expected text without NUL bytes. Received: 'a\\x00b'."
 
 
-def test_a_folder_in_place_of_records_is_told(tmp_path):
+def test_a_folder_in_place_of_records_is_reported(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     field = 'train_input_reader.tf_record_input_reader.input_path[0]'
     apply_setting(pipeline, f'{field}={tmp_path}')
@@ -447,7 +447,7 @@ def test_a_folder_in_place_of_records_is_told(tmp_path):
     assert found == f'{field}: expected files of records. Received: {str(tmp_path)!r}, a folder.'
 
 
-def test_a_set_of_records_with_a_gap_is_told(tmp_path):
+def test_a_set_of_records_with_a_gap_is_reported(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     for shard in (0, 2):
         (tmp_path / f'a-{shard:05d}-of-00003').touch()
@@ -458,7 +458,7 @@ def test_a_set_of_records_with_a_gap_is_told(tmp_path):
     assert 'a-00001-of-00003' in found
 
 
-def test_a_set_of_records_that_is_being_replaced_is_told(tmp_path):
+def test_a_set_of_records_that_is_being_replaced_is_reported(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     (tmp_path / 'a-00000-of-00001').touch()
     (tmp_path / 'a.publishing').touch()
@@ -468,7 +468,7 @@ def test_a_set_of_records_that_is_being_replaced_is_told(tmp_path):
     assert 'a.publishing exists' in found
 
 
-def test_missing_files_and_types_are_told_at_once_and_without_tensorflow(tmp_path):
+def test_missing_files_and_types_are_reported_at_once_and_without_tensorflow(tmp_path):
     path = write_files(tmp_path)
     path.write_text(path.read_text().replace('resnet18_fpn', 'resnet17_fpn'))
     (tmp_path / 'label_map.pbtxt').unlink()
@@ -570,7 +570,7 @@ def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
 
 
-def test_turned_keypoints_keep_their_places_unless_a_permutation_is_given(tmp_path):
+def test_turned_keypoints_keep_their_positions_unless_a_permutation_is_given(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_input_reader.num_keypoints = 3
     apply_setting(pipeline, f'{AUGMENTATION}={{random_rotation90 {{}}}}')
@@ -683,7 +683,7 @@ def test_all_problems_are_listed_in_one_error(tmp_path):
         assert f'\n  {field}' in str(caught.value)
 
 
-def test_an_empty_config_is_told_what_it_lacks():
+def test_errors_of_an_empty_config_name_what_it_lacks():
     found = problems(TrainEvalPipelineConfig())
     for start in ('model', 'train_config', 'train_input_reader', 'eval_input_reader'):
         assert any(line.startswith(f'{start} is not set') for line in found)

@@ -71,7 +71,7 @@ def test_page_is_well_formed_and_needs_no_network(tmp_path):
     assert {'A & B', '<second>', 'total loss', 'mask loss'} <= set(checker.text)
 
 
-def test_boxes_and_masks_stand_side_by_side(tmp_path):
+def test_boxes_and_masks_are_side_by_side(tmp_path):
     page = _write(tmp_path / 'report.html')
     assert _row(page, 'AP, mean over IoU .50 to .95') == ['0.500', '0.438']
     assert _row(page, 'AP, objects over 96² pixels') == ['&ndash;', '0.250']

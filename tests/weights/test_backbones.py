@@ -58,7 +58,7 @@ def test_the_fields_that_make_up_for_it_are_named(messages, theirs, ours, field)
     assert ('3x3' in message) == ('stride' in field)
 
 
-def test_nothing_is_said_of_the_same_network(messages):
+def test_nothing_is_logged_for_the_same_network(messages):
     assert not messages(NVIDIA, Options(False, Padding.SAME, frozen_stages=2))
     assert not messages(SLIM, Options())
 

@@ -60,7 +60,7 @@ def test_every_optimizer_has_a_name():
         assert frozenset(kind.slot_names) in known | {frozenset({'average'})}, kind
 
 
-def test_other_frozen_variables_are_told(tmp_path):
+def test_other_frozen_variables_are_reported(tmp_path):
     _make(tmp_path, {'momentum'}).save()
     with pytest.raises(CheckpointError, match=r'other variables frozen.*only in the checkpoint'):
         _make(tmp_path, {'momentum'}, names=['head/bias']).restore_latest()
@@ -118,7 +118,7 @@ def test_a_model_without_any_name_in_common_is_another(tmp_path):
     assert 'another model_dir' in str(error.value)
 
 
-def test_the_end_is_told():
+def test_the_end_is_reported():
     assert describe_end('dir', 4, 5) is None
     assert describe_end('dir', 5, 5) == 'dir is at step 5 of 5: nothing left to do'
     beyond = describe_end('dir', 7, 5)
@@ -162,5 +162,5 @@ def test_weights_stand_in_where_there_are_no_averages(tmp_path, caplog):
         ('_CHECKPOINTABLE_OBJECT_GRAPH', False),
     ],
 )
-def test_weights_are_told_from_what_is_beside_them(name, is_weight):
+def test_weights_are_distinguished_from_other_state(name, is_weight):
     assert checkpoint_contents.is_weight(name) == is_weight

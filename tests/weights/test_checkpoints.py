@@ -34,7 +34,7 @@ def test_find_in_an_unpacked_archive(tmp_path):
         checkpoints.find(str(tmp_path))
 
 
-def test_an_unreadable_file_is_told(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     (tmp_path / 'ckpt-1.index').write_bytes(b'nonsense')
     with pytest.raises(CheckpointError, match='cannot be read as a checkpoint'):
         checkpoints.read_step(str(tmp_path / 'ckpt-1'))

@@ -86,9 +86,7 @@ def test_stages_before_and_after_the_crops_give_keras_features(keras_resnet):
     assert report.missing == report.unused == report.mismatched == []
 
 
-def test_layers_that_are_only_counted_are_told_by_their_order(
-    keras_resnet, pyramid_detector, tmp_path
-):
+def test_numbered_layers_are_identified_by_their_order(keras_resnet, pyramid_detector, tmp_path):
     path = tmp_path / 'older.weights.h5'
     shutil.copy(keras_resnet.paths['keras 3'], path)
     with h5py.File(path, 'r+') as file:

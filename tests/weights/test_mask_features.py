@@ -30,7 +30,7 @@ def saved(tmp_path_factory):
 
 
 @pytest.mark.parametrize(('there', 'here'), [('crops', 'vector'), ('vector', 'crops')])
-def test_going_on_names_the_field(saved, there, here):
+def test_resuming_names_the_field(saved, there, here):
     detector = tiny.tiny_detector(DETECTORS[here])
     with pytest.raises(CheckpointError, match=ADVICE[there]):
         restore.restore_exactly(detector, saved[there], averages=False)

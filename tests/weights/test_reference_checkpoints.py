@@ -189,7 +189,7 @@ def assert_refused(prefix, *texts, checkpoint_type='full'):
     assert set(target.values().values()) == {0.0}
 
 
-def test_another_shape_is_told_with_its_key(tmp_path):
+def test_another_shape_is_reported_with_its_key(tmp_path):
     keys = reference()
     key = KEYS['rpn/conv/kernel']
     keys[key] = (3, 3, 4, 16)
@@ -231,7 +231,7 @@ def test_another_backbone(tmp_path):
     )
 
 
-def test_training_cannot_go_on_from_it(tmp_path):
+def test_training_cannot_resume_from_it(tmp_path):
     prefix = write(tmp_path, reference())
     with pytest.raises(CheckpointError, match='TensorFlow Object Detection API'):
         checkpoint_contents.check_is_ours(prefix)

@@ -89,7 +89,7 @@ def test_what_the_classes_do_not_explain_is_an_error(tmp_path):
     restore.restore(weights(), prefix, 'detection')
 
 
-def test_whatever_fits_is_taken_where_that_is_asked_for(tmp_path):
+def test_whatever_fits_is_taken_where_that_is_requested(tmp_path):
     prefix = save(tmp_path, weights(1.0, masks=False))
     assert_refused(weights(), prefix, 'not in it: mask_head/conv_1/kernel')
     target = weights()
@@ -126,7 +126,7 @@ def test_averages_go_before_the_weights_of_the_last_step(tmp_path):
     assert report.unused == []
 
 
-def test_damaged_and_foreign_files_change_nothing(tmp_path):
+def test_corrupt_and_third_party_files_change_nothing(tmp_path):
     prefix = save(tmp_path / 'own', weights(1.0))
     data = tmp_path / 'own' / 'ckpt-0.data-00000-of-00001'
     data.write_bytes(data.read_bytes()[:1000])

@@ -78,7 +78,7 @@ def test_all_weights_are_restored(tmp_path, write):
 
 @pytest.mark.parametrize('write', WRITERS)
 @pytest.mark.parametrize('averages', [False, True])
-def test_averages_are_taken_where_they_are_asked_for_and_there(tmp_path, write, averages):
+def test_averages_are_taken_where_they_are_requested_and_there(tmp_path, write, averages):
     prefix = write(tmp_path, averages=[KERNEL, CLASSES])
     target = detector()
     restore.restore_exactly(target, prefix, averages=averages)

@@ -187,7 +187,7 @@ def test_a_detector_without_a_mask_head_takes_the_rest(checkpoint):
         ),
     ],
 )
-def test_what_does_not_fit_is_told(checkpoint, override, message):
+def test_what_does_not_fit_is_reported(checkpoint, override, message):
     with pytest.raises(CheckpointError, match=message):
         restore.restore(build(override), checkpoint[0], 'full')
 

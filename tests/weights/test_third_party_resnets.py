@@ -207,7 +207,9 @@ def test_the_same_network_gives_the_same_features_without_a_word(tmp_path, weigh
 
 
 @pytest.mark.parametrize('system', ['nvidia', 'tpu', 'tensorpack'])
-def test_what_no_weights_make_up_for_is_said_once(tmp_path, detector, weights, system, caplog):
+def test_differences_that_weights_cannot_compensate_are_logged_once(
+    tmp_path, detector, weights, system, caplog
+):
     path = write(tmp_path, system, weights)
     with caplog.at_level(logging.WARNING, 'object_detection'):
         restore.restore(detector, path, 'classification')

@@ -19,7 +19,7 @@ def build(options='', static=False):
     return rpn_builder.build(config(options), 3, True, static)
 
 
-def test_what_is_built_where_nothing_is_said():
+def test_defaults_are_built():
     stage = build()
     assert stage.params.limits == stage.params.eval_limits == ProposalLimits(16)
     assert not stage.params.limits.is_per_level
@@ -40,7 +40,7 @@ def test_activation_of_the_head(options, activation):
     assert build(options).head._activation.activation is keras.activations.get(activation)
 
 
-def test_numbers_of_inference_are_those_of_training_where_nothing_is_said():
+def test_numbers_of_inference_default_to_those_of_training():
     stage = build('first_stage_pre_nms_topk_per_level: 9 first_stage_max_proposals_per_level: 7')
     assert stage.params.limits == stage.params.eval_limits == ProposalLimits(16, 9, 7)
     stage = build("""
@@ -134,7 +134,7 @@ def test_other_coders_of_four_numbers():
         ),
     ],
 )
-def test_contradictions_are_told_by_both(options, message):
+def test_contradictions_are_reported_by_both(options, message):
     with pytest.raises(ValueError, match=message):
         build(options, static='use_static_shapes: true' in options)
     with pytest.raises(ValueError, match=message):

@@ -181,7 +181,7 @@ def test_one_bucket_is_a_static_shape(records):
     assert len(next(iter(dataset))[F.SOURCE_ID]) == 2
 
 
-def test_goes_on_from_each_batch_with_what_waits_in_the_buckets(records):
+def test_resumes_from_each_batch_with_the_buffered_images(records):
     context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
     pipeline = config(records, 'shuffle_buffer_size: 4')
 

@@ -77,7 +77,7 @@ def test_a_worker_copies_the_files_that_it_reads(reader, tmp_path, workers, file
 
 
 @pytest.mark.parametrize('folder', ['gs://bucket/cache', '/data/[a]', '/data/*'])
-def test_folders_that_cannot_be_are_told(tmp_path, folder):
+def test_folders_that_cannot_be_are_reported(tmp_path, folder):
     pipeline = sound_pipeline(tmp_path)
     pipeline.train_input_reader.record_cache.directory = folder
     (problem,) = problems(pipeline)

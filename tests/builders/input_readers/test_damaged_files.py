@@ -33,7 +33,7 @@ def records_reader(pattern):
     ],
     ids=['cut off', 'changed'],
 )
-def test_the_damaged_file_is_named_with_the_place(tmp_path, caplog, damage, match):
+def test_the_corrupt_file_is_named_with_the_position(tmp_path, caplog, damage, match):
     for shard in range(2):
         examples.write_records(tmp_path / f'train-{shard}', [b'record' * 100] * 3)
     broken = tmp_path / 'train-1'
@@ -113,7 +113,7 @@ def coco_reader(tmp_path):
     [(b'', 'cannot be decoded'), (b'text', 'cannot be decoded'), (None, 'is 9 pixels high')],
     ids=['cut off', 'no image', 'another size'],
 )
-def test_the_damaged_image_is_named(coco_reader, content, match):
+def test_the_corrupt_image_is_named(coco_reader, content, match):
     other_size = examples.png(examples.noise(9, 30, seed=0))
     reader = coco_reader(other_size if content is None else content)
     records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)

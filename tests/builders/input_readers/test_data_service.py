@@ -89,7 +89,7 @@ def test_noise_differs_from_epoch_to_epoch(records, service):
     assert any(len(images) == 2 for images in seen.values())  # flipped or not
 
 
-def test_a_service_that_does_not_answer_is_told(records, monkeypatch):
+def test_a_service_that_does_not_answer_is_reported(records, monkeypatch):
     monkeypatch.setattr(data_service_reader, '_SECONDS_TO_ANSWER', 0.0)
     said = r'^--dispatcher: expected HOST:PORT .*Received: localhost:1 '
     with pytest.raises(ValueError, match=said):

@@ -97,7 +97,7 @@ def test_draws_fill_their_range(text, least, greatest):
     )
 
 
-def test_numbers_of_one_step_are_drawn_apart():
+def test_numbers_of_one_step_are_drawn_independently():
     draws = [
         steps.build('random_distort_color {}').draw(tf.zeros([1, 1, 3]), s) for s in seeds(100)
     ]
@@ -150,6 +150,6 @@ def test_inside_tf_data_as_alone():
         ('random_rgb_to_gray { probability: 2 }', 'probability: expected 0 to 1. Received: 2'),
     ],
 )
-def test_wrong_fields_are_told(text, message):
+def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=message):
         steps.build(text)

@@ -179,7 +179,7 @@ def test_the_square_is_around_its_centre():
         ('num_scales: 0', 'num_scales: expected 1 or more. Received: 0'),
     ],
 )
-def test_wrong_fields_are_told(text, message):
+def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=f'random_square_crop_by_scale.*{message}'):
         steps.build(f'random_square_crop_by_scale {{ {text} }}')
 

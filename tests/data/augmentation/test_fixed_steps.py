@@ -127,7 +127,7 @@ def test_pixel_coordinates_and_float_images_are_those_of_the_reference():
         ('convert_class_logits_to_softmax { temperature: 0 }', 'temperature: expected a positive'),
     ],
 )
-def test_wrong_fields_are_told(text, message):
+def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=message):
         build(text)
 

@@ -83,7 +83,7 @@ def test_broken_files(text, match):
         coco_annotations.parse(text.encode('latin-1'), 'broken.json')
 
 
-def test_bad_entries_are_left_out_and_told():
+def test_bad_entries_are_left_out_and_reported():
     images = [*IMAGES, {'id': [1], 'file_name': 'x.jpg'}, {'id': 7, 'file_name': ''}, 3]
     annotations = [_annotation(1, 'a'), _annotation(2, None), {'id': 3}]
     document = {'images': images, 'annotations': annotations, 'categories': CATEGORIES}

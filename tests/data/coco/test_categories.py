@@ -7,7 +7,7 @@ def _categories(*names: str) -> list[dict]:
     return [{'id': index, 'name': name} for index, name in enumerate(names, start=1)]
 
 
-def test_names_are_made_fit_to_look_up():
+def test_names_are_made_unique_for_look_ups():
     categories = _categories(' cat ', 'dog', 'dog', '', 'a\nb', 'it\'s "x"', 'ü', 'dog_3')
     labels = coco_categories.from_categories(categories)
     assert [label.text for label in labels.values()] == [

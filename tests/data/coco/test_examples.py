@@ -288,7 +288,7 @@ def test_unusable_annotation_is_left_out(others, reason):
     assert len(features['image/object/keypoint/x']) == 4
 
 
-def test_keypoints_of_several_categories_have_their_own_places():
+def test_keypoints_of_several_categories_have_their_own_positions():
     categories = [
         {'id': 1, 'name': 'cat', 'keypoints': ['nose', 'tail']},
         {'id': 7, 'name': 'dog', 'keypoints': ['ear', 'nose']},

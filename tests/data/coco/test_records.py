@@ -53,7 +53,7 @@ def test_memory_is_that_of_the_text():
     assert index.file.annotations == []
 
 
-def test_what_belongs_to_no_image_is_told(tmp_path, caplog):
+def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
     path = write(tmp_path / 'a.json', [image(1), image(1)], [annotation(1, 1), annotation(2, 9)])
     assert len(coco_records.load('', path)) == 1
     assert caplog.messages == [
@@ -127,7 +127,7 @@ def test_missing_images_in_folders(tmp_path):
     assert missing == [f'{tmp_path}/b/2.jpg (image 2 of {path}) does not exist']
 
 
-def test_unusable_annotations_are_told_once(tmp_path, caplog):
+def test_unusable_annotations_are_reported_once(tmp_path, caplog):
     (tmp_path / '1.jpg').write_bytes(examples.png(examples.noise(20, 30)))
     bad = [annotation(i, 1, category_id=5) for i in range(20)]
     path = write(tmp_path / 'a.json', [image(1)], bad)

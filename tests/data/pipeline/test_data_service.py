@@ -17,7 +17,7 @@ from object_detection.errors import LOST_WORKER_STATUS, ConfigError, WorkerError
 @pytest.mark.parametrize(
     ('dispatcher', 'server'), [(None, 'dispatcher'), ('grpc://a:1', 'worker of a:1')]
 )
-def test_a_port_in_use_is_told(monkeypatch, dispatcher, server):
+def test_a_port_in_use_is_reported(monkeypatch, dispatcher, server):
     monkeypatch.setattr(data_service, 'check_answers', lambda address, where: None)
     with socket.create_server(('', 0)) as taken:
         port = taken.getsockname()[1]
@@ -26,7 +26,7 @@ def test_a_port_in_use_is_told(monkeypatch, dispatcher, server):
             data_service.serve(port, dispatcher=dispatcher, host='localhost')
 
 
-def test_any_other_reason_is_told_as_it_is(monkeypatch):
+def test_any_other_reason_is_reported_as_it_is(monkeypatch):
     def fail(config):
         raise RuntimeError('no more threads')
 
@@ -112,7 +112,7 @@ def test_without_a_service_nothing_is_watched():
         assert not _watches()
 
 
-def test_a_service_that_was_started_again_is_told():
+def test_a_service_that_was_started_again_is_reported():
     address = 'grpc://localhost:1'
     lost = 'Unknown iteration client id 3000. This could be caused by a dispatcher restart.'
     said = 'localhost:1 was started again and does not know'

@@ -40,7 +40,7 @@ def test_each_epoch_holds_all_records_in_an_order_of_its_own():
 
 
 @pytest.mark.parametrize('place', [1, COUNT - 1, COUNT, EPOCH, 2 * EPOCH + 3])
-def test_goes_on_from_a_place(place):
+def test_resumes_from_a_position(place):
     whole = take(epochs(num_epochs=4), 100)
     assert len(whole) == 4 * COUNT
     assert take(epochs(place, num_epochs=4), 100) == [each for each in whole if each[0] >= place]
@@ -54,7 +54,7 @@ def test_the_global_seed_does_not_matter():
     assert drawn[0] == drawn[1]
 
 
-def test_the_last_place_is_the_end():
+def test_the_last_position_is_the_end():
     assert take(epochs(3 * EPOCH, num_epochs=3), 9) == []
     assert take(epochs(2 * EPOCH + COUNT, num_epochs=3), 9) == []
 
@@ -89,7 +89,7 @@ def test_a_mixture_draws_by_its_weights():
 
 
 @pytest.mark.parametrize(('num_epochs', 'index'), [(None, 9), (2, 1), (2, 14)])
-def test_a_mixture_goes_on_from_its_rows(num_epochs, index):
+def test_a_mixture_resumes_from_its_cursors(num_epochs, index):
     whole = take(mixture(num_epochs=num_epochs), 16)
     # Of two epochs, each set to its end: 2 * 3 and 2 * 5 records.
     assert len(take(mixture(num_epochs=num_epochs), 17)) == (16 if num_epochs else 17)

@@ -72,7 +72,7 @@ def test_a_seed_makes_them_the_same():
     assert (first[0][F.IMAGE] != first[1][F.IMAGE]).any()
 
 
-def test_numbered_batches_are_as_many_images_as_asked_for():
+def test_numbered_batches_are_as_many_images_as_requested():
     batches = synthetic.examples(
         [(8, 8)], 2, num_objects=1, num_classes=1, with_masks=False, seed=0
     ).batch(2)

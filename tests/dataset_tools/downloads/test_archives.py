@@ -86,7 +86,7 @@ def test_refuses_links(tmp_path):
 
 
 @pytest.mark.parametrize('damage', ['cut', 'changed'])
-def test_a_damaged_archive_leaves_the_folder_as_it_was(tmp_path, damage):
+def test_a_corrupt_archive_leaves_the_folder_as_it_was(tmp_path, damage):
     path = pathlib.Path(write_zip(tmp_path))
     content = path.read_bytes()
     middle = content.index(b'aaaa') + 100
@@ -97,7 +97,7 @@ def test_a_damaged_archive_leaves_the_folder_as_it_was(tmp_path, damage):
     assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
 
 
-def test_a_disk_that_becomes_full_is_told_and_cleaned(tmp_path, monkeypatch):
+def test_a_disk_that_becomes_full_is_reported_and_cleaned(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -108,7 +108,7 @@ def test_a_disk_that_becomes_full_is_told_and_cleaned(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ['x.zip']
 
 
-def test_asks_for_space_before_unpacking(tmp_path, monkeypatch):
+def test_checks_free_space_before_unpacking(tmp_path, monkeypatch):
     archive = write_zip(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=5002)
     monkeypatch.setattr(disk.shutil, 'disk_usage', lambda path: usage)

@@ -50,7 +50,7 @@ def test_lays_it_out_as_published(download):
     }
 
 
-def test_each_archive_is_asked_for_once_and_not_again(server, download):
+def test_each_archive_is_requested_once(server, download):
     download()
     assert sorted(paths(server)) == sorted(ARCHIVES)
     lines = []
@@ -80,7 +80,7 @@ def test_archives_are_kept_on_request(download):
     assert (folder / 'annotations_trainval2017.zip').exists()
 
 
-def test_space_for_everything_is_asked_for_first(server, download, monkeypatch, tmp_path):
+def test_space_for_everything_is_checked_first(server, download, monkeypatch, tmp_path):
     train, annotations = known_files.COCO2017['train2017']
     # Two times the images, and the annotations beside the unpacked images.
     needed = max(2.02 * train.size, 1.02 * train.size + 6 * annotations.size)

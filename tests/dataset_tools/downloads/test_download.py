@@ -62,7 +62,7 @@ def test_downloads_and_leaves_nothing_else(fetch, tmp_path, told, checksum):
     )
 
 
-def test_an_existing_file_is_verified_and_not_asked_for(server, fetch):
+def test_an_existing_file_is_verified_and_not_requested(server, fetch):
     fetch()
     assert fetch().read_bytes() == CONTENT
     assert len(server.requests) == 1
@@ -77,7 +77,7 @@ def test_an_existing_other_file_is_neither_taken_nor_replaced(server, fetch, tmp
     assert not server.requests
 
 
-def test_goes_on_after_each_dropped_connection(server, fetch, told):
+def test_resumes_after_each_dropped_connection(server, fetch, told):
     # As many drops as attempts: those that brought bytes do not count.
     server.plan = ['drop', 'drop', '']
     assert fetch(patience=dataclasses.replace(FAST, attempts=2)).read_bytes() == CONTENT
@@ -91,7 +91,7 @@ def test_goes_on_after_each_dropped_connection(server, fetch, told):
     assert 'trying again' in told[0]
 
 
-def test_the_next_run_goes_on_too(server, fetch, tmp_path):
+def test_the_next_run_resumes_too(server, fetch, tmp_path):
     server.plan = ['drop', 503, 503, 503]
     with pytest.raises(DownloadError, match='answers 503'):
         fetch()
@@ -108,7 +108,7 @@ def test_a_complete_part_needs_no_request(server, fetch, tmp_path):
     assert not server.requests
 
 
-def test_a_complete_part_of_unknown_size_is_told_by_the_server(server, fetch, tmp_path):
+def test_a_complete_part_of_unknown_size_is_recognised_by_the_server(server, fetch, tmp_path):
     (tmp_path / 'a.bin.part').write_bytes(CONTENT)
     assert fetch(RemoteFile('sub/a.bin', None, MD5)).read_bytes() == CONTENT
     assert ranges(server) == [f'bytes={len(CONTENT)}-']
@@ -150,13 +150,13 @@ def test_without_checksum_and_version_nothing_is_joined(server, fetch):
     assert ranges(server) == [None, None]
 
 
-def test_a_damaged_part_is_noticed_and_fetched_anew(server, fetch, tmp_path, told):
+def test_a_corrupt_part_is_noticed_and_fetched_anew(server, fetch, tmp_path, told):
     (tmp_path / 'a.bin.part').write_bytes(OTHER[:1000])
     assert fetch().read_bytes() == CONTENT
     assert 'joined parts have a wrong checksum' in told[0]
 
 
-def test_a_wrong_checksum_is_told_and_nothing_kept(server, fetch, tmp_path):
+def test_a_wrong_checksum_is_reported_and_nothing_kept(server, fetch, tmp_path):
     server.files['/sub/a.bin'] = OTHER
     with pytest.raises(DownloadError, match=f'expected the checksum {SHA256}. Received: '):
         fetch()
@@ -214,7 +214,7 @@ def test_the_next_address_continues_what_the_first_began(server, fetch):
     assert 'If-Range' not in server.requests[-1]
 
 
-def test_no_server_is_told_in_words(server, fetch):
+def test_no_server_is_reported(server, fetch):
     with pytest.raises(DownloadError, match='the connection to the server failed'):
         fetch(FILE, 'http://127.0.0.1:1')
 
@@ -225,7 +225,7 @@ def test_the_proxy_of_the_environment_is_used(server, fetch, monkeypatch):
     assert server.requests[0]['path'] == 'http://files.invalid/sub/a.bin'
 
 
-def test_too_little_space_is_told_before_the_download(fetch, tmp_path, monkeypatch):
+def test_too_little_space_is_reported_before_the_download(fetch, tmp_path, monkeypatch):
     usage = disk.shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(disk.shutil, 'disk_usage', lambda path: usage)
     with pytest.raises(DownloadError, match=r'a.bin needs 0\.00 GB of free disk space'):

@@ -29,7 +29,7 @@ def module_of(name: str):
 
 
 @pytest.mark.parametrize('name', WEIGHTS)
-def test_addresses_are_those_that_keras_asks_for(name, monkeypatch):
+def test_addresses_are_those_that_keras_uses(name, monkeypatch):
     module, asked = module_of(name), mock.Mock()
     # The networks are not built, which takes seconds: only what they are loaded from matters.
     anything = mock.MagicMock(shape=(8, 8, 8, 8))

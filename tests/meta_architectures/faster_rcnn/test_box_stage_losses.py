@@ -251,7 +251,7 @@ def test_only_hard_examples_of_every_image_train(example, miner, loss, weights, 
     np.testing.assert_array_equal(trains.reshape(2, P), is_hard)
 
 
-def test_a_miner_beside_a_focal_loss_is_refused():
+def test_a_miner_with_a_focal_loss_is_refused():
     with pytest.raises(ValueError, match=r'hard_example_miner or the .* Received: both'):
         box_stage(as_field('weighted_sigmoid_focal {}') + ' hard_example_miner {}')
 

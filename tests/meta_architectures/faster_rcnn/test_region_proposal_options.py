@@ -262,7 +262,7 @@ def test_anchors_on_crowds_do_not_train():
     assert losses('first_stage_crowd_ioa_threshold: 0.25', groundtruth, 1.0, logits) == [0, 0]
 
 
-def test_crowds_are_no_objects_where_they_are_told_apart():
+def test_crowds_are_no_objects_where_they_are_distinguished():
     # The crowd leaves the first two anchors, which match it, a little; they become background.
     groundtruth = objects([11.0, 10, 38, 40], is_crowd=[True])
     options = 'first_stage_crowd_ioa_threshold: 0.97'

@@ -152,7 +152,7 @@ def test_masks_of_detections_are_those_of_proposals_there(detector, images, grou
     np.testing.assert_allclose(detections['detection_masks'], wanted, atol=1e-4)
 
 
-def test_either_field_stands_alone(images, groundtruth):
+def test_each_field_works_alone(images, groundtruth):
     for setting in (BOXES, MASKS):
         detector = tiny.tiny_detector(setting)
         losses = train_losses(detector, images, groundtruth)

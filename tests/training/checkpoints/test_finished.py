@@ -7,7 +7,7 @@ from object_detection.training.checkpoints.following import (
 )
 
 
-def test_the_end_is_told_and_taken_back(tmp_path):
+def test_the_end_is_marked_and_unmarked(tmp_path):
     assert read_finished(tmp_path) is None
     mark_finished(tmp_path, 30, 'the data ended')
     assert (tmp_path / 'train' / 'ended.json').exists()

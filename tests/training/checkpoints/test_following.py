@@ -62,7 +62,7 @@ def test_the_newest_then_each_new_one(tmp_path, saver):
     assert clock.now == 7.0
 
 
-def test_waiting_is_told_once_for_each_checkpoint(tmp_path, saver, caplog):
+def test_waiting_is_logged_once_for_each_checkpoint(tmp_path, saver, caplog):
     clock = _Clock(lambda: None, lambda: None, saver.save)
     with caplog.at_level('INFO'):
         assert _numbers(tmp_path, clock) == [1]
@@ -81,7 +81,7 @@ def test_once_and_without_any(tmp_path, saver):
     assert clock.now == 3.0
 
 
-def test_what_is_deleted_meanwhile_is_told(tmp_path, saver, caplog):
+def test_what_is_deleted_meanwhile_is_reported(tmp_path, saver, caplog):
     saver.save()
 
     def save_two_and_lose_one():
@@ -93,7 +93,7 @@ def test_what_is_deleted_meanwhile_is_told(tmp_path, saver, caplog):
     assert f'{tmp_path / "ckpt-2"} was deleted before it could be read' in caplog.text
 
 
-def test_one_that_the_training_deletes_is_told_at_once(tmp_path, saver, caplog):
+def test_one_that_the_training_deletes_is_reported_at_once(tmp_path, saver, caplog):
     saver.save()
 
     def save_one_and_delete_it():
@@ -121,7 +121,7 @@ def test_files_that_are_seen_later_than_the_state_file_are_waited_for(tmp_path, 
     assert clock.now == 3.0
 
 
-def test_a_damaged_state_file_is_waited_over(tmp_path, saver, caplog):
+def test_a_corrupt_state_file_is_waited_over(tmp_path, saver, caplog):
     saver.save()
     state = (tmp_path / 'checkpoint').read_text()
     (tmp_path / 'checkpoint').write_text('damaged')
@@ -155,7 +155,7 @@ def test_a_training_that_ends_while_its_checkpoint_is_evaluated(tmp_path, saver)
     assert clock.now == 0.0
 
 
-def test_stops_waiting_when_asked(tmp_path, saver):
+def test_stops_waiting_on_request(tmp_path, saver):
     saver.save()
     clock = _Clock()
     assert _numbers(tmp_path, clock, timeout=1000.0, should_stop=lambda: clock.now >= 2.0) == [1]

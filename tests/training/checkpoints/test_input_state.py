@@ -55,7 +55,7 @@ def test_an_older_checkpoint_holds_none(tmp_path):
     assert again.restore_latest() == prefix
 
 
-def test_steps_without_a_place_leave_none(tmp_path, caplog):
+def test_steps_without_a_position_leave_none(tmp_path, caplog):
     """Those of a data service: the next start is to begin in an order of its own."""
     caplog.set_level(logging.INFO)
     model = tiny_checkpoints.make_variables()
@@ -89,7 +89,7 @@ def test_the_layout_of_an_earlier_version_is_known():
 
 
 @pytest.mark.parametrize(('fingerprint', 'pipelines'), [(8, 2), (7, 3)])
-def test_what_has_changed_is_told_once(caplog, fingerprint, pipelines):
+def test_what_has_changed_is_reported_once(caplog, fingerprint, pipelines):
     saved = SavedInputState(3, 7, np.array([[[EPOCH + 30], [EPOCH + 2]], [[EPOCH + 60], [-1]]]))
     state = make(saved, fingerprint=fingerprint)
     with caplog.at_level(logging.INFO):

@@ -31,7 +31,7 @@ def test_keys_are_our_names(tmp_path):
     assert checkpoints.read_step(prefix) == 7
 
 
-def test_restores_everything_and_goes_on_counting(tmp_path):
+def test_restores_everything_and_continues_counting(tmp_path):
     saved = make_checkpoints(tmp_path, make_variables(5.0))
     saved.save()
     saved.save()
@@ -53,7 +53,7 @@ def test_nothing_to_restore(tmp_path):
     assert make_checkpoints(tmp_path, make_variables()).restore_latest() is None
 
 
-def test_another_model_is_told_by_names_and_shapes(tmp_path):
+def test_another_model_is_reported_by_names_and_shapes(tmp_path):
     make_checkpoints(tmp_path, make_variables()).save()
     other = {'backbone/conv1/kernel': tf.Variable(tf.zeros([9, 3])), 'new': tf.Variable(0.0)}
     with pytest.raises(CheckpointError, match='another model') as error:
@@ -66,7 +66,7 @@ def test_another_model_is_told_by_names_and_shapes(tmp_path):
         checkpoints.restore_model(checkpoints.find(str(tmp_path)), other)
 
 
-def test_another_optimizer_is_told(tmp_path):
+def test_another_optimizer_is_reported(tmp_path):
     make_checkpoints(tmp_path, make_variables()).save()
     adam = manager.Checkpoints(
         str(tmp_path), model=make_variables(), optimizer={}, step=tf.Variable(0, dtype=tf.int64)

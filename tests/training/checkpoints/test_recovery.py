@@ -131,7 +131,7 @@ def _hide(path):
 
 
 @pytest.mark.parametrize('name', [f'ckpt-3.{DATA}', 'checkpoint'])
-def test_a_file_that_cannot_be_read_now_is_not_taken_for_damaged(saved, name):
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_corrupt(saved, name):
     before = names_in(saved)
     kept = _hide(saved / name)
     with pytest.raises(UnreadableCheckpointError, match=f'{name}: expected a file that can be'):
@@ -193,7 +193,7 @@ def test_without_a_state_file_the_newest_whole_one_is_committed(saved, damage, c
     assert 'ckpt-2.index' not in names_in(saved)
 
 
-def test_a_damaged_state_file_is_told_by_all_who_read_it(saved):
+def test_a_corrupt_state_file_is_reported_by_all_who_read_it(saved):
     (saved / 'checkpoint').write_text('')
     with pytest.raises(CheckpointError, match='damaged file'):
         make_checkpoints(saved, make_variables())

@@ -111,7 +111,7 @@ def small_disk(tmp_path):
     subprocess.run(['umount', '-l', str(folder)], check=True)
 
 
-def test_a_full_disk_is_told_before_and_in_a_save(small_disk):
+def test_a_full_disk_is_reported_before_and_in_a_save(small_disk):
     directory = small_disk / 'model'
     saver = _large_checkpoints(directory)
     recovery.prepare(str(directory))
@@ -125,7 +125,7 @@ def test_a_full_disk_is_told_before_and_in_a_save(small_disk):
     _large_checkpoints(directory).restore_latest()
 
 
-def test_a_read_only_disk_is_told(small_disk):
+def test_a_read_only_disk_is_reported(small_disk):
     directory = small_disk / 'model'
     saver = make_checkpoints(directory, make_variables())
     saver.save()
@@ -138,7 +138,7 @@ def test_a_read_only_disk_is_told(small_disk):
     assert state_of(directory) == [1]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / 'file').write_text('')
     for path in (tmp_path / 'file', tmp_path / 'file' / 'model'):
         with pytest.raises(CheckpointError, match=f'{path}: expected a folder that can be'):
@@ -210,7 +210,7 @@ def test_one_in_so_many_hours_is_kept_for_good_over_restarts(tmp_path, monkeypat
     assert recovery.sweep(str(tmp_path)) == []
 
 
-def test_failures_outside_the_files_are_told_too(tmp_path):
+def test_failures_outside_the_files_are_reported_too(tmp_path):
     told = pytest.raises(CheckpointError, match=r'^The log could not be written to .*: broken; ')
     with told, disk.writing(str(tmp_path), 'The log'):
         raise tf.errors.UnknownError(None, None, 'broken\nat line 3')

@@ -69,12 +69,12 @@ def test_a_cluster_of_one_is_none():
         ({'cluster': {'boss': ['a:1']}, 'task': {'type': 'boss', 'index': 0}}, r"\['boss'\]"),
     ],
 )
-def test_mistakes_are_told(content, said):
+def test_mistakes_are_reported(content, said):
     with pytest.raises(ConfigError, match=f'^TF_CONFIG: .*{said}'):
         cluster.read(1, {'TF_CONFIG': json.dumps(content)})
 
 
-def test_text_that_is_no_json_is_told():
+def test_text_that_is_no_json_is_reported():
     with pytest.raises(ConfigError, match=r'^TF_CONFIG: expected JSON .*Received: \{cluster'):
         cluster.read(1, {'TF_CONFIG': '{cluster'})
 

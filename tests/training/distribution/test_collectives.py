@@ -43,7 +43,7 @@ def test_a_checkpoint_that_is_seen_late_is_waited_for(chief_is_at_7):
     assert next(seen, None) is None
 
 
-def test_a_checkpoint_that_is_never_seen_is_told(chief_is_at_7):
+def test_a_checkpoint_that_is_never_seen_is_reported(chief_is_at_7):
     with pytest.raises(CheckpointError, match=r'^model_dir: .*worker 0 at step 7, worker 1 at st'):
         collectives.check_agreement(ONE, lambda: 0, timeout=0.05)
 

@@ -87,7 +87,7 @@ def test_running_eagerly(calls):
     assert calls['eagerly'] is True
 
 
-def test_too_late_is_told(calls, monkeypatch, caplog):
+def test_too_late_is_reported(calls, monkeypatch, caplog):
     def refuse(gpus, kind):
         raise RuntimeError('already initialized')
 

@@ -125,11 +125,11 @@ def test_mpirun_within_a_job_of_slurm():
         ({}, {'port': 70000}, '^--worker_port: expected 1 to 65535. Received: 70000'),
     ],
 )
-def test_mistakes_are_told(changes, flags, said):
+def test_mistakes_are_reported(changes, flags, said):
     with pytest.raises(ConfigError, match=said):
         job_variables.read(SLURM | changes, **flags)
 
 
-def test_flags_without_such_a_job_are_told():
+def test_flags_without_such_a_job_are_reported():
     with pytest.raises(ConfigError, match='expected a program started by srun or mpirun'):
         cluster.read(1, {}, hosts='a')

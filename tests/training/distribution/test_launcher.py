@@ -279,7 +279,7 @@ def test_an_error_of_the_launcher_ends_the_workers(tmp_path, monkeypatch):
     assert not any(os.path.exists(f'/proc/{pid}') for pid in pids)
 
 
-def test_a_program_that_is_not_there_is_told():
+def test_a_program_that_is_not_there_is_reported():
     with pytest.raises(ConfigError, match=r'^COMMAND: expected .* Received: no-such-program\.$'):
         launcher.run(Launch(['no-such-program', '--steps', '1'], 2))
 
@@ -319,12 +319,12 @@ def test_each_machine_has_a_launcher():
         ({'num_processes': 1, 'max_restarts': -1}, '^--max_restarts, --grace: expected 0 or more'),
     ],
 )
-def test_mistakes_are_told(options, said):
+def test_mistakes_are_reported(options, said):
     with pytest.raises(ConfigError, match=said):
         Launch(['x'], **options)
 
 
-def test_a_training_goes_on_after_a_worker_was_killed(tmp_path):
+def test_a_training_resumes_after_a_worker_was_killed(tmp_path):
     """Real workers on loopback; the launcher's restart takes up the newest checkpoint."""
     model_dir, num_steps = tmp_path / 'model', 60
     process = subprocess.Popen(

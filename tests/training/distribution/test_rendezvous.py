@@ -42,7 +42,7 @@ def _gather(addresses, indices, timeout, late=()):
 
 
 @pytest.mark.parametrize('late', [0, 2])
-def test_all_go_on_when_the_last_has_come(addresses, late):
+def test_all_continue_when_the_last_has_come(addresses, late):
     started = time.monotonic()
     assert _gather(addresses, range(3), 30, late=[late]) == [None] * 3
     assert 0.3 <= time.monotonic() - started < 5

@@ -153,7 +153,7 @@ def test_an_error_on_the_chief_reaches_all_workers(runs):
     )
 
 
-def test_a_lost_worker_is_told_in_one_sentence(runs):
+def test_a_lost_worker_is_reported_in_one_sentence(runs):
     told = runs['told to the one that is left']
     assert told.startswith('WorkerError: Worker 0 lost touch with another one')
 

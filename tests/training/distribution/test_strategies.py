@@ -42,7 +42,7 @@ def test_a_mirrored_strategy_of_the_only_device():
 
 
 @pytest.mark.parametrize('name', ['', 'grpc://127.0.0.1:1'])
-def test_a_tpu_out_of_reach_is_told_in_one_sentence(name):
+def test_a_tpu_out_of_reach_is_reported_in_one_sentence(name):
     with pytest.raises(
         ConfigError, match=r'^--use_tpu, --tpu_name: expected a TPU that can be'
     ) as e:

@@ -23,7 +23,7 @@ def _choose(environment=None, **flags):
     return strategy_choice.choose(TrainOptions(**flags), environment or {})
 
 
-def test_nothing_said_leaves_it_to_the_devices():
+def test_without_a_flag_the_devices_decide():
     assert _choose() == strategy_choice.Choice()
     assert _choose(_tf_config(1)).kind is None
     options = TrainOptions()
@@ -32,7 +32,7 @@ def test_nothing_said_leaves_it_to_the_devices():
 
 
 @pytest.mark.parametrize('kind', ['one_device', 'mirrored', 'tpu'])
-def test_what_is_said_is_taken(kind):
+def test_an_explicit_choice_is_used(kind):
     assert _choose(strategy=kind).kind == kind
 
 
@@ -77,6 +77,6 @@ def test_a_tpu_has_two_names():
         ({}, {'worker_port': 5}, '^--worker_hosts, --worker_port: expected a program started'),
     ],
 )
-def test_contradictions_are_told(environment, flags, said):
+def test_contradictions_are_reported(environment, flags, said):
     with pytest.raises(ConfigError, match=said):
         _choose(environment, **flags)

@@ -83,14 +83,14 @@ def test_a_worker_alone_agrees(machines):
         ('train_config { num_steps: 8 }', 'of worker 1: num_steps: 8'),
     ],
 )
-def test_another_config_is_told(machines, compare, text, said):
+def test_another_config_is_reported(machines, compare, text, said):
     first, second = machines
     with pytest.raises(ConfigError, match=said):
         compare((_config(first), Intervals()), (_config(second, text), Intervals()))
 
 
 @pytest.mark.parametrize('field', ['log', 'checkpoint', 'evaluation', 'call'])
-def test_other_intervals_are_told(machines, compare, field):
+def test_other_intervals_are_reported(machines, compare, field):
     first, second = machines
     other = dataclasses.replace(Intervals(), **{field: 77})
     with pytest.raises(ConfigError, match=f'same intervals of all.*of worker 1: {field}: 77'):
@@ -106,7 +106,7 @@ def test_other_intervals_are_told(machines, compare, field):
         ('eval', r'eval_input_reader\[0\]: eval, 7 bytes'),
     ],
 )
-def test_other_files_are_told(machines, compare, name, said):
+def test_other_files_are_reported(machines, compare, name, said):
     _, second = machines
     (second / name).write_text('other')
     with pytest.raises(ConfigError, match=f'same input files of all.*{said}'):

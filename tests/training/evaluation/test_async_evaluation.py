@@ -148,7 +148,7 @@ def test_the_oldest_is_left_out_when_too_many_wait(make, tmp_path, caplog):
     assert 'step 2 is not evaluated: more than 2 snapshots wait' in caplog.text
 
 
-def test_what_was_given_up_is_told_by_its_reason(make, tmp_path, caplog):
+def test_what_was_given_up_is_reported_by_its_reason(make, tmp_path, caplog):
     evaluation = make(*['die'] * 3, max_waiting=1)
     evaluation.add(_save(tmp_path, 1, 1), 1)
     list(evaluation.wait())
@@ -199,7 +199,7 @@ def test_it_ends_quickly_in_the_middle_of_an_evaluation(make, tmp_path):
     assert make().recover(5) == [5]
 
 
-def test_it_goes_on_after_it_was_closed(make, tmp_path):
+def test_it_continues_after_it_was_closed(make, tmp_path):
     evaluation = make('wait', 'done', 'done')
     for step in (1, 2):
         evaluation.add(_save(tmp_path, step, step), step)
@@ -241,7 +241,9 @@ def test_file_systems_without_hard_links_have_copies(make, tmp_path, monkeypatch
     assert [result.step for result in evaluation.wait()] == [7]
 
 
-def test_no_room_for_a_copy_is_told_and_the_training_goes_on(make, tmp_path, monkeypatch, caplog):
+def test_no_room_for_a_copy_is_reported_and_the_training_continues(
+    make, tmp_path, monkeypatch, caplog
+):
     def fail(*_):
         raise OSError('no space left')
 
@@ -263,7 +265,7 @@ def test_no_room_for_a_copy_is_told_and_the_training_goes_on(make, tmp_path, mon
     assert evaluation.is_idle
 
 
-def test_a_machine_that_starts_no_process_is_told(make, tmp_path, monkeypatch, caplog):
+def test_a_machine_that_starts_no_process_is_reported(make, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr('sys.executable', str(tmp_path / 'none'))
     evaluation = make()
     evaluation.add(_save(tmp_path, 1, 7), 7)

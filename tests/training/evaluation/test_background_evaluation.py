@@ -176,7 +176,7 @@ def test_one_that_cannot_evaluate_ends_the_training(config, tmp_path):
     assert _waiting(tmp_path / 'model')
 
 
-def test_a_device_that_there_is_not_is_told_before_the_first_step(config, tmp_path):
+def test_a_device_that_there_is_not_is_reported_before_the_first_step(config, tmp_path):
     config.eval_config.async_evaluation.device = 'gpu:77'
     with pytest.raises(ConfigError, match=r'\(--eval_device\): expected devices that TensorFlow'):
         _train(config, tmp_path / 'model')

@@ -63,7 +63,7 @@ def test_the_best_is_kept_and_nothing_else(tmp_path, weight):
     assert not best_checkpoint.is_best_directory(tmp_path)
 
 
-def test_restarts_go_on_comparing(tmp_path, weight):
+def test_restarts_continue_comparing(tmp_path, weight):
     _update(_keeper(tmp_path, weight), weight, 1, 0.3)
     assert not _update(_keeper(tmp_path, weight), weight, 2, 0.2)
     assert _update(_keeper(tmp_path, weight), weight, 3, 0.4)

@@ -82,7 +82,7 @@ def test_all_targets_are_to_be_reached_at_once(metrics, is_reached):
         assert f'{AP} is {metrics[AP]:.4g} (target 0.37)' in reason
 
 
-def test_nothing_is_asked_for():
+def test_nothing_is_requested():
     assert _reason('', [0.3] * 50) is None
 
 

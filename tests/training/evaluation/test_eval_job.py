@@ -82,7 +82,7 @@ def test_evaluators_are_not_given_what_they_do_not_need(detector):
     assert 'detection_boxes' in evaluator.keys
 
 
-def test_stops_when_asked(detector):
+def test_stops_on_request(detector):
     data = fakes.dataset(3, 1)
     assert inference.evaluate(detector, data, [], should_stop=lambda: True) is None
 

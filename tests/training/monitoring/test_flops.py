@@ -66,12 +66,12 @@ def test_called_functions_and_the_dearest_branch_count():
     assert all('/' in name for name in result.by_operation)
 
 
-def test_what_is_not_static_is_told():
+def test_what_is_not_static_is_reported():
     result = counted(lambda a, b: tf.matmul(a, b, name='product'), [None, 4], [4, 5])
     assert (result.total, result.unknown) == (0, ['product'])
 
 
-def test_loops_without_a_known_end_are_told():
+def test_loops_without_a_known_end_are_reported():
     def loop(a):
         return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.matmul(x, a)), (0, a))[1]
 

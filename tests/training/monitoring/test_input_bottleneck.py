@@ -36,7 +36,7 @@ def test_cores_that_others_use_are_in_use(monkeypatch, caplog):
     assert 'record_cache' not in caplog.text
 
 
-def test_it_is_told_once_and_only_of_much_waiting(caplog):
+def test_it_is_reported_once_and_only_if_the_share_is_large(caplog):
     report = input_bottleneck.BottleneckReport()
     with caplog.at_level(logging.WARNING):
         report.update(None, 0)
@@ -49,7 +49,7 @@ def test_it_is_told_once_and_only_of_much_waiting(caplog):
     assert '50%' in caplog.messages[0]
 
 
-def test_a_training_tells_that_its_input_is_slow(tmp_path, monkeypatch, caplog):
+def test_a_training_reports_that_its_input_is_slow(tmp_path, monkeypatch, caplog):
     fakes.patch_builders(monkeypatch.setattr)
     monkeypatch.setattr(
         'object_detection.builders.dataset_builder.build_train',

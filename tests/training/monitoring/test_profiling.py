@@ -31,12 +31,12 @@ def test_the_flag():
 
 
 @pytest.mark.parametrize('text', ['', 'a,b', '0,5', '5,4', '1,2,3', '-1,4'])
-def test_what_is_no_range_is_told(text):
+def test_what_is_no_range_is_reported(text):
     with pytest.raises(ConfigError, match='--profile_steps: expected the first and the last step'):
         profiling.parse(text)
 
 
-def test_steps_after_the_end_of_the_training_are_told():
+def test_steps_after_the_end_of_the_training_are_reported():
     profiling.check(None, 10)
     profiling.check(ProfiledSteps(1, 10), 10)
     with pytest.raises(ConfigError, match=r'ends at step 10\. Received: 8,11'):
@@ -84,7 +84,7 @@ def test_a_profile_that_fails_does_not_end_the_training(
     assert 'the profile cannot be made: no profiler here' in caplog.text
 
 
-def test_a_run_that_goes_on_behind_the_steps_profiles_nothing(tmp_path, monkeypatch, caplog):
+def test_a_run_that_resumes_after_the_steps_profiles_nothing(tmp_path, monkeypatch, caplog):
     profiler = _Profiler(monkeypatch)
     profile = profiling.StepProfile(ProfiledSteps(2, 4), str(tmp_path))
     for step in (4, 5):

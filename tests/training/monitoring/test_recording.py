@@ -24,7 +24,7 @@ RECORD = progress.Record(
 )
 
 
-def test_a_record_in_words():
+def test_a_record_as_text():
     assert progress.describe(RECORD, num_steps=100, batch_size=8) == (
         'loss 1.500 (RPN/objectness 0.250)  lr 0.02  4 images/s  0:02:30 to go'
     )
@@ -187,7 +187,7 @@ def test_masks_of_both_forms_are_drawn(form):
     assert not picture[200, 180].any()
 
 
-def test_detection_pictures_stand_beside_the_ground_truth():
+def test_detection_pictures_are_next_to_the_ground_truth():
     batch = _batch(2)
     detections = {
         'detection_boxes': np.array([[[0, 0, 1, 0.5]], [[0, 0, 0, 0]]], np.float32),
@@ -202,7 +202,7 @@ def test_detection_pictures_stand_beside_the_ground_truth():
     assert len(tensorboard.detection_pictures(batch, detections, limit=1)) == 1
 
 
-def test_an_entry_after_a_cut_off_line_stands_on_its_own(tmp_path, caplog):
+def test_an_entry_after_a_truncated_line_is_separate(tmp_path, caplog):
     path = tmp_path / 'history.jsonl'
     history.append(path, {'step': 1})
     with path.open('a') as file:

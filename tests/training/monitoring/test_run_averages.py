@@ -16,7 +16,7 @@ from object_detection.training.run_types import Intervals
 from tests.training import fakes
 
 
-def test_a_training_writes_its_averages_and_goes_on_doing_so(tmp_path, monkeypatch):
+def test_a_training_writes_its_averages_and_continues_to_do_so(tmp_path, monkeypatch):
     fakes.patch_builders(monkeypatch.setattr)
     for num_steps in (12, 24):
         train(
@@ -86,7 +86,7 @@ def test_a_run_that_was_killed_has_no_averages(tmp_path):
     assert run_record.read_runs(tmp_path / 'nothing') == []
 
 
-def test_averages_in_words():
+def test_averages_as_text():
     facts = {
         'steps_per_second': 2.5,
         'images_per_second': 20.0,

@@ -22,7 +22,7 @@ def test_each_start_adds_a_line(tmp_path, monkeypatch):
     assert any('CPU' in device for device in first['devices'])
 
 
-def test_the_last_start_tells_the_length(tmp_path):
+def test_the_last_start_records_the_length(tmp_path):
     assert run_record.num_steps(tmp_path) is None
     run_record.write(tmp_path, num_steps=30)
     run_record.write(tmp_path, num_steps=50)
