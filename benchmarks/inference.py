@@ -92,7 +92,7 @@ def measure_inference(job: work.Job) -> dict:
             # Its own proposals would be others, and so would be all that follows.
             raw = detect(images)
             plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
-            predictions = plain.predict(plain.normalize(images), shapes)
+            predictions = plain.predict(plain.normalize(images), shapes).to_dict()
         found = {name: value.numpy() for name, value in found.items()}
         result['agreement'] = agreement.detections(timed, found, precision)
         result['raw_agreement'] = agreement.arrays(
@@ -107,7 +107,7 @@ def _detect(detector, images, shapes) -> dict:
     predictions = detector.predict(detector.normalize(images), shapes)
     found = detector.postprocess(predictions, shapes)
     return {name: found[name] for name in _OUTPUTS if name in found} | {
-        name: predictions[name] for name in (*_PROPOSALS, *_RAW)
+        name: predictions.to_dict()[name] for name in (*_PROPOSALS, *_RAW)
     }
 
 

@@ -124,8 +124,8 @@ def _count_mask_rows(detector):
 
     def counting(*arguments, **options):
         predictions = predict(*arguments, **options)
-        if 'mask_rows' in predictions:
-            total.assign_add(tf.shape(predictions['mask_rows'])[1])
+        if predictions.masks is not None:
+            total.assign_add(tf.shape(predictions.masks.rows)[1])
         return predictions
 
     detector.predict = counting

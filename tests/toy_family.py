@@ -45,6 +45,9 @@ class ToyDetector(DetectionModel):
         )
         return dict(zip(LOSSES, (tf.reduce_mean(errors), tf.reduce_mean(crossed)), strict=True))
 
+    def loss_names(self):
+        return LOSSES
+
     def parts(self):
         return {'boxes': self.boxes, 'classes': self.classes}
 

@@ -1,7 +1,7 @@
 """What every detector has in common: preprocessing, named variables, regularisation."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -62,25 +62,25 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         training: bool = False,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Runs the network on preprocessed images.
 
         Args:
           images: float32 [B, H, W, 3], as `preprocess` gives them.
           true_shapes: int32 [B, 3], shapes before padding.
           training: whether dropout, batch norm updates and sampling of proposals are on.
-          groundtruth: needed where `training` and proposals are sampled.
+          groundtruth: needed where `training` and proposals are sampled. What is computed of it
+            for the losses is part of the predictions, so `loss` is to be given the same.
           seeds: int32 [B, 2], one an image, of all sampling noise; None draws from the global
             generator.
 
         Returns:
-          The raw predictions under the reference's names.
+          The raw predictions: a nest of tensors of the family's own type, which only the methods of
+          its detector read.
         """
 
     @abc.abstractmethod
-    def postprocess(
-        self, predictions: dict[str, Any], true_shapes: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
+    def postprocess(self, predictions: Any, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         """Turns predictions into detections (keys of `DetectionFields`).
 
         Boxes are normalized to the true image, classes are 0-based floats, unused slots are zero.
@@ -89,21 +89,34 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def loss(
         self,
-        predictions: dict[str, Any],
+        predictions: Any,
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, scalars, under the reference's names."""
 
-    def loss_normalizers(
-        self, predictions: dict[str, Any], groundtruth: Groundtruth
-    ) -> dict[str, tf.Tensor]:
-        """Returns what those losses of a batch are means over that are none over its images.
+    @abc.abstractmethod
+    def loss_names(self) -> Sequence[str]:
+        """Returns the names of the losses that `loss` gives for complete ground truth."""
 
-        Arguments as of `loss`. The mean of batches, weighted by these numbers, is that of all.
+    @property
+    def needs_masks(self) -> bool:
+        """Whether losses need instance masks, which the detector then predicts."""
+        return False
+
+    @property
+    def needs_keypoints(self) -> bool:
+        """Whether losses need keypoints."""
+        return False
+
+    def loss_normalizers(self, predictions: Any, groundtruth: Groundtruth) -> dict[str, tf.Tensor]:
+        """Returns the per-batch normalizer of each loss that is not a mean over images.
+
+        Arguments as of `loss`. The mean of such a loss over batches, weighted by its normalizers,
+        is the loss of all their images.
 
         Returns:
-          Name of the loss -> float32 scalar; nothing for losses that are means over images.
+          Name of the loss -> float32 scalar; losses that are means over images are left out.
         """
         del predictions, groundtruth
         return {}

@@ -85,13 +85,40 @@ class TargetAssigner:
           valid_anchors: bool [N] or [B, N]; invalid anchors are ignored and never forced matches.
             None means that all are valid. The matcher must accept similarities of minus infinity.
         """
+        matches = self.match(anchors, boxes, labels, weights, valid_anchors)
+        return self.targets(matches, anchors, boxes, labels, weights, unmatched_label, keypoints)
+
+    def match(
+        self,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        valid_anchors: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the `matches` of `Targets`, int32 [B, N]; arguments as of `assign`."""
         scores = 1.0 - labels[:, :, 0] if len(labels.shape) == 3 else None
         match = self._match
         if isinstance(self._matcher, ArgMaxMatcher) and _are_many(anchors, boxes):
             match = self._match_one_by_one
         matches = match(anchors, boxes, scores, weights, valid_anchors)
-        if valid_anchors is not None:
-            matches = tf.where(valid_anchors, matches, IGNORED)
+        return matches if valid_anchors is None else tf.where(valid_anchors, matches, IGNORED)
+
+    def targets(
+        self,
+        matches: tf.Tensor,
+        anchors: tf.Tensor,
+        boxes: tf.Tensor,
+        labels: tf.Tensor,
+        weights: tf.Tensor,
+        unmatched_label: tf.Tensor,
+        keypoints: tf.Tensor | None = None,
+    ) -> Targets:
+        """Returns the targets of anchors that are matched already; arguments as of `assign`.
+
+        Args:
+          matches: int32 [B, N], as `match` returns them.
+        """
         box_weights = self._gather(weights, matches, 0.0)
         class_weights = tf.where(matches == UNMATCHED, self._negative_class_weight, box_weights)
         return Targets(

@@ -216,7 +216,7 @@ class TrainStep:
 
     def _predict(
         self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
-    ) -> tuple[dict[str, Any], Groundtruth]:
+    ) -> tuple[Any, Groundtruth]:
         groundtruth = Groundtruth.from_batch(batch)
         images = self.detector.normalize(batch[InputFields.IMAGE])
         predictions = self.detector.predict(

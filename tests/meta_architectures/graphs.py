@@ -37,7 +37,7 @@ def check_graph_equals_eager(
     def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         predictions = detector.predict(detector.normalize(batch), shapes(batch))
         detections = detector.postprocess(predictions, shapes(batch))
-        return detections | {'proposal_scores': predictions['proposal_scores']}
+        return detections | {'proposal_scores': predictions.proposals.scores}
 
     spec = tf.TensorSpec(shape, tf.float32)
     graph = tf.function(detect, input_signature=[spec], autograph=False)

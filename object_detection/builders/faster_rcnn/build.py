@@ -12,7 +12,7 @@ from object_detection.builders.faster_rcnn import (
     second_stage_builder,
 )
 from object_detection.errors import UserError
-from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
+from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
 from object_detection.meta_architectures.faster_rcnn.rfcn import Rfcn

@@ -3,20 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.meta_architectures.faster_rcnn import loss_names as names
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 if TYPE_CHECKING:
     from object_detection.meta_architectures.detection_model import DetectionModel
 
-# Stage of the model -> the losses that it adds.
-_LOSSES = {
-    1: ('Loss/RPNLoss/localization_loss', 'Loss/RPNLoss/objectness_loss'),
-    2: (
-        'Loss/BoxClassifierLoss/localization_loss',
-        'Loss/BoxClassifierLoss/classification_loss',
-    ),
-    3: ('Loss/BoxClassifierLoss/mask_loss',),
-}
+NVIDIA_NAMES = names.NVIDIA_NAMES
 
 
 def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
@@ -28,8 +21,7 @@ def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
 
 def loss_names(config: FasterRcnn) -> Sequence[str]:
     """As `ModelFamily.loss_names`."""
-    stages = config.number_of_stages
-    return [name for stage, losses in _LOSSES.items() if stage <= stages for name in losses]
+    return names.of_stages(config.number_of_stages)
 
 
 def needs_masks(config: FasterRcnn) -> bool:

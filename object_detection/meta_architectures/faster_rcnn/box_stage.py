@@ -8,68 +8,22 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import crop_and_resize, replicas, sampling, tracing
+from object_detection.core import replicas, sampling, tracing
 from object_detection.core.crowds import without_crowds
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.losses.hard_example_miner import HardExampleMiner
-from object_detection.matchers.matcher import IGNORED
-from object_detection.meta_architectures.faster_rcnn.proposals import Candidates, with_objects
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
+from object_detection.matchers.matcher import IGNORED, UNMATCHED
+from object_detection.meta_architectures.faster_rcnn import loss_names
+from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
+from object_detection.meta_architectures.faster_rcnn.proposals import (
+    Candidates,
     Proposals,
     true_image_windows,
+    with_objects,
 )
 from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
-
-
-class RoiCropper:
-    """Crops the features of regions to one size.
-
-    Args:
-      crop_size: height and width of a crop.
-      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel does it elsewhere.
-    """
-
-    def __init__(self, *, crop_size: int, use_matmul: bool):
-        self._crop_size = (crop_size, crop_size)
-        self._use_matmul = use_matmul
-
-    def __call__(
-        self,
-        features: list[tf.Tensor],
-        boxes: tf.Tensor,
-        height: Any,
-        width: Any,
-        *,
-        box_gradients: bool = False,
-    ) -> tf.Tensor:
-        """Crops each box from the pyramid level that fits its size.
-
-        Args:
-          features: levels, fine to coarse, [B, Hl, Wl, C].
-          boxes: float32 [B, P, 4], absolute.
-          height, width: size in pixels that the features cover, all padding included.
-          box_gradients: whether gradients flow to the boxes.
-
-        Returns:
-          [B * P, crop_size, crop_size, C].
-        """
-        normalized = box_ops.absolute_to_normalized(boxes, height, width)
-        options = {
-            'use_matmul': self._use_matmul and tracing.is_compiled(),
-            'box_gradients': box_gradients,
-        }
-        if len(features) == 1:
-            crops = crop_and_resize.crop_and_resize(
-                features[0], normalized, self._crop_size, **options
-            )
-        else:
-            levels = crop_and_resize.fpn_levels(normalized, height, width, len(features))
-            crops = crop_and_resize.multilevel_crop_and_resize(
-                features, normalized, levels, self._crop_size, **options
-            )
-        return tf.reshape(crops, [-1, *self._crop_size, features[0].shape[-1]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,28 +105,56 @@ class BoxStage(keras.layers.Layer):
     def assign(
         self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
     ) -> Targets:
-        """Matches proposals float32 [B, P, 4] to ground truth [B, M, 4], both absolute.
+        """Matches boxes to ground truth, and returns their targets.
 
-        Proposals on crowds that are told apart are ignored: background of weight 0.
+        Boxes on crowds that are told apart are ignored: background of weight 0.
+
+        Args:
+          boxes: float32 [B, P, 4], absolute.
+          groundtruth_boxes: float32 [B, M, 4], absolute.
+          groundtruth: gives classes, weights and crowds.
 
         Raises:
           ValueError: if crowds are to be told apart and the ground truth does not say what is one.
         """
-        background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
-        unmatched = tf.one_hot(0, self._num_classes + 1)
+        matches = self._match(boxes, groundtruth_boxes, groundtruth)
+        return self._targets(matches, boxes, groundtruth_boxes, groundtruth)
+
+    def _match(
+        self, boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, groundtruth: Groundtruth
+    ) -> tf.Tensor:
+        """Returns the matches of `assign`, int32 [B, P]."""
         weights, is_on_crowd = groundtruth.weights, None
         if self.params.crowd_ioa_threshold > 0:
             groundtruth_boxes, weights, is_on_crowd = without_crowds(
                 boxes, groundtruth_boxes, groundtruth, self.params.crowd_ioa_threshold
             )
-        targets = self.target_assigner.assign(
+        labels = self._labels(groundtruth)
+        matches = self.target_assigner.match(boxes, groundtruth_boxes, labels, weights)
+        return matches if is_on_crowd is None else tf.where(is_on_crowd, IGNORED, matches)
+
+    def _targets(
+        self,
+        matches: tf.Tensor,
+        boxes: tf.Tensor,
+        groundtruth_boxes: tf.Tensor,
+        groundtruth: Groundtruth,
+    ) -> Targets:
+        """Returns the targets of `assign` of boxes with known matches."""
+        return self.target_assigner.targets(
+            matches,
             boxes,
             groundtruth_boxes,
-            tf.concat([background, groundtruth.classes], axis=-1),
-            weights,
-            unmatched,
+            self._labels(groundtruth),
+            groundtruth.weights,
+            unmatched_label=tf.one_hot(0, self._num_classes + 1),
         )
-        return targets if is_on_crowd is None else _ignore(targets, is_on_crowd, unmatched)
+
+    @staticmethod
+    def _labels(groundtruth: Groundtruth) -> tf.Tensor:
+        """The classes of the objects, background first: float32 [B, M, K + 1]."""
+        background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
+        return tf.concat([background, groundtruth.classes], axis=-1)
 
     def sample(
         self,
@@ -180,14 +162,22 @@ class BoxStage(keras.layers.Layer):
         groundtruth_boxes: tf.Tensor,
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None,
-    ) -> Proposals:
+    ) -> tuple[Proposals, Targets]:
         """Draws `batch_size` proposals an image to train on, in the order of the proposals.
 
         With `add_objects`, objects are drawn like proposals, and follow them. Hard examples are
         mined of all proposals, so that none is left out where they are.
+
+        Args:
+          proposals: of which the sample is drawn.
+          groundtruth_boxes, groundtruth: as of `assign`.
+          seeds: int32 [B, 2], or None.
+
+        Returns:
+          The sample, and its targets; the sample's padding is unmatched.
         """
         if self._hard_example_miner is not None:
-            return proposals
+            return proposals, self.assign(proposals.boxes, groundtruth_boxes, groundtruth)
         candidates = Candidates(proposals.boxes, proposals.scores, proposals.is_valid())
         if self.params.add_objects:
             candidates = with_objects(candidates, groundtruth_boxes, groundtruth)
@@ -208,21 +198,30 @@ class BoxStage(keras.layers.Layer):
             use_matmul = self.params.use_matmul_gather and tracing.is_compiled()
             return sampling.gather_rows(rows, indices, use_matmul)
 
-        return Proposals(
+        sample = Proposals(
             boxes=take(candidates.boxes) * keep[..., tf.newaxis],
             scores=take(candidates.scores) * keep,
             count=tf.reduce_sum(tf.cast(is_valid, tf.int32), axis=1),
         )
+        matches = tf.gather(targets.matches, indices, batch_dims=1)
+        matches = tf.where(is_valid, matches, UNMATCHED)
+        return sample, self._targets(matches, sample.boxes, groundtruth_boxes, groundtruth)
 
     def loss(
-        self, predictions: dict[str, Any], proposals: Proposals, targets: Targets
+        self, regions: RegionPredictions, proposals: Proposals, targets: Targets
     ) -> dict[str, tf.Tensor]:
-        """Returns the localization and classification losses of `proposals`."""
+        """Returns the localization and classification losses.
+
+        Args:
+          regions: predictions of the proposals.
+          proposals: P an image.
+          targets: of the proposals.
+        """
         batch, rows = tf.unstack(tf.shape(proposals.scores))
         count = tf.cast(proposals.count, tf.float32)[:, tf.newaxis]
         share = tf.cast(proposals.is_valid(), tf.float32)
         share /= tf.maximum(count, 1.0) * tf.cast(batch, tf.float32)
-        codes = predictions['refined_box_encodings']
+        codes = regions.box_codes
         codes = tf.reshape(codes, [batch, rows, *codes.shape[1:]])
         if codes.shape[2] == 1:
             codes = codes[:, :, 0]
@@ -232,8 +231,7 @@ class BoxStage(keras.layers.Layer):
             rows_of_class = tf.one_hot(target_class - 1, self._num_classes)
             # No product of matrices, which would round the codes to TF32 on GPUs.
             codes = tf.reduce_sum(rows_of_class[..., tf.newaxis] * codes, axis=2)
-        logits = predictions['class_predictions_with_background']
-        logits = tf.reshape(logits, [batch, rows, self._num_classes + 1])
+        logits = tf.reshape(regions.class_logits, [batch, rows, self._num_classes + 1])
         localization = self._localization_loss(
             codes, targets.box_targets, targets.box_weights
         ) * self._localization_share(share, proposals, targets)
@@ -245,9 +243,9 @@ class BoxStage(keras.layers.Layer):
                 localization, classification, proposals, targets
             )
         return {
-            'Loss/BoxClassifierLoss/localization_loss': self.params.localization_weight
+            loss_names.BOX_LOCALIZATION: self.params.localization_weight
             * tf.reduce_sum(localization),
-            'Loss/BoxClassifierLoss/classification_loss': self.params.classification_weight
+            loss_names.BOX_CLASSIFICATION: self.params.classification_weight
             * tf.reduce_sum(classification),
         }
 
@@ -261,9 +259,8 @@ class BoxStage(keras.layers.Layer):
         is_valid = tf.cast(proposals.is_valid(), tf.float32)
         return is_valid / replicas.global_normalizer(coordinates)
 
-    def decode(self, predictions: dict[str, Any], proposals: Proposals) -> tf.Tensor:
-        """Returns the refined boxes of each class, float32 [B, P, K or 1, 4], absolute."""
-        codes = predictions['refined_box_encodings']
+    def decode(self, codes: tf.Tensor, proposals: Proposals) -> tf.Tensor:
+        """Decodes [B * P, K or 1, D] to the refined boxes, float32 [B, P, K or 1, 4], absolute."""
         codes = tf.reshape(codes, [*dimensions(proposals.scores, 0, 1), *codes.shape[1:]])
         return self.target_assigner.box_coder.decode(codes, proposals.boxes[:, :, tf.newaxis])
 
@@ -297,15 +294,14 @@ class BoxStage(keras.layers.Layer):
 
     def detect(
         self,
-        predictions: dict[str, Any],
+        regions: RegionPredictions,
         proposals: Proposals,
         true_shapes: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Decodes, suppresses and re-frames the boxes to the true images."""
         batch, rows = tf.unstack(tf.shape(proposals.scores))
-        boxes = self.decode(predictions, proposals)
-        logits = predictions['class_predictions_with_background']
-        scores = self.scores(logits, batch, rows)
+        boxes = self.decode(regions.box_codes, proposals)
+        scores = self.scores(regions.class_logits, batch, rows)
         windows = true_image_windows(true_shapes)
         anchor_indices = tf.tile(tf.range(rows, dtype=tf.int32)[tf.newaxis], [batch, 1])
         detections = self._nms(
@@ -328,16 +324,6 @@ class BoxStage(keras.layers.Layer):
             'raw_detection_boxes': _best_class_boxes(boxes, scores, windows),
             'raw_detection_scores': scores,
         }
-
-
-def _ignore(targets: Targets, is_ignored: tf.Tensor, unmatched: tf.Tensor) -> Targets:
-    """Makes rows [B, P] of the targets ones that do not train, of the class `unmatched` [K + 1]."""
-    return targets._replace(
-        class_targets=tf.where(is_ignored[..., tf.newaxis], unmatched, targets.class_targets),
-        class_weights=tf.where(is_ignored, 0.0, targets.class_weights),
-        box_weights=tf.where(is_ignored, 0.0, targets.box_weights),
-        matches=tf.where(is_ignored, IGNORED, targets.matches),
-    )
 
 
 def is_positive(targets: Targets) -> tf.Tensor:

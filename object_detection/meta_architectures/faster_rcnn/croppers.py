@@ -1,4 +1,8 @@
-"""RoIAlign crops of regions (Mask R-CNN, https://arxiv.org/abs/1703.06870, sec. 3)."""
+"""Crops of the features of regions, all of one size.
+
+By `crop_and_resize`, as in the reference, or by RoIAlign (Mask R-CNN,
+https://arxiv.org/abs/1703.06870, sec. 3).
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,10 +10,59 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import tracing
-from object_detection.core.crop_and_resize import fpn_levels
+from object_detection.core import boxes as box_ops
+from object_detection.core import crop_and_resize, tracing
 from object_detection.core.roi_align import SampleGrid, roi_align
 from object_detection.errors import UserError
+
+
+class RoiCropper:
+    """Crops the features of regions to one size.
+
+    Args:
+      crop_size: height and width of a crop.
+      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel does it elsewhere.
+    """
+
+    def __init__(self, *, crop_size: int, use_matmul: bool):
+        self._crop_size = (crop_size, crop_size)
+        self._use_matmul = use_matmul
+
+    def __call__(
+        self,
+        features: list[tf.Tensor],
+        boxes: tf.Tensor,
+        height: Any,
+        width: Any,
+        *,
+        box_gradients: bool = False,
+    ) -> tf.Tensor:
+        """Crops each box from the pyramid level that fits its size.
+
+        Args:
+          features: levels, fine to coarse, [B, Hl, Wl, C].
+          boxes: float32 [B, P, 4], absolute.
+          height, width: size in pixels that the features cover, all padding included.
+          box_gradients: whether gradients flow to the boxes.
+
+        Returns:
+          [B * P, crop_size, crop_size, C].
+        """
+        normalized = box_ops.absolute_to_normalized(boxes, height, width)
+        options = {
+            'use_matmul': self._use_matmul and tracing.is_compiled(),
+            'box_gradients': box_gradients,
+        }
+        if len(features) == 1:
+            crops = crop_and_resize.crop_and_resize(
+                features[0], normalized, self._crop_size, **options
+            )
+        else:
+            levels = crop_and_resize.fpn_levels(normalized, height, width, len(features))
+            crops = crop_and_resize.multilevel_crop_and_resize(
+                features, normalized, levels, self._crop_size, **options
+            )
+        return tf.reshape(crops, [-1, *self._crop_size, features[0].shape[-1]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +135,7 @@ class RoiAlignCropper:
         """
         del height, width
         features = features[self._maps]
-        levels = fpn_levels(
+        levels = crop_and_resize.fpn_levels(
             boxes,
             1,
             1,

@@ -1,15 +1,13 @@
 """What a two-stage detector returns only where its config asks for it."""
 
 import dataclasses
-from typing import Any
 
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core.fields import DetectionFields
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
+from object_detection.meta_architectures.faster_rcnn.proposals import (
     Proposals,
     true_image_windows,
 )
@@ -24,7 +22,7 @@ class ExtraOutputs:
         boxes would be classified by.
       cropped_features: `postprocess` returns `cropped_rpn_box_features` [B, T, h, w, C], the crops
         of the final boxes that those are made of.
-      raw_detections: `predict` returns what `raw_detections` does.
+      raw_detections: `predict` returns `raw_boxes`.
     """
 
     box_features: bool = False
@@ -37,28 +35,23 @@ class ExtraOutputs:
         return self.box_features or self.cropped_features
 
 
-def raw_detections(
-    box_stage: BoxStage, predictions: dict[str, Any], proposals: Proposals, true_shapes: tf.Tensor
-) -> dict[str, tf.Tensor]:
+def raw_boxes(
+    box_stage: BoxStage, codes: tf.Tensor, proposals: Proposals, true_shapes: tf.Tensor
+) -> tf.Tensor:
     """Returns the refined boxes of all classes, before suppression.
 
     Args:
       box_stage: decodes.
-      predictions: with `refined_box_encodings`.
+      codes: float32 [B * P, K or 1, D].
       proposals: P an image.
       true_shapes: int32 [B, 3].
 
     Returns:
-      `raw_detection_boxes`: float32 [B, P, K or 1, 4], clipped and normalized to the true images;
-      `raw_detection_feature_map_indices`: int32 [B, P, K or 1], zero as in the reference.
+      float32 [B, P, K or 1, 4], clipped and normalized to the true images.
     """
-    boxes = box_stage.decode(predictions, proposals)
+    boxes = box_stage.decode(codes, proposals)
     batch, rows, count = dimensions(boxes, 0, 1, 2)
     windows = true_image_windows(true_shapes)
     flat = tf.reshape(boxes, [batch, rows * count, 4])
     flat = box_ops.change_frame(box_ops.clip(flat, windows), windows)
-    normalized = tf.reshape(flat, [batch, rows, count, 4])
-    return {
-        DetectionFields.RAW_BOXES: normalized,
-        'raw_detection_feature_map_indices': tf.zeros([batch, rows, count], tf.int32),
-    }
+    return tf.reshape(flat, [batch, rows, count, 4])

@@ -1,7 +1,7 @@
 """Faster R-CNN (https://arxiv.org/abs/1506.01497) and Mask R-CNN (https://arxiv.org/abs/1703.06870)."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,23 +12,25 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.meta_architectures.faster_rcnn.box_stage import (
-    BoxStage,
-    RoiCropper,
-    num_positives,
-)
-from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
+from object_detection.meta_architectures.faster_rcnn import loss_names
+from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, num_positives
+from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper, RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import (
     ExtraOutputs,
-    raw_detections,
+    raw_boxes,
 )
 from object_detection.meta_architectures.faster_rcnn.mask_stage import (
     MaskStage,
     positive_rows,
     take_rows,
 )
+from object_detection.meta_architectures.faster_rcnn.predictions import (
+    MaskPredictions,
+    Predictions,
+    RegionPredictions,
+)
+from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
-    Proposals,
     RegionProposalNetwork,
     proposals_as_detections,
 )
@@ -41,23 +43,6 @@ _ANCHOR_SAMPLE, _PROPOSAL_SAMPLE, _DROPOUT = (0, 0), (0, 1), (1, 0)
 
 # Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
 _PROBE_SIZE = 128
-
-
-class RegionPredictions(NamedTuple):
-    """What the second stage makes of the regions of a batch.
-
-    Attributes:
-      crops: [B * P, h, w, C], of the features; None where there are none.
-      features: what codes and logits are predicted from: [B * P, h, w, C], or the maps
-        [B, H, W, C] of whole images.
-      box_codes: [B * P, K or 1, D].
-      class_logits: [B * P, K + 1].
-    """
-
-    crops: tf.Tensor | None
-    features: tf.Tensor
-    box_codes: tf.Tensor
-    class_logits: tf.Tensor
 
 
 class FasterRcnn(DetectionModel):
@@ -129,9 +114,8 @@ class FasterRcnn(DetectionModel):
         if self.mask_stage is None:
             return
         if self.mask_stage.cropper is not None:
-            image_shape = tf.constant([1, _PROBE_SIZE, _PROBE_SIZE, 3])
-            inputs = {'rpn_features_to_crop': maps, 'image_shape': image_shape}
-            features = self._crop_for_masks(inputs, boxes, training=False)
+            frame = (_PROBE_SIZE, _PROBE_SIZE)
+            features = self._crop_for_masks(maps, boxes, frame, training=False)
         elif self.mask_stage.from_crops:
             features = regions.crops
         else:
@@ -148,13 +132,12 @@ class FasterRcnn(DetectionModel):
         training: bool = False,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
-    ) -> dict[str, Any]:
+    ) -> Predictions:
         """Runs the stages that do not need final detections; see the base class.
 
         With `training` and ground truth the second stage sees a sample of the proposals. With
-        ground truth the third stage predicts masks (`mask_predictions`) of the proposals
-        `mask_rows`, so that the mask loss can be had; without, masks are the business of
-        `postprocess`.
+        ground truth, regions are matched to it, once for all losses; and the third stage predicts
+        the masks that the mask loss needs. Without, masks are the business of `postprocess`.
         """
         if training and groundtruth is None and self.box_stage is not None:
             raise UserError(
@@ -166,63 +149,49 @@ class FasterRcnn(DetectionModel):
                 f'(num_classes). Received: shape {groundtruth.classes.shape}.'
             )
         features = self.feature_extractor.proposal_features(images, training)
-        predictions = {
-            'image_shape': tf.shape(images),
-            'rpn_features_to_crop': features,
-            'feature_maps': features,
-            **self.rpn.predict(features, *dimensions(images, 1, 2), training),
-        }
-        proposals = self.rpn.propose(predictions, true_shapes, training)
-        if self.box_stage is not None and training:
-            proposals = self.box_stage.sample(
-                proposals,
-                _absolute(groundtruth.boxes, images),
-                groundtruth,
-                _fold_in(seeds, _PROPOSAL_SAMPLE),
-            )
-        normalized = box_ops.absolute_to_normalized(proposals.boxes, *dimensions(images, 1, 2))
-        predictions |= {
-            'proposal_boxes': proposals.boxes,
-            'proposal_scores': proposals.scores,
-            'num_proposals': proposals.count,
-            'proposal_boxes_normalized': normalized,
-            'final_anchors': normalized,
-        }
+        size = dimensions(images, 1, 2)
+        anchors = self.rpn.predict(features, *size, training)
+        proposals, targets = self.rpn.propose(anchors, true_shapes, training), None
+        if self.box_stage is not None and groundtruth is not None:
+            objects = box_ops.normalized_to_absolute(groundtruth.boxes, *size)
+            proposals, targets = self._match(proposals, objects, groundtruth, training, seeds)
+        normalized = box_ops.absolute_to_normalized(proposals.boxes, *size)
+        predictions = Predictions(
+            image_shape=tf.shape(images),
+            features=features,
+            anchors=anchors,
+            proposals=proposals,
+            proposals_normalized=normalized,
+            final_anchors=normalized,
+            targets=targets,
+        )
         if self.box_stage is None:
             return predictions
-        crops, box_features, codes, logits = self._classify_regions(
+        regions = self._classify_regions(
             features,
             proposals.boxes,
-            self.feature_extractor.padded_size(*dimensions(images, 1, 2)),
+            self.feature_extractor.padded_size(*size),
             training,
             _fold_in(seeds, _DROPOUT),
         )
-        predictions |= {
-            'box_classifier_features': box_features,
-            'refined_box_encodings': tf.cast(codes, tf.float32),
-            'class_predictions_with_background': tf.cast(logits, tf.float32),
-        }
+        predictions = predictions._replace(regions=regions)
         if self._outputs.raw_detections:
-            predictions |= raw_detections(self.box_stage, predictions, proposals, true_shapes)
+            boxes = raw_boxes(self.box_stage, regions.box_codes, proposals, true_shapes)
+            predictions = predictions._replace(raw_boxes=boxes)
         if self.mask_stage is not None and groundtruth is not None:
-            targets = self.box_stage.assign(
-                proposals.boxes, _absolute(groundtruth.boxes, images), groundtruth
-            )
-            shared = crops if self.mask_stage.from_crops else box_features
-            predictions |= self._predict_masks_of_proposals(predictions, targets, shared, training)
+            masks = self._predict_masks_of_proposals(predictions, training)
+            predictions = predictions._replace(masks=masks)
         return predictions
 
-    def postprocess(
-        self, predictions: dict[str, Any], true_shapes: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        proposals = _proposals(predictions)
+    def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
+        proposals = predictions.proposals
         if self.box_stage is None:
-            return proposals_as_detections(self.rpn, predictions, proposals, true_shapes)
-        detections = self.box_stage.detect(predictions, proposals, true_shapes)
+            return proposals_as_detections(self.rpn, predictions.anchors, proposals, true_shapes)
+        detections = self.box_stage.detect(predictions.regions, proposals, true_shapes)
         return self._add_to_detections(detections, predictions, true_shapes)
 
     def predict_masks_from_boxes(
-        self, predictions: dict[str, Any], true_shapes: tf.Tensor, boxes: tf.Tensor
+        self, predictions: Predictions, true_shapes: tf.Tensor, boxes: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Classifies given boxes, and predicts a mask in each, in place of its own detections.
 
@@ -247,12 +216,12 @@ class FasterRcnn(DetectionModel):
             )
         batch, count = dimensions(boxes, 0, 1)
         regions = self._classify_regions(
-            predictions['rpn_features_to_crop'],
+            predictions.features,
             _absolute_detections({DetectionFields.BOXES: boxes}, true_shapes),
             self._features_frame(predictions),
             training=False,
         )
-        scores = self.box_stage.scores(tf.cast(regions.class_logits, tf.float32), batch, count)
+        scores = self.box_stage.scores(regions.class_logits, batch, count)
         classes = tf.argmax(scores[..., 1:], axis=-1)
         detections = {
             DetectionFields.BOXES: boxes,
@@ -266,20 +235,19 @@ class FasterRcnn(DetectionModel):
     def _add_to_detections(
         self,
         detections: dict[str, tf.Tensor],
-        predictions: dict[str, Any],
+        predictions: Predictions,
         true_shapes: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Adds masks, and what `outputs` asks for."""
+        maps, frame = predictions.features, self._features_frame(predictions)
         boxes = _absolute_detections(detections, true_shapes)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:
-            features = self._crop_for_masks(predictions, boxes, training=False)
+            features = self._crop_for_masks(maps, boxes, frame, training=False)
             detections['detection_masks'] = self._predict_masks(features, detections)
         if not shares_crops and not self._outputs.need_crops:
             return detections
-        crops = self._cropper(
-            predictions['rpn_features_to_crop'], boxes, *self._features_frame(predictions)
-        )
+        crops = self._cropper(maps, boxes, *frame)
         pooled = self._pool_crops(crops)
         uses_crops = shares_crops and self.mask_stage.from_crops
         if self._outputs.box_features or (shares_crops and not uses_crops):
@@ -294,62 +262,89 @@ class FasterRcnn(DetectionModel):
             detections[DetectionFields.CROPPED_FEATURES] = _of_detections(pooled, detections)
         return detections
 
+    def loss_names(self) -> list[str]:
+        return loss_names.of_stages(1 + (self.box_stage is not None) + self.needs_masks)
+
+    @property
+    def needs_masks(self) -> bool:
+        return self.mask_stage is not None
+
     def loss(
         self,
-        predictions: dict[str, Any],
+        predictions: Predictions,
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        image_shape = predictions['image_shape']
-        boxes = box_ops.normalized_to_absolute(groundtruth.boxes, image_shape[1], image_shape[2])
-        losses = self.rpn.loss(predictions, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE))
+        """Returns the losses of the stages; see the base class.
+
+        Regions are matched here if `predict` was not given the ground truth.
+        """
+        boxes = _absolute_objects(predictions, groundtruth)
+        losses = self.rpn.loss(
+            predictions.anchors, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE)
+        )
         if self.box_stage is None:
             return losses
-        proposals = _proposals(predictions)
-        targets = self.box_stage.assign(proposals.boxes, boxes, groundtruth)
-        losses |= self.box_stage.loss(predictions, proposals, targets)
-        if 'mask_predictions' in predictions:
-            rows = predictions['mask_rows']
+        proposals, targets = predictions.proposals, self._targets(predictions, groundtruth)
+        losses |= self.box_stage.loss(predictions.regions, proposals, targets)
+        if predictions.masks is not None:
+            rows = predictions.masks.rows
             losses |= self.mask_stage.loss(
-                predictions['mask_predictions'],
-                tf.gather(predictions['proposal_boxes_normalized'], rows, batch_dims=1),
-                self._mask_targets(predictions, proposals, targets),
+                predictions.masks.logits,
+                tf.gather(predictions.proposals_normalized, rows, batch_dims=1),
+                self._mask_targets(predictions, targets),
                 groundtruth,
             )
         return losses
 
     def loss_normalizers(
-        self, predictions: dict[str, Any], groundtruth: Groundtruth
+        self, predictions: Predictions, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
         """Returns the numbers of positive regions, where losses are means of these.
 
         The mask loss is one, the localization loss by configuration.
         """
-        has_masks = 'mask_predictions' in predictions
+        has_masks = predictions.masks is not None
         counts_boxes = self.box_stage is not None and self.box_stage.params.mean_over_coordinates
         if not has_masks and not counts_boxes:
             return {}
-        image_shape = predictions['image_shape']
-        boxes = box_ops.normalized_to_absolute(groundtruth.boxes, image_shape[1], image_shape[2])
-        proposals = _proposals(predictions)
-        targets = self.box_stage.assign(proposals.boxes, boxes, groundtruth)
+        targets = self._targets(predictions, groundtruth)
         normalizers = {}
         if counts_boxes:
-            name = 'Loss/BoxClassifierLoss/localization_loss'
-            normalizers[name] = num_positives(proposals, targets)
+            count = num_positives(predictions.proposals, targets)
+            normalizers[loss_names.BOX_LOCALIZATION] = count
         if has_masks:
-            targets = self._mask_targets(predictions, proposals, targets)
+            targets = self._mask_targets(predictions, targets)
             positives = tf.cast(targets.box_weights > 0, tf.float32)
-            normalizers['Loss/BoxClassifierLoss/mask_loss'] = tf.reduce_sum(positives)
+            normalizers[loss_names.MASK] = tf.reduce_sum(positives)
         return normalizers
 
-    def _mask_targets(
-        self, predictions: dict[str, Any], proposals: Proposals, targets: Targets
-    ) -> Targets:
+    def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
+        """The targets of the proposals: those of `predict`, or else matched here."""
+        if predictions.targets is not None:
+            return predictions.targets
+        boxes = _absolute_objects(predictions, groundtruth)
+        return self.box_stage.assign(predictions.proposals.boxes, boxes, groundtruth)
+
+    def _mask_targets(self, predictions: Predictions, targets: Targets) -> Targets:
         """The targets of the rows whose masks were predicted; padding has no weight."""
-        is_valid = tf.cast(proposals.is_valid(), tf.float32)
+        is_valid = tf.cast(predictions.proposals.is_valid(), tf.float32)
         targets = targets._replace(box_weights=targets.box_weights * is_valid)
-        return take_rows(targets, predictions['mask_rows'], self.box_stage.params.use_matmul_gather)
+        return take_rows(targets, predictions.masks.rows, self.box_stage.params.use_matmul_gather)
+
+    def _match(
+        self,
+        proposals: Proposals,
+        objects: tf.Tensor,
+        groundtruth: Groundtruth,
+        training: bool,
+        seeds: tf.Tensor | None,
+    ) -> tuple[Proposals, Targets]:
+        """Returns the proposals of the losses, in training a sample, and their targets."""
+        if training:
+            seeds = _fold_in(seeds, _PROPOSAL_SAMPLE)
+            return self.box_stage.sample(proposals, objects, groundtruth, seeds)
+        return proposals, self.box_stage.assign(proposals.boxes, objects, groundtruth)
 
     def _classify_regions(
         self,
@@ -374,61 +369,59 @@ class FasterRcnn(DetectionModel):
             self._pool_crops(crops), training
         )
         codes, logits = self.box_stage.head(box_features, training=training, seeds=seeds)
-        return RegionPredictions(crops, box_features, codes, logits)
+        codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
+        return RegionPredictions(codes, logits, box_features, crops)
 
     def _pool_crops(self, crops: tf.Tensor) -> tf.Tensor:
         return self._pool(crops) if self._pools else crops
 
-    def _features_frame(self, predictions: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
+    def _features_frame(self, predictions: Predictions) -> tuple[tf.Tensor, tf.Tensor]:
         """The height and width in pixels that the feature maps of predictions cover."""
-        image_shape = predictions['image_shape']
+        image_shape = predictions.image_shape
         return self.feature_extractor.padded_size(image_shape[1], image_shape[2])
 
     def _crop_for_masks(
-        self, predictions: dict[str, Any], boxes: tf.Tensor, training: bool
+        self,
+        maps: list[tf.Tensor],
+        boxes: tf.Tensor,
+        frame: tuple[Any, Any],
+        training: bool,
     ) -> tf.Tensor:
         """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
-        frame = self._features_frame(predictions)
-        maps = predictions['rpn_features_to_crop']
         crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
         if self.mask_stage.from_crops:
             return crops
         return self.feature_extractor.box_classifier_features(crops, training)
 
     def _predict_masks_of_proposals(
-        self,
-        predictions: dict[str, Any],
-        targets: Targets,
-        shared: tf.Tensor,
-        training: bool,
-    ) -> dict[str, tf.Tensor]:
+        self, predictions: Predictions, training: bool
+    ) -> MaskPredictions:
         """Predicts masks of the proposals that a mask loss needs.
 
         Args:
-          predictions: with P proposals an image.
-          targets: what they are matched to.
-          shared: features [B * P, h, w, C], for a mask stage that does not crop for itself.
+          predictions: of the second stage, with targets.
           training: a sample holds no more than `max_positives` positives, and only so many rows are
             predicted, or as many as the mask stage is limited to; else all are.
         """
-        proposals = _proposals(predictions)
+        proposals, regions = predictions.proposals, predictions.regions
         batch, count = dimensions(proposals.scores, 0, 1)
         size = count
         if training:
             limit = self.mask_stage.max_regions or count
             size = min(self.box_stage.params.max_positives, limit, count)
         pads = self.mask_stage.pad_regions or not training
-        rows = positive_rows(targets, proposals.is_valid(), size, pad=pads)
-        features = shared
+        rows = positive_rows(predictions.targets, proposals.is_valid(), size, pad=pads)
+        features = shared = regions.crops if self.mask_stage.from_crops else regions.features
         if self.mask_stage.cropper is not None:
             boxes = tf.gather(proposals.boxes, rows, batch_dims=1)
-            features = self._crop_for_masks(predictions, boxes, training)
+            frame = self._features_frame(predictions)
+            features = self._crop_for_masks(predictions.features, boxes, frame, training)
         elif training and (size < count or not pads):
             shape = shared.shape[1:]
             features = tf.reshape(shared, [batch, count, *shape])
             features = tf.reshape(tf.gather(features, rows, batch_dims=1), [-1, *shape])
         logits = self.mask_stage.head(features, training=training)
-        return {'mask_predictions': tf.cast(logits, tf.float32), 'mask_rows': rows}
+        return MaskPredictions(tf.cast(logits, tf.float32), rows)
 
     def _predict_masks(self, features: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
         """Predicts the masks of final detections: float32 [B, T, h, w], probabilities."""
@@ -454,14 +447,10 @@ def _of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tens
     return tf.where(is_used, tf.cast(rows, tf.float32), 0.0)
 
 
-def _proposals(predictions: dict[str, Any]) -> Proposals:
-    return Proposals(
-        predictions['proposal_boxes'], predictions['proposal_scores'], predictions['num_proposals']
-    )
-
-
-def _absolute(boxes: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-    return box_ops.normalized_to_absolute(boxes, *dimensions(images, 1, 2))
+def _absolute_objects(predictions: Predictions, groundtruth: Groundtruth) -> tf.Tensor:
+    """The boxes of the objects, float32 [B, M, 4], absolute."""
+    _, height, width, _ = tf.unstack(predictions.image_shape)
+    return box_ops.normalized_to_absolute(groundtruth.boxes, height, width)
 
 
 def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:

@@ -7,6 +7,7 @@ from object_detection.core import masks as mask_ops
 from object_detection.core import replicas, sampling, tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
+from object_detection.meta_architectures.faster_rcnn import loss_names
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper
 from object_detection.target_assigners.target_assigner import Targets
@@ -94,7 +95,7 @@ class MaskStage(keras.layers.Layer):
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=predicted)
         total = tf.reduce_sum(losses * weights[:, :, tf.newaxis, tf.newaxis])
         normalizer = replicas.global_normalizer(tf.reduce_sum(weights) * size[0] * size[1])
-        return {'Loss/BoxClassifierLoss/mask_loss': self._loss_weight * total / normalizer}
+        return {loss_names.MASK: self._loss_weight * total / normalizer}
 
     @staticmethod
     def select_class(logits: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,8 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import NEVER
 from object_detection.core.post_processing import NmsParams
 from object_detection.core.shapes import dimensions
-from object_detection.meta_architectures.faster_rcnn import objectness
+from object_detection.meta_architectures.faster_rcnn import loss_names, objectness
+from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     ProposalLimits,
     Proposals,
@@ -26,11 +27,6 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     true_image_windows,
 )
 from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
-
-# Entry of predictions, a bool scalar: whether they were made for training.
-IS_TRAINING = 'is_training'
-# Entry that is there where some anchors neither train nor propose: bool [N].
-_IN_USE = 'rpn_anchors_in_use'
 
 
 class OutsideAnchors(enum.Enum):
@@ -129,16 +125,8 @@ class RegionProposalNetwork(keras.layers.Layer):
 
     def predict(
         self, features: list[tf.Tensor], height: Any, width: Any, training: bool
-    ) -> dict[str, Any]:
-        """Runs the head on the pyramid of images of size (height, width), padding included.
-
-        Returns:
-          The entries `anchors` (float32 [N, 4], absolute), `rpn_box_encodings` (float32
-          [B, N, 4]), `rpn_objectness_predictions_with_background` (float32 [B, N, 2], or
-          [B, N, 1] of a head with one logit), `rpn_level_sizes` (a list, how many of the anchors
-          are of each level) and `rpn_box_predictor_features` (a list); `is_training`, a bool
-          scalar; and in training with IGNORE_LABEL `rpn_anchors_in_use`, bool [N].
-        """
+    ) -> AnchorPredictions:
+        """Runs the head on the pyramid of images of size (height, width), padding included."""
         codes, logits, head_features = self.head(features, training=training)
         codes, logits = tf.cast(codes, tf.float32), tf.cast(logits, tf.float32)
         shapes = [dimensions(level, 1, 2) for level in features]
@@ -148,9 +136,9 @@ class RegionProposalNetwork(keras.layers.Layer):
         sizes = [dimensions(level, 0)[0] for level in levels]
         anchors = tf.concat(levels, axis=0)
         window = tf.stack([0.0, 0.0, tf.cast(height, tf.float32), tf.cast(width, tf.float32)])
-        in_use = {}
+        in_use = None
         if training and self._outside_anchors == OutsideAnchors.IGNORE_LABEL:
-            in_use = {_IN_USE: box_ops.is_inside(anchors, window)}
+            in_use = box_ops.is_inside(anchors, window)
         elif training and self._outside_anchors == OutsideAnchors.PRUNE:
             inside = box_ops.is_inside(anchors, window)
             anchors = tf.boolean_mask(anchors, inside)
@@ -159,26 +147,23 @@ class RegionProposalNetwork(keras.layers.Layer):
             sizes = _count_of_levels(inside, sizes)
         elif self._outside_anchors != OutsideAnchors.KEEP:
             anchors = box_ops.clip(anchors, window)
-        return {
-            IS_TRAINING: tf.constant(training),
-            'rpn_box_predictor_features': head_features,
-            'rpn_box_encodings': codes,
-            'rpn_objectness_predictions_with_background': logits,
-            'rpn_level_sizes': sizes,
-            'anchors': anchors,
-            **in_use,
-        }
-
-    def decode(self, predictions: dict[str, Any]) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
-        boxes = self.target_assigner.box_coder.decode(
-            predictions['rpn_box_encodings'], predictions['anchors']
+        return AnchorPredictions(
+            boxes=anchors,
+            box_codes=codes,
+            objectness_logits=logits,
+            level_sizes=sizes,
+            is_training=tf.constant(training),
+            in_use=in_use,
+            head_features=head_features,
         )
-        logits = predictions['rpn_objectness_predictions_with_background']
-        return boxes, objectness.probabilities(logits)
+
+    def decode(self, predictions: AnchorPredictions) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the boxes [B, N, 4] and scores [B, N, 2] (background first) of all anchors."""
+        boxes = self.target_assigner.box_coder.decode(predictions.box_codes, predictions.boxes)
+        return boxes, objectness.probabilities(predictions.objectness_logits)
 
     def propose(
-        self, predictions: dict[str, Any], true_shapes: tf.Tensor, training: bool
+        self, predictions: AnchorPredictions, true_shapes: tf.Tensor, training: bool
     ) -> Proposals:
         """Chooses the best boxes, clipped to the true images; in training gradients stop here.
 
@@ -189,21 +174,23 @@ class RegionProposalNetwork(keras.layers.Layer):
         limits = self.params.limits if training else self.params.eval_limits
         windows = true_image_windows(true_shapes)
         if training:
-            outputs = ('rpn_box_encodings', 'rpn_objectness_predictions_with_background')
-            predictions = predictions | {key: tf.stop_gradient(predictions[key]) for key in outputs}
+            predictions = predictions._replace(
+                box_codes=tf.stop_gradient(predictions.box_codes),
+                objectness_logits=tf.stop_gradient(predictions.objectness_logits),
+            )
         if limits.is_per_level:
             return self._propose_per_level(predictions, windows, limits)
         return self._propose_of_all(predictions, windows, limits, training)
 
     def _propose_per_level(
-        self, predictions: dict[str, Any], windows: tf.Tensor, limits: ProposalLimits
+        self, predictions: AnchorPredictions, windows: tf.Tensor, limits: ProposalLimits
     ) -> Proposals:
-        logits = predictions['rpn_objectness_predictions_with_background']
+        logits = predictions.objectness_logits
         margins = tf.where(_in_use(predictions), objectness.margins(logits), NEVER)
-        best = best_of_levels(margins, predictions['rpn_level_sizes'], limits.topk_per_level)
+        best = best_of_levels(margins, predictions.level_sizes, limits.topk_per_level)
         boxes = self.target_assigner.box_coder.decode(
-            tf.gather(predictions['rpn_box_encodings'], best.rows, batch_dims=1),
-            tf.gather(predictions['anchors'], best.rows),
+            tf.gather(predictions.box_codes, best.rows, batch_dims=1),
+            tf.gather(predictions.boxes, best.rows),
         )
         boxes = box_ops.clip(boxes, windows)
         scores = objectness.probabilities(tf.gather(logits, best.rows, batch_dims=1))[..., 1]
@@ -213,7 +200,7 @@ class RegionProposalNetwork(keras.layers.Layer):
 
     def _propose_of_all(
         self,
-        predictions: dict[str, Any],
+        predictions: AnchorPredictions,
         windows: tf.Tensor,
         limits: ProposalLimits,
         training: bool,
@@ -235,7 +222,7 @@ class RegionProposalNetwork(keras.layers.Layer):
 
     def loss(
         self,
-        predictions: dict[str, Any],
+        predictions: AnchorPredictions,
         groundtruth_boxes: tf.Tensor,
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None,
@@ -243,7 +230,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         """Returns the localization and objectness losses over a balanced sample of the anchors.
 
         Args:
-          predictions: entries of `predict`.
+          predictions: of `predict`.
           groundtruth_boxes: float32 [B, M, 4], absolute.
           groundtruth: gives the weights; and which objects are crowds, where they are told apart.
           seeds: int32 [B, 2] of the sample, or None.
@@ -252,7 +239,7 @@ class RegionProposalNetwork(keras.layers.Layer):
           ValueError: if crowds are to be told apart and the ground truth does not say what is one.
         """
         params = self.loss_params
-        codes = predictions['rpn_box_encodings']
+        codes = predictions.box_codes
         targets, in_use = self._assign(predictions, groundtruth_boxes, groundtruth)
         is_object = targets.class_targets[..., 0] > 0
         noise = sampling.sampling_noise(seeds, tf.shape(codes)[1], tf.shape(codes)[0])
@@ -263,30 +250,28 @@ class RegionProposalNetwork(keras.layers.Layer):
             params.positive_fraction,
             # What is not in use fills up last, and is taken out again.
             tf.where(in_use, noise, -1.0),
-            fill=predictions[IS_TRAINING] if params.fill_samples else False,
+            fill=predictions.is_training if params.fill_samples else False,
         )
         sampled = tf.cast(sampled & in_use, tf.float32)
         localized = sampled if params.localize_sampled_only else tf.cast(in_use, tf.float32)
         localization = self.localization_loss(
             codes, targets.box_targets, localized * targets.box_weights
         )
-        logits = predictions['rpn_objectness_predictions_with_background']
-        cross_entropy = sampled * objectness.cross_entropy(logits, is_object)
+        cross_entropy = sampled * objectness.cross_entropy(predictions.objectness_logits, is_object)
         normalizer = tf.maximum(tf.reduce_sum(sampled, axis=1, keepdims=True), 1.0)
 
         def mean_over_images(losses: tf.Tensor) -> tf.Tensor:
             return tf.reduce_mean(tf.reduce_sum(losses / normalizer, axis=1))
 
         return {
-            'Loss/RPNLoss/localization_loss': params.localization_weight
+            loss_names.RPN_LOCALIZATION: params.localization_weight
             * mean_over_images(localization),
-            'Loss/RPNLoss/objectness_loss': params.objectness_weight
-            * mean_over_images(cross_entropy),
+            loss_names.RPN_OBJECTNESS: params.objectness_weight * mean_over_images(cross_entropy),
         }
 
     def _assign(
         self,
-        predictions: dict[str, Any],
+        predictions: AnchorPredictions,
         groundtruth_boxes: tf.Tensor,
         groundtruth: Groundtruth,
     ) -> tuple[Targets, tf.Tensor]:
@@ -294,7 +279,7 @@ class RegionProposalNetwork(keras.layers.Layer):
 
         Boxes of crowds that are told apart become padding.
         """
-        anchors, weights = predictions['anchors'], groundtruth.weights
+        anchors, weights = predictions.boxes, groundtruth.weights
         may_train = _in_use(predictions)[tf.newaxis]
         threshold = self.loss_params.crowd_ioa_threshold
         if threshold > 0:
@@ -308,14 +293,14 @@ class RegionProposalNetwork(keras.layers.Layer):
             tf.ones_like(weights)[..., tf.newaxis],
             weights,
             tf.zeros([1]),
-            valid_anchors=predictions.get(_IN_USE),
+            valid_anchors=predictions.in_use,
         )
         return targets, may_train
 
 
 def proposals_as_detections(
     rpn: RegionProposalNetwork,
-    predictions: dict[str, Any],
+    predictions: AnchorPredictions,
     proposals: Proposals,
     true_shapes: tf.Tensor,
 ) -> dict[str, tf.Tensor]:
@@ -334,9 +319,9 @@ def proposals_as_detections(
     }
 
 
-def _in_use(predictions: dict[str, Any]) -> tf.Tensor:
+def _in_use(predictions: AnchorPredictions) -> tf.Tensor:
     """bool [N], or [1] where all anchors are."""
-    return predictions.get(_IN_USE, tf.constant([True]))
+    return tf.constant([True]) if predictions.in_use is None else predictions.in_use
 
 
 def _count_of_levels(flags: tf.Tensor, sizes: list[Any]) -> list[tf.Tensor]:

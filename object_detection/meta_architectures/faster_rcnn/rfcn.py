@@ -10,8 +10,9 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
-from object_detection.meta_architectures.faster_rcnn.faster_rcnn import (
-    FasterRcnn,
+from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.predictions import (
+    Predictions,
     RegionPredictions,
 )
 from object_detection.meta_architectures.faster_rcnn.region_proposal_network import (
@@ -77,9 +78,9 @@ class Rfcn(FasterRcnn):
         training: bool = False,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
-    ) -> dict[str, Any]:
+    ) -> Predictions:
         predictions = super().predict(images, true_shapes, training, groundtruth, seeds)
-        return predictions | {'final_anchors': predictions['proposal_boxes']}
+        return predictions._replace(final_anchors=predictions.proposals.boxes)
 
     def _classify_regions(
         self,
@@ -96,4 +97,4 @@ class Rfcn(FasterRcnn):
         codes, logits = self.box_stage.head(
             maps, normalized, training=training, box_gradients=not training
         )
-        return RegionPredictions(None, maps, codes, logits)
+        return RegionPredictions(tf.cast(codes, tf.float32), tf.cast(logits, tf.float32), maps)

@@ -74,7 +74,7 @@ def test_the_bipartite_matcher_gives_each_object_one_anchor():
         'model { faster_rcnn { first_stage_matcher { bipartite_matcher {} } } }'
     )
     images, groundtruth = tiny.random_images(2), tiny.random_groundtruth(2)
-    anchors = detector.predict(detector.normalize(images), tiny.shapes(images))['anchors']
+    anchors = detector.predict(detector.normalize(images), tiny.shapes(images)).anchors.boxes
     targets = detector.rpn.target_assigner.assign(
         anchors,
         groundtruth.boxes * tiny.IMAGE_SIZE,

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import Proposals
+from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
+from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.target_assigners.target_assigner import Targets
 from tests import tiny_models as tiny
 from tests.losses.mining import mined
@@ -60,10 +61,9 @@ def example():
 
 
 def predictions_of(logits, codes):
-    return {
-        'class_predictions_with_background': tf.reshape(logits, [-1, K + 1]),
-        'refined_box_encodings': tf.reshape(codes, [-1, K, 4]),
-    }
+    return RegionPredictions(
+        box_codes=tf.reshape(codes, [-1, K, 4]), class_logits=tf.reshape(logits, [-1, K + 1])
+    )
 
 
 def shares():
@@ -198,7 +198,7 @@ def test_the_box_coder_encodes_and_decodes():
     np.testing.assert_allclose(targets.box_targets[0, 0], wanted, rtol=1e-5)
     codes = tf.tile(targets.box_targets[0][:, tf.newaxis], [1, K, 1])
     proposals = Proposals(tf.constant(proposal), tf.ones([1, 1]), tf.constant([1]))
-    decoded = stage.decode({'refined_box_encodings': codes}, proposals)
+    decoded = stage.decode(codes, proposals)
     np.testing.assert_allclose(decoded[0, 0, 1], box[0][0], atol=1e-4)
 
 
@@ -242,12 +242,12 @@ def test_only_hard_examples_of_every_image_train(example, miner, loss, weights, 
     assert np.all(np.sum(is_hard, axis=1) < COUNT)
     predictions = predictions_of(logits, codes)
     with tf.GradientTape() as tape:
-        tape.watch(predictions)
+        tape.watch(predictions.class_logits)
         losses = stage.loss(predictions, proposals, targets)
     np.testing.assert_allclose(losses[LOCALIZATION], 2 * np.sum(of_boxes * is_hard), rtol=1e-5)
     np.testing.assert_allclose(losses[CLASSIFICATION], 3 * np.sum(of_classes * is_hard), rtol=1e-5)
-    gradients = tape.gradient(losses[CLASSIFICATION], predictions)
-    trains = np.any(gradients['class_predictions_with_background'].numpy() != 0, axis=1)
+    gradient = tape.gradient(losses[CLASSIFICATION], predictions.class_logits)
+    trains = np.any(gradient.numpy() != 0, axis=1)
     np.testing.assert_array_equal(trains.reshape(2, P), is_hard)
 
 
@@ -266,15 +266,15 @@ def test_a_detector_mines_among_all_its_proposals():
     first = detector.predict(*arguments, groundtruth, SEEDS)
     # Objects where the detector proposes some, so that there are positives.
     groundtruth = Groundtruth(
-        **{**groundtruth._asdict(), 'boxes': first['proposal_boxes_normalized'][:, :5]}
+        **{**groundtruth._asdict(), 'boxes': first.proposals_normalized[:, :5]}
     )
     with tf.GradientTape() as tape:
         predictions = detector.predict(*arguments, groundtruth, SEEDS)
         losses = detector.loss(predictions, groundtruth, SEEDS)
-    assert predictions['proposal_boxes'].shape == (2, 10, 4)
-    np.testing.assert_array_equal(predictions['num_proposals'], first['num_proposals'])
-    assert predictions['mask_rows'].shape == (2, 10)
+    assert predictions.proposals.boxes.shape == (2, 10, 4)
+    np.testing.assert_array_equal(predictions.proposals.count, first.proposals.count)
+    assert predictions.masks.rows.shape == (2, 10)
     assert losses['Loss/BoxClassifierLoss/mask_loss'] > 0
-    logits = predictions['class_predictions_with_background']
+    logits = predictions.regions.class_logits
     gradient = tape.gradient(losses[CLASSIFICATION], logits).numpy().reshape(2, 10, -1)
     np.testing.assert_array_equal(np.sum(np.any(gradient != 0, axis=2), axis=1), [3, 3])

@@ -9,9 +9,9 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.box_stage import is_positive
 from object_detection.meta_architectures.faster_rcnn.proposals import (
     Candidates,
+    Proposals,
     with_objects,
 )
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import Proposals
 from tests import tiny_models as tiny
 
 OBJECT, CROWD, WEIGHTLESS = [0, 0, 32, 32], [32, 32, 64, 64], [0, 32, 32, 64]
@@ -58,7 +58,7 @@ def test_objects_follow_the_candidates():
 def test_objects_join_the_sample(adds):
     stage = box_stage(f'second_stage_add_gt_as_proposals: {str(adds).lower()}')
     background = [40.0, 0.0, 60.0, 20.0]
-    sample = stage.sample(
+    sample, _ = stage.sample(
         proposals_of(background, part(0.25)), OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]])
     )
     assert sample.boxes.shape == (1, 8, 4)
@@ -86,7 +86,12 @@ def test_proposals_on_crowds_do_not_train():
         np.testing.assert_array_equal(targets.box_weights, [positives])
         np.testing.assert_array_equal(is_positive(targets), [np.array(positives, bool)])
         np.testing.assert_array_equal(targets.matches[0] == -2, np.equal(weights, 0))
-        sample = stage.sample(proposals, OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]]))
+        sample, of_sample = stage.sample(
+            proposals, OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]])
+        )
+        again = stage.assign(sample.boxes, OBJECT_BOXES, GROUNDTRUTH)
+        for found, wanted in zip(of_sample, again, strict=True):
+            np.testing.assert_array_equal(found, wanted)
         assert sample.count == sum(weights[:4])
     with pytest.raises(ValueError, match=r'expected groundtruth.is_crowd, bool \[B, M\]'):
         stage.assign(proposals.boxes, OBJECT_BOXES, GROUNDTRUTH._replace(is_crowd=None))
@@ -120,7 +125,7 @@ RATIOS = (0.05, 0.2, 0.35, 0.45, 0.55, 0.7)
 def test_thresholds(thresholds, positives, negatives):
     stage = box_stage(f'{thresholds} second_stage_balance_fraction: 1.0')
     proposals = proposals_of(*map(part, RATIOS))
-    sample = stage.sample(proposals, OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]]))
+    sample, _ = stage.sample(proposals, OBJECT_BOXES, GROUNDTRUTH, tf.constant([[1, 2]]))
     count = int(sample.count[0])
     kept = sample.boxes[0, :count, 3].numpy() / 32
     np.testing.assert_allclose(kept, [r for r in RATIOS if r in positives + negatives], rtol=1e-5)
@@ -138,7 +143,7 @@ def test_without_objects_background_needs_a_lower_threshold_of_zero():
             weights=tf.zeros([1, rows]),
         )
         for fields, count in (('', 2), ('second_stage_bg_iou_threshold_lo: 0.1', 0)):
-            sample = box_stage(fields).sample(proposals, empty.boxes, empty, None)
+            sample, _ = box_stage(fields).sample(proposals, empty.boxes, empty, None)
             assert sample.count == count
 
 

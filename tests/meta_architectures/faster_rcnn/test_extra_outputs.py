@@ -33,7 +33,7 @@ def test_none_of_them_is_returned_unasked():
     detector = tiny.tiny_detector()
     images, true_shapes = detector.preprocess(tiny.random_images(1))
     predictions = detector.predict(images, true_shapes)
-    assert 'raw_detection_boxes' not in predictions
+    assert 'raw_detection_boxes' not in predictions.to_dict()
     detections = detector.postprocess(predictions, true_shapes)
     assert not {DetectionFields.FEATURES, DetectionFields.CROPPED_FEATURES} & set(detections)
 
@@ -42,7 +42,7 @@ def test_features_of_final_boxes_are_those_that_proposals_there_would_have(detec
     predictions, true_shapes = predictions
     detections = detector.postprocess(predictions, true_shapes)
     boxes = detections['detection_boxes'] * tf.constant([[[48.0, 64, 48, 64]], [[64.0] * 4]])
-    crops = detector._cropper(predictions['rpn_features_to_crop'], boxes, 64, 64)
+    crops = detector._cropper(predictions.features, boxes, 64, 64)
     crops = detector._pool_crops(crops)
     features = detector.feature_extractor.box_classifier_features(crops)
     for name, rows in (('detection_features', features), ('cropped_rpn_box_features', crops)):
@@ -56,8 +56,8 @@ def test_features_of_final_boxes_are_those_that_proposals_there_would_have(detec
 
 def test_raw_detections_are_the_boxes_of_each_class_in_the_true_image(detector, predictions):
     predictions, true_shapes = predictions
-    boxes = predictions['raw_detection_boxes'].numpy()
-    indices = predictions['raw_detection_feature_map_indices']
+    boxes = predictions.to_dict()['raw_detection_boxes'].numpy()
+    indices = predictions.to_dict()['raw_detection_feature_map_indices']
     assert boxes.shape == (2, 16, tiny.NUM_CLASSES, 4)
     assert indices.shape == boxes.shape[:3]
     assert indices.dtype == tf.int32

@@ -56,6 +56,7 @@ def test_each_number_of_stages_has_its_losses_and_detections(number, images, gro
     losses = train_losses(detector, images, groundtruth)
     wanted = {1: 'RPN', 2: 'RPN BoxClassifierLoss/c BoxClassifierLoss/l', 3: 'Loss'}[number].split()
     assert set(losses) == {name for name in LOSSES if any(part in name for part in wanted)}
+    assert set(losses) == set(detector.loss_names())
     assert all(np.isfinite(loss) and loss >= 0 for loss in losses.values())
     detections = detector.postprocess(
         detector.predict(detector.normalize(images), shapes(images)), shapes(images)
@@ -101,18 +102,19 @@ def test_an_images_sample_depends_on_its_own_seed_alone(detector, images, ground
         )
         batch = tf.gather(images, order)
         predictions = detector.predict(detector.normalize(batch), shapes(batch), False, None, None)
-        proposals = detector.rpn.propose(predictions, shapes(batch), training=True)
+        proposals = detector.rpn.propose(predictions.anchors, shapes(batch), training=True)
         boxes = rows.boxes * tiny.IMAGE_SIZE
         seeds = tf.gather(SEEDS, order)
-        return detector.box_stage.sample(proposals, boxes, rows, seeds).boxes
+        sample, _ = detector.box_stage.sample(proposals, boxes, rows, seeds)
+        return sample.boxes
 
     np.testing.assert_allclose(sampled([0, 1])[0], sampled([1, 0])[1], rtol=1e-5)
 
 
 def test_sampled_proposals_keep_their_order(detector, images, groundtruth):
     predictions = detector.predict(detector.normalize(images), shapes(images))
-    proposals = detector.rpn.propose(predictions, shapes(images), training=True)
-    sample = detector.box_stage.sample(
+    proposals = detector.rpn.propose(predictions.anchors, shapes(images), training=True)
+    sample, _ = detector.box_stage.sample(
         proposals, groundtruth.boxes * tiny.IMAGE_SIZE, groundtruth, SEEDS
     )
     for image in range(2):
@@ -155,7 +157,7 @@ def test_padding_does_not_move_masks_or_boxes(detector):
     frame = tf.constant([1.0, 0.5, 1.0, 0.5])
     predictions = detector.predict(padded, true_shapes)
     crops = detector._cropper(
-        predictions['rpn_features_to_crop'],
+        predictions.features,
         boxes * frame * tf.constant([64.0, 128.0, 64.0, 128.0]),
         64,
         128,
@@ -176,16 +178,16 @@ def test_masks_of_a_pyramid_are_by_default_of_what_classifies_a_box(images, grou
     assert detector.named_variables()['mask_head/conv_1/kernel'].shape == (3, 3, 16, 8)
     images = detector.normalize(images)
     training = detector.predict(images, shapes(images), True, groundtruth, SEEDS)
-    vectors = tf.reshape(training['box_classifier_features'], [2, 8, 1, 1, 16])
-    vectors = tf.gather(vectors, training['mask_rows'], batch_dims=1)
+    vectors = tf.reshape(training.regions.features, [2, 8, 1, 1, 16])
+    vectors = tf.gather(vectors, training.masks.rows, batch_dims=1)
     logits = detector.mask_stage.head(tf.reshape(vectors, [-1, 1, 1, 16]))
-    np.testing.assert_allclose(training['mask_predictions'], logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(training.masks.logits, logits, rtol=1e-4, atol=1e-5)
     assert set(detector.loss(training, groundtruth, SEEDS)) == LOSSES
 
     predictions = detector.predict(images, shapes(images))
     detections = detector.postprocess(predictions, shapes(images))
     boxes = detections['detection_boxes'] * tiny.IMAGE_SIZE
-    maps = predictions['rpn_features_to_crop']
+    maps = predictions.features
     crops = tf.nn.max_pool2d(detector._cropper(maps, boxes, 64, 64), 2, 2, 'VALID')
     vectors = detector.feature_extractor.box_classifier_features(crops)
     classes = tf.cast(detections['detection_classes'], tf.int32)
@@ -231,8 +233,8 @@ def test_what_the_extractor_pads_does_not_move_crops(crops, images, groundtruth)
         detections = detector.postprocess(predictions, true_shapes)
         training = detector.predict(framed, true_shapes, True, objects, SEEDS)
         losses = detector.loss(training, objects, SEEDS)
-        boxes = {'boxes': training['refined_box_encodings'], 'masks': training['mask_predictions']}
-        return predictions, detections, losses, boxes
+        boxes = {'boxes': training.regions.box_codes, 'masks': training.masks.logits}
+        return predictions.to_dict(), detections, losses, boxes
 
     assert results(64, 64)[1]['num_detections'].numpy().min() > 0
     for found, wanted in zip(results(45, 38), results(64, 64), strict=True):
@@ -266,7 +268,7 @@ def test_crops_and_full_masks_give_nearly_the_same_loss(detector, images):
     size = 56
     # Objects where the untrained detector proposes some, so that masks have something to learn.
     predictions = detector.predict(detector.normalize(images), shapes(images))
-    boxes = predictions['proposal_boxes_normalized'][:, :3].numpy()
+    boxes = predictions.proposals_normalized[:, :3].numpy()
     full = np.zeros((2, 3, tiny.IMAGE_SIZE, tiny.IMAGE_SIZE), np.float32)
     position = np.arange(tiny.IMAGE_SIZE) / (tiny.IMAGE_SIZE - 1)
     for image in range(2):
@@ -308,7 +310,7 @@ def test_evaluation_with_groundtruth_changes_no_variable(images, groundtruth):
     predictions = detector.predict(
         detector.normalize(images), shapes(images), False, groundtruth, SEEDS
     )
-    assert predictions['mask_rows'].shape == predictions['proposal_scores'].shape
+    assert predictions.masks.rows.shape == predictions.proposals.scores.shape
     detector.loss(predictions, groundtruth, SEEDS)
     for name, value in detector.named_variables().items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
@@ -320,7 +322,7 @@ def test_dropout_is_a_function_of_the_seeds(images, groundtruth):
     def logits(seeds):
         normalized = detector.normalize(images)
         predictions = detector.predict(normalized, shapes(images), True, groundtruth, seeds)
-        return predictions['class_predictions_with_background'].numpy()
+        return predictions.regions.class_logits.numpy()
 
     first = logits(SEEDS)
     np.testing.assert_array_equal(logits(SEEDS), first)

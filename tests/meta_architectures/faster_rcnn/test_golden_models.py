@@ -11,6 +11,7 @@ import tensorflow as tf
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
+from object_detection.meta_architectures.faster_rcnn.predictions import Predictions
 from tests.models import golden_models
 from tests.models.golden_models import GoldenModel
 
@@ -52,7 +53,7 @@ class Filled:
     true_shapes: tf.Tensor
     groundtruth: Groundtruth
 
-    def predict(self, training: bool) -> dict[str, Any]:
+    def predict(self, training: bool) -> Predictions:
         groundtruth = self.groundtruth if training else None
         return self.detector.predict(self.images, self.true_shapes, training, groundtruth)
 
@@ -136,7 +137,8 @@ def _losses_and_gradients(
     return losses, tape.gradient(total, variables)
 
 
-def _check_predictions(golden: GoldenModel, mode: str, predictions: dict[str, Any]) -> None:
+def _check_predictions(golden: GoldenModel, mode: str, typed: Predictions) -> None:
+    predictions = typed.to_dict()
     for name in PREDICTIONS:
         golden.check(f'{mode}/{name}', predictions[name], tolerance=TENSOR_TOLERANCE)
     for name in MAPS:

@@ -6,8 +6,12 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.roi_align import SampleGrid
-from object_detection.meta_architectures.faster_rcnn.box_stage import RoiCropper
-from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
+from object_detection.meta_architectures.faster_rcnn.croppers import (
+    LevelRule,
+    RoiAlignCropper,
+    RoiCropper,
+)
+from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
 from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from object_detection.models.normalization import BatchNorm, GroupNorm
 from tests import tiny_models as tiny
@@ -145,11 +149,7 @@ def test_codes_of_a_class_are_not_multiplied_as_matrices():
         groundtruth = tiny.random_groundtruth(2)
         proposals = Proposals(boxes, scores, tf.constant([8, 8]))
         targets = stage.assign(boxes, truth, groundtruth)
-        predictions = {
-            'refined_box_encodings': codes,
-            'class_predictions_with_background': logits,
-        }
-        return stage.loss(predictions, proposals, targets)
+        return stage.loss(RegionPredictions(codes, logits), proposals, targets)
 
     arguments = [[16, 4, 4], [16, 5], [2, 8, 4], [2, 8], [2, 5, 4]]
     graph = loss.get_concrete_function(*(tf.TensorSpec(shape) for shape in arguments)).graph

@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.builders import model_builder
+from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from tests import tiny_models as tiny
 
 
@@ -11,11 +12,13 @@ def test_proposals_outside_the_true_image_are_dropped(combined):
     override = f'use_combined_nms_in_first_stage: {str(combined).lower()}'
     pipeline = tiny.tiny_pipeline(f'model {{ faster_rcnn {{ {override} }} }}')
     rpn = model_builder.build(pipeline.model).rpn
-    predictions = {
-        'anchors': tf.constant([[10.0, 10, 40, 40], [40, 40, 60, 60], [5, 5, 15, 15]]),
-        'rpn_box_encodings': tf.zeros([1, 3, 4]),
-        'rpn_objectness_predictions_with_background': tf.constant([[[0.0, 1], [0, 3], [0, 2]]]),
-    }
+    predictions = AnchorPredictions(
+        boxes=tf.constant([[10.0, 10, 40, 40], [40, 40, 60, 60], [5, 5, 15, 15]]),
+        box_codes=tf.zeros([1, 3, 4]),
+        objectness_logits=tf.constant([[[0.0, 1], [0, 3], [0, 2]]]),
+        level_sizes=[3],
+        is_training=tf.constant(True),
+    )
     proposals = rpn.propose(predictions, tf.constant([[30, 30, 3]]), True)
     expected = [[5, 5, 15, 15], [10, 10, 30, 30]]
     count = len(expected)
@@ -40,10 +43,10 @@ def test_anchors_that_cross_the_border_do_not_train(static):
     predictions = detector.predict(
         detector.normalize(images), tf.constant([[64, 64, 3]] * 2), True, groundtruth
     )
-    anchors = predictions['anchors'].numpy()
+    anchors = predictions.anchors.boxes.numpy()
     assert anchors.min() >= 0
     assert anchors.max() <= 64
-    assert predictions['rpn_box_encodings'].shape[1] == len(anchors) > 0
+    assert predictions.anchors.box_codes.shape[1] == len(anchors) > 0
 
 
 def test_images_smaller_than_all_anchors_train_nothing_of_the_first_stage():
@@ -52,7 +55,7 @@ def test_images_smaller_than_all_anchors_train_nothing_of_the_first_stage():
     predictions = detector.predict(
         detector.normalize(images), tf.constant([[64, 64, 3]] * 2), True, groundtruth
     )
-    assert predictions['anchors'].shape == (0, 4)
+    assert predictions.anchors.boxes.shape == (0, 4)
     losses = detector.loss(predictions, groundtruth)
     assert losses['Loss/RPNLoss/localization_loss'] == 0
     assert losses['Loss/RPNLoss/objectness_loss'] == 0

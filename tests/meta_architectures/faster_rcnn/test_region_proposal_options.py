@@ -7,6 +7,7 @@ import tensorflow as tf
 from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
 from object_detection.builders.faster_rcnn import rpn_builder
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.faster_rcnn.predictions import AnchorPredictions
 from tests import tiny_models as tiny
 
 # One stage, whose losses see all anchors, so that no sample is drawn.
@@ -26,10 +27,9 @@ def rpn_config(options: str) -> str:
 
 def predict(detector, training=True):
     images = tiny.random_images(2)
-    predictions = detector.predict(
+    return detector.predict(
         detector.normalize(images), tiny.shapes(images), training, tiny.random_groundtruth(2)
     )
-    return {key: value for key, value in predictions.items() if value is not None}
 
 
 def rpn(options=''):
@@ -40,13 +40,13 @@ def rpn(options=''):
 
 def given(logits, sizes, codes=None):
     """Predictions of ANCHORS, as of one image."""
-    return {
-        'is_training': tf.constant(True),
-        'anchors': tf.constant(ANCHORS),
-        'rpn_box_encodings': tf.zeros([1, 4, 4]) if codes is None else codes,
-        'rpn_objectness_predictions_with_background': tf.constant([logits]),
-        'rpn_level_sizes': sizes,
-    }
+    return AnchorPredictions(
+        boxes=tf.constant(ANCHORS),
+        box_codes=tf.zeros([1, 4, 4]) if codes is None else codes,
+        objectness_logits=tf.constant([logits]),
+        level_sizes=sizes,
+        is_training=tf.constant(True),
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,8 @@ def test_only_the_best_of_each_level_are_decoded(monkeypatch):
 def test_levels_clip_boxes_before_they_are_compared():
     # Of the true image 10 rows are left, in which the first box is all of the second.
     predictions = given([[0.0, 4], [0, 3], [0, -9], [0, -9]], [4])
-    predictions['anchors'] = tf.constant([[0.0, 0, 10, 20], [0, 0, 90, 20], [0] * 4, [0] * 4])
+    boxes = tf.constant([[0.0, 0, 10, 20], [0, 0, 90, 20], [0] * 4, [0] * 4])
+    predictions = predictions._replace(boxes=boxes)
     for options, count in (('', 2), ('first_stage_pre_nms_topk_per_level: 4', 1)):
         proposals = rpn(options).propose(predictions, tf.constant([[10, 50, 3]]), True)
         assert int(proposals.count[0]) == count
@@ -131,11 +132,11 @@ def policies():
 def test_ignored_anchors_have_the_numbers_of_pruned_ones(policies):
     pruned, ignored = policies['PRUNE'], policies['IGNORE_LABEL']
     few, all_rows = predict(pruned), predict(ignored)
-    in_use = all_rows['rpn_anchors_in_use']
-    assert 0 < len(few['anchors']) < len(all_rows['anchors'])
-    np.testing.assert_array_equal(all_rows['anchors'][in_use], few['anchors'])
-    np.testing.assert_allclose(all_rows['proposal_boxes'], few['proposal_boxes'], rtol=1e-4)
-    np.testing.assert_array_equal(all_rows['num_proposals'], few['num_proposals'])
+    in_use = all_rows.anchors.in_use
+    assert 0 < len(few.anchors.boxes) < len(all_rows.anchors.boxes)
+    np.testing.assert_array_equal(all_rows.anchors.boxes[in_use], few.anchors.boxes)
+    np.testing.assert_allclose(all_rows.proposals.boxes, few.proposals.boxes, rtol=1e-4)
+    np.testing.assert_array_equal(all_rows.proposals.count, few.proposals.count)
     groundtruth = tiny.random_groundtruth(2)
     losses = ignored.loss(all_rows, groundtruth)
     for name, expected in pruned.loss(few, groundtruth).items():
@@ -146,26 +147,26 @@ def test_ignored_anchors_have_the_numbers_of_pruned_ones(policies):
 @pytest.mark.parametrize('name', ['PRUNE', 'IGNORE_LABEL'])
 def test_pruned_and_ignored_anchors_are_clipped_in_inference(policies, name):
     predictions = predict(policies[name], training=False)
-    assert predictions['anchors'].numpy().min() == 0
-    assert predictions['anchors'].shape == (6 * (16 * 16 + 8 * 8 + 4 * 4), 4)
-    assert 'rpn_anchors_in_use' not in predictions
+    assert predictions.anchors.boxes.numpy().min() == 0
+    assert predictions.anchors.boxes.shape == (6 * (16 * 16 + 8 * 8 + 4 * 4), 4)
+    assert predictions.anchors.in_use is None
 
 
 @pytest.mark.parametrize('training', [False, True])
 def test_kept_anchors_cross_the_border_and_train(policies, training):
     predictions = predict(policies['KEEP'], training)
-    assert predictions['anchors'].numpy().min() < 0
-    assert sum(predictions['rpn_level_sizes']) == len(predictions['anchors'])
-    assert predictions['proposal_boxes'].numpy().min() == 0
+    assert predictions.anchors.boxes.numpy().min() < 0
+    assert sum(predictions.anchors.level_sizes) == len(predictions.anchors.boxes)
+    assert predictions.proposals.boxes.numpy().min() == 0
 
 
 def test_pruned_levels_choose_for_themselves():
     text = 'clip_anchors_to_image: false first_stage_pre_nms_topk_per_level: 20'
     predictions = predict(tiny.tiny_detector(WHOLE, rpn_config(text)))
-    sizes = [int(size) for size in predictions['rpn_level_sizes']]
+    sizes = [int(size) for size in predictions.anchors.level_sizes]
     assert len(sizes) == 3
-    assert sum(sizes) == len(predictions['anchors']) > 20
-    assert (predictions['num_proposals'].numpy() > 0).all()
+    assert sum(sizes) == len(predictions.anchors.boxes) > 20
+    assert (predictions.proposals.count.numpy() > 0).all()
 
 
 def objects(*boxes, is_crowd=None):
@@ -350,8 +351,8 @@ def test_a_detector_trains_with_all_options():
         variable.assign_sub(1e-3 * gradient)
     assert total() < before
     predictions = detector.predict(detector.normalize(images), tiny.shapes(images))
-    assert predictions['proposal_boxes'].shape == (2, 20, 4)
-    assert predictions['rpn_objectness_predictions_with_background'].shape == (2, 2016, 1)
+    assert predictions.proposals.boxes.shape == (2, 20, 4)
+    assert predictions.anchors.objectness_logits.shape == (2, 2016, 1)
     detections = detector.postprocess(predictions, tiny.shapes(images))
     assert np.all(np.isfinite(detections['detection_scores']))
 

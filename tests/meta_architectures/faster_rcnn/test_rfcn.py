@@ -74,8 +74,9 @@ def detector():
 
 def test_predictions_and_detections_have_the_documented_shapes(detector, images):
     predictions = detector.predict(detector.normalize(images), shapes(images))
+    named = predictions.to_dict()
     found = {
-        key: tuple(predictions[key].shape)
+        key: tuple(named[key].shape)
         for key in (
             'box_classifier_features',
             'refined_box_encodings',
@@ -101,18 +102,18 @@ def test_the_head_sees_the_whole_padded_map_and_its_own_proposals(detector):
     padded = tf.pad(images, [[0, 0], [0, 14], [0, 24], [0, 0]])
     maps = detector.feature_extractor.backbone(padded)
     maps = detector.feature_extractor.box_classifier(tf.nest.flatten(maps)[0])
-    boxes = predictions['proposal_boxes'] / 64.0  # In the frame that the maps cover.
+    boxes = predictions.proposals.boxes / 64.0  # In the frame that the maps cover.
     codes, logits = detector.box_stage.head(maps, boxes)
-    np.testing.assert_allclose(predictions['refined_box_encodings'], codes, atol=1e-5)
-    np.testing.assert_allclose(predictions['class_predictions_with_background'], logits, atol=1e-5)
+    np.testing.assert_allclose(predictions.regions.box_codes, codes, atol=1e-5)
+    np.testing.assert_allclose(predictions.regions.class_logits, logits, atol=1e-5)
     assert np.ptp(logits, axis=0).max() > 1e-3
 
 
 def test_final_anchors_are_absolute_as_in_the_reference(detector, images, groundtruth):
     for training in (False, True):
         predictions = detector.predict(images, shapes(images), training, groundtruth, tiny.SEEDS)
-        assert predictions['final_anchors'].numpy().max() > 2
-        np.testing.assert_array_equal(predictions['final_anchors'], predictions['proposal_boxes'])
+        assert predictions.final_anchors.numpy().max() > 2
+        np.testing.assert_array_equal(predictions.final_anchors, predictions.proposals.boxes)
 
 
 @pytest.mark.parametrize('training', [False, True])
@@ -121,7 +122,7 @@ def test_gradients_of_the_second_stage_reach_the_first_at_inference_alone(
 ):
     with tf.GradientTape() as tape:
         predictions = detector.predict(images, shapes(images), training, groundtruth, tiny.SEEDS)
-        logits = predictions['class_predictions_with_background']
+        logits = predictions.regions.class_logits
         total = tf.reduce_sum(tf.square(logits))
     codes = [v for v in detector.rpn.head.trainable_variables if '/box_codes' in v.path]
     gradients = tape.gradient(total, [variable.value for variable in codes])
@@ -135,7 +136,7 @@ def test_a_step_down_the_gradient_lowers_the_loss(images, groundtruth):
     detector = tiny_rfcn()
     # Objects where proposals are, so that some are positive.
     predictions = detector.predict(detector.normalize(images), shapes(images))
-    objects = predictions['proposal_boxes_normalized'][:, :5]
+    objects = predictions.proposals_normalized[:, :5]
     groundtruth = groundtruth._replace(boxes=objects * groundtruth.weights[..., tf.newaxis])
 
     def losses_and_gradients():

@@ -140,11 +140,13 @@ def test_masks_of_detections_are_those_of_proposals_there(detector, images, grou
     predictions = detector.predict(
         detector.normalize(images), shapes(images), groundtruth=groundtruth
     )
-    predictions['refined_box_encodings'] *= 0.0  # each box is its proposal
+    # Each box is its proposal.
+    codes = tf.zeros_like(predictions.regions.box_codes)
+    predictions = predictions._replace(regions=predictions.regions._replace(box_codes=codes))
     detections = detector.postprocess(predictions, shapes(images))
     rows = tf.cast(detections['detection_anchor_indices'], tf.int32)
-    np.testing.assert_array_equal(predictions['mask_rows'][0], tf.range(16))
-    logits = predictions['mask_predictions']
+    np.testing.assert_array_equal(predictions.masks.rows[0], tf.range(16))
+    logits = predictions.masks.logits
     logits = tf.gather(tf.reshape(logits, [2, 16, *logits.shape[1:]]), rows, batch_dims=1)
     classes = tf.cast(detections['detection_classes'], tf.int32)
     wanted = tf.sigmoid(tf.gather(logits, classes, axis=2, batch_dims=2))

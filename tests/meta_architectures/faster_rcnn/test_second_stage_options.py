@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.meta_architectures.faster_rcnn.mask_stage import positive_rows, take_rows
-from object_detection.meta_architectures.faster_rcnn.region_proposal_network import Proposals
+from object_detection.meta_architectures.faster_rcnn.predictions import RegionPredictions
+from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
 from tests import tiny_models as tiny
 from tests.tiny_models import SEEDS, shapes, train_losses
 
@@ -64,8 +65,8 @@ def test_few_regions_train_masks(detector, images, groundtruth):
     predictions = detector.predict(
         detector.normalize(images), shapes(images), True, groundtruth, SEEDS
     )
-    assert predictions['mask_predictions'].shape == (4, tiny.NUM_CLASSES, 28, 28)
-    assert predictions['mask_rows'].shape == (2, 2)
+    assert predictions.masks.logits.shape == (4, tiny.NUM_CLASSES, 28, 28)
+    assert predictions.masks.rows.shape == (2, 2)
     numbers = detector.loss_normalizers(predictions, groundtruth)
     assert numbers['Loss/BoxClassifierLoss/mask_loss'] <= 4
     assert set(numbers) == {
@@ -94,7 +95,7 @@ def test_masks_of_the_positive_proposals_alone_give_the_same_losses(crops, image
         predictions = detector.predict(
             detector.normalize(images), shapes(images), True, groundtruth, SEEDS
         )
-        return predictions['mask_predictions'], detector.loss(predictions, groundtruth, SEEDS)
+        return predictions.masks.logits, detector.loss(predictions, groundtruth, SEEDS)
 
     (all_masks, wanted), (masks, losses) = run(padded), run(alone)
     assert 2 <= masks.shape[0] < all_masks.shape[0]
@@ -123,7 +124,7 @@ def test_losses_of_batches_make_those_of_all_images(detector, images, groundtrut
         return float(losses[name]), float(detector.loss_normalizers(predictions, rows)[name])
 
     batch = detector.normalize(images)
-    proposals = detector.predict(batch, shapes(batch))['proposal_boxes_normalized'].numpy()
+    proposals = detector.predict(batch, shapes(batch)).proposals_normalized.numpy()
     (whole, number), first, second = evaluated(0, 2), evaluated(0, 1), evaluated(1, 2)
     assert number == first[1] + second[1] > 0
     parts = (first[0] * first[1] + second[0] * second[1]) / number
@@ -166,17 +167,15 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
     predictions = detector.predict(detector.normalize(images), shapes(images))
     boxes = groundtruth.boxes * tiny.IMAGE_SIZE
     rng = np.random.default_rng(0)
-    outputs = {
-        'refined_box_encodings': rng.normal(size=(16, tiny.NUM_CLASSES, 4)),
-        'class_predictions_with_background': rng.normal(size=(16, tiny.NUM_CLASSES + 1)),
-    }
-    outputs = {name: tf.constant(value, tf.float32) for name, value in outputs.items()}
+    outputs = RegionPredictions(
+        box_codes=tf.constant(rng.normal(size=(16, tiny.NUM_CLASSES, 4)), tf.float32),
+        class_logits=tf.constant(rng.normal(size=(16, tiny.NUM_CLASSES + 1)), tf.float32),
+    )
     masks = tf.constant(rng.normal(size=(4, tiny.NUM_CLASSES, 28, 28)), tf.float32)
 
     def losses_of(detector, count):
-        proposals = Proposals(predictions['proposal_boxes'], predictions['proposal_scores'], count)
-        sample = detector.box_stage.sample(proposals, boxes, groundtruth, SEEDS)
-        targets = detector.box_stage.assign(sample.boxes, boxes, groundtruth)
+        proposals = Proposals(predictions.proposals.boxes, predictions.proposals.scores, count)
+        sample, targets = detector.box_stage.sample(proposals, boxes, groundtruth, SEEDS)
         rows = positive_rows(targets, sample.is_valid(), 2)
         regions = tf.gather(sample.boxes, rows, batch_dims=1) / tiny.IMAGE_SIZE
         rows = take_rows(targets, rows, use_matmul=True)
@@ -184,9 +183,9 @@ def test_compiled_sample_and_losses_are_the_same(detector, static, images, groun
             masks, regions, rows, groundtruth
         )
 
-    wanted = losses_of(detector, predictions['num_proposals'])
+    wanted = losses_of(detector, predictions.proposals.count)
     compiled = tf.function(losses_of, jit_compile=True, autograph=False)(
-        static, predictions['num_proposals']
+        static, predictions.proposals.count
     )
     assert len(wanted) == 3
     for name, loss in wanted.items():

@@ -22,7 +22,7 @@ def _examples(detector):
     images = tiny_models.random_images(NUM_IMAGES) * 1.0
     true_shapes = tf.constant([[size, size, 3]] * NUM_IMAGES)
     proposals = detector.predict(detector.normalize(images), true_shapes)
-    boxes = proposals['proposal_boxes_normalized'][:, :4]
+    boxes = proposals.proposals_normalized[:, :4]
     counts = np.array([3, 0, 1, 2])
     weights = (np.arange(4) < counts[:, np.newaxis]).astype(np.float32)
     return {

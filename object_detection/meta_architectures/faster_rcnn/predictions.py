@@ -1,0 +1,134 @@
+"""What the stages of Faster R-CNN predict, as typed values.
+
+All are NamedTuples, which TensorFlow takes apart where they leave a `tf.function`.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields
+from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
+from object_detection.target_assigners.target_assigner import Targets
+
+
+class AnchorPredictions(NamedTuple):
+    """What the first stage predicts of N anchors.
+
+    Attributes:
+      boxes: float32 [N, 4], the anchors, absolute.
+      box_codes: float32 [B, N, 4].
+      objectness_logits: float32 [B, N, 1 or 2]; see `objectness`.
+      level_sizes: how many of the anchors each level has, integers or int32 scalars.
+      is_training: bool scalar, whether they were made for training.
+      in_use: bool [N], False for anchors that neither train nor propose; None = all do.
+      head_features: what the head predicts from, a level each.
+    """
+
+    boxes: tf.Tensor
+    box_codes: tf.Tensor
+    objectness_logits: tf.Tensor
+    level_sizes: list[Any]
+    is_training: tf.Tensor
+    in_use: tf.Tensor | None = None
+    head_features: list[tf.Tensor] | None = None
+
+
+class RegionPredictions(NamedTuple):
+    """What the second stage predicts of P regions an image.
+
+    Attributes:
+      box_codes: float32 [B * P, K or 1, D].
+      class_logits: float32 [B * P, K + 1], background first.
+      features: what both are predicted from: [B * P, h, w, C], or the maps [B, H, W, C] of whole
+        images.
+      crops: [B * P, h, w, C], of the feature maps; None where there are none.
+    """
+
+    box_codes: tf.Tensor
+    class_logits: tf.Tensor
+    features: tf.Tensor | None = None
+    crops: tf.Tensor | None = None
+
+
+class MaskPredictions(NamedTuple):
+    """What the third stage predicts of S of an image's P regions.
+
+    Attributes:
+      logits: float32 [B * S, K or 1, h, w].
+      rows: int32 [B, S], which of the regions.
+    """
+
+    logits: tf.Tensor
+    rows: tf.Tensor
+
+
+class Predictions(NamedTuple):
+    """What `FasterRcnn.predict` returns. Fields of stages that were not run are None.
+
+    Attributes:
+      image_shape: int32 [4], of the preprocessed images.
+      features: the feature maps, fine to coarse, [B, Hl, Wl, C].
+      anchors: of the first stage.
+      proposals: P an image; the sample that trains where predictions were made for training.
+      proposals_normalized: float32 [B, P, 4], their boxes normalized to the padded image.
+      final_anchors: float32 [B, P, 4], under the reference's name: the proposals, normalized;
+        absolute in R-FCN.
+      regions: of the second stage.
+      raw_boxes: float32 [B, P, K or 1, 4], refined boxes before suppression, clipped and normalized
+        to the true images, where the config asks for them.
+      targets: what the ground truth given to `predict` says of the proposals.
+      masks: of the third stage.
+    """
+
+    image_shape: tf.Tensor
+    features: list[tf.Tensor]
+    anchors: AnchorPredictions
+    proposals: Proposals
+    proposals_normalized: tf.Tensor
+    final_anchors: tf.Tensor
+    regions: RegionPredictions | None = None
+    raw_boxes: tf.Tensor | None = None
+    targets: Targets | None = None
+    masks: MaskPredictions | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the predictions under the reference's names, and ours for what it has not."""
+        named = {
+            'image_shape': self.image_shape,
+            'rpn_features_to_crop': self.features,
+            'feature_maps': self.features,
+            'is_training': self.anchors.is_training,
+            'rpn_box_predictor_features': self.anchors.head_features,
+            'rpn_box_encodings': self.anchors.box_codes,
+            'rpn_objectness_predictions_with_background': self.anchors.objectness_logits,
+            'rpn_level_sizes': self.anchors.level_sizes,
+            'anchors': self.anchors.boxes,
+            'rpn_anchors_in_use': self.anchors.in_use,
+            'proposal_boxes': self.proposals.boxes,
+            'proposal_scores': self.proposals.scores,
+            'num_proposals': self.proposals.count,
+            'proposal_boxes_normalized': self.proposals_normalized,
+            'final_anchors': self.final_anchors,
+        }
+        if self.regions is not None:
+            named |= {
+                'box_classifier_features': self.regions.features,
+                'refined_box_encodings': self.regions.box_codes,
+                'class_predictions_with_background': self.regions.class_logits,
+            }
+        if self.raw_boxes is not None:
+            named |= {
+                DetectionFields.RAW_BOXES: self.raw_boxes,
+                # Zero, as in the reference.
+                'raw_detection_feature_map_indices': tf.zeros(
+                    tf.shape(self.raw_boxes)[:3], tf.int32
+                ),
+            }
+        if self.masks is not None:
+            named |= {'mask_predictions': self.masks.logits, 'mask_rows': self.masks.rows}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def items(self):
+        """Returns the names and values of `to_dict`, for scripts that walk the reference's."""
+        return self.to_dict().items()
