@@ -6,7 +6,7 @@ A family is a folder of this package with a row in `MODELS`, and its rules with 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -32,12 +32,16 @@ def _no_options(config: Message) -> dict[str, Any]:
 class ModelFamily:
     """A family of detectors. Each function takes the family's own message, such as a `FasterRcnn`.
 
+    The functions answer before there is a detector; `loss_names`, `needs_masks` and
+    `needs_keypoints` are what the detector's attributes of the same names will say.
+
     Attributes:
       title: the family's name in messages, such as 'Faster R-CNN'.
       build: (message, is_training) -> the detector with random weights; `is_training` is False
         where all batch norms are to be frozen. It raises a ValueError for options that are not
         supported or do not fit each other.
       loss_names: the names of the losses that `DetectionModel.loss` gives.
+      nvidia_names: name of a loss -> that of NVIDIA's models, for files of DLLogger.
       needs_masks: whether the losses need instance masks, which the detector then predicts.
       needs_keypoints: whether the losses need keypoints.
       example_options: options of `ExampleTransform` that the family's training reads.
@@ -49,6 +53,7 @@ class ModelFamily:
     needs_masks: Callable[[Any], bool] = _never
     needs_keypoints: Callable[[Any], bool] = _never
     example_options: Callable[[Any], dict[str, Any]] = _no_options
+    nvidia_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 # Key: name in the `oneof` of DetectionModel.
@@ -59,6 +64,7 @@ MODELS: dict[str, ModelFamily] = {
         loss_names=faster_rcnn.loss_names,
         needs_masks=faster_rcnn.needs_masks,
         example_options=faster_rcnn.example_options,
+        nvidia_names=faster_rcnn.NVIDIA_NAMES,
     ),
 }
 
@@ -100,3 +106,10 @@ def needs_keypoints(model: ModelConfig) -> bool:
     """Whether the model trains keypoints."""
     family = find(model)
     return family is not None and family.needs_keypoints(options(model))
+
+
+def nvidia_names() -> dict[str, str]:
+    """Returns the `nvidia_names` of all families."""
+    return {
+        name: theirs for family in MODELS.values() for name, theirs in family.nvidia_names.items()
+    }

@@ -201,7 +201,7 @@ class _Training:
                 measurements=measurements,
                 num_steps=config.train_config.num_steps,
                 intervals=self.intervals,
-                check_batch=functools.partial(run_start.check_first_batch, config.model),
+                check_batch=functools.partial(run_start.check_batch, train_step.detector),
                 evaluation=evaluation,
             ).run()
             if self.is_chief:

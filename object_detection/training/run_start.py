@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import families
 from object_detection.config import writer
 from object_detection.core.fields import InputFields as F
 from object_detection.errors import ConfigError, format_list
+from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
-from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.training.distribution import strategies
@@ -27,20 +26,6 @@ SUMMARY_FILE_NAME = 'model_summary.txt'
 _MASKS = (F.GROUNDTRUTH_INSTANCE_MASK_CROPS, F.GROUNDTRUTH_INSTANCE_MASKS)
 # Fewer objects may all be wrong by chance: a warning is logged in place of an error.
 _ENOUGH_OBJECTS = 4
-
-
-def check_first_batch(config: ModelConfig, batch: Mapping[str, np.ndarray]) -> None:
-    """Checks that the first batch fits the model.
-
-    Raises:
-      ConfigError: if it does not.
-    """
-    if config.WhichOneof('model') is not None:
-        check_batch(
-            batch,
-            num_classes=families.num_classes(config),
-            has_masks=families.needs_masks(config),
-        )
 
 
 def write_records(
@@ -120,13 +105,12 @@ def _log_start(
         )
 
 
-def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks: bool) -> None:
+def check_batch(detector: DetectionModel, batch: Mapping[str, np.ndarray]) -> None:
     """Checks that a batch is what the model trains on.
 
     Args:
+      detector: gives the number of classes, and whether it needs masks.
       batch: keys of `InputFields` -> NumPy arrays.
-      num_classes: K of the model.
-      has_masks: whether the model has a mask head.
 
     Raises:
       ConfigError: naming the problem and the images.
@@ -134,9 +118,9 @@ def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks:
     ids = [bytes(text).decode(errors='replace') for text in batch[F.SOURCE_ID]]
     where = f'train_input_reader, first batch (source ids {format_list(map(repr, ids))})'
     classes = batch[F.GROUNDTRUTH_CLASSES]
-    if classes.shape[-1] != num_classes:
+    if classes.shape[-1] != detector.num_classes:
         raise ConfigError(
-            f'{where}: expected labels of num_classes = {num_classes} classes. '
+            f'{where}: expected labels of num_classes = {detector.num_classes} classes. '
             f'Received: {classes.shape[-1]}.'
         )
     rows = np.arange(classes.shape[1]) < batch[F.NUM_GROUNDTRUTH_BOXES][:, np.newaxis]
@@ -144,7 +128,7 @@ def check_batch(batch: Mapping[str, np.ndarray], *, num_classes: int, has_masks:
         _warn_no_objects(batch, where)
         return
     _check_boxes(batch, rows, where)
-    if has_masks:
+    if detector.needs_masks:
         _check_masks(batch, rows, where)
 
 

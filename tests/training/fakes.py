@@ -24,6 +24,7 @@ class FakeDetector(keras.layers.Layer):
         )
         self.frozen = keras.layers.Dense(1, name='frozen', trainable=False)
 
+    needs_masks = False
     variable_names = DetectionModel.variable_names
     named_trainable_variables = DetectionModel.named_trainable_variables
 

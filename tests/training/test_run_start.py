@@ -18,7 +18,9 @@ def batch():
 
 
 def _check(batch, num_classes=fakes.NUM_CLASSES, has_masks=True):
-    run_start.check_batch(batch, num_classes=num_classes, has_masks=has_masks)
+    detector = fakes.FakeDetector()
+    detector.num_classes, detector.needs_masks = num_classes, has_masks
+    run_start.check_batch(detector, batch)
 
 
 def test_a_right_batch_passes(batch, caplog):

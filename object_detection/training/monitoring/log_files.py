@@ -8,20 +8,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders import families
+
 if TYPE_CHECKING:
     # This imports TensorFlow, which the flags do not need.
     from object_detection.training.monitoring.progress import Record
 
-# Our names -> those of NVIDIA's Mask R-CNN, which readers of such files know.
-_NVIDIA_NAMES = {
-    'Loss/RPNLoss/localization_loss': 'rpn_box_loss',
-    'Loss/RPNLoss/objectness_loss': 'rpn_score_loss',
-    'Loss/BoxClassifierLoss/localization_loss': 'fast_rcnn_box_loss',
-    'Loss/BoxClassifierLoss/classification_loss': 'fast_rcnn_class_loss',
-    'Loss/BoxClassifierLoss/mask_loss': 'mask_rcnn_loss',
-    'Loss/regularization_loss': 'l2_regularization_loss',
-    'Loss/total_loss': 'loss',
-}
+# Our names -> those of NVIDIA's models, which readers of such files know; families add theirs.
+_NVIDIA_NAMES = {'Loss/regularization_loss': 'l2_regularization_loss', 'Loss/total_loss': 'loss'}
 _PERCENTS = (90, 95, 99)
 # DLLogger's steps of the parameters of a run, and of its summary.
 _PARAMETERS = 'PARAMETER'
@@ -109,7 +103,8 @@ class DllLog:
         self._log(_SUMMARY, data)
 
     def _log(self, step: int | str | Sequence[int], data: Mapping[str, Any]) -> None:
-        named = {_NVIDIA_NAMES.get(name, name): value for name, value in data.items()}
+        names = families.nvidia_names() | _NVIDIA_NAMES
+        named = {names.get(name, name): value for name, value in data.items()}
         self._write('LOG', step=step, data=named)
 
     def _write(self, kind: str, **content: Any) -> None:
