@@ -12,7 +12,7 @@ from object_detection.system import private_names
 # Output pixels from which on gradients by other operations than TensorFlow's own ones are faster.
 _LARGE = 4096
 # And most of the pixels, padding included, that the gradient of a kernel may go over for each.
-_MOST_PADDING = 1.1
+_MAX_PADDING = 1.1
 
 
 class Norm(Protocol):
@@ -182,7 +182,7 @@ def _gradient_of_kernel(maps: tf.Tensor, upstream: tf.Tensor, sides: Sequence[in
     """
     vertical, horizontal = (side - 1 for side in sides)
     height, width = maps.shape[1:3]
-    if (height + vertical) * (width + horizontal) > _MOST_PADDING * height * width:
+    if (height + vertical) * (width + horizontal) > _MAX_PADDING * height * width:
         sizes = [*sides, maps.shape[3], upstream.shape[3]]
         return tf.raw_ops.Conv2DBackpropFilter(
             input=maps,

@@ -12,7 +12,7 @@ from object_detection.matchers.matcher import IGNORED, UNMATCHED, Matcher
 from object_detection.similarities.similarities import IouSimilarity
 
 # Up to this number (16 MiB), all pairs of ground truth and anchors are compared at once.
-_MOST_PAIRS = 2**22
+_MAX_PAIRS = 2**22
 # Maximum number of columns of the one-hot matrix when gathering by matrix products.
 _GATHERED_AT_ONCE = 2**14
 
@@ -238,7 +238,7 @@ def _gather_in_chunks(rows: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
 def _are_many(anchors: tf.Tensor, boxes: tf.Tensor) -> bool:
     """Whether there are, or may be, too many pairs to compare all at once."""
     sizes = (boxes.shape[1], anchors.shape[-2])
-    return None in sizes or (boxes.shape[0] or 1) * sizes[0] * sizes[1] > _MOST_PAIRS
+    return None in sizes or (boxes.shape[0] or 1) * sizes[0] * sizes[1] > _MAX_PAIRS
 
 
 def _without_last_padding(boxes: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

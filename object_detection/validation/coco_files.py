@@ -13,7 +13,7 @@ from object_detection.validation import augmentation
 _TRAINING = 'train_input_reader'
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
 # Annotations that are looked at, and images that are looked through for one.
-_ENOUGH, _MOST_IMAGES = 100, 5000
+_ENOUGH, _MAX_IMAGES = 100, 5000
 
 
 def check(
@@ -60,7 +60,7 @@ def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
 
     sources = coco_reader.build(reader, path)
     places = ((records, i) for records in sources for i in range(len(records)))
-    for records, i in itertools.islice(places, _MOST_IMAGES):
+    for records, i in itertools.islice(places, _MAX_IMAGES):
         image_id = records.index.image(i)['id']
         yield len(records.objects(i)[0]), f'image {image_id!r} of {records.index.path}'
 
@@ -120,7 +120,7 @@ def _objects(sources: Sequence, path: str, needs_objects: bool) -> Iterator[str]
     num_images = num_usable = 0
     problems: list[str] = []
     try:
-        for records, i in itertools.islice(places, _MOST_IMAGES):
+        for records, i in itertools.islice(places, _MAX_IMAGES):
             num_images += 1
             objects, of_image = records.objects(i)
             num_usable += len(objects)

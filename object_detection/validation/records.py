@@ -22,14 +22,14 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import augmentation, cautions, coco_files
 
 # Records with objects that are looked at in any case.
-_FEWEST = 8
+_MIN_RECORDS = 8
 # Records with objects after which a reader without any mask is told.
-_MOST_WITHOUT_MASKS = 20
+_MAX_WITHOUT_MASKS = 20
 # Records that are looked through for a class of the label map. As a rule the first has one; many
 # are needed where a label map takes a rare class alone.
-_MOST_WITHOUT_CLASS = 5000
+_MAX_WITHOUT_CLASS = 5000
 # Bytes of a reader's records that are read for damage, which takes seconds from a disk.
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 # Annotators draw a little over the border; what is further off was never normalized.
 _LOWEST, _HIGHEST = -0.5, 1.5
 _TRAINING = 'train_input_reader'
@@ -50,7 +50,7 @@ def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iter
 
     Args:
       pipeline: the config.
-      parts: names of top-level fields; of readers, the first `_MOST_BYTES` are read.
+      parts: names of top-level fields; of readers, the first `_MAX_BYTES` are read.
     """
     for path, reader in cautions.readers(pipeline, parts):
         if synthetic_data.is_synthetic(reader):
@@ -123,7 +123,7 @@ def _reader(
     known = label_map.load(reader.label_map_path).text_to_id if reader.label_map_path else None
     seen, looked_at = _Seen(has_known_class=known is None), 0
     try:
-        for features in itertools.islice(_features(reader), _MOST_WITHOUT_CLASS):
+        for features in itertools.islice(_features(reader), _MAX_WITHOUT_CLASS):
             looked_at += 1
             if not features[keys.YMIN].float_list.value:
                 continue
@@ -135,7 +135,7 @@ def _reader(
                 yield f'{path}, {_name(features)}: {problem}'
                 return
             needs_masks = reader.load_instance_masks and seen.mask_type is None
-            needs_more = seen.count < (_MOST_WITHOUT_MASKS if needs_masks else _FEWEST)
+            needs_more = seen.count < (_MAX_WITHOUT_MASKS if needs_masks else _MIN_RECORDS)
             if seen.has_known_class and not needs_more:
                 break
     except UnreadableError as error:
@@ -173,7 +173,7 @@ def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
 
     num_bytes, names = 0, _files(reader)
     for number, name in enumerate(names):
-        if num_bytes > _MOST_BYTES:
+        if num_bytes > _MAX_BYTES:
             unsupported.log_once(
                 f'{path}.tf_record_input_reader.input_path: the first {number} of {len(names)} '
                 'files were read for damage; training reads all.'

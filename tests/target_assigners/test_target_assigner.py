@@ -361,7 +361,7 @@ def test_row_by_row_gives_identical_targets(monkeypatch, matcher, valid):
     arguments = (anchors, *_overlapping_batch(), np.full(5, 3.5), None, flags)
     whole = assigner.assign(*arguments)
     assert len(np.unique(whole.matches)) > 3
-    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
     for actual, expected in zip(assigner.assign(*arguments), whole, strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -372,14 +372,14 @@ def test_thresholded_scores_row_by_row(monkeypatch):
     assigner = _assigner(similarity=ThresholdedIouSimilarity(0.2), matched_threshold=0.5)
     whole = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
     assert np.any(whole.matches.numpy() >= 0)
-    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
     rows = assigner.assign(_grid_anchors(), boxes, labels, weights, np.ones(5))
     np.testing.assert_array_equal(rows.matches, whole.matches)
 
 
 @pytest.mark.parametrize('use_matmul_gather', [False, True])
 def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matmul_gather):
-    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
     monkeypatch.setattr(target_assigner, '_GATHERED_AT_ONCE', 10)
     assigner = _assigner(**MATCHERS['forced'], use_matmul_gather=use_matmul_gather)
     boxes, labels, weights = (tf.constant(values) for values in _overlapping_batch())
@@ -401,7 +401,7 @@ def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matm
 
 
 def test_gradients_row_by_row(monkeypatch):
-    monkeypatch.setattr(target_assigner, '_MOST_PAIRS', 1)
+    monkeypatch.setattr(target_assigner, '_MAX_PAIRS', 1)
     anchors = tf.Variable(ANCHORS)
     with tf.GradientTape() as tape:
         targets = _assigner(matched_threshold=0.5).assign(

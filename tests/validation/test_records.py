@@ -90,7 +90,7 @@ def test_a_wholly_wrong_label_map_is_reported_with_both_sides(found):
 
 
 def test_the_search_for_a_class_is_bounded(found, monkeypatch):
-    monkeypatch.setattr(records, '_MOST_WITHOUT_CLASS', 5)
+    monkeypatch.setattr(records, '_MAX_WITHOUT_CLASS', 5)
     cow, cat = (examples.example([BOX], [1], [text]) for text in ('cow', 'cat'))
     assert len(found([cow] * 5 + [cat])) == 1
 
@@ -223,7 +223,7 @@ def test_images_of_16_bits_are_reported(found, caplog, dtype, count):
 
 def test_the_search_for_damage_is_bounded(tmp_path, caplog, monkeypatch):
     unsupported._warned.clear()
-    monkeypatch.setattr(records, '_MOST_BYTES', 1000)
+    monkeypatch.setattr(records, '_MAX_BYTES', 1000)
     pipeline = TrainEvalPipelineConfig()
     reader = pipeline.train_input_reader
     for name in ('a', 'b'):
