@@ -4,13 +4,14 @@ import json
 import logging
 import os
 import pathlib
+import textwrap
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
-from object_detection.training.monitoring import history, metrics_table
+from object_detection.training.monitoring import history
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation.eval_config import reader_names
 
@@ -18,6 +19,9 @@ _logger = logging.getLogger(__name__)
 
 _METRICS = 'metrics.json'
 _ALL_METRICS = 'metrics.jsonl'
+# Of the table: the width of its lines, and what an undefined value is shown as.
+_WIDTH = 100
+_UNDEFINED = '-'
 
 
 def folder(output_dir: str | os.PathLike, name: str) -> str:
@@ -103,5 +107,41 @@ def read(
 def log(name: str, step: int, metrics: Mapping[str, float], seconds: float) -> None:
     """Logs a table of the metrics of the reader `name`, whose evaluation took so many seconds."""
     title = f'evaluation of {name}' if name else 'evaluation'
-    lines = ''.join(f'\n  {line}' for line in metrics_table.lines(metrics))
+    lines = ''.join(f'\n  {line}' for line in table(metrics))
     _logger.info('%s at step %d (%.1f s)%s', title, step, seconds, lines)
+
+
+def table(metrics: Mapping[str, float]) -> list[str]:
+    """Returns a paragraph for each group of metrics, such as 'DetectionBoxes_Precision'.
+
+    Args:
+      metrics: name -> value; the group is the name up to the first '/'.
+
+    Returns:
+      Lines with the group's name and 'name value' of each of its metrics. An undefined value (-1,
+      if no object has that size or class) is shown as '-', and a last line explains it.
+    """
+    groups: dict[str, list[str]] = {}
+    is_complete = True
+    for name, value in metrics.items():
+        group, _, rest = name.partition('/')
+        is_defined = eval_config_rules.is_defined(name, value)
+        is_complete = is_complete and is_defined
+        number = f'{value:.4f}' if is_defined else _UNDEFINED
+        # No line is broken at these spaces.
+        groups.setdefault(group, []).append(f'{rest} {number}'.replace(' ', '\xa0'))
+    found = [line for group, entries in groups.items() for line in _paragraph(group, entries)]
+    if not is_complete:
+        found.append(f'{_UNDEFINED}: not defined, as the data have no such object')
+    return found
+
+
+def _paragraph(group: str, entries: list[str]) -> list[str]:
+    wrapped = textwrap.wrap(
+        f'{group}: ' + '  '.join(entries),
+        _WIDTH,
+        subsequent_indent='    ',
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace('\xa0', ' ') for line in wrapped]
