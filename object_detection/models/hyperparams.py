@@ -1,6 +1,7 @@
 """How the layers of a part of the network are set up: initializer, penalty, norm, activation."""
 
 import dataclasses
+import enum
 from typing import Any
 
 import keras
@@ -23,6 +24,23 @@ class L2(keras.regularizers.L2):
         return tf.nn.l2_loss(x) * (2.0 * self.l2)
 
 
+class SeparableSetup(enum.Enum):
+    """Which kernels of a separable convolution a set-up is for.
+
+    The other kernel has Keras's defaults: Glorot uniform, and no penalty.
+    """
+
+    # As in TF-Slim: the initializer of both; the penalty of the pointwise kernel, and of the other
+    # one with `regularize_depthwise`.
+    SLIM = enum.auto()
+    # As in towers and pyramids of the reference, whatever `regularize_depthwise` says.
+    DEPTHWISE = enum.auto()
+    # With the reference's `apply_conv_hyperparams_pointwise`.
+    BOTH = enum.auto()
+    # As in heads of the reference without `apply_conv_hyperparams_to_heads`.
+    NEITHER = enum.auto()
+
+
 @dataclasses.dataclass(frozen=True)
 class LayerHyperparams:
     """Set-up that layers share; makes convolutions, norms and activations by it.
@@ -34,7 +52,8 @@ class LayerHyperparams:
       batch_norm: None means no batch normalisation.
       group_norm: None means no group normalisation. At most one of the two is set.
       force_use_bias: whether convolutions have a bias although a centred norm follows.
-      regularize_depthwise: whether the penalty is of depthwise kernels, too.
+      regularize_depthwise: whether the penalty is of depthwise kernels too, in separable
+        convolutions as of TF-Slim.
     """
 
     initializer: keras.initializers.Initializer = dataclasses.field(
@@ -55,12 +74,7 @@ class LayerHyperparams:
 
     def kernel_options(self) -> dict[str, Any]:
         """Returns `kernel_initializer` and `kernel_regularizer` for one layer's constructor."""
-        # A Keras initializer gives the same numbers at each call: without a copy, layers of the
-        # same shape would start equal.
-        return {
-            'kernel_initializer': self.initializer.clone(),
-            'kernel_regularizer': self.regularizer,
-        }
+        return self._of_kernel('kernel')
 
     def conv(
         self, filters: int, kernel_size: int, *, name: str, **options: Any
@@ -74,21 +88,51 @@ class LayerHyperparams:
             filters, kernel_size, name=name, **self.kernel_options(), **options
         )
 
-    def separable_conv(
-        self, filters: int, kernel_size: int, *, name: str, **options: Any
-    ) -> convolutions.SeparableConvolution:
-        """As `conv`: a convolution of each channel for itself, then one of size 1."""
+    def depthwise_conv(
+        self, kernel_size: int, *, name: str, **options: Any
+    ) -> convolutions.DepthwiseConvolution:
+        """As `conv`: a convolution of each channel by itself.
+
+        As in the reference, the initializer and the penalty are those of its kernel, whatever
+        `regularize_depthwise` says.
+        """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
-        return convolutions.SeparableConvolution(
-            filters,
-            kernel_size,
-            name=name,
-            depthwise_initializer=self.initializer.clone(),
-            depthwise_regularizer=self.regularizer if self.regularize_depthwise else None,
-            pointwise_initializer=self.initializer.clone(),
-            pointwise_regularizer=self.regularizer,
-            **options,
+        return convolutions.DepthwiseConvolution(
+            kernel_size, name=name, **self._of_kernel('depthwise'), **options
         )
+
+    def separable_conv(
+        self,
+        filters: int,
+        kernel_size: int,
+        *,
+        name: str,
+        setup: SeparableSetup = SeparableSetup.SLIM,
+        **options: Any,
+    ) -> convolutions.SeparableConvolution:
+        """As `conv`: a convolution of each channel by itself, then one of size 1.
+
+        `setup` says which of the two kernels have the initializer and the penalty.
+        """
+        options = {'padding': 'same', 'use_bias': self.use_bias} | options
+        if setup is not SeparableSetup.NEITHER:
+            options |= self._of_kernel('depthwise')
+        if setup in (SeparableSetup.SLIM, SeparableSetup.BOTH):
+            options |= self._of_kernel('pointwise')
+        if setup is SeparableSetup.SLIM and not self.regularize_depthwise:
+            options['depthwise_regularizer'] = None
+        return convolutions.SeparableConvolution(filters, kernel_size, name=name, **options)
+
+    def _of_kernel(self, kind: str) -> dict[str, Any]:
+        """Returns the arguments for a kernel of a kind: initializer and penalty.
+
+        A Keras initializer gives the same numbers at each call: without a copy, layers of the same
+        shape would start equal.
+        """
+        return {
+            f'{kind}_initializer': self.initializer.clone(),
+            f'{kind}_regularizer': self.regularizer,
+        }
 
     def norm(self, *, frozen: bool, name: str, **options: Any) -> keras.layers.Layer:
         """Returns the normalisation layer, or the identity if there is none.

@@ -65,8 +65,11 @@ def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list[kera
 
 
 def stored_value(variable: keras.Variable) -> tf.Variable:
-    """Returns TensorFlow's variable in a Keras variable; reading it never rounds to 16 bits."""
-    return variable._value
+    """Returns TensorFlow's variable in a Keras variable; reading it never rounds to 16 bits.
+
+    Where Keras traces a layer to build it, the variable has no value yet, and another one is given.
+    """
+    return variable.value if variable._value is None else variable._value
 
 
 def new_variable(value: tf.Tensor, name: str) -> tf.Variable:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.hyperparams import L2, LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import BatchNormParams
 
 
@@ -56,3 +56,46 @@ def test_offset_and_scale_of_frozen_norms(frozen, freeze_affine):
     norm.build((None, 4))
     assert len(norm.trainable_variables) == (0 if frozen and freeze_affine else 2)
     assert len(norm.variables) == 4
+
+
+@pytest.mark.parametrize('regularize_depthwise', [False, True])
+def test_depthwise_convolutions(regularize_depthwise):
+    hyperparams = LayerHyperparams(
+        initializer=keras.initializers.Constant(0.5),
+        regularizer=L2(0.1),
+        regularize_depthwise=regularize_depthwise,
+        batch_norm=BatchNormParams(),
+    )
+    layer = hyperparams.depthwise_conv(3, strides=2, name='conv')
+    outputs = layer(tf.ones([1, 6, 6, 4]))
+    assert outputs.shape == (1, 3, 3, 4)
+    np.testing.assert_allclose(outputs[:, :2, :2], np.full([1, 2, 2, 4], 4.5))
+    assert [variable.path for variable in layer.variables] == ['conv/depthwise_kernel']
+    assert [float(loss) for loss in layer.losses] == pytest.approx([0.1 * 36 * 0.25])
+
+
+@pytest.mark.parametrize(
+    ('setup', 'regularize_depthwise', 'constant', 'penalties'),
+    [
+        (SeparableSetup.SLIM, False, {'depthwise', 'pointwise'}, {'pointwise'}),
+        (SeparableSetup.SLIM, True, {'depthwise', 'pointwise'}, {'depthwise', 'pointwise'}),
+        (SeparableSetup.DEPTHWISE, False, {'depthwise'}, {'depthwise'}),
+        (SeparableSetup.BOTH, False, {'depthwise', 'pointwise'}, {'depthwise', 'pointwise'}),
+        (SeparableSetup.NEITHER, True, set(), set()),
+    ],
+)
+def test_which_kernels_of_a_separable_convolution_are_set_up(
+    setup, regularize_depthwise, constant, penalties
+):
+    hyperparams = LayerHyperparams(
+        initializer=keras.initializers.Constant(0.5),
+        regularizer=L2(0.1),
+        regularize_depthwise=regularize_depthwise,
+    )
+    layer = hyperparams.separable_conv(4, 3, name='conv', setup=setup)
+    layer.build((None, None, None, 2))
+    kernels = {'depthwise': layer.depthwise_kernel, 'pointwise': layer.pointwise_kernel}
+    for kind, kernel in kernels.items():
+        assert (np.ptp(kernel.numpy()) == 0.0) == (kind in constant)
+    expected = [0.1 * np.square(kernels[kind].numpy()).sum() for kind in sorted(penalties)]
+    assert [float(loss) for loss in layer.losses] == pytest.approx(expected)
