@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -340,3 +342,28 @@ def test_inference_freezes_the_norms_of_all_parts():
         before = norm.moving_mean.numpy()
         norm(x, training=True)
         np.testing.assert_array_equal(norm.moving_mean, before)
+
+
+@pytest.mark.parametrize('training', [True, False])
+def test_groundtruth_is_matched_once_to_anchors_and_once_to_proposals(
+    training, detector, images, groundtruth
+):
+    normalized = detector.normalize(images)
+    assign = detector.rpn.target_assigner.match, detector.box_stage.target_assigner.match
+    with (
+        mock.patch.object(detector.rpn.target_assigner, 'match', side_effect=assign[0]) as first,
+        mock.patch.object(
+            detector.box_stage.target_assigner, 'match', side_effect=assign[1]
+        ) as second,
+    ):
+        predictions = detector.predict(normalized, shapes(images), training, groundtruth, SEEDS)
+        losses = detector.loss(predictions, groundtruth, SEEDS)
+        normalizers = detector.loss_normalizers(predictions, groundtruth)
+    assert losses.keys() == LOSSES
+    assert 'Loss/BoxClassifierLoss/mask_loss' in normalizers
+    assert first.call_count == second.call_count == 1
+    # Losses of predictions that know no ground truth are those of what is given to `loss`.
+    if not training:
+        later = detector.predict(normalized, shapes(images), training, None, SEEDS)
+        for name, loss in detector.loss(later, groundtruth, SEEDS).items():
+            np.testing.assert_array_equal(loss, losses[name], err_msg=name)
