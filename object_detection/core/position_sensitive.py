@@ -2,7 +2,7 @@
 
 A box is cut into a grid of bins, and each bin reads score maps of its own: the channels of the maps
 are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled as a
-box is in `core/crop_and_resize.py`, its first and last samples lie on its edges; but outside of
+box is in `core/crop_and_resize.py`: its first and last samples lie on its edges. But outside of
 the maps samples fade to zero over one pixel. All is made of matrix products, which XLA compiles.
 """
 
@@ -15,7 +15,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 
 
-def crop(
+def mean_crop(
     maps: tf.Tensor,
     boxes: tf.Tensor,
     crop_size: tuple[int, int],
@@ -23,10 +23,10 @@ def crop(
     *,
     box_gradients: bool = False,
 ) -> tf.Tensor:
-    """Crops each box, every bin out of its own channels.
+    """Crops each box, every bin out of its own channels, and returns the mean over each crop.
 
-    Where the mean of a crop is all that is needed, as in R-FCN,
-    `mean_crop` has it in a fraction of the time and memory.
+    The mean is a weighted sum of all pixels and channel groups of the image's maps, so that all
+    boxes of an image take one matrix product, and no crop is made.
 
     Args:
       maps: float [B, H, W, R * S * C], channels static.
@@ -36,34 +36,10 @@ def crop(
       box_gradients: whether gradients flow to `boxes` too.
 
     Returns:
-      [B, P, h, w, C] of the maps' dtype.
+      [B, P, C] of the maps' dtype.
 
     Raises:
       ValueError: if the crop or the channels cannot be divided among the bins.
-    """
-    batch, height, width = dimensions(maps, 0, 1, 2)
-    (count,) = dimensions(boxes, 1)
-    depth = _channels_per_bin(maps, num_bins)
-    boxes = boxes if box_gradients else tf.stop_gradient(boxes)
-    rows, columns = _sampling_weights(boxes, (height, width), crop_size, num_bins)
-    maps = tf.reshape(maps, [batch, height, width, *num_bins, depth])
-    bands = tf.einsum('bpriy,byxrsc->bprixsc', tf.cast(rows, maps.dtype), maps)
-    crops = tf.einsum('bpsjx,bprixsc->bprisjc', tf.cast(columns, maps.dtype), bands)
-    return tf.reshape(crops, [batch, count, *crop_size, depth])
-
-
-def mean_crop(
-    maps: tf.Tensor,
-    boxes: tf.Tensor,
-    crop_size: tuple[int, int],
-    num_bins: tuple[int, int],
-    *,
-    box_gradients: bool = False,
-) -> tf.Tensor:
-    """Returns the mean over each of the crops that `crop` makes, without making them.
-
-    It is a weighted sum of all pixels and channel groups of the image's maps, so that all boxes of
-    an image take one matrix product. Arguments and errors as of `crop`; returns [B, P, C].
     """
     batch, height, width = dimensions(maps, 0, 1, 2)
     (count,) = dimensions(boxes, 1)

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import position_sensitive
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
 from object_detection.predictors.rfcn_head import RfcnHead
+from tests.core.position_sensitive_crops import crop_by_loops
 
 BOXES = tf.constant(
     [[[0.0, 0.0, 1.0, 1.0], [0.1, 0.2, 0.5, 0.9]], [[0.5, 0.5, 0.6, 0.7], [0.0] * 4]], tf.float32
@@ -46,8 +46,8 @@ def test_outputs_by_numpy():
     reduced = np.maximum(conv(features.numpy(), 'reduce_depth'), 0)
 
     def mean_crops(name):
-        maps = tf.constant(conv(reduced, name), tf.float32)
-        return position_sensitive.crop(maps, BOXES, (4, 6), (2, 3)).numpy().mean(axis=(2, 3))
+        crops = crop_by_loops(conv(reduced, name), BOXES.numpy(), (4, 6), (2, 3))
+        return crops.mean(axis=(2, 3))
 
     np.testing.assert_allclose(codes, mean_crops('box_codes').reshape(4, 3, 4), atol=1e-5)
     np.testing.assert_allclose(logits, mean_crops('classes').reshape(4, 4), atol=1e-5)
