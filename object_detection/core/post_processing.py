@@ -1,5 +1,6 @@
 """From boxes and scores of every anchor or proposal to the final detections of a batch."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -152,11 +153,9 @@ def batch_multiclass_non_max_suppression(
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
         clipped = box_ops.clip(boxes, window[:, tf.newaxis])
     is_counted = (box_ops.area(clipped) > 0) | params.use_combined_nms
-    if params.use_cpu_nms:
-        with tf.device('CPU:0'):
-            selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
-    else:
-        selection = _choose(boxes, scores, params, num_valid_boxes, is_counted, static)
+    candidates = _Candidates(boxes, scores, num_valid_boxes, is_counted)
+    with tf.device('CPU:0') if params.use_cpu_nms else contextlib.nullcontext():
+        selection = _choose(candidates, params, static)
     chosen_boxes = _take_pairs(boxes, selection)
     if params.use_combined_nms:
         chosen_boxes = _clip_as_combined(chosen_boxes, window)
@@ -175,6 +174,18 @@ def batch_multiclass_non_max_suppression(
         },
         num_detections=tf.reduce_sum(tf.cast(selection.is_valid, tf.int32), axis=1),
     )
+
+
+class _Candidates(NamedTuple):
+    """What detections are chosen from; see `batch_multiclass_non_max_suppression`.
+
+    Pairs of a row and a class that are not counted, bool [B, N, q], are not returned.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    num_valid: tf.Tensor | None
+    is_counted: tf.Tensor
 
 
 def _check_arguments(
@@ -203,52 +214,31 @@ def _clip_as_combined(boxes: tf.Tensor, window: tf.Tensor | None) -> tf.Tensor:
     return tf.concat([tf.maximum(boxes_low, low), tf.minimum(boxes_high, high)], axis=-1)
 
 
-def _choose(
-    boxes: tf.Tensor,
-    scores: tf.Tensor,
-    params: NmsParams,
-    num_valid: tf.Tensor | None,
-    is_counted: tf.Tensor,
-    static: bool,
-) -> MulticlassSelection:
-    """Chooses (row, class) pairs; those not counted (bool [B, N, q]) are not among them."""
-    total = params.max_total_detections
+def _choose(candidates: _Candidates, params: NmsParams, static: bool) -> MulticlassSelection:
+    """Chooses pairs of a row and a class."""
     if params.use_class_agnostic_nms:
-        return _choose_of_any_class(boxes, scores, params, num_valid, is_counted, static)
+        return _choose_of_any_class(candidates, params, static)
+    if candidates.scores.shape[2] == 1 and not params.is_soft:
+        return _choose_of_one_class(candidates, params, static)
+    limits = {
+        'max_outputs': params.max_total_detections,
+        'max_outputs_per_class': params.max_detections_per_class,
+        'score_threshold': params.score_threshold,
+    }
     if params.is_soft:
         return soft_non_max_suppression(
-            boxes,
-            scores,
-            sigma=params.soft_nms_sigma,
-            max_outputs=total,
-            max_outputs_per_class=params.max_detections_per_class,
-            score_threshold=params.score_threshold,
-            num_valid=num_valid,
-            is_counted=is_counted,
+            **candidates._asdict(), **limits, sigma=params.soft_nms_sigma
         )
-    if scores.shape[2] == 1:
-        return _choose_of_one_class(boxes, scores, params, num_valid, is_counted, static)
     return multiclass_non_max_suppression(
-        boxes,
-        scores,
-        max_outputs=total,
-        max_outputs_per_class=params.max_detections_per_class,
-        iou_threshold=params.iou_threshold,
-        score_threshold=params.score_threshold,
-        num_valid=num_valid,
-        is_counted=is_counted,
+        **candidates._asdict(), **limits, iou_threshold=params.iou_threshold
     )
 
 
 def _choose_of_any_class(
-    boxes: tf.Tensor,
-    scores: tf.Tensor,
-    params: NmsParams,
-    num_valid: tf.Tensor | None,
-    is_counted: tf.Tensor,
-    static: bool,
+    candidates: _Candidates, params: NmsParams, static: bool
 ) -> MulticlassSelection:
     """As `_choose`, with boxes that suppress each other whatever their classes."""
+    boxes, scores, num_valid, is_counted = candidates
     best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
     best_scores = tf.reduce_max(scores, axis=2, keepdims=True)
     best_boxes, best_is_counted = boxes, is_counted
@@ -261,7 +251,8 @@ def _choose_of_any_class(
         max_classes_per_detection=1,
         max_detections_per_class=params.max_total_detections,
     )
-    selection = _choose(best_boxes, best_scores, of_one_class, num_valid, best_is_counted, static)
+    of_best = _Candidates(best_boxes, best_scores, num_valid, best_is_counted)
+    selection = _choose(of_best, of_one_class, static)
     if params.max_classes_per_detection > 1:
         return _with_more_classes(selection, scores, is_counted, params)
     return selection._replace(classes=_zero_unused(_take_rows(best, selection), selection))
@@ -307,14 +298,10 @@ def _with_more_classes(
 
 
 def _choose_of_one_class(
-    boxes: tf.Tensor,
-    scores: tf.Tensor,
-    params: NmsParams,
-    num_valid: tf.Tensor | None,
-    is_counted: tf.Tensor,
-    static: bool,
+    candidates: _Candidates, params: NmsParams, static: bool
 ) -> MulticlassSelection:
     """As `_choose`, for K = 1, where a kernel of TensorFlow may do the work."""
+    boxes, scores, num_valid, is_counted = candidates
     # The kernel is there for CPUs only: with a GPU, the boxes would be carried to and fro.
     on_cpu = params.use_cpu_nms or not tf.config.list_logical_devices('GPU')
     indices, is_valid = non_max_suppression(
