@@ -254,7 +254,7 @@ def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tens
     images, true_shapes = tf.map_fn(resize, encoded, fn_output_signature=signature)
     if not is_static:
         images = images.to_tensor(shape=[None, None, None, 3])
-    return detector.normalize(images), true_shapes
+    return detector.normalize_padded(images, true_shapes), true_shapes
 
 
 def _from_examples(detector: DetectionModel, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

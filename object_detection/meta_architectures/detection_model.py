@@ -19,6 +19,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     Attributes:
       num_classes: K, without background.
       resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
+      pads_normalized: whether images are normalised first and then padded, as SSD does: the values
+        of padding are the resizer's own then. Otherwise the padding is normalised too.
       variable_names: what the names of its variables mean, for weights of other models.
       checkpoint_view: what `tf.train.Checkpoint(model=detector)` saves and restores: the variables
         by their names, as a training saves them. It restores checkpoints of the TensorFlow Object
@@ -27,6 +29,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         None leaves it to them.
     """
 
+    pads_normalized = False
     variable_names: VariableNames = PLAIN_NAMES
 
     def __init__(self, *, num_classes: int, resizer: Callable, name: str):
@@ -48,7 +51,28 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """
         resized, true_shape = self.resizer(batch)
         true_shapes = tf.tile(true_shape[tf.newaxis], [tf.shape(batch)[0], 1])
-        return self.normalize(resized), true_shapes
+        return self.normalize_padded(resized, true_shapes), true_shapes
+
+    def normalize_padded(self, images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
+        """Ends `preprocess` for images that an input pipeline has resized and padded.
+
+        The order of normalising and padding belongs to the family: see `pads_normalized`.
+
+        Args:
+          images: float32 [B, H, W, 3], 0..255; the resizer's values beyond `true_shapes`.
+          true_shapes: int32 [B, 3], shapes before padding.
+
+        Returns:
+          float32 [B, H, W, 3].
+        """
+        normalized = self.normalize(images)
+        if not self.pads_normalized:
+            return normalized
+        sizes = true_shapes[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, 3]
+        rows = tf.range(tf.shape(images)[1])[:, tf.newaxis]  # [H, 1]
+        columns = tf.range(tf.shape(images)[2])  # [W]
+        is_image = (rows < sizes[..., 0]) & (columns < sizes[..., 1])  # [B, H, W]
+        return tf.where(is_image[..., tf.newaxis], normalized, images)
 
     @abc.abstractmethod
     def normalize(self, images: tf.Tensor) -> tf.Tensor:

@@ -218,10 +218,10 @@ class TrainStep:
         self, batch: Mapping[str, tf.Tensor], seeds: tf.Tensor | None
     ) -> tuple[Any, Groundtruth]:
         groundtruth = Groundtruth.from_batch(batch)
-        images = self.detector.normalize(batch[InputFields.IMAGE])
+        true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
         predictions = self.detector.predict(
-            images,
-            batch[InputFields.TRUE_IMAGE_SHAPE],
+            self.detector.normalize_padded(batch[InputFields.IMAGE], true_shapes),
+            true_shapes,
             training=True,
             groundtruth=groundtruth,
             seeds=seeds,

@@ -25,8 +25,10 @@ class FakeDetector(keras.layers.Layer):
         self.frozen = keras.layers.Dense(1, name='frozen', trainable=False)
 
     needs_masks = False
+    pads_normalized = False
     variable_names = DetectionModel.variable_names
     named_trainable_variables = DetectionModel.named_trainable_variables
+    normalize_padded = DetectionModel.normalize_padded
 
     def build_variables(self):
         self.head.build([None, 3])

@@ -234,7 +234,7 @@ def predict_part(
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the detections of images, their losses, and the detector's `loss_normalizers`."""
     true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
-    images = detector.normalize(batch[InputFields.IMAGE])
+    images = detector.normalize_padded(batch[InputFields.IMAGE], true_shapes)
     groundtruth = Groundtruth.from_batch(batch) if with_losses else None
     predictions = detector.predict(images, true_shapes, training=False, groundtruth=groundtruth)
     detections = detector.postprocess(predictions, true_shapes)
