@@ -15,6 +15,7 @@ from absl import app, flags
 from object_detection.cli.main import check_text, is_users_error
 from object_detection.config.job_options import PRECISIONS
 from object_detection.errors import UserError
+from object_detection.export import side_inputs
 from object_detection.export.input_types import INPUT_TYPES
 from object_detection.system import tensorflow_setup
 
@@ -36,9 +37,14 @@ def define_flags() -> None:
     flags.DEFINE_multi_string(
         'set', [], 'A field to change, e.g. model.faster_rcnn.num_classes=3; repeatable.'
     )
-    flags.DEFINE_bool('use_side_inputs', False, 'Not supported: no model takes side inputs yet.')
-    for name in ('side_input_shapes', 'side_input_types', 'side_input_names'):
-        flags.DEFINE_string(name, '', 'Not supported.')
+    flags.DEFINE_bool(
+        'use_side_inputs',
+        False,
+        'Sets the side inputs of the signature by --side_input_*.',
+    )
+    flags.DEFINE_string('side_input_names', '', 'Names, e.g. context_features,valid_context_size.')
+    flags.DEFINE_string('side_input_shapes', '', 'Shapes, e.g. 1,2000,2057/1; -1 for any size.')
+    flags.DEFINE_string('side_input_types', '', 'Types, e.g. tf.float32,tf.int32.')
     flags.mark_flags_as_required(
         ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
     )
@@ -49,9 +55,10 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
-    side_inputs = (values.side_input_shapes, values.side_input_types, values.side_input_names)
-    if values.use_side_inputs or any(side_inputs):
-        raise app.UsageError('--use_side_inputs, --side_input_*: no model takes side inputs yet.')
+    given = (values.side_input_names, values.side_input_shapes, values.side_input_types)
+    if any(given) and not values.use_side_inputs:
+        raise app.UsageError('--side_input_*: expected with --use_side_inputs only.')
+    given_side_inputs = side_inputs.parse(*given) if values.use_side_inputs else None
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
 
@@ -73,6 +80,7 @@ def main(argv: list[str]) -> None:
         input_type=values.input_type,
         precision=values.precision,
         label_map_path=values.label_map_path,
+        given_side_inputs=given_side_inputs,
     )
     print(f'Exported to {values.output_directory} ({values.input_type}, computes in {precision}).')
 

@@ -36,8 +36,8 @@ def test_runs_as_a_module_and_as_a_file(script):
 @pytest.mark.parametrize(
     ('flag', 'message'),
     [
-        ('--use_side_inputs', 'no model takes side inputs'),
-        ('--side_input_names=context', 'no model takes side inputs'),
+        ('--use_side_inputs', 'expected one entry for each side input'),
+        ('--side_input_names=context', 'expected with --use_side_inputs only'),
         ('--input_type=video', 'input_type'),
     ],
 )

@@ -68,7 +68,7 @@ def test_preprocess(detector):
     'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
 )
 def test_export(detector, input_type, tmp_path):
-    served = saved_model.build_served(detector, input_type, 'float32')
+    served = saved_model.ServedDetector(detector, input_type, 'float32')
     tf.saved_model.save(served, str(tmp_path), signatures={'serving_default': served.serve})
     found = corner_of({k: v[np.newaxis] for k, v in SavedDetector(tmp_path).run(IMAGE[0]).items()})
     np.testing.assert_allclose(found, padding_of(detector), rtol=1e-6)

@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from object_detection.builders import detector_builder
 from object_detection.export import class_names, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector, read_image
+from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
@@ -53,6 +54,7 @@ def export(
     input_type: str = input_types.IMAGE_TENSOR,
     precision: str | None = None,
     label_map_path: str | None = None,
+    given_side_inputs: Sequence[GivenSideInput] | None = None,
 ) -> str:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
@@ -68,6 +70,7 @@ def export(
       precision: a name that `precision.canonical` knows; None takes the config's.
       label_map_path: label map with the class names that the SavedModel holds; None takes the label
         map of the config's input readers, and exports no names if it cannot be read.
+      given_side_inputs: side inputs of the signature; None takes those of the detector.
 
     Returns:
       The precision.
@@ -94,6 +97,7 @@ def export(
         pipeline_text=text_format.MessageToString(resolved),
         precision=chosen,
         label_map_text=label_map_text,
+        given_side_inputs=given_side_inputs,
     )
     return chosen
 

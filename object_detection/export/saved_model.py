@@ -3,7 +3,7 @@
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -13,7 +13,9 @@ from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.decoder import decode_image
 from object_detection.errors import UserError
-from object_detection.export import input_types
+from object_detection.export import input_types, side_inputs
+from object_detection.export.side_inputs import GivenSideInput
+from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.normalization import FoldedVariables
 
@@ -37,9 +39,11 @@ class ServedDetector(tf.Module):
       precision: the precision in which the detector computes, stored for clients.
       label_map_path: a label map, which becomes an asset; the function `class_names` returns its
         names. None exports neither.
+      given_side_inputs: side inputs of the signature; None takes those of the detector.
 
     Raises:
-      ValueError: if `input_type` is not known, or the label map cannot be read.
+      ValueError: if `input_type` is not known, the label map cannot be read, or the detector takes
+        other side inputs.
     """
 
     def __init__(
@@ -48,11 +52,13 @@ class ServedDetector(tf.Module):
         input_type: str,
         precision: str,
         label_map_path: str | os.PathLike | None = None,
+        given_side_inputs: Sequence[GivenSideInput] | None = None,
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
         folded = FoldedVariables()
-        specs, serve = _serving(detector, input_type, folded)
+        side_specs = side_inputs.resolve(detector, given_side_inputs)
+        specs, serve = _serving(detector, input_type, side_specs, folded)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
         self.__call__ = self.serve
@@ -80,21 +86,43 @@ class InProcessDetector:
 
     def __init__(self, detector: DetectionModel):
         spec, read = _READERS[input_types.FLOAT_IMAGE_TENSOR]
+        specs = side_inputs.resolve(detector, None)
+        names = [each.name for each in specs]
+        self._detector, self._names = detector, names
         # No detector needs AutoGraph.
         self._run = tf.function(
-            lambda images: _detect(detector, images, read), input_signature=[spec], autograph=False
+            _detect_function(detector, read, names),
+            input_signature=[spec, *specs],
+            autograph=False,
         )
 
-    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255."""
-        return self._run(tf.cast(images, tf.float32))
+    def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+
+        Args:
+          images: the images.
+          given: each of the detector's `side_inputs()`, by name.
+
+        Raises:
+          UserError: for other side inputs.
+        """
+        model_side_inputs.check(self._detector, given, type(self).__name__)
+        return self._run(tf.cast(images, tf.float32), *(given[name] for name in self._names))
 
 
 def _serving(
-    detector: DetectionModel, input_type: str, folded: FoldedVariables
+    detector: DetectionModel,
+    input_type: str,
+    side_specs: Sequence[tf.TensorSpec],
+    folded: FoldedVariables,
 ) -> tuple[list[tf.TensorSpec], Callable]:
     """Returns the input specs of an input type and the function that is served."""
     if input_type == input_types.IMAGE_AND_BOXES_TENSOR:
+        if side_specs:
+            raise UserError(
+                f'Export: {detector.name} takes side inputs, which input_type {input_type} has no '
+                f'place for. Received: {", ".join(spec.name for spec in side_specs)}.'
+            )
 
         def serve_boxes(input_tensor: tf.Tensor, boxes: tf.Tensor) -> dict[str, tf.Tensor]:
             with tracing.portable(), folded:
@@ -103,27 +131,41 @@ def _serving(
         return _IMAGES_AND_BOXES, serve_boxes
     spec, read = _READERS[input_type]
 
-    def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
+    detect = _detect_function(detector, read, [each.name for each in side_specs])
+
+    def serve(input_tensor: tf.Tensor, *side_inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         with tracing.portable(), folded:
-            return _detect(detector, input_tensor, read)
+            return detect(input_tensor, *side_inputs)
 
-    return [spec], serve
+    return [spec, *side_specs], serve
 
 
-def _detect(
-    detector: DetectionModel, input_tensor: tf.Tensor, read: Callable
-) -> dict[str, tf.Tensor]:
-    """Runs a detector on the input of a reader of `_READERS`; returns 1-based classes."""
-    # The readers replace an empty batch by one image, since not all layers accept empty
-    # batches.
-    count = tf.shape(input_tensor)[0]
-    images, true_shapes = read(detector, input_tensor)
-    predictions = detector.predict(images, true_shapes, training=False)
-    detections = detector.postprocess(predictions, true_shapes)
-    outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
-    if DetectionFields.CLASSES in outputs:
-        outputs[DetectionFields.CLASSES] += 1.0
-    return outputs
+def _detect_function(
+    detector: DetectionModel, read: Callable, names: Sequence[str]
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns the function from what a reader of `_READERS` takes, and side inputs, to outputs."""
+
+    def detect(input_tensor: tf.Tensor, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        # The readers replace an empty batch by one image, since not all layers accept empty
+        # batches.
+        count = tf.shape(input_tensor)[0]
+        images, true_shapes = read(detector, input_tensor)
+        given = dict(zip(names, map(_at_least_one, values), strict=True))
+        predictions = detector.predict(images, true_shapes, training=False, **given)
+        detections = detector.postprocess(predictions, true_shapes)
+        outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
+        if DetectionFields.CLASSES in outputs:
+            outputs[DetectionFields.CLASSES] += 1.0  # the wire has 1-based classes
+        return outputs
+
+    return detect
+
+
+def _at_least_one(values: tf.Tensor) -> tf.Tensor:
+    """Adds a row of zeros to values [B, ...] of no images."""
+    missing = tf.maximum(1 - tf.shape(values)[:1], 0)
+    row = tf.zeros(tf.concat([missing, tf.shape(values)[1:]], axis=0), values.dtype)
+    return tf.concat([values, row], axis=0)
 
 
 def _detect_in_boxes(
@@ -153,6 +195,7 @@ def export(
     pipeline_text: str,
     precision: str = 'float32',
     label_map_text: str | None = None,
+    given_side_inputs: Sequence[GivenSideInput] | None = None,
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
@@ -170,6 +213,7 @@ def export(
       pipeline_text: the pipeline config as text.
       precision: the precision in which the detector computes.
       label_map_text: a label map as text, which becomes an asset; None exports no class names.
+      given_side_inputs: see `ServedDetector`.
 
     Raises:
       ValueError: if `output_directory` holds the checkpoints of a training.
@@ -191,7 +235,7 @@ def export(
         if label_map_text is not None:
             label_map_path = pathlib.Path(scratch) / LABEL_MAP
             label_map_path.write_text(label_map_text, encoding='utf-8')
-        served = ServedDetector(detector, input_type, precision, label_map_path)
+        served = ServedDetector(detector, input_type, precision, label_map_path, given_side_inputs)
         tf.saved_model.save(
             served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
         )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.export.inference import SavedDetector
+from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
@@ -40,7 +41,8 @@ def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.T
 
     def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = detector.preprocess(batch)
-        return detector.postprocess(detector.predict(images, true_shapes), true_shapes)
+        predictions = detector.predict(images, true_shapes, **side_inputs.select(detector, {}))
+        return detector.postprocess(predictions, true_shapes)
 
     spec = tf.TensorSpec([1, None, None, 3], tf.uint8)
     return tf.function(detect, input_signature=[spec], autograph=False)

@@ -78,6 +78,14 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
         """Normalises the channels of resized images, float32 [B, H, W, 3] in 0..255."""
 
+    def side_inputs(self) -> dict[str, tf.TensorSpec]:
+        """Returns what `predict` takes beside the images: name of the argument -> its spec.
+
+        The first axis is that of images. Input pipelines give them as entries of a batch of the
+        same names, exported models as inputs of their signature.
+        """
+        return {}
+
     @abc.abstractmethod
     def predict(
         self,
@@ -86,6 +94,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         training: bool = False,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
+        **side_inputs: tf.Tensor,
     ) -> Any:
         """Runs the network on preprocessed images.
 
@@ -97,6 +106,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
             for the losses is part of the predictions, so `loss` is to be given the same.
           seeds: int32 [B, 2], one an image, of all sampling noise; None draws from the global
             generator.
+          side_inputs: each of `side_inputs()`, by name; detectors name them as arguments.
 
         Returns:
           The raw predictions: a nest of tensors of the family's own type, which only the methods of

@@ -11,6 +11,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.core.fields import InputFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.optimizers.gradient_reduction import GradientReduction
 from object_detection.optimizers.gradients import Execution, LossGradients, with_total
@@ -225,6 +226,7 @@ class TrainStep:
             training=True,
             groundtruth=groundtruth,
             seeds=seeds,
+            **side_inputs.select(self.detector, batch),
         )
         return predictions, groundtruth
 

@@ -29,6 +29,7 @@ class FakeDetector(keras.layers.Layer):
     variable_names = DetectionModel.variable_names
     named_trainable_variables = DetectionModel.named_trainable_variables
     normalize_padded = DetectionModel.normalize_padded
+    side_inputs = DetectionModel.side_inputs
 
     def build_variables(self):
         self.head.build([None, 3])

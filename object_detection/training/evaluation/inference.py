@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.evaluator import Batch, Evaluator
 from object_detection.optimizers.gradients import TOTAL_LOSS, with_total
@@ -213,7 +214,7 @@ def make_predict(
     if jit_compile or strategy.num_replicas_in_sync > 1:
         return ReplicatedPredict(
             lambda batch: predict_part(detector, batch, with_losses=with_losses),
-            {name: spec for name, spec in element_spec.items() if _is_needed(name)},
+            {name: spec for name, spec in element_spec.items() if _is_needed(name, detector)},
             strategy=strategy,
             batch_size=batch_size,
             jit_compile=jit_compile,
@@ -236,7 +237,13 @@ def predict_part(
     true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
     images = detector.normalize_padded(batch[InputFields.IMAGE], true_shapes)
     groundtruth = Groundtruth.from_batch(batch) if with_losses else None
-    predictions = detector.predict(images, true_shapes, training=False, groundtruth=groundtruth)
+    predictions = detector.predict(
+        images,
+        true_shapes,
+        training=False,
+        groundtruth=groundtruth,
+        **side_inputs.select(detector, batch),
+    )
     detections = detector.postprocess(predictions, true_shapes)
     kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
     if not with_losses:
@@ -250,10 +257,10 @@ def predict_part(
     return kept, losses, detector.loss_normalizers(predictions, groundtruth)
 
 
-def _is_needed(name: str) -> bool:
+def _is_needed(name: str, detector: DetectionModel) -> bool:
     """Whether `predict_part` reads an entry: others are texts, or have varying shapes."""
     used = (InputFields.IMAGE, InputFields.TRUE_IMAGE_SHAPE, InputFields.HASH_FROM_SOURCE_ID)
-    return name in used or name.startswith('groundtruth_')
+    return name in (*used, *detector.side_inputs()) or name.startswith('groundtruth_')
 
 
 def _first_images(dataset: Iterable[Batch], count: int | None) -> Iterator[Mapping[str, tf.Tensor]]:

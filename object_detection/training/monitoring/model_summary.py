@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import keras
 import tensorflow as tf
 
+from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.system import private_names
 from object_detection.training.monitoring import flops
@@ -72,7 +73,8 @@ def summarize(
     shape = tf.constant([[height, width, 3]])
 
     def run(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return detector.postprocess(detector.predict(images, shape), shape)
+        predictions = detector.predict(images, shape, **side_inputs.zeros(detector))
+        return detector.postprocess(predictions, shape)
 
     leaves = {
         id(layer): (part, layer) for part, top in detector.parts().items() for layer in _leaves(top)

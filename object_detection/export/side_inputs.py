@@ -1,0 +1,92 @@
+"""The side inputs of an export as flags name them; loads no TensorFlow before they are resolved."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from object_detection.errors import UserError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from object_detection.meta_architectures.detection_model import DetectionModel
+
+_FLAGS = '--side_input_names, --side_input_shapes and --side_input_types'
+
+
+class GivenSideInput(NamedTuple):
+    """A side input as the flags of an exporter describe it.
+
+    Attributes:
+      name: name in the signature, and of the argument of the detector's `predict`.
+      shape: shape with the axis of images; None for an axis of any size.
+      dtype: name of a type, such as 'float32'.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+
+
+def parse(names: str, shapes: str, types: str) -> list[GivenSideInput]:
+    """Parses the flags of the reference's exporter.
+
+    Args:
+      names: 'context_features,valid_context_size'.
+      shapes: '1,2000,2057/1', a shape for each name; -1 for an axis of any size.
+      types: 'tf.float32,tf.int32', a type for each name; 'tf.' may be left out.
+
+    Raises:
+      UserError: if one is empty or no list of that form, or their lengths differ.
+    """
+    lists = (names.split(','), shapes.split('/'), types.split(','))
+    if not all((names, shapes, types)) or len(set(map(len, lists))) > 1:
+        raise UserError(
+            f'{_FLAGS}: expected one entry for each side input. '
+            f'Received: {names!r}, {shapes!r} and {types!r}.'
+        )
+    try:
+        sizes = [tuple(int(size) for size in shape.split(',')) for shape in lists[1]]
+    except ValueError as error:
+        raise UserError(
+            f"--side_input_shapes: expected numbers such as '1,2000,2057/1'. Received: {shapes!r}."
+        ) from error
+    return [
+        GivenSideInput(
+            name.strip(),
+            tuple(None if size < 0 else size for size in shape),
+            type_.strip().removeprefix('tf.'),
+        )
+        for name, shape, type_ in zip(lists[0], sizes, lists[2], strict=True)
+    ]
+
+
+def resolve(
+    detector: 'DetectionModel', given: Sequence[GivenSideInput] | None
+) -> list['tf.TensorSpec']:
+    """Returns the specs of the side inputs of a signature.
+
+    Args:
+      detector: the detector, which says what it takes.
+      given: narrower shapes, in the order of the signature; None takes all from the detector.
+
+    Raises:
+      UserError: if the detector takes other side inputs, or of other shapes or types.
+    """
+    import tensorflow as tf
+
+    from object_detection.meta_architectures import side_inputs
+
+    own = detector.side_inputs()
+    if given is None:
+        return [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in own.items()]
+    side_inputs.check(detector, [each.name for each in given], 'Export')
+    specs = []
+    for each in given:
+        expected = own[each.name]
+        if each.dtype != expected.dtype.name or not expected.shape.is_compatible_with(each.shape):
+            raise UserError(
+                f'Export: expected the side input {each.name} as {expected.dtype.name} '
+                f'{expected.shape.as_list()}. Received: {each.dtype} {list(each.shape)}.'
+            )
+        specs.append(tf.TensorSpec(each.shape, expected.dtype, each.name))
+    return specs

@@ -1,0 +1,58 @@
+"""Named inputs of a detector beside the images, such as the features of an image's context."""
+
+from collections.abc import Collection, Mapping
+
+import tensorflow as tf
+
+from object_detection.errors import UserError
+from object_detection.meta_architectures.detection_model import DetectionModel
+
+# Size of the axes of a probe whose size is free.
+_PROBE_SIZE = 1
+
+
+def select(detector: DetectionModel, entries: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Returns the side inputs of a detector among the entries of a batch.
+
+    Raises:
+      UserError: if one is missing.
+    """
+    names = detector.side_inputs().keys()
+    missing = [name for name in names if name not in entries]
+    if missing:
+        raise UserError(
+            f'{detector.name}: expected the side inputs {", ".join(names)} with the images. '
+            f'Received: no {", ".join(missing)}.'
+        )
+    return {name: entries[name] for name in names}
+
+
+def check(detector: DetectionModel, names: Collection[str], where: str) -> None:
+    """Compares the names of given side inputs with those that a detector takes.
+
+    Args:
+      detector: the detector.
+      names: names of the given side inputs.
+      where: beginning of the message.
+
+    Raises:
+      UserError: if they differ.
+    """
+    expected = sorted(detector.side_inputs())
+    if sorted(names) == expected:
+        return
+    received = ', '.join(sorted(names)) or 'none'
+    if not expected:
+        raise UserError(f'{where}: {detector.name} takes no side inputs. Received: {received}.')
+    raise UserError(
+        f'{where}: expected the side inputs {", ".join(expected)} of {detector.name}. '
+        f'Received: {received}.'
+    )
+
+
+def zeros(detector: DetectionModel) -> dict[str, tf.Tensor]:
+    """Returns side inputs of one image, for functions that only trace or measure a detector."""
+    return {
+        name: tf.zeros([1, *(size or _PROBE_SIZE for size in spec.shape[1:])], spec.dtype)
+        for name, spec in detector.side_inputs().items()
+    }
