@@ -38,7 +38,7 @@ def check_box_coder(coder: Any, num_keypoints: int = 0) -> None:
 
     signature = [tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, 4])]
     signature += [tf.TensorSpec([None, None, num_keypoints, 2])] if num_keypoints else []
-    traced = tf.function(coder.encode, input_signature=signature)
+    traced = tf.function(coder.encode, input_signature=signature, autograph=False)
     np.testing.assert_allclose(traced(boxes, anchors, *extra), codes, rtol=1e-5, atol=1e-5)
     empty = traced(boxes[:, :0], anchors[:0], *[values[:, :0] for values in extra])
     assert empty.shape == [2, 0, coder.code_size]

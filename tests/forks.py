@@ -12,6 +12,7 @@ from typing import Any
 
 # Between them they import all that the tests' processes need; none of them runs an operation.
 _IMPORTED = (
+    'tests.rare_garbage_collection',
     'tests.training.killed_training',
     'tests.training.distribution.replica_runs',
     'tests.training.resumed_training',

@@ -187,7 +187,8 @@ def test_unknown_dimensions_in_a_function(num_masks):
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None], tf.int32),
-        ]
+        ],
+        autograph=False,
     )
     def both(masks, crop_boxes, boxes, rows):
         return (
@@ -214,7 +215,9 @@ def test_both_forms_compile():
             mask_ops.mask_targets_from_crops(masks, crop_boxes, boxes, rows, (3, 4)),
         )
 
-    for compiled, eager in zip(tf.function(both, jit_compile=True)(), both(), strict=True):
+    for compiled, eager in zip(
+        tf.function(both, jit_compile=True, autograph=False)(), both(), strict=True
+    ):
         np.testing.assert_allclose(compiled, eager, atol=1e-5)
 
 

@@ -244,7 +244,10 @@ def test_compiled_and_native_selections_are_the_same():
         return nms.non_max_suppression(boxes, scores, native=native, **limits)
 
     native = select(True)
-    for other in (select(False), tf.function(lambda: select(False), jit_compile=True)()):
+    for other in (
+        select(False),
+        tf.function(lambda: select(False), jit_compile=True, autograph=False)(),
+    ):
         np.testing.assert_array_equal(other.indices, native.indices)
         np.testing.assert_array_equal(other.is_valid, native.is_valid)
 
@@ -254,7 +257,10 @@ def test_compiled_and_native_selections_are_the_same():
 def test_unknown_dimensions_in_a_function(small_tiles, native, count):
     limits = {'max_outputs': 10, 'iou_threshold': 0.5, 'score_threshold': 0.0}
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None])])
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None, 4]), tf.TensorSpec([None, None])],
+        autograph=False,
+    )
     def select(boxes, scores):
         return nms.non_max_suppression(boxes, scores, native=native, **limits)
 
@@ -270,7 +276,8 @@ def test_unknown_dimensions_in_a_function(small_tiles, native, count):
 
 def test_multiclass_with_unknown_dimensions_in_a_function(small_tiles):
     @tf.function(
-        input_signature=[tf.TensorSpec([None, None, 1, 4]), tf.TensorSpec([None, None, 3])]
+        input_signature=[tf.TensorSpec([None, None, 1, 4]), tf.TensorSpec([None, None, 3])],
+        autograph=False,
     )
     def select(boxes, scores):
         return nms.multiclass_non_max_suppression(

@@ -312,6 +312,7 @@ def test_executions_agree_with_unknown_dimensions(agnostic, sigma):
     unknown = tf.function(
         lambda boxes, scores: detect(boxes, scores, False),
         input_signature=[tf.TensorSpec([None, None, 3, 4]), tf.TensorSpec([None, None, 3])],
+        autograph=False,
     )
     for count in (0, 20):
         corners = np.sort(rng.random((2, count, 3, 2, 2)), axis=3)
@@ -347,7 +348,7 @@ def test_static_execution_compiles():
 
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-        tf.function(detect, jit_compile=True)(),
+        tf.function(detect, jit_compile=True, autograph=False)(),
         detect(),
     )
 

@@ -16,11 +16,11 @@ def eagerly(crop, *arguments):
 
 
 def in_a_graph(crop, *arguments):
-    return tf.function(crop)(*arguments)
+    return tf.function(crop, autograph=False)(*arguments)
 
 
 def compiled(crop, *arguments):
-    return tf.function(crop, jit_compile=True)(*arguments)
+    return tf.function(crop, jit_compile=True, autograph=False)(*arguments)
 
 
 RUNS = pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_native_gradient_is_the_same_each_time_where_many_boxes_overlap():
     boxes = tf.tile(random_boxes(rng, 2), [1, 150, 1])
     levels = tf.zeros([2, 300], tf.int32)
 
-    @tf.function
+    @tf.function(autograph=False)
     def differentiate(*maps):
         crops = crop_strides(maps, boxes, levels, SampleGrid((7, 7), 2))
         return tf.gradients(tf.reduce_sum(crops**2), maps[0])[0]
@@ -225,7 +225,8 @@ def test_unknown_dimensions_in_a_function():
             [tf.TensorSpec([None, None, None, 3])] * 3,
             tf.TensorSpec([None, None, 4]),
             tf.TensorSpec([None, None], tf.int32),
-        ]
+        ],
+        autograph=False,
     )
     def crop_and_differentiate(maps, boxes, levels):
         crops = crop_strides(maps, boxes, levels, grid)

@@ -160,7 +160,9 @@ def test_traced_with_unknown_dimensions_is_the_same(jit_compile, size):
         tf.TensorSpec([None, 2], tf.int32),
         tf.TensorSpec([None, None, 1]),
     ]
-    traced = tf.function(_sample_and_gather, input_signature=signature, jit_compile=jit_compile)
+    traced = tf.function(
+        _sample_and_gather, input_signature=signature, jit_compile=jit_compile, autograph=False
+    )
     for actual, expected in zip(traced(*arguments), _sample_and_gather(*arguments), strict=True):
         np.testing.assert_array_equal(actual, expected)
 

@@ -104,6 +104,7 @@ def test_compiled_and_with_unknown_dimensions():
     unknown = tf.function(
         select,
         input_signature=[tf.TensorSpec([None, None, 1, 4]), tf.TensorSpec([None, None, 2])],
+        autograph=False,
     )
     for count in (0, 12):
         boxes = tf.constant(random_boxes(rng, [2, count, 1]))
@@ -114,6 +115,6 @@ def test_compiled_and_with_unknown_dimensions():
         for field, other in zip(eager, unknown(boxes, scores), strict=True):
             np.testing.assert_allclose(field, other, rtol=1e-6)
     for field, other in zip(
-        eager, tf.function(select, jit_compile=True)(boxes, scores), strict=True
+        eager, tf.function(select, jit_compile=True, autograph=False)(boxes, scores), strict=True
     ):
         np.testing.assert_allclose(field, other, rtol=1e-5)

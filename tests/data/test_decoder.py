@@ -180,7 +180,9 @@ def test_many_classes_are_looked_up():
 def test_decoding_holds_no_state(labels):
     """Because of a table or a function of Python, TensorFlow would decode one record at a time."""
     decoder = ExampleDecoder(label_map=labels, mask_type='png')
-    function = tf.function(decoder).get_concrete_function(tf.TensorSpec([], tf.string))
+    function = tf.function(decoder, autograph=False).get_concrete_function(
+        tf.TensorSpec([], tf.string)
+    )
     graph = function.graph.as_graph_def()
     nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
     operations = {node.op for node in nodes}

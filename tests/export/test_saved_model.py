@@ -379,7 +379,7 @@ def test_encoded_images_are_decoded_once_and_padded_to_the_largest():
 class _Doubler(tf.Module):
     """In place of a detector."""
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)])
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32)], autograph=False)
     def serve(self, x):
         return {'y': 2 * x}
 

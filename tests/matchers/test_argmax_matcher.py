@@ -42,7 +42,7 @@ def test_dissimilar_columns_are_ignored():
     for rows in (0, None):
         matcher = ArgMaxMatcher(**arguments)
         signature = [tf.TensorSpec([1, rows, 2]), tf.TensorSpec([1, rows], tf.bool)]
-        match = tf.function(matcher.match, input_signature=signature)
+        match = tf.function(matcher.match, input_signature=signature, autograph=False)
         np.testing.assert_array_equal(match(np.zeros([1, 0, 2]), np.ones([1, 0])), [[-2, -2]])
 
 
@@ -93,7 +93,9 @@ def test_batches_agree_with_a_loop(num_rows, mode):
     match = MATCHER.match
     if mode != 'eager':
         signature = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None], tf.bool)]
-        match = tf.function(match, input_signature=signature, jit_compile=mode == 'xla')
+        match = tf.function(
+            match, input_signature=signature, jit_compile=mode == 'xla', autograph=False
+        )
     expected = [
         _match_oracle(matrix, valid, 0.7, 0.3, True)
         for matrix, valid in zip(similarity, valid_rows, strict=True)

@@ -36,7 +36,9 @@ def test_no_assignment_costs_less(num_rows, num_columns, mode):
     assign = assignment.assign
     if mode != 'eager':
         signature = [tf.TensorSpec([None, None, None]), tf.TensorSpec([None, None], tf.bool)]
-        assign = tf.function(assign, input_signature=signature, jit_compile=mode == 'xla')
+        assign = tf.function(
+            assign, input_signature=signature, jit_compile=mode == 'xla', autograph=False
+        )
     for seed in range(2 if mode == 'eager' else 8):
         costs, valid_rows = random_costs(seed, num_rows, num_columns)
         row_of = assign(costs, valid_rows).numpy()

@@ -9,7 +9,7 @@ from object_detection.models.convolutions import Convolution, PlainGradients
 def gradients(layer, maps, upstream, *, training=True):
     """Of the maps and of the layer's variables, with the names of the operations behind them."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(maps):
         with tf.GradientTape() as tape:
             tape.watch(maps)

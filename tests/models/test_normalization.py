@@ -125,7 +125,7 @@ def test_a_frozen_norm_becomes_part_of_the_convolution(policy, params, strides):
         assert outputs.dtype == norm.compute_dtype
         return [outputs, *tape.gradient(total, [maps, *variables])]
 
-    graph = tf.function(run)
+    graph = tf.function(run, autograph=False)
     rounding = 1e-5 if policy == 'float32' else 3e-2
     for folded, eager in zip(graph(maps), run(maps), strict=True):
         folded, eager = (tf.cast(value, tf.float32).numpy() for value in (folded, eager))
@@ -140,7 +140,7 @@ def test_a_norm_that_trains_is_not_folded_into_the_convolution():
     hyperparams = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.5))
     conv, norm = hyperparams.conv(4, 3, name='conv'), hyperparams.norm(frozen=False, name='norm')
     maps = tf.constant(np.random.default_rng(0).normal(size=(2, 6, 5, 3)), tf.float32)
-    outputs = tf.function(lambda: normalized(conv, norm, maps, training=True))()
+    outputs = tf.function(lambda: normalized(conv, norm, maps, training=True), autograph=False)()
     np.testing.assert_allclose(tf.reduce_mean(outputs, [0, 1, 2]), np.zeros(4), atol=1e-6)
     assert np.abs(norm.moving_mean).max() > 0
 
@@ -151,7 +151,7 @@ def test_a_further_pass_moves_no_statistics(shape):
     inputs = tf.constant(np.random.default_rng(0).normal(3, 2, shape), tf.float32)
     norm.build(inputs.shape)
 
-    @tf.function
+    @tf.function(autograph=False)
     def two_passes() -> tuple[tf.Tensor, tf.Tensor]:
         with tracing.FrozenStatistics():
             first = norm(inputs, training=True)

@@ -87,7 +87,7 @@ def test_under_a_strategy_each_replica_has_the_same(place):
                 scale.update(is_finite)
             return gradients['a']
 
-        @tf.function
+        @tf.function(autograph=False)
         def run(is_finite):
             gradient = strategy.run(step, args=(is_finite,))
             if place != 'replica':
@@ -104,7 +104,7 @@ def test_steps_that_overflow_leave_the_weights_and_the_scale_finds_its_place():
     scale = DynamicLossScale(2.0**20, growth_steps=100)
     weight = tf.Variable(1.0)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         with tf.GradientTape() as tape:
             half = tf.cast(weight, tf.float16)

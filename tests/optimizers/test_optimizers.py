@@ -18,7 +18,7 @@ def _run(optimizer, case):
     """
     variables = {'d/kernel': tf.Variable(case.inputs['w']), 'd/bias': tf.Variable(case.inputs['b'])}
     optimizer.build(variables)
-    apply = tf.function(optimizer.apply_gradients)
+    apply = tf.function(optimizer.apply_gradients, autograph=False)
     averages = {f'average/{name}': value for name, value in optimizer.averages().items()}
     steps = {name: [] for name in (*variables, *averages)}
     for k in range(len(case.inputs['gw'])):
@@ -107,7 +107,7 @@ def test_works_in_the_replica_context_of_a_strategy():
         optimizer = optimizers.Momentum(schedules.constant(0.5), momentum=0.5)
         optimizer.build({'w': variable})
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(k):
         strategy.run(lambda: optimizer.apply_gradients({'w': tf.constant([1.0, 2.0])}, k))
 
@@ -162,7 +162,7 @@ def test_averages_by_hand():
         optimizer = _averaging(decay=0.3)
         optimizer.build({'w': variable})
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(k):
         strategy.run(lambda: optimizer.apply_gradients({'w': tf.constant([1.0])}, k))
 
@@ -231,7 +231,7 @@ def test_lars_by_hand(averages):
         optimizer.build(variables)
     assert optimizer.state()['momentum'].keys() == variables.keys()
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(k):
         given = {name: tf.constant(gradients[name])[k] for name in names}
         strategy.run(lambda: optimizer.apply_gradients(given, k))

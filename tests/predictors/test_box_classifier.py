@@ -84,7 +84,7 @@ def test_set_up_of_both_kinds_of_layers():
 def test_an_unknown_number_of_crops_and_none():
     layer = build(1, 1)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 2, 4, 6])])
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 4, 6])], autograph=False)
     def traced(crops):
         return layer(crops)
 

@@ -160,7 +160,7 @@ def test_automatic_depth_is_used():
 def test_traced_with_an_unknown_number_of_boxes(upsample):
     head = build(convolve_then_upsample=upsample)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 2, 3, 4])])
+    @tf.function(input_signature=[tf.TensorSpec([None, 2, 3, 4])], autograph=False)
     def traced(features):
         return head(features)
 

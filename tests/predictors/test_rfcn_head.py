@@ -117,7 +117,8 @@ def test_traced_with_unknown_sizes(count):
     head = build()
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None, None, None, 7]), tf.TensorSpec([None, None, 4])]
+        input_signature=[tf.TensorSpec([None, None, None, 7]), tf.TensorSpec([None, None, 4])],
+        autograph=False,
     )
     def traced(features, boxes):
         return head(features, boxes)
@@ -131,7 +132,7 @@ def test_traced_with_unknown_sizes(count):
 
 def test_compiles():
     head = build()
-    compiled = tf.function(head, jit_compile=True)(random_features(), BOXES)
+    compiled = tf.function(head, jit_compile=True, autograph=False)(random_features(), BOXES)
     for ours, eager in zip(compiled, head(random_features(), BOXES), strict=True):
         np.testing.assert_allclose(ours, eager, atol=1e-5)
     assert compiled[0].shape == (4, 3, 4)

@@ -93,7 +93,7 @@ def test_traced_with_unknown_sizes():
     maps = features((4, 5), (2, 3))
     eager = head(maps)
 
-    @tf.function(input_signature=[[tf.TensorSpec([None, None, None, 3])] * 2])
+    @tf.function(input_signature=[[tf.TensorSpec([None, None, None, 3])] * 2], autograph=False)
     def traced(maps):
         return head(maps)
 
@@ -105,7 +105,7 @@ def test_traced_with_unknown_sizes():
 def test_static_number_of_anchors():
     head = build([3])
 
-    @tf.function(input_signature=[[tf.TensorSpec([None, 4, 5, 3])]])
+    @tf.function(input_signature=[[tf.TensorSpec([None, 4, 5, 3])]], autograph=False)
     def traced(maps):
         predictions = head(maps)
         assert predictions.box_codes.shape == (None, 60, 4)

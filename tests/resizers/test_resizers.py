@@ -24,7 +24,9 @@ def test_resizer_matches_the_reference(case_name):
     image = case.inputs['image']
     call = resizer
     if case_name.endswith('_dyn'):
-        call = tf.function(resizer, input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)])
+        call = tf.function(
+            resizer, input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)], autograph=False
+        )
     outputs = case.outputs
     if 'image' in outputs:
         resized, true_shape = call(image)
@@ -134,7 +136,7 @@ def test_training_draws_the_shorter_side_from_both_ends_of_a_range():
     )
     image = np.zeros((20, 25, 3), np.uint8)
 
-    @tf.function
+    @tf.function(autograph=False)
     def draw(seed):
         return resizer.for_training(seed)(image)[1]
 

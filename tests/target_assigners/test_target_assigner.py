@@ -175,7 +175,9 @@ def test_assignment_and_sampling_compile(num_rows, mode, use_matmul_gather):
         )
     )
     signature = None if mode == 'xla_static' else SIGNATURE
-    traced = tf.function(function, input_signature=signature, jit_compile=mode != 'graph')
+    traced = tf.function(
+        function, input_signature=signature, jit_compile=mode != 'graph', autograph=False
+    )
     batch = [tf.constant(array) for array in _random_batch(num_rows)]
     expected = function(*batch)
     assert np.sum(expected[5]) == 2 * 16
@@ -387,7 +389,7 @@ def test_row_by_row_compiles_without_a_tensor_of_all_pairs(monkeypatch, use_matm
     def assign(boxes, labels, weights):
         return assigner.assign(_grid_anchors(), boxes, labels, weights, tf.one_hot(0, 5))
 
-    traced = tf.function(assign, jit_compile=True)
+    traced = tf.function(assign, jit_compile=True, autograph=False)
     for actual, expected in zip(
         traced(boxes, labels, weights), assign(boxes, labels, weights), strict=True
     ):

@@ -81,7 +81,7 @@ def test_pixels_and_masks_are_those_of_the_window(window, dtype):
         F.GROUNDTRUTH_INSTANCE_MASKS: tf.constant(masks),
         F.GROUNDTRUTH_AREA: tf.range(float(len(boxes))),
     }
-    cut = tf.function(cut_out)(example, Window(*map(tf.constant, window)))
+    cut = tf.function(cut_out, autograph=False)(example, Window(*map(tf.constant, window)))
     assert cut[F.IMAGE].dtype == dtype
     np.testing.assert_array_equal(cut[F.IMAGE], part(image, window))
     kept = cut[F.GROUNDTRUTH_AREA].numpy().astype(int)
@@ -151,7 +151,7 @@ def test_keypoints_outside_are_neither_there_nor_visible():
 @pytest.mark.parametrize(('size', 'border'), [((600, 320), (128, 128)), ((255, 20), (64, 8))])
 def test_squares_are_drawn_evenly(size, border):
     step = RandomSquareCropByScale(scale_min=0.5, scale_max=1.25, num_scales=4)
-    draw = tf.function(step.draw)
+    draw = tf.function(step.draw, autograph=False)
     drawn = np.array([[x.numpy() for x in draw(tf.constant(size), seed)] for seed in seeds(200)])
     scales, counts = np.unique(drawn[:, 0], return_counts=True)
     np.testing.assert_allclose(scales, [0.5, 0.75, 1, 1.25])

@@ -65,13 +65,15 @@ def test_the_first_positives_are_chosen():
 def test_without_padding_the_image_with_most_positives_decides():
     targets = targets_of([[0, 1, 2, 0, 1, 2], [0, 0, 0, 0, 1, 1]])
     is_valid = tf.constant([[True] * 5 + [False], [True] * 6])
-    rows = tf.function(lambda size: positive_rows(targets, is_valid, size, pad=False))
+    rows = tf.function(
+        lambda size: positive_rows(targets, is_valid, size, pad=False), autograph=False
+    )
     np.testing.assert_array_equal(rows(5), [[1, 2, 4], [0, 4, 5]])
     np.testing.assert_array_equal(rows(2), [[1, 2], [4, 5]])
     # One row at least: a batch of no regions is nothing that layers should see.
     nothing = positive_rows(targets, tf.zeros_like(is_valid), 5, pad=False)
     np.testing.assert_array_equal(nothing, [[0], [0]])
     compiled = tf.function(
-        lambda: positive_rows(targets, is_valid, 5, pad=False), jit_compile=True
+        lambda: positive_rows(targets, is_valid, 5, pad=False), jit_compile=True, autograph=False
     )()
     np.testing.assert_array_equal(compiled, positive_rows(targets, is_valid, 5))

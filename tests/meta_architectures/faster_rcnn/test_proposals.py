@@ -27,7 +27,7 @@ def test_best_of_levels_by_hand():
 def test_sizes_of_levels_may_be_tensors():
     margins = tf.constant([[1.0, 3, 2, 5]])
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 3)
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32)] * 3, autograph=False)
     def rows(*sizes):
         return best_of_levels(margins, list(sizes), topk=2).rows
 
@@ -48,7 +48,7 @@ def test_choice_per_level_against_an_oracle(jit_compile, max_per_level, max_prop
     scores[rng.uniform(size=scores.shape) < 0.1] = NEVER
     limits = ProposalLimits(max_proposals, 0, max_per_level)
     nms = NmsParams(score_threshold=0.05, iou_threshold=0.4)
-    proposals = tf.function(choose_per_level, jit_compile=jit_compile)(
+    proposals = tf.function(choose_per_level, jit_compile=jit_compile, autograph=False)(
         boxes, scores, levels, nms, limits
     )
     assert proposals.boxes.shape == (2, max_proposals, 4)

@@ -123,7 +123,7 @@ def test_padding_is_bottom_and_right():
 def test_static_sizes_stay_static():
     extractor = build(levels=(2, 3))
 
-    @tf.function(input_signature=[tf.TensorSpec([1, 40, 24, 3])])
+    @tf.function(input_signature=[tf.TensorSpec([1, 40, 24, 3])], autograph=False)
     def shapes(images):
         assert [level.shape[1:3] for level in extractor.proposal_features(images)] == [
             (16, 8),
@@ -244,7 +244,7 @@ def test_contract_of_inception_v2():
 def test_crops_of_unknown_size():
     extractor = build(levels=(2, 2))
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 7, 16])])
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 7, 16])], autograph=False)
     def classify(crops):
         return extractor.box_classifier_features(crops)
 
