@@ -24,7 +24,7 @@ _CONFIG = 'mask_rcnn_resnet18_fpn_shapes'
 _CHECKPOINT_EVERY = 3
 _STEPS_A_KILL = 4
 _IMAGES = 14
-_PATIENCE = 600.0  # seconds
+_TIMEOUT = 600.0  # seconds
 _UNFINISHED = re.compile(r'ckpt-\d+_temp|.*\.tempstate\d+|checkpoint\.tmp.*')
 _OVERRIDES = """
 model { faster_rcnn {
@@ -170,7 +170,7 @@ def _for_a_save(process, directory: pathlib.Path, moments: random.Random) -> boo
 
 
 def _wait(process, is_there) -> bool:
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not is_there():
         if not process.is_alive():
             return False

@@ -24,8 +24,8 @@ import scaling_axes
 
 LIMIT = 1.15
 # Time and memory below these do not tell how they grow.
-_LEAST_SECONDS, _LEAST_MEGABYTES = 0.01, 30.0
-_SECONDS_PER_POINT, _MOST_RUNS = 1.0, 5
+_MIN_SECONDS, _MIN_MEGABYTES = 0.01, 30.0
+_SECONDS_PER_POINT, _MAX_RUNS = 1.0, 5
 _POINTS = 3
 
 
@@ -82,8 +82,8 @@ def measure_axis(name: str, quick: bool) -> dict:
         'what': axis.what,
         'points': points,
         'base_memory': base,
-        'time_exponent': exponent(points, 'seconds', _LEAST_SECONDS),
-        'memory_exponent': exponent(points, 'memory', _LEAST_MEGABYTES),
+        'time_exponent': exponent(points, 'seconds', _MIN_SECONDS),
+        'memory_exponent': exponent(points, 'memory', _MIN_MEGABYTES),
     }
 
 
@@ -130,7 +130,7 @@ def _fastest(run: Callable[[], object]) -> float:
     """Seconds of the fastest of a few runs."""
     seconds, start = [], time.perf_counter()
     while not seconds or (
-        time.perf_counter() - start < _SECONDS_PER_POINT and len(seconds) < _MOST_RUNS
+        time.perf_counter() - start < _SECONDS_PER_POINT and len(seconds) < _MAX_RUNS
     ):
         seconds.append(measure.timed(run))
     return min(seconds)

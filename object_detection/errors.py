@@ -26,7 +26,7 @@ class CheckpointError(UserError):
     """A checkpoint that is absent, does not fit the model or cannot be written."""
 
 
-class DamagedCheckpointError(CheckpointError):
+class CorruptCheckpointError(CheckpointError):
     """A checkpoint of which a file is absent, cut off or altered, rather than hard to read."""
 
 

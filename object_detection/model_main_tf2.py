@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
-    _tell_what_has_no_effect(values)
+    _log_flags_without_effect(values)
     if values.checkpoint_dir:
         return jobs.run_evaluation(
             values.pipeline_config_path,
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     )
 
 
-def _tell_what_has_no_effect(values: flags.FlagValues) -> None:
+def _log_flags_without_effect(values: flags.FlagValues) -> None:
     used, other = TrainOptions, EvalOptions
     reason = 'without --checkpoint_dir, which this training lacks'
     if values.checkpoint_dir:

@@ -26,7 +26,7 @@ import tensorflow as tf
 EPSILON = float(np.finfo(np.float32).eps)
 MARGIN = 64
 # Numbers that a tolerance is derived from, at least.
-_FEWEST = 8
+_MIN_VALUES = 8
 # A tolerance that is a larger part of the numbers would not see much; other numbers are needed.
 _LARGEST_SHARE = 0.2
 
@@ -73,7 +73,7 @@ def of_rounding(expected: Arrays, repeated: Sequence[Arrays]) -> dict[str, float
     """
     tolerances = {}
     for name, value in expected.items():
-        assert value.size * len(repeated) >= _FEWEST or not np.any(value), (
+        assert value.size * len(repeated) >= _MIN_VALUES or not np.any(value), (
             f'{name}: {len(repeated)} repetitions of {value.size} numbers say too little.'
         )
         largest = float(np.abs(value).max(initial=0))

@@ -53,7 +53,7 @@ def download(
             base_urls=base_urls or known_files.COCO_BASE_URLS,
             keep_archives=keep_archives,
             show=downloading.show,
-            tell=downloading.tell,
+            print_line=downloading.print_line,
         )
     click.echo(f'{output}: {", ".join(splits)} with annotations')
     if set(_RECORDS) <= set(splits):

@@ -20,7 +20,7 @@ def show(what: str) -> Iterator[Callable[[int, int | None], None]]:
         )
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Prints a line while progress is shown."""
     click.echo(line, err=True)
 
@@ -31,7 +31,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell('Stopped. What has arrived is kept; the same command goes on from there.')
+        print_line('Stopped. What has arrived is kept; the same command goes on from there.')
         raise click.exceptions.Exit(_STATUS_AFTER_SIGINT) from None
 
 

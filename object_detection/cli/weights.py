@@ -42,7 +42,7 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
     for name in names:
         weights = known_files.WEIGHTS[name]
         with downloading.resumable(), downloading.show(f'downloading {name}') as report:
-            path = Downloader(report=report, tell=downloading.tell).fetch(
+            path = Downloader(report=report, print_line=downloading.print_line).fetch(
                 weights.file, output, base_urls or known_files.WEIGHTS_BASE_URLS
             )
         click.echo(path)

@@ -67,7 +67,7 @@ def is_synthetic(config: InputReader) -> bool:
     return config.HasField('synthetic_input_reader')
 
 
-def check_goes_on(pipeline: TrainEvalPipelineConfig, earlier: str) -> None:
+def check_same_kind_of_data(pipeline: TrainEvalPipelineConfig, earlier: str) -> None:
     """Checks that no real training goes on with noise, or the other way round.
 
     Args:

@@ -4,7 +4,7 @@ import atexit
 import time
 
 # Seconds without a call after which no further call is expected, and the maximum time to wait.
-_QUIET, _MOST = 0.2, 5.0
+_QUIET, _MAX_WAIT = 0.2, 5.0
 
 
 class PythonCalls:
@@ -35,6 +35,6 @@ class PythonCalls:
     def end(self) -> None:
         """Refuses further calls and waits until they stop."""
         self._has_ended = True
-        limit = time.monotonic() + _MOST
+        limit = time.monotonic() + _MAX_WAIT
         while time.monotonic() < min(limit, self._latest + _QUIET):
             time.sleep(_QUIET / 4)

@@ -17,11 +17,11 @@ _HEADER = struct.Struct('<QI')
 _CHECKSUM = struct.Struct('<I')
 
 
-class DamagedFileError(DataError):
+class CorruptFileError(DataError):
     """A corrupt file, or not a TFRecord file; the message is a sentence without a full stop."""
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """The position of a record in its file.
 
     Attributes:
@@ -35,56 +35,56 @@ class Place(NamedTuple):
     length: int
 
 
-def places(name: str) -> Iterator[Place]:
+def positions(name: str) -> Iterator[RecordPosition]:
     """Yields the positions of the records of a file; reads only their headers.
 
     Raises:
-      DamagedFileError: if the file is truncated or not a TFRecord file; the message names the file
+      CorruptFileError: if the file is truncated or not a TFRecord file; the message names the file
         and the position.
     """
     size, file = _open(name)
     with file:
-        yield from _places(name, file, size)
+        yield from _positions(name, file, size)
 
 
 def records(name: str) -> Iterator[bytes]:
     """Yields the records of a file and verifies their checksums.
 
     Raises:
-      DamagedFileError: if a record is corrupt; the message names the file and the position.
+      CorruptFileError: if a record is corrupt; the message names the file and the position.
     """
     size, file = _open(name)
     with file:
-        for place in _places(name, file, size):
-            content = file.read(place.length)
+        for position in _positions(name, file, size):
+            content = file.read(position.length)
             if _CHECKSUM.unpack(file.read(_CHECKSUM.size))[0] != _masked_checksum(content):
-                raise DamagedFileError(
-                    f'{name} is damaged: the content of record {place.number} (from byte '
-                    f'{place.offset} on) has another checksum than when it was written'
+                raise CorruptFileError(
+                    f'{name} is damaged: the content of record {position.number} (from byte '
+                    f'{position.offset} on) has another checksum than when it was written'
                 )
             yield content
 
 
-def _places(name: str, file: BinaryIO, size: int) -> Iterator[Place]:
+def _positions(name: str, file: BinaryIO, size: int) -> Iterator[RecordPosition]:
     """Yields positions, with the file positioned at the beginning of each record's content."""
     end, number = 0, 0
     while end < size:
         file.seek(end)
         header = file.read(_HEADER.size)
-        place = Place(number, end + _HEADER.size, 0)
+        position = RecordPosition(number, end + _HEADER.size, 0)
         if len(header) == _HEADER.size:
             length, checksum = _HEADER.unpack(header)
             if checksum != _masked_checksum(header[:8]):
                 what = 'is no TFRecord file' if number == 0 else 'is damaged'
-                raise DamagedFileError(f'{name} {what}: no record begins at byte {end}')
-            place = place._replace(length=length)
-        if len(header) < _HEADER.size or place.offset + place.length + _CHECKSUM.size > size:
+                raise CorruptFileError(f'{name} {what}: no record begins at byte {end}')
+            position = position._replace(length=length)
+        if len(header) < _HEADER.size or position.offset + position.length + _CHECKSUM.size > size:
             what = 'is no TFRecord file, or cut off' if number == 0 else 'is cut off'
-            raise DamagedFileError(
+            raise CorruptFileError(
                 f'{name} {what}: record {number} begins at byte {end} and has no end'
             )
-        yield place
-        end, number = place.offset + place.length + _CHECKSUM.size, number + 1
+        yield position
+        end, number = position.offset + position.length + _CHECKSUM.size, number + 1
 
 
 def _masked_checksum(content: bytes) -> int:

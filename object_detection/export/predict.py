@@ -79,7 +79,7 @@ def predict_files(
       ValueError: if the output directory holds one of the images.
     """
     output = pathlib.Path(output_directory)
-    _check_apart(output, paths)
+    _check_output_folder(output, paths)
     detector = loading.load(model_directory, label_map=label_map_path, **options)
     output.mkdir(parents=True, exist_ok=True)
     stems = [path.stem for path in paths]
@@ -144,7 +144,7 @@ def _delete_stale(output: pathlib.Path, earlier: list[Any], pictures: Collection
                 (output / name).unlink()
 
 
-def _check_apart(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
+def _check_output_folder(output: pathlib.Path, paths: Sequence[pathlib.Path]) -> None:
     """Refuses an output folder in which a picture could overwrite an image."""
     folder = output.resolve()
     for path in paths:

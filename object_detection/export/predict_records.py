@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from object_detection.builders import dataset_builder, execution_builder
-from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.export import exporter, results
@@ -98,7 +98,7 @@ def _predict_reader(
     )
     method = pipeline.eval_config.MaskPasteMethod.Name(pipeline.eval_config.mask_paste_method)
     with (
-        damaged_files.named(reader, f'eval_input_reader[{index}]'),
+        corrupt_files.named(reader, f'eval_input_reader[{index}]'),
         results.ResultsFile(folder / results.DETECTIONS) as found,
         results.ResultsFile(folder / results.IMAGES) as images,
     ):

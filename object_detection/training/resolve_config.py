@@ -83,7 +83,9 @@ def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: boo
         resumes=resumes,
     )
     if resumes:
-        synthetic_data.check_goes_on(config, os.path.join(directory, resumption.CONFIG_FILE_NAME))
+        synthetic_data.check_same_kind_of_data(
+            config, os.path.join(directory, resumption.CONFIG_FILE_NAME)
+        )
     for field in ('early_stopping', 'async_evaluation'):
         if config.eval_config.HasField(field) and not evaluates:
             unsupported.log_once(

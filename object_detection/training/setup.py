@@ -16,7 +16,7 @@ from object_detection.builders import (
     optimizer_builder,
     variables_builder,
 )
-from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
 from object_detection.data import label_map
@@ -127,7 +127,7 @@ def input_errors_named(config: TrainEvalPipelineConfig) -> Iterator[None]:
     """
     reader = config.train_input_reader
     with (
-        damaged_files.named(reader, 'train_input_reader'),
+        corrupt_files.named(reader, 'train_input_reader'),
         data_service.watched(reader.data_service),
     ):
         yield

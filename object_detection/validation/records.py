@@ -301,7 +301,7 @@ def read_features(name: str) -> Iterator:
             yield tf.train.Example.FromString(record).features.feature
     except DecodeError:
         raise UnreadableError(f'{name} holds records that are no examples') from None
-    except tf_record_files.DamagedFileError as error:
+    except tf_record_files.CorruptFileError as error:
         raise UnreadableError(str(error)) from None
 
 

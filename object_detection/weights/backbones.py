@@ -37,7 +37,7 @@ _PADDED = {
 }
 
 
-def place(layer_path: str, names: Collection[str], parts: Sequence[str]) -> str:
+def name_in_detector(layer_path: str, names: Collection[str], parts: Sequence[str]) -> str:
     """Returns the name of a backbone variable in a detector.
 
     Args:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from object_detection.errors import (
     CheckpointError,
-    DamagedCheckpointError,
+    CorruptCheckpointError,
     UnreadableCheckpointError,
 )
 from object_detection.system import files
@@ -54,7 +54,7 @@ def read_state(directory: str) -> State | None:
     """Reads the state file of a folder; None if there is none.
 
     Raises:
-      DamagedCheckpointError: if it is damaged, or names nothing.
+      CorruptCheckpointError: if it is damaged, or names nothing.
       UnreadableCheckpointError: if it cannot be read for another reason.
     """
     path = os.path.join(directory, STATE_FILE)
@@ -64,7 +64,7 @@ def read_state(directory: str) -> State | None:
     proto = _read_proto(directory)
     if proto is None:
         _check_readable(path)
-        raise DamagedCheckpointError(
+        raise CorruptCheckpointError(
             f'{path}: expected the names of checkpoints. Received a damaged file.'
         )
     prefixes = list(proto.all_model_checkpoint_paths) or [proto.model_checkpoint_path]
@@ -140,13 +140,13 @@ def open_reader(prefix: str) -> Any:
       A `tf.train.CheckpointReader`.
 
     Raises:
-      DamagedCheckpointError: if it is absent or damaged.
+      CorruptCheckpointError: if it is absent or damaged.
       UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
     try:
         missing = _missing_file(prefix)
         if missing:
-            raise DamagedCheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
+            raise CorruptCheckpointError(f'{prefix}: cannot be read as a checkpoint: {missing}.')
         return tf.train.load_checkpoint(prefix)
     except CheckpointError:
         raise
@@ -158,12 +158,12 @@ def read_through(prefix: str) -> None:
     """Reads every byte of a checkpoint, which verifies the checksums.
 
     Raises:
-      DamagedCheckpointError: if it is absent or damaged, and was so twice.
+      CorruptCheckpointError: if it is absent or damaged, and was so twice.
       UnreadableCheckpointError: if the system cannot read it now, e.g. for want of permission.
     """
     try:
         _read_tensors(prefix)
-    except DamagedCheckpointError:
+    except CorruptCheckpointError:
         # TensorFlow reports errors of the disk or the network like corrupt files.
         _read_tensors(prefix)
 
@@ -219,7 +219,7 @@ def _unreadable(prefix: str, error: Exception) -> CheckpointError:
     except UnreadableCheckpointError as other:
         return other
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return DamagedCheckpointError(
+    return CorruptCheckpointError(
         f'{prefix}: cannot be read as a checkpoint: its .index or .data file is damaged or cut '
         f'off ({reason}).'
     )

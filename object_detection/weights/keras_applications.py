@@ -115,7 +115,10 @@ class KerasWeights:
             backbones.warn_of_images(self.description, detector)
         convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
         parts = detector.variable_names.backbone_parts
-        entries = {backbones.place(name, names, parts): self._entry(name) for name in convolutional}
+        entries = {
+            backbones.name_in_detector(name, names, parts): self._entry(name)
+            for name in convolutional
+        }
         # A bias before a batch norm is subtracted from the norm's mean.
         biased = [name for name in entries if name.endswith('_conv/bias') and name not in names]
         return {name: entry for name, entry in entries.items() if name not in biased}

@@ -124,17 +124,17 @@ def _inception(
             continue
         layer, path = key.rpartition('/')[0], network['path']
         if found := _STEM.fullmatch(path):
-            yield backbones.place(f'conv_{found[1]}', own, parts), layer
+            yield backbones.name_in_detector(f'conv_{found[1]}', own, parts), layer
         elif found := _IN_BRANCH.fullmatch(path):
             scope = layer.rpartition('/')[0]
             branches.setdefault((f'{_block(found)}_branch{found["branch"]}', scope), []).append(
                 layer
             )
         elif found := _EXPANSION.fullmatch(path):
-            yield backbones.place(f'{_block(found)}_conv', own, parts), layer
+            yield backbones.name_in_detector(f'{_block(found)}_conv', own, parts), layer
     for (branch, _), layers in branches.items():
         for number, layer in enumerate(layers, start=1):
-            yield backbones.place(f'{branch}_{number}', own, parts), layer
+            yield backbones.name_in_detector(f'{branch}_{number}', own, parts), layer
 
 
 def _block(found: re.Match) -> str:

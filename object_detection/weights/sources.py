@@ -146,7 +146,7 @@ def _placed(name: str, names: Collection[str], parts: Sequence[str]) -> str:
     part, _, layer_path = name.partition('/')
     if name in names or part not in parts or not layer_path.startswith('conv'):
         return name
-    return backbones.place(layer_path, names, parts)
+    return backbones.name_in_detector(layer_path, names, parts)
 
 
 class ListedVariable(NamedTuple):

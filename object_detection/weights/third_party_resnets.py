@@ -36,15 +36,15 @@ class ThirdPartyResnet:
 
     Args:
       arrays: the open file, which this object closes.
-      format: format of its names.
+      name_format: format of its names.
     """
 
     types = ('classification',)
 
-    def __init__(self, arrays: Arrays, format: Format):
+    def __init__(self, arrays: Arrays, name_format: Format):
         self._arrays = arrays
-        self._format = format
-        self.description = f'{format.title} {arrays.path}'
+        self._format = name_format
+        self.description = f'{name_format.title} {arrays.path}'
         self.shapes = {k: shape for k, shape in sorted(arrays.shapes.items()) if is_weight(k)}
 
     def __enter__(self) -> Self:
@@ -61,12 +61,14 @@ class ThirdPartyResnet:
         names, parts = detector.named_variables(), detector.variable_names.backbone_parts
         there = self._format.translate(self.shapes)
         entries = {
-            backbones.place(ours, names, parts): self._entry(theirs)
+            backbones.name_in_detector(ours, names, parts): self._entry(theirs)
             for ours, theirs in there.items()
         }
         first = {ours: there[ours] for ours in (FIRST, _MEAN, _VARIANCE) if ours in there}
         changed = self._renormalized(first, detector)
-        entries |= {backbones.place(ours, names, parts): e for ours, e in changed.items()}
+        entries |= {
+            backbones.name_in_detector(ours, names, parts): e for ours, e in changed.items()
+        }
         backbones.warn_of_differences(
             self.description, self._format.options, detector, self._format.remark
         )
@@ -153,10 +155,10 @@ def recognize(arrays: Arrays, formats: tuple[Format, ...]) -> ThirdPartyResnet:
     Raises:
       CheckpointError: if the names match none of the formats.
     """
-    for format in formats:
-        if FIRST in format.translate(arrays.shapes):
-            return ThirdPartyResnet(arrays, format)
-    known = ', '.join(f'{format.title} ({format.example})' for format in formats)
+    for name_format in formats:
+        if FIRST in name_format.translate(arrays.shapes):
+            return ThirdPartyResnet(arrays, name_format)
+    known = ', '.join(f'{each.title} ({each.example})' for each in formats)
     received = format_list(sorted(arrays.shapes)) or 'no variables'
     raise CheckpointError(
         f'{arrays.path}: expected the names of one of these with 50, 101 or 152 layers: {known}. '

@@ -58,9 +58,9 @@ def test_a_training_resumes_with_the_kind_of_data_it_began_with(pipeline, tmp_pa
     synthetic = synthetic_data.without_files(pipeline)
     pair = (synthetic, pipeline) if is_synthetic else (pipeline, synthetic)
     earlier = str(tmp_path / 'resolved.config')
-    synthetic_data.check_goes_on(pair[1], earlier)  # There is none.
+    synthetic_data.check_same_kind_of_data(pair[1], earlier)  # There is none.
     writer.write_pipeline(pair[0], earlier)
-    synthetic_data.check_goes_on(pair[0], earlier)
+    synthetic_data.check_same_kind_of_data(pair[0], earlier)
     kind = 'synthetic' if is_synthetic else 'real'
     with pytest.raises(ConfigError, match=f'another model_dir.*a training on {kind} data'):
-        synthetic_data.check_goes_on(pair[1], earlier)
+        synthetic_data.check_same_kind_of_data(pair[1], earlier)

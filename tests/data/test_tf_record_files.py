@@ -23,7 +23,7 @@ def change(path, byte, value=b'!'):
 
 def test_records_are_as_they_were_written(path):
     assert list(tf_record_files.records(path)) == RECORDS
-    places = list(tf_record_files.places(path))
+    places = list(tf_record_files.positions(path))
     assert [place.offset for place in places] == OFFSETS
     assert [place.length for place in places] == [10, 0, 1000]
 
@@ -37,10 +37,10 @@ def test_a_changed_byte_is_found_with_its_record(path):
     change(path, OFFSETS[2] + 500)
     found = tf_record_files.records(path)
     assert [next(found), next(found)] == RECORDS[:2]
-    with pytest.raises(tf_record_files.DamagedFileError, match=r'record 2 \(from byte 54 on\)'):
+    with pytest.raises(tf_record_files.CorruptFileError, match=r'record 2 \(from byte 54 on\)'):
         next(found)
     # Which is not seen without reading the content.
-    assert len(list(tf_record_files.places(path))) == 3
+    assert len(list(tf_record_files.positions(path))) == 3
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_a_changed_byte_is_found_with_its_record(path):
 )
 def test_a_changed_length_is_found(path, byte, value, match):
     change(path, byte, value)
-    for walk in (tf_record_files.records, tf_record_files.places):
-        with pytest.raises(tf_record_files.DamagedFileError, match=match):
+    for walk in (tf_record_files.records, tf_record_files.positions):
+        with pytest.raises(tf_record_files.CorruptFileError, match=match):
             list(walk(path))

@@ -19,7 +19,7 @@ from tests.weights.tiny_checkpoints import names_in
 _KILLS = 20
 _INSIDE_A_SAVE = 10
 _MANY_STEPS = 10**6
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _LEFT_BY_A_SAVE = re.compile(r'ckpt-\d+_temp|.*\.tempstate\d+|checkpoint\.tmp.*')
 
 
@@ -46,7 +46,7 @@ def _leftovers(directory):
 
 def _kill(process):
     process.kill()
-    process.join(_PATIENCE)
+    process.join(_TIMEOUT)
     assert process.exitcode == -9
 
 
@@ -56,7 +56,7 @@ def _kill_inside_a_save(process, directory, saves, delay):
     Returns:
       Whether the kill left files of an unfinished save.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     # Those of the killed run before are swept only when the run has started.
     seen = _leftovers(directory)
     first = _newest_number(directory)
@@ -146,7 +146,7 @@ def test_every_restart_after_a_kill_resumes_from_a_whole_checkpoint(tmp_path, fo
 
     num_steps = last[1] + 3
     process = start(num_steps)
-    process.join(_PATIENCE)
+    process.join(_TIMEOUT)
     assert process.exitcode == 0, log_path.read_text()[-2000:]
     assert _told(log_path)[starts_told:] == [last]
     assert _committed(directory)[1] == num_steps

@@ -17,7 +17,7 @@ from object_detection.data.pipeline.record_order import EPOCH
 from tests import forks
 from tests.training import lost_workers, resumed_training
 
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 _KILLS = 3
 _VARIANTS = sorted(resumed_training.VARIANTS.keys() - {'plain'})
 
@@ -43,7 +43,7 @@ class Jobs:
         self.wait_for(name, self.start(name, variant, num_steps))
 
     def wait_for(self, name, process):
-        process.join(_PATIENCE)
+        process.join(_TIMEOUT)
         assert process.exitcode == 0, self.log(name).read_text()[-3000:]
 
     def finish_with_kills(self, name, variant, num_steps, least, most):
@@ -56,14 +56,14 @@ class Jobs:
             process = self.start(name, variant, num_steps, call=1)
             step = self.wait_for_step(step, name, process.is_alive)
             process.kill()
-            process.join(_PATIENCE)
+            process.join(_TIMEOUT)
             assert process.exitcode == -9
         self.finish(name, variant, num_steps)
 
     def wait_for_step(self, step, name, is_alive):
         """Waits until a training is at `step` or a little later; returns its step."""
         history = self._folder / name / 'train' / 'history.jsonl'
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not history.exists() or _last_step(history) < step:
             assert is_alive(), self.log(name).read_text()[-3000:]
             assert time.monotonic() < deadline
@@ -170,7 +170,7 @@ def test_workers_of_which_one_was_killed_end_bitwise_the_same(jobs, workers):
         try:
             jobs.wait_for_step(moments.randint(6, 11), name, lambda: program.poll() is None)
             os.kill(moments.choice(_children(program.pid)), signal.SIGKILL)
-            printed = program.communicate(timeout=_PATIENCE)[1]
+            printed = program.communicate(timeout=_TIMEOUT)[1]
         finally:
             program.terminate()
     assert program.returncode == 0, printed + jobs.log(name).read_text()

@@ -205,7 +205,7 @@ class CocoRecords:
             except ImageFileError as error:
                 yield str(error)
 
-    def first_damaged_image(self) -> str | None:
+    def first_corrupt_image(self) -> str | None:
         """Decodes all images; returns a description of the first one that cannot be decoded."""
         for i in range(len(self)):
             image = self.index.image(i)

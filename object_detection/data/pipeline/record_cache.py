@@ -38,7 +38,7 @@ _SECONDS_TO_LOCK = 60.0
 # Part of all memory, or of the disk, that copies leave free; and the least, in bytes.
 _RESERVED_MEMORY = 0.25
 _RESERVED_DISK = 0.05
-_LEAST_RESERVED = 1 << 30
+_MIN_RESERVED = 1 << 30
 
 
 class File(NamedTuple):
@@ -56,7 +56,7 @@ class File(NamedTuple):
         return f'{_path_digits(self.path)}-{state}'
 
 
-def look_at(path: str) -> File:
+def file_state(path: str) -> File:
     """Returns the state of a file."""
     status = tf.io.gfile.stat(path)
     return File(path, status.length, status.mtime_nsec)
@@ -91,7 +91,7 @@ class DiskStore:
 
     def room(self) -> int:
         usage = shutil.disk_usage(self.folder)
-        return usage.free - max(int(usage.total * _RESERVED_DISK), _LEAST_RESERVED)
+        return usage.free - max(int(usage.total * _RESERVED_DISK), _MIN_RESERVED)
 
     @contextlib.contextmanager
     def write(self, file: File) -> Iterator[BinaryIO | None]:
@@ -151,7 +151,7 @@ class MemoryStore:
         # Each copy takes one of the files that the process may have open.
         if len(os.listdir(self.folder)) >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
             return 0
-        reserved = max(int(memory.total() * _RESERVED_MEMORY), _LEAST_RESERVED)
+        reserved = max(int(memory.total() * _RESERVED_MEMORY), _MIN_RESERVED)
         return memory.available() - reserved
 
     @contextlib.contextmanager
@@ -206,7 +206,7 @@ class RecordCache:
     """
 
     def __init__(self, files: Sequence[str], store: Store):
-        self._files = [look_at(path) for path in files]
+        self._files = [file_state(path) for path in files]
         self._store = store
         self._thread = threading.Thread(target=self._run, name='record_cache', daemon=True)
 
@@ -271,7 +271,7 @@ class RecordCache:
                 while chunk := source.read(_CHUNK):
                     self._check_room(file.size - target.tell())
                     target.write(chunk)
-            if look_at(file.path) != file or target.tell() != file.size:
+            if file_state(file.path) != file or target.tell() != file.size:
                 raise OSError(f'{file.path} has changed while it was copied')
 
 

@@ -17,5 +17,5 @@ def count(patterns: Iterable[str]) -> int:
         1
         for pattern in patterns
         for name in sorted(tf.io.gfile.glob(pattern))
-        for _ in tf_record_files.places(name)
+        for _ in tf_record_files.positions(name)
     )

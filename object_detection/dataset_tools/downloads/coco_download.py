@@ -26,7 +26,7 @@ def download(
     base_urls: Sequence[str] = known_files.COCO_BASE_URLS,
     keep_archives: bool = False,
     show: Callable[[str], AbstractContextManager[Report]],
-    tell: Callable[[str], None] = lambda line: None,
+    print_line: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Downloads and unpacks the missing archives of splits of COCO 2017, one by one.
 
@@ -36,31 +36,35 @@ def download(
       base_urls: addresses that replace the publisher's.
       keep_archives: whether archives are kept after unpacking.
       show: opens a display of the progress of a task, given its name.
-      tell: called with a line when a step is skipped or differs from the plan.
+      print_line: called with a line when a step is skipped or differs from the plan.
 
     Raises:
       DownloadError: if a file cannot be downloaded, is corrupt, or does not fit on the disk.
         Received bytes are kept.
     """
-    missing = _missing(folder, splits, tell)
+    missing = _missing(folder, splits, print_line)
     needed = disk.peak_bytes([_space(file, folder) for file in missing], keep_archives)
     disk.require_space(folder, needed, 'downloading and unpacking')
     for file in missing:
         with show(f'downloading {file.name}') as report:
-            archive = Downloader(report=report, tell=tell).fetch(file, folder, base_urls)
+            archive = Downloader(report=report, print_line=print_line).fetch(
+                file, folder, base_urls
+            )
         with show(f'unpacking {file.name}') as report:
             archives.unpack(archive, folder, report)
         if not keep_archives:
             os.remove(archive)
 
 
-def _missing(folder: str, splits: Sequence[str], tell: Callable[[str], None]) -> list[RemoteFile]:
+def _missing(
+    folder: str, splits: Sequence[str], print_line: Callable[[str], None]
+) -> list[RemoteFile]:
     """Returns the archives of the splits, without duplicates, of which files are missing."""
     wanted = dict.fromkeys(file for split in splits for file in known_files.COCO2017[split])
     missing = []
     for file in wanted:
         if archives.is_unpacked(file.name, folder):
-            tell(f'{file.name}: all its files are there.')
+            print_line(f'{file.name}: all its files are there.')
         else:
             missing.append(file)
     return missing

@@ -24,7 +24,7 @@ from object_detection.system import disk
 
 # Maximum number of bytes that are lost when a connection breaks.
 _CHUNK_BYTES = 1 << 16
-_LONGEST_PAUSE_SECONDS = 30.0
+_MAX_PAUSE_SECONDS = 30.0
 # HTTP status codes of temporary failures.
 _TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}
 _BROKEN_OFF = (
@@ -64,7 +64,7 @@ class RemoteFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Timeouts and retries of a download.
 
     Attributes:
@@ -86,19 +86,19 @@ class Downloader:
         self,
         *,
         report: Report = lambda done, total: None,
-        tell: Callable[[str], None] = lambda line: None,
-        patience: Patience | None = None,
+        print_line: Callable[[str], None] = lambda line: None,
+        patience: RetryPolicy | None = None,
     ):
         """Creates the downloader.
 
         Args:
           report: called with the number of received bytes of the current file and the total.
-          tell: called with a line when a download differs from the plan, for example on a retry.
+          print_line: called with a line when a download differs from the plan, e.g. on a retry.
           patience: timeouts and retries.
         """
         self._report = report
-        self._tell = tell
-        self._patience = patience or Patience()
+        self._print_line = print_line
+        self._patience = patience or RetryPolicy()
 
     def fetch(self, file: RemoteFile, folder: str, base_urls: Sequence[str]) -> str:
         """Downloads a file, unless it exists.
@@ -121,7 +121,7 @@ class Downloader:
             self._verify(file, target)
             return target
         if not file.checksum:
-            self._tell(f'{file.name}: no checksum is published; only its length is checked.')
+            self._print_line(f'{file.name}: no checksum is published; only its length is checked.')
         problems = []
         with PartialFile(target, file.checksum, self._report) as part:
             for base_url in base_urls:
@@ -168,8 +168,8 @@ class Downloader:
                 if failures >= self._patience.attempts:
                     raise _RefusedError(f'{_reason(error)} ({failures} attempts).') from error
                 seconds = self._patience.pause_seconds * 2 ** (failures - 1)
-                seconds = min(seconds, _LONGEST_PAUSE_SECONDS)
-                self._tell(f'{file.name}: {_reason(error)}; trying again in {seconds:g} s.')
+                seconds = min(seconds, _MAX_PAUSE_SECONDS)
+                self._print_line(f'{file.name}: {_reason(error)}; trying again in {seconds:g} s.')
                 time.sleep(seconds)
             except requests.exceptions.RequestException as error:
                 raise _RefusedError(f'{_reason(error)}.') from error

@@ -1,15 +1,15 @@
-"""What the logits of the first stage mean: two of background and object, or one of object.
+"""Objectness logits of the first stage: two of background and object, or one of object.
 
-Two go through softmax, one through a sigmoid; the functions tell by the last dimension.
+Two logits are for softmax, one for a sigmoid; the last dimension decides.
 """
 
 import tensorflow as tf
 
 
-def margins(logits: tf.Tensor) -> tf.Tensor:
-    """Returns by how much object exceeds background, [...], of logits [..., 1 or 2].
+def logit_difference(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the logit of object minus the logit of background, [...], for logits [..., 1 or 2].
 
-    Larger margins have larger probabilities, also where these are rounded to 1.
+    A larger difference means a larger probability, even where probabilities are rounded to 1.
     """
     if logits.shape[-1] == 1:
         return logits[..., 0]

@@ -186,7 +186,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         self, predictions: AnchorPredictions, windows: tf.Tensor, limits: ProposalLimits
     ) -> Proposals:
         logits = predictions.objectness_logits
-        margins = tf.where(_in_use(predictions), objectness.margins(logits), NEVER)
+        margins = tf.where(_in_use(predictions), objectness.logit_difference(logits), NEVER)
         best = best_of_levels(margins, predictions.level_sizes, limits.topk_per_level)
         boxes = self.target_assigner.box_coder.decode(
             tf.gather(predictions.box_codes, best.rows, batch_dims=1),

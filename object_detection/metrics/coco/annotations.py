@@ -189,7 +189,7 @@ class CocoAnnotations:
             try:
                 check(annotation)
             except (TypeError, ValueError, OverflowError):
-                self._tell_unusable(what, annotation)
+                self._warn_unusable(what, annotation)
                 return False
         return True
 
@@ -198,10 +198,10 @@ class CocoAnnotations:
         try:
             return coco_masks.encode(annotation.get('segmentation'), height, width)
         except UnusableError:
-            self._tell_unusable('mask', annotation)
+            self._warn_unusable('mask', annotation)
             return b''
 
-    def _tell_unusable(self, what: str, annotation: Mapping[str, Any]) -> None:
+    def _warn_unusable(self, what: str, annotation: Mapping[str, Any]) -> None:
         self._warn_once(
             f'{self._path}: objects without a {what} that can be used are left out; the first is '
             f'annotation {annotation.get("id")} of image {annotation["image_id"]}.',

@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterable
 
-from object_detection.errors import CheckpointError, DamagedCheckpointError
+from object_detection.errors import CheckpointError, CorruptCheckpointError
 from object_detection.system import disk
 from object_detection.weights import checkpoint_files as files
 from object_detection.weights.checkpoint_contents import check_is_ours
@@ -94,7 +94,7 @@ def _recover(directory: str) -> str | None:
     """Finds the newest complete checkpoint, and makes the state file agree."""
     try:
         state = files.read_state(directory)
-    except DamagedCheckpointError as error:
+    except CorruptCheckpointError as error:
         return _adopt(directory, str(error))
     if state is None:
         return _adopt(directory, None)
@@ -156,7 +156,7 @@ def _newest_whole(prefixes: list[str]) -> tuple[str | None, dict[str, str]]:
         try:
             files.read_through(prefix)
             return prefix, damages
-        except DamagedCheckpointError as error:
+        except CorruptCheckpointError as error:
             damages[prefix] = str(error)
     return None, damages
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import NamedTuple
 
-from object_detection.errors import DamagedCheckpointError
+from object_detection.errors import CorruptCheckpointError
 from object_detection.weights import checkpoint_contents, checkpoint_files
 
 _logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Snapshots:
         for prefix in checkpoint_files.complete(self._directory):
             try:
                 found.append(Snapshot(prefix, checkpoint_contents.read_step(prefix)))
-            except DamagedCheckpointError as error:
+            except CorruptCheckpointError as error:
                 _logger.warning('not evaluated: %s', error)
         kept = sorted((each for each in found if each.step <= step), key=lambda each: each.step)
         names = {os.path.basename(snapshot.prefix) for snapshot in kept}

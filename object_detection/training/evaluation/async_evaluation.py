@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import object_detection
-from object_detection.errors import CheckpointError, ConfigError, DamagedCheckpointError
+from object_detection.errors import CheckpointError, ConfigError, CorruptCheckpointError
 from object_detection.system import polling
 from object_detection.training.checkpoints.snapshots import Snapshot, Snapshots
 from object_detection.training.evaluation import worker
@@ -40,7 +40,7 @@ _MODULE = worker.__name__
 # Variables of a cluster, which the evaluation does not belong to.
 _NOT_INHERITED = ('TF_CONFIG',)
 # Errors that would occur again after another start.
-_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, DamagedCheckpointError)}
+_FINAL = {kind.__name__: kind for kind in (ConfigError, CheckpointError, CorruptCheckpointError)}
 
 
 class AsyncResult(NamedTuple):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from object_detection.errors import (
     CheckpointError,
     ConfigError,
-    DamagedCheckpointError,
+    CorruptCheckpointError,
     UnreadableCheckpointError,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -33,7 +33,7 @@ _LOCK = '.lock'
 # A save of another process takes less, unless that process is stuck.
 _LOCK_TIMEOUT = 60.0
 # Errors of a folder, rather than of what the user has chosen.
-_FILE_ERRORS = (DamagedCheckpointError, UnreadableCheckpointError, OSError, tf.errors.OpError)
+_FILE_ERRORS = (CorruptCheckpointError, UnreadableCheckpointError, OSError, tf.errors.OpError)
 
 
 class BestCheckpoint:

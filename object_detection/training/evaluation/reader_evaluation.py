@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.builders import dataset_builder, evaluator_builder, execution_builder
-from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -120,7 +120,7 @@ class ReaderEvaluation:
         pictures: list[np.ndarray] = []
         images = 0
         self._times.clear()
-        with damaged_files.named(self._reader, self._where), show_progress() as report:
+        with corrupt_files.named(self._reader, self._where), show_progress() as report:
 
             def on_batch(batch: Batch, found: Batch) -> None:
                 nonlocal images

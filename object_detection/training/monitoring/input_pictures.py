@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from object_detection.builders import dataset_builder, evaluator_builder
-from object_detection.builders.input_readers import damaged_files
+from object_detection.builders.input_readers import corrupt_files
 from object_detection.core.fields import InputFields
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.visualization import tensorboard
@@ -54,7 +54,7 @@ def write(
     output = pathlib.Path(output_directory)
     output.mkdir(parents=True, exist_ok=True)
     written: list[pathlib.Path] = []
-    with damaged_files.named(reader, where):
+    with corrupt_files.named(reader, where):
         for tensors in dataset.take(count):
             progress(len(written), count)
             batch = {name: np.asarray(tensor) for name, tensor in tensors.items()}

@@ -68,7 +68,8 @@ def _grid(option: GridAnchorGenerator, path: str, root: str, levels: Levels) -> 
     if levels[0] < levels[1]:
         yield (
             f'{path} makes anchors for one feature map, but {root}.feature_extractor has '
-            f'{_told(levels)}; use multiscale_anchor_generator or flexible_grid_anchor_generator.'
+            f'{_format_levels(levels)}; use multiscale_anchor_generator or '
+            'flexible_grid_anchor_generator.'
         )
 
 
@@ -78,8 +79,8 @@ def _multiscale(
     if (option.min_level, option.max_level) != levels:
         yield (
             f'{path}: anchors are made for levels {option.min_level} to {option.max_level}, but '
-            f'{root}.feature_extractor has {_told(levels)}; set min_level to {levels[0]} and '
-            f'max_level to {levels[1]}.'
+            f'{root}.feature_extractor has {_format_levels(levels)}; set min_level to '
+            f'{levels[0]} and max_level to {levels[1]}.'
         )
 
 
@@ -90,11 +91,11 @@ def _flexible(
     if option.anchor_grid and len(option.anchor_grid) != count:
         yield (
             f'{path}.anchor_grid: expected one for each feature map; {root}.feature_extractor has '
-            f'{_told(levels)}. Received: {len(option.anchor_grid)}.'
+            f'{_format_levels(levels)}. Received: {len(option.anchor_grid)}.'
         )
 
 
-def _told(levels: Levels) -> str:
+def _format_levels(levels: Levels) -> str:
     low, high = levels
     if low == high:
         return f'one feature map, of level {low} (stride {2**low})'

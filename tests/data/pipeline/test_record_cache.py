@@ -156,10 +156,10 @@ def test_a_failure_leaves_no_part_and_ends_nothing(files, store, monkeypatch, ca
 
 
 def test_a_file_that_changes_while_it_is_copied_is_not_kept(files, store, monkeypatch, caplog):
-    states = [record_cache.look_at(path) for path in files]
+    states = [record_cache.file_state(path) for path in files]
     cache = RecordCache(files, store)
     changed = states[0]._replace(modified=1)
-    monkeypatch.setattr(record_cache, 'look_at', lambda path: changed)
+    monkeypatch.setattr(record_cache, 'file_state', lambda path: changed)
     cache.start()
     cache.wait()
     assert os.listdir(store.folder) == []
@@ -168,7 +168,7 @@ def test_a_file_that_changes_while_it_is_copied_is_not_kept(files, store, monkey
 
 def test_a_part_of_a_killed_process_is_written_anew(files, tmp_path):
     store = DiskStore(str(tmp_path / 'cache'))
-    name = record_cache.look_at(files[0]).copy_name
+    name = record_cache.file_state(files[0]).copy_name
     (tmp_path / 'cache' / f'.{name}.part').write_bytes(b'garbage' * 1000)
     cache = _fill(files, store)
     assert (tmp_path / 'cache' / name).read_bytes() == (
@@ -188,7 +188,7 @@ sys.stdin.read()
 
 def test_what_another_process_is_copying_is_left_to_it(files, tmp_path):
     store = DiskStore(str(tmp_path / 'cache'))
-    name = record_cache.look_at(files[0]).copy_name
+    name = record_cache.file_state(files[0]).copy_name
     part = str(tmp_path / 'cache' / f'.{name}.part')
     command = [sys.executable, '-c', _OTHER_PROCESS, part]
     pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}

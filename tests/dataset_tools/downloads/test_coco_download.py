@@ -21,13 +21,13 @@ def server(monkeypatch, tmp_path):
 
 @pytest.fixture
 def download(server, tmp_path):
-    def run(*splits: str, tell=lambda line: None, **options):
+    def run(*splits: str, print_line=lambda line: None, **options):
         coco_download.download(
             str(tmp_path / 'coco'),
             splits or coco_download.DEFAULT_SPLITS,
             base_urls=[server.url],
             show=lambda what: contextlib.nullcontext(lambda done, total: None),
-            tell=tell,
+            print_line=print_line,
             **options,
         )
         return tmp_path / 'coco'
@@ -54,7 +54,7 @@ def test_each_archive_is_requested_once(server, download):
     download()
     assert sorted(paths(server)) == sorted(ARCHIVES)
     lines = []
-    download(tell=lines.append)
+    download(print_line=lines.append)
     assert len(server.requests) == 3
     assert lines[0] == 'train2017.zip: all its files are there.'
 

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from object_detection.dataset_tools.downloads.download import Downloader, Patience, RemoteFile
+from object_detection.dataset_tools.downloads.download import Downloader, RemoteFile, RetryPolicy
 from object_detection.dataset_tools.downloads.partial_file import PartialFile
 from object_detection.errors import DownloadError
 from object_detection.system import disk
@@ -18,7 +18,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 MD5 = hashlib.md5(CONTENT).hexdigest()
 FILE = RemoteFile('sub/a.bin', len(CONTENT), SHA256)
 UNSIGNED = RemoteFile('sub/a.bin')
-FAST = Patience(connect_seconds=2.0, read_seconds=2.0, attempts=3, pause_seconds=0.001)
+FAST = RetryPolicy(connect_seconds=2.0, read_seconds=2.0, attempts=3, pause_seconds=0.001)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def told():
 
 @pytest.fixture
 def fetch(server, tmp_path, told):
-    def run(file: RemoteFile = FILE, *base_urls: str, patience: Patience = FAST) -> pathlib.Path:
-        downloader = Downloader(tell=told.append, patience=patience)
+    def run(file: RemoteFile = FILE, *base_urls: str, patience: RetryPolicy = FAST) -> pathlib.Path:
+        downloader = Downloader(print_line=told.append, patience=patience)
         return pathlib.Path(downloader.fetch(file, str(tmp_path), base_urls or [server.url]))
 
     return run

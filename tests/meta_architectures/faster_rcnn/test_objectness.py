@@ -9,8 +9,8 @@ IS_OBJECT = tf.constant([[True, False, True, True]])
 
 
 def test_by_hand():
-    np.testing.assert_allclose(objectness.margins(ONE), [[0, 2, -90, 40]])
-    np.testing.assert_allclose(objectness.margins(tf.constant([[3.0, 1.0]])), [-2])
+    np.testing.assert_allclose(objectness.logit_difference(ONE), [[0, 2, -90, 40]])
+    np.testing.assert_allclose(objectness.logit_difference(tf.constant([[3.0, 1.0]])), [-2])
     expected = [[0.5, 0.5], [1 / (1 + np.exp(2)), 1 / (1 + np.exp(-2))], [1, 0], [0, 1]]
     np.testing.assert_allclose(objectness.probabilities(ONE)[0], expected, rtol=1e-6, atol=1e-7)
     expected = [[np.log(2), np.log(1 + np.exp(2)), 90, 0]]

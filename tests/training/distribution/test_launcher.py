@@ -17,7 +17,7 @@ from object_detection.cli.main import exit_status
 from object_detection.errors import (
     LOST_WORKER_STATUS,
     ConfigError,
-    DamagedCheckpointError,
+    CorruptCheckpointError,
     UnreadableCheckpointError,
     WorkerError,
 )
@@ -392,7 +392,7 @@ def _children(pid):
     [
         (WorkerError('gone'), 75),
         (UnreadableCheckpointError('a server is away'), 75),
-        (DamagedCheckpointError('cut off'), 1),
+        (CorruptCheckpointError('cut off'), 1),
         (ConfigError('expected more'), 1),
     ],
 )

@@ -55,10 +55,10 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
         ) from error
     except tf.errors.InvalidArgumentError as error:
         if reader.HasField('coco_input_reader'):
-            damaged = _damaged_image(reader, where, error)
+            damaged = _corrupt_image(reader, where, error)
             field, expected = 'coco_input_reader.image_dir', 'whole images'
         else:
-            damaged = _damaged_record(reader, where, error)
+            damaged = _corrupt_record(reader, where, error)
             field, expected = 'tf_record_input_reader.input_path', 'records that can be decoded'
         if damaged is None:
             raise
@@ -80,7 +80,7 @@ def _read_files(reader: InputReader) -> Iterator[str]:
     for pattern in reader.tf_record_input_reader.input_path:
         for name in sorted(tf.io.gfile.glob(pattern)):
             yield name
-            copy = os.path.join(folder, record_cache.look_at(name).copy_name)
+            copy = os.path.join(folder, record_cache.file_state(name).copy_name)
             if folder and os.path.exists(copy):
                 yield copy
 
@@ -90,12 +90,12 @@ def _damage(name: str) -> str | None:
     try:
         for _ in tf_record_files.records(name):
             pass
-    except tf_record_files.DamagedFileError as error:
+    except tf_record_files.CorruptFileError as error:
         return str(error)
     return None
 
 
-def _damaged_record(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
+def _corrupt_record(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
     """Which record cannot be decoded; None if the error is about something else."""
     if not _DECODES_IMAGES.search(error.message):
         return None
@@ -117,7 +117,7 @@ def _source_id(record: bytes) -> str:
     return values[0].decode(errors='replace') if values else ''
 
 
-def _damaged_image(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
+def _corrupt_image(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
     """What is wrong with the image that the error is about; None if it is about something else."""
     match = _IMAGE_FILE_ERROR.search(error.message)
     if match:
@@ -125,5 +125,5 @@ def _damaged_image(reader: InputReader, where: str, error: tf.errors.OpError) ->
     if not _DECODES_IMAGES.search(error.message):
         return None
     _log_search(where, error)
-    found = (records.first_damaged_image() for records in coco_reader.build(reader, where))
+    found = (records.first_corrupt_image() for records in coco_reader.build(reader, where))
     return next(filter(None, found), None)

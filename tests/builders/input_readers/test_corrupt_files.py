@@ -3,7 +3,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from object_detection.builders.input_readers import damaged_files, tf_records
+from object_detection.builders.input_readers import corrupt_files, tf_records
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.errors import ConfigError
@@ -41,7 +41,7 @@ def test_the_corrupt_file_is_named_with_the_position(tmp_path, caplog, damage, m
     pattern = str(tmp_path / 'train-*')
     with (
         pytest.raises(ConfigError, match=rf'^train_input_reader\..*cut-off ones: .*{match}'),
-        damaged_files.named(records_reader(pattern), 'train_input_reader'),
+        corrupt_files.named(records_reader(pattern), 'train_input_reader'),
     ):
         read_all(pattern)
     # Before the search, which takes long.
@@ -59,7 +59,7 @@ def test_the_record_that_cannot_be_decoded_is_named(tmp_path, caplog, image):
     expected = rf'^r\.tf_record.*record 2 of {path} \(source id .img 42.\): [^{{]*$'
     with (
         pytest.raises(ConfigError, match=expected),
-        damaged_files.named(records_reader(pattern), 'r'),
+        corrupt_files.named(records_reader(pattern), 'r'),
     ):
         list(dataset)
     assert '{{' not in caplog.text
@@ -83,7 +83,7 @@ def test_the_record_of_an_image_that_is_refused_is_named(tmp_path, image, what):
     reader.max_image_pixels = 600
     dataset = tf.data.TFRecordDataset(path).map(examples_builder.decoder(reader))
     expected = rf'record 1 of {path} \(source id .img 42.\): (.|\n)*{what}'
-    with pytest.raises(ConfigError, match=expected), damaged_files.named(reader, 'r'):
+    with pytest.raises(ConfigError, match=expected), corrupt_files.named(reader, 'r'):
         list(dataset)
 
 
@@ -121,7 +121,7 @@ def test_the_corrupt_image_is_named(coco_reader, content, match):
     dataset = records.map(lambda rows, record: decode(record))
     with (
         pytest.raises(ConfigError, match=rf'^r\.coco.*2\.png \(image 12 of .*a\.json\) {match}'),
-        damaged_files.named(reader, 'r'),
+        corrupt_files.named(reader, 'r'),
     ):
         list(dataset)
 
@@ -135,7 +135,7 @@ def test_an_image_with_too_many_pixels_is_named(coco_reader):
     reader.max_image_pixels = 599
     expected = r'1\.png \(image 11 of .* 20 pixels high and 30 wide; expected at most 599 pixels'
     records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-    with pytest.raises(ConfigError, match=expected), damaged_files.named(reader, 'r'):
+    with pytest.raises(ConfigError, match=expected), corrupt_files.named(reader, 'r'):
         list(records)
 
 
@@ -145,11 +145,11 @@ def test_a_lost_image_is_named(coco_reader, tmp_path):
     records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
     with (
         pytest.raises(ConfigError, match=r'1\.png \(image 11 of .* cannot be read \(No such file'),
-        damaged_files.named(reader, 'r'),
+        corrupt_files.named(reader, 'r'),
     ):
         list(records)
 
 
 def test_nothing_else_is_touched():
-    with pytest.raises(KeyError), damaged_files.named(InputReader(), 'train_input_reader'):
+    with pytest.raises(KeyError), corrupt_files.named(InputReader(), 'train_input_reader'):
         raise KeyError('other')
