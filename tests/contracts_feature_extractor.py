@@ -52,13 +52,13 @@ def _check_maps(extractor: FeatureExtractor, maps: list[tf.Tensor]) -> None:
 def _check_unknown_sizes(
     extractor: FeatureExtractor, images: tf.Tensor, stacks: list[list[tf.Tensor]]
 ) -> None:
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])])
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])], autograph=False)
     def traced(images):
         return extractor.feature_stacks(images)
 
     if stacks[0][0].dtype != tf.float32:
         # Graphs round to 16 bits at other places than eager execution does.
-        stacks = tf.function(extractor.feature_stacks)(images)
+        stacks = tf.function(extractor.feature_stacks, autograph=False)(images)
     found = tf.nest.flatten(traced(images))
     for ours, level in zip(found, tf.nest.flatten(stacks), strict=True):
         scale = np.abs(tf.cast(level, tf.float32)).max()

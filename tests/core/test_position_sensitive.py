@@ -104,7 +104,8 @@ def test_unknown_dimensions_and_no_boxes(count):
     maps, boxes = random_inputs(8, count=count)
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None, None, None, 8]), tf.TensorSpec([None, None, 4])]
+        input_signature=[tf.TensorSpec([None, None, None, 8]), tf.TensorSpec([None, None, 4])],
+        autograph=False,
     )
     def traced(maps, boxes):
         return position_sensitive.mean_crop(maps, boxes, (4, 4), (2, 2))
@@ -121,7 +122,7 @@ def test_compiles():
     def mean_crop(maps, boxes):
         return position_sensitive.mean_crop(maps, boxes, (4, 4), (2, 2))
 
-    compiled = tf.function(mean_crop, jit_compile=True)(maps, boxes)
+    compiled = tf.function(mean_crop, jit_compile=True, autograph=False)(maps, boxes)
     np.testing.assert_allclose(compiled, mean_crop(maps, boxes), atol=1e-5)
 
 
