@@ -22,6 +22,13 @@ class ConfigError(UserError):
     """A pipeline config that cannot be used; the message names the file or field and the remedy."""
 
 
+def raise_if_any(problems: Iterable[str]) -> None:
+    """Raises a ConfigError that lists the problems of a config, one a line, if there are any."""
+    problems = list(problems)
+    if problems:
+        raise ConfigError('\n'.join(problems))
+
+
 class CheckpointError(UserError):
     """A checkpoint that is absent, does not fit the model or cannot be written."""
 

@@ -6,16 +6,16 @@ import secrets
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders import preprocessor_builder
+from object_detection.builders import preprocessor_builder, training_rules
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import data_service as data_service_reader
 from object_detection.builders.input_readers import examples as examples_builder
+from object_detection.builders.input_readers import rules, tf_records
 from object_detection.builders.input_readers import synthetic as synthetic_reader
-from object_detection.builders.input_readers import tf_records
 from object_detection.config import unsupported
 from object_detection.data import objects
 from object_detection.data.pipeline import iterator_state, record_order, synthetic
-from object_detection.errors import UserError
+from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
 _log = logging.getLogger(__name__)
@@ -57,11 +57,7 @@ def build_train(
     """
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
     _check_reader(reader, 'train_input_reader')
-    if train_config.use_multiclass_scores and not reader.load_multiclass_scores:
-        raise UserError(
-            'train_config.use_multiclass_scores: expected '
-            'train_input_reader.load_multiclass_scores: true with it. Received: false there.'
-        )
+    raise_if_any(training_rules.score_problems(train_config, reader))
     if batch_size is None:
         batch_size = train_config.batch_size
         if input_context is not None:
@@ -187,14 +183,7 @@ def build_eval(
 
 def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
     unsupported.check_unsupported(reader, path=where)
-    if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
-        raise UserError(
-            f'{where}.input_type: only TF_EXAMPLE is supported. Received: TF_SEQUENCE_EXAMPLE.'
-        )
-    if reader.WhichOneof('input_reader') in ('synthetic_input_reader', 'coco_input_reader'):
-        return
-    if not reader.tf_record_input_reader.input_path:
-        raise UserError(f'{where}.tf_record_input_reader.input_path is not set.')
+    raise_if_any(rules.check(reader, where))
 
 
 def _replicas(input_context: tf.distribute.InputContext | None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import keras
 
 from object_detection.builders import model_builder, training_rules, variables_builder
-from object_detection.errors import ConfigError
+from object_detection.errors import ConfigError, raise_if_any
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -64,7 +64,7 @@ def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: 
       ConfigError: if an expression is not valid or matches nothing, or if the precision is that of
         all layers or none.
     """
-    training_rules.raise_if_any(
+    raise_if_any(
         training_rules.exemption_problems(patterns, uses_tf32=precision == precisions.TF32)
     )
     if not patterns:

@@ -37,21 +37,7 @@ def build(
     Raises:
       ValueError: for a metrics set that is not supported.
     """
-    parameterized = [
-        metric.WhichOneof('parameterized_metric') for metric in eval_config.parameterized_metric
-    ]
-    if parameterized:
-        raise UserError(
-            f'object_detection.protos.EvalConfig.parameterized_metric is not supported; use '
-            f'metrics_set with: {", ".join(IOU_TYPES)}. Received: {parameterized}.'
-        )
-    names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
-    unsupported = [name for name in names if name not in IOU_TYPES]
-    if unsupported:
-        raise UserError(
-            f'object_detection.protos.EvalConfig.metrics_set: supported are '
-            f'{", ".join(IOU_TYPES)}. Received: {", ".join(unsupported)}.'
-        )
+    names = metrics_sets(eval_config)
     super_categories = {
         name: [member.strip() for member in members.split(',')]
         for name, members in sorted(eval_config.super_categories.items())
@@ -69,6 +55,31 @@ def build(
         )
         for name in names
     ]
+
+
+def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
+    """Returns the names of the metrics sets, each once, in their order.
+
+    Raises:
+      ValueError: for a metrics set that is not supported.
+    """
+    name = eval_config.DESCRIPTOR.full_name
+    parameterized = [
+        metric.WhichOneof('parameterized_metric') for metric in eval_config.parameterized_metric
+    ]
+    if parameterized:
+        raise UserError(
+            f'{name}.parameterized_metric is not supported; use metrics_set with: '
+            f'{", ".join(IOU_TYPES)}. Received: {parameterized}.'
+        )
+    names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
+    unknown = [name for name in names if name not in IOU_TYPES]
+    if unknown:
+        raise UserError(
+            f'{name}.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
+            f'Received: {", ".join(unknown)}.'
+        )
+    return names
 
 
 def read_annotations(

@@ -9,22 +9,17 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from object_detection.data import label_map
-from object_detection.errors import ConfigError, format_list
+from object_detection.errors import format_list, raise_if_any
+from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
-from object_detection.protos.train_pb2 import ClassWeight, WeightDecay
+from object_detection.protos.train_pb2 import ClassWeight, TrainConfig, WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
 EXEMPTIONS = 'train_config.precision_exempt_patterns'
+LOADS_SCORES = 'train_input_reader.load_multiclass_scores'
 _CLASS_WEIGHT = 'train_config.class_weight'
 _LABEL_MAP = 'train_input_reader.label_map_path'
 _MAX_NAMES = 12
-
-
-def raise_if_any(problems: Iterable[str]) -> None:
-    """Raises a ConfigError that lists the problems, one a line, if there are any."""
-    problems = list(problems)
-    if problems:
-        raise ConfigError('\n'.join(problems))
 
 
 def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:
@@ -75,6 +70,20 @@ def _pattern(field: str, pattern: str) -> Iterator[str]:
         re.compile(pattern)
     except re.error as error:
         yield f'{field}: expected a regular expression. Received: {pattern!r} ({error}).'
+
+
+def score_problems(config: TrainConfig, reader: InputReader) -> Iterator[str]:
+    """Yields what keeps stored scores from being the targets of a training."""
+    if config.use_multiclass_scores and not reader.load_multiclass_scores:
+        yield (
+            f'train_config.use_multiclass_scores: expected {LOADS_SCORES}: true with it. '
+            'Received: false there.'
+        )
+    if config.use_multiclass_scores and config.merge_multiple_label_boxes:
+        yield (
+            'train_config.use_multiclass_scores, train_config.merge_multiple_label_boxes: '
+            'expected one of them. Received: both.'
+        )
 
 
 def class_weights(

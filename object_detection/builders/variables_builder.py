@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from object_detection.builders import training_rules
 from object_detection.core import determinism
-from object_detection.errors import ConfigError, format_list
+from object_detection.errors import ConfigError, format_list, raise_if_any
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.normalization import FrozenBatchNorm
 from object_detection.protos import optimizer_pb2
@@ -112,7 +112,7 @@ def multipliers(
         effect: it matches no name, or none that the entries before it leave.
     """
     entries = list(entries)
-    training_rules.raise_if_any(training_rules.multiplier_problems(entries))
+    raise_if_any(training_rules.multiplier_problems(entries))
     factors: dict[str, float] = {}
     for index, entry in enumerate(entries):
         field = f'{training_rules.MULTIPLIER}[{index}].variables'
@@ -156,7 +156,7 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
     if not config.HasField('weight_decay'):
         return
     decay = config.weight_decay
-    training_rules.raise_if_any(training_rules.weight_decay_problems(decay))
+    raise_if_any(training_rules.weight_decay_problems(decay))
     excluded = [*filter(None, [decay.exclude_pattern]), *config.freeze_variables]
     updated = list(config.update_trainable_variables)
     variables = [
@@ -186,7 +186,7 @@ def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
 
 
 def _matching(field: str, patterns: Sequence[str], names: Collection[str]) -> set[str]:
-    training_rules.raise_if_any(training_rules.pattern_problems(field, patterns))
+    raise_if_any(training_rules.pattern_problems(field, patterns))
     matching: set[str] = set()
     for index, pattern in enumerate(patterns):
         matching.update(_matching_one(f'{field}[{index}]', pattern, names))

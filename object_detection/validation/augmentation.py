@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
+from object_detection.builders import training_rules
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 
@@ -13,7 +14,6 @@ _KEYPOINT_FLIPS = {
 }
 # Steps that change every image that is trained on in the same way.
 _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
-_LOADS_SCORES = 'train_input_reader.load_multiclass_scores'
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -71,21 +71,12 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def _scores(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.train_config
     has_scores = pipeline.train_input_reader.load_multiclass_scores
-    if config.use_multiclass_scores and not has_scores:
-        yield (
-            f'train_config.use_multiclass_scores: expected {_LOADS_SCORES}: true with it. '
-            'Received: false there.'
-        )
-    if config.use_multiclass_scores and config.merge_multiple_label_boxes:
-        yield (
-            'train_config.use_multiclass_scores, train_config.merge_multiple_label_boxes: '
-            'expected one of them. Received: both.'
-        )
+    yield from training_rules.score_problems(config, pipeline.train_input_reader)
     for index, step in enumerate(config.data_augmentation_options):
         if step.HasField('convert_class_logits_to_softmax') and not has_scores:
             yield (
-                f'{_path(index)}.convert_class_logits_to_softmax: expected {_LOADS_SCORES}: true '
-                'with it. Received: false there.'
+                f'{_path(index)}.convert_class_logits_to_softmax: expected '
+                f'{training_rules.LOADS_SCORES}: true with it. Received: false there.'
             )
 
 

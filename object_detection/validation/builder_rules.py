@@ -68,12 +68,9 @@ def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     from object_detection.builders import evaluator_builder  # loads the COCO engine
 
     config = pipeline.eval_config
-    unknown = [name for name in config.metrics_set if name not in evaluator_builder.IOU_TYPES]
-    if unknown:
-        yield (
-            f'eval_config.metrics_set: expected some of {", ".join(evaluator_builder.IOU_TYPES)}. '
-            f'Received: {", ".join(unknown)}.'
-        )
+    problems = list(builder_problems(evaluator_builder.metrics_sets, config, 'eval_config'))
+    yield from problems
+    if problems:
         return
     for index, reader in enumerate(pipeline.eval_input_reader):
         path = f'eval_config, with the names of eval_input_reader[{index}].label_map_path'

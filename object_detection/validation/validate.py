@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Collection, Iterator
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
 from object_detection.errors import ConfigError, UserError
-from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import (
     CocoInputReader,
     InputReader,
@@ -207,31 +207,17 @@ def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
 
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    yield from reader_rules.check(reader, path)
     yield from input_reader_rules.check_buckets(reader, path, pipeline.model)
     yield from input_reader_rules.check_data_service(reader, path, pipeline.train_config)
     if reader.HasField('coco_input_reader'):
         yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
     elif not synthetic_data.is_synthetic(reader):
         yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
-    if reader.input_type == input_reader_pb2.TF_SEQUENCE_EXAMPLE:
-        yield f'{path}.input_type: expected TF_EXAMPLE. Received: TF_SEQUENCE_EXAMPLE.'
-    for name in ('max_number_of_boxes', 'num_readers', 'read_block_length'):
-        if getattr(reader, name) < 1:
-            yield f'{path}.{name}: expected at least 1. Received: {getattr(reader, name)}.'
-    if reader.sample_1_of_n_examples < 1:
-        yield f'{path}.sample_1_of_n_examples: expected at least 1. Received: 0.'
-    folder = reader.record_cache.directory
-    if '://' in folder or any(letter in folder for letter in '*?[]\\'):
-        yield (
-            f'{path}.record_cache.directory: expected a folder of this machine, without any of '
-            f'*?[]\\ in its name. Received: {folder!r}.'
-        )
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)
 
 
 def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
-    if not reader.input_path:
-        yield f'{path}.input_path is not set.'
     for index, pattern in enumerate(reader.input_path):
         if not _can_be_path(pattern):
             continue
@@ -247,12 +233,6 @@ def _record_files(reader: TFRecordInputReader, path: str) -> Iterator[str]:
 
 
 def _coco_files(reader: CocoInputReader, path: str) -> Iterator[str]:
-    counts = len(reader.image_dir), len(reader.annotation_file)
-    if not reader.annotation_file or counts[0] != counts[1]:
-        yield (
-            f'{path}: expected one image_dir for each annotation_file. '
-            f'Received: {counts[0]} image_dir and {counts[1]} annotation_file.'
-        )
     for name, what in (('image_dir', 'folder'), ('annotation_file', 'file')):
         for index, value in enumerate(getattr(reader, name)):
             if _can_be_path(value) and not files.exists(value):

@@ -227,7 +227,7 @@ def test_text_classes_go_through_the_label_map(tmp_path):
         ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
         ('input_type: TF_SEQUENCE_EXAMPLE', 'train_input_reader.input_type'),
         ('external_input_reader { }', 'train_input_reader.external_input_reader'),
-        ('max_number_of_boxes: 0', 'max_number_of_boxes must be positive'),
+        ('max_number_of_boxes: 0', 'max_number_of_boxes: expected at least 1'),
         ("label_map_path: '/nowhere'", 'Label map /nowhere cannot be read'),
     ],
 )

@@ -9,9 +9,10 @@ from object_detection.builders import (
 from object_detection.builders.faster_rcnn import (
     feature_extractor_builder,
     rpn_builder,
+    rules,
     second_stage_builder,
 )
-from object_detection.errors import UserError
+from object_detection.errors import raise_if_any
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import ExtraOutputs
 from object_detection.meta_architectures.faster_rcnn.faster_rcnn import FasterRcnn
@@ -30,11 +31,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     Raises:
       ValueError: if an option is not supported, or does not fit another.
     """
-    if config.number_of_stages not in (1, 2, 3):
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.number_of_stages must be 1, 2 or 3. '
-            f'Received: {config.number_of_stages}.'
-        )
+    raise_if_any(rules.stage_problems(config))
     static = config.use_static_shapes and (is_training or config.use_static_shapes_for_eval)
     extractor = feature_extractor_builder.build(config.feature_extractor, is_training)
     outputs = ExtraOutputs(
@@ -44,12 +41,6 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
     )
     detector: type[FasterRcnn] = FasterRcnn
     parts: dict[str, Any] = {}
-    if config.number_of_stages == 1 and outputs != ExtraOutputs():
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}: number_of_stages: 1 has no box classifier, which '
-            'output_final_box_features, output_final_box_rpn_features and '
-            'return_raw_detections_during_predict are about; set them false.'
-        )
     if config.number_of_stages > 1:
         box_head, mask_head = box_predictor_builder.build(
             config.second_stage_box_predictor,

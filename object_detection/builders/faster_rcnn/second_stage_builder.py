@@ -82,24 +82,13 @@ def build_masks(config: FasterRcnn, head: Any, extractor: TwoStageFeatureExtract
 
     Args:
       config: the model's message.
-      head: predicts masks; None if the box predictor has no such head.
+      head: predicts masks.
       extractor: gives the feature maps.
 
     Raises:
-      ValueError: if there is no head, or an option does not fit.
+      ValueError: if an option does not fit.
     """
-    if head is None:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}: number_of_stages: 3 predicts masks, which needs '
-            'second_stage_box_predictor.mask_rcnn_box_predictor.predict_instance_masks: true.'
-        )
     has_pyramid, has_crops = extractor.pyramid is not None, config.HasField('mask_roi_align')
-    if config.masks_from_crops and not has_pyramid:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.masks_from_crops: expected a feature extractor with a '
-            'pyramid, as one without predicts masks from the last stage of its backbone. '
-            f'Received: {config.feature_extractor.type}.'
-        )
     cropper = None
     if has_crops:
         cropper = build_cropper(config, 'mask_roi_align', extractor.strides)
@@ -165,17 +154,11 @@ def with_box_head(
     """Returns the extractor, with the layers of `box_head` in place of its own if that is set.
 
     Raises:
-      ValueError: if the extractor has no pyramid, or a number is out of its range.
+      ValueError: if a number is out of its range.
     """
     predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
     if not predictor.HasField('box_head'):
         return extractor
-    if extractor.pyramid is None:
-        raise UserError(
-            f'{predictor.DESCRIPTOR.full_name}.box_head: expected a feature extractor with a '
-            'pyramid, as one without classifies by the last stage of its backbone. '
-            f'Received: {config.feature_extractor.type}.'
-        )
     layer = box_predictor_builder.build_box_classifier(predictor, is_training)
     return extractor.with_box_classifier(layer)
 

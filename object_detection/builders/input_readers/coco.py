@@ -25,17 +25,11 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]
     """Reads the annotation files of a reader, in their order; those already read are kept.
 
     Raises:
-      ValueError: if there is no folder for each file, or a file cannot be read or used.
+      ValueError: if a file cannot be read or used.
     """
     config = reader.coco_input_reader
-    folders, files = list(config.image_dir), list(config.annotation_file)
-    if not files or len(folders) != len(files):
-        raise UserError(
-            f'{where}.coco_input_reader: expected one image_dir for each annotation_file. '
-            f'Received: {len(folders)} image_dir and {len(files)} annotation_file.'
-        )
     records = []
-    for i, (folder, file) in enumerate(zip(folders, files, strict=True)):
+    for i, (folder, file) in enumerate(zip(config.image_dir, config.annotation_file, strict=True)):
         try:
             records.append(
                 coco_records.load(

@@ -65,11 +65,6 @@ def transform(
     config, family = families.options(model), families.find(model)
     if config is None:
         raise UserError('model is not set; the input pipeline needs its num_classes and resizer.')
-    if reader.max_number_of_boxes < 1:
-        raise UserError(
-            'InputReader.max_number_of_boxes must be positive. '
-            f'Received: {reader.max_number_of_boxes}.'
-        )
     if family is not None:
         options |= family.example_options(config)
     return ExampleTransform(

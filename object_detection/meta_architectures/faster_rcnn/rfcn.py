@@ -37,7 +37,7 @@ class Rfcn(FasterRcnn):
       outputs: what is returned beside the usual.
 
     Raises:
-      ValueError: if the extractor has a pyramid, or `outputs` are crops.
+      ValueError: if the extractor has a pyramid.
     """
 
     def __init__(
@@ -55,11 +55,6 @@ class Rfcn(FasterRcnn):
             raise UserError(
                 'R-FCN needs a feature extractor of one feature map. '
                 f'Received: one of {feature_extractor.num_levels} levels.'
-            )
-        if outputs is not None and outputs.need_crops:
-            raise UserError(
-                'R-FCN has no features of single boxes: expected output_final_box_features: false '
-                'and output_final_box_rpn_features: false. Received: true.'
             )
         super().__init__(
             num_classes=num_classes,

@@ -7,13 +7,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
+from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import (
-    faster_rcnn,
-    faster_rcnn_cautions,
-    faster_rcnn_parts,
-)
+from object_detection.validation.models import faster_rcnn_cautions, faster_rcnn_parts
 
 
 def _no_sentences(config: Message) -> Iterator[str]:

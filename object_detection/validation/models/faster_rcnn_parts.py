@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from object_detection.builders.faster_rcnn.rules import ROOT
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.validation.building import problems
-from object_detection.validation.models.faster_rcnn import ROOT
 
 
 def check(config: FasterRcnn) -> Iterator[str]:

@@ -193,7 +193,7 @@ def test_static_execution_gives_the_same_numbers_and_compiles(images, groundtrut
 @pytest.mark.parametrize(
     ('setting', 'message'),
     [
-        ('number_of_stages: 3', 'number_of_stages: 3 predicts masks, which needs .*mask_rcnn'),
+        ('number_of_stages: 3', 'number_of_stages is 3, but .* predicts no masks; .*mask_rcnn'),
         ('output_final_box_features: true', 'no features of single boxes'),
         ('output_final_box_rpn_features: true', 'no features of single boxes'),
     ],

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.builders.faster_rcnn import extractor_types
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.feature_extractor import Preprocess
@@ -15,7 +16,6 @@ from object_detection.models.feature_extractors.two_stage_types import (
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import fpn
 from object_detection.models.normalization import BatchNormParams
-from object_detection.validation.models import faster_rcnn_types
 from tests.contracts_feature_extractor import check_feature_extractor
 from tests.extractor_options import two_stage_options
 
@@ -211,7 +211,7 @@ def test_check_of_a_large_extractor():
 
 
 def test_all_types_are_known_without_tensorflow():
-    assert set(faster_rcnn_types.TYPES) == set(FASTER_RCNN)
+    assert set(extractor_types.TYPES) == set(FASTER_RCNN)
 
 
 @pytest.mark.usefixtures('short_inception_resnet_v2')

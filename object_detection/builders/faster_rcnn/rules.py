@@ -1,17 +1,20 @@
-"""What has to hold within a FasterRcnn message, found without TensorFlow."""
+"""What has to hold within a FasterRcnn message, found without TensorFlow.
+
+`build.build` raises what `stage_problems` yields; the validation lists all problems.
+"""
 
 import math
 from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from object_detection.builders.faster_rcnn import anchor_rules, crop_rules, extractor_types
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
-from object_detection.validation.models import anchors as anchor_rules
-from object_detection.validation.models import crops as crop_rules
-from object_detection.validation.models import faster_rcnn_types
 
 ROOT = 'model.faster_rcnn'
+_MASK_RCNN = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor'
+_RFCN = f'{ROOT}.second_stage_box_predictor.rfcn_box_predictor'
 _BOX_CODE_SIZE = 4
 # Of a feature pyramid where the config has no `fpn` message.
 _DEFAULT_LEVELS = (2, 6)
@@ -22,7 +25,6 @@ _AT_LEAST_ONE = (1, math.inf)
 _NOT_NEGATIVE = (0, math.inf)
 _SHARE = (0, 1)
 _RANGES = {
-    'number_of_stages': (1, 3),
     'num_classes': _AT_LEAST_ONE,
     'first_stage_atrous_rate': _AT_LEAST_ONE,
     'first_stage_box_predictor_kernel_size': _AT_LEAST_ONE,
@@ -100,18 +102,64 @@ def is_rfcn(config: FasterRcnn) -> bool:
 
 
 def check(config: FasterRcnn) -> Iterator[str]:
-    """Yields one sentence a problem that is found without the builders."""
+    """Yields one sentence for each problem that is found without TensorFlow."""
+    yield from stage_problems(config)
     yield from _ranges(config, _RANGES, ROOT)
     yield from _resizer(config)
     yield from _feature_extractor(config)
     yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
-    if config.feature_extractor.type in faster_rcnn_types.TYPES:
+    if config.feature_extractor.type in extractor_types.TYPES:
         yield from _feature_maps(config)
-    if config.number_of_stages == 1:
-        yield from _first_stage_alone(config)
     if config.number_of_stages in (2, 3):
         yield from _second_stage(config)
         yield from _box_predictor(config)
+
+
+def stage_problems(config: FasterRcnn) -> Iterator[str]:
+    """Yields one sentence for each option that the stages of the detector do not have."""
+    yield from _ranges(config, {'number_of_stages': (1, 3)}, ROOT)
+    if config.number_of_stages == 1:
+        yield from _first_stage_alone(config)
+    if config.number_of_stages == 3:
+        yield from _mask_head(config)
+    if is_rfcn(config):
+        for name in _BOX_FEATURES:
+            if getattr(config, name):
+                yield f'{ROOT}.{name} is true, but {_RFCN} makes no features of single boxes.'
+    if config.feature_extractor.type in extractor_types.TYPES:
+        yield from _options_of_pyramids(config)
+
+
+def _mask_head(config: FasterRcnn) -> Iterator[str]:
+    kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    if kind == 'mask_rcnn_box_predictor' and not predictor.predict_instance_masks:
+        yield (
+            f'{_MASK_RCNN}.predict_instance_masks is false, but {ROOT}.number_of_stages is 3, '
+            'whose third stage predicts masks; set it to true, or number_of_stages to 2.'
+        )
+    if is_rfcn(config):
+        yield (
+            f'{ROOT}.number_of_stages is 3, but {_RFCN} predicts no masks; set it to 2, or use '
+            'mask_rcnn_box_predictor.'
+        )
+
+
+def _options_of_pyramids(config: FasterRcnn) -> Iterator[str]:
+    if has_pyramid(config.feature_extractor):
+        return
+    if config.number_of_stages == 3 and config.masks_from_crops and not is_rfcn(config):
+        yield (
+            f'{ROOT}.masks_from_crops: expected a feature extractor with a pyramid, as one '
+            'without predicts masks from the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
+    if config.second_stage_box_predictor.mask_rcnn_box_predictor.HasField('box_head'):
+        yield (
+            f'{_MASK_RCNN}.box_head: expected a feature extractor with a pyramid, as one without '
+            'classifies by the last stage of its backbone. '
+            f'Received: {config.feature_extractor.type}.'
+        )
 
 
 def _feature_maps(config: FasterRcnn) -> Iterator[str]:
@@ -123,20 +171,6 @@ def _feature_maps(config: FasterRcnn) -> Iterator[str]:
             yield from crop_rules.check_levels(config, ROOT, levels)
     if config.number_of_stages == 3:
         yield from _upsampling(config)
-        has_one_map = not (has_pyramid(config.feature_extractor) or is_rfcn(config))
-        if config.masks_from_crops and has_one_map:
-            yield (
-                f'{ROOT}.masks_from_crops: expected a feature extractor with a pyramid, as one '
-                'without predicts masks from the last stage of its backbone. '
-                f'Received: {config.feature_extractor.type}.'
-            )
-    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
-    if predictor.HasField('box_head') and not has_pyramid(config.feature_extractor):
-        yield (
-            f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor.box_head: expected a '
-            'feature extractor with a pyramid, as one without classifies by the last stage of its '
-            f'backbone. Received: {config.feature_extractor.type}.'
-        )
 
 
 def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
@@ -169,7 +203,7 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
     if not config.feature_extractor.type:
         yield f'{path} is not set; expected e.g. faster_rcnn_resnet50_fpn_keras.'
         return
-    problem = faster_rcnn_types.problem(config.feature_extractor.type)
+    problem = extractor_types.problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
 
@@ -196,17 +230,21 @@ def _first_stage_alone(config: FasterRcnn) -> Iterator[str]:
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
     yield from _ranges(config, _SECOND_STAGE_RANGES, ROOT)
+    yield from _sample_size(config)
     if config.HasField('hard_example_miner'):
         yield from _ranges(config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner')
-    elif config.second_stage_batch_size > config.first_stage_max_proposals:
-        yield (
-            f'{ROOT}.second_stage_batch_size ({config.second_stage_batch_size}) must not exceed '
-            f'{ROOT}.first_stage_max_proposals ({config.first_stage_max_proposals}): it is a '
-            'sample of them.'
-        )
     if not is_rfcn(config):
         yield from _crops(config)
     yield from _post_processing(config)
+
+
+def _sample_size(config: FasterRcnn) -> Iterator[str]:
+    size, proposals = config.second_stage_batch_size, config.first_stage_max_proposals
+    if size > proposals and not config.HasField('hard_example_miner'):
+        yield (
+            f'{ROOT}.second_stage_batch_size ({size}) must not exceed '
+            f'{ROOT}.first_stage_max_proposals ({proposals}): it is a sample of them.'
+        )
 
 
 def _crops(config: FasterRcnn) -> Iterator[str]:
@@ -269,16 +307,10 @@ def _box_predictor(config: FasterRcnn) -> Iterator[str]:
 def _mask_rcnn_head(
     config: FasterRcnn, predictor: MaskRCNNBoxPredictor, path: str
 ) -> Iterator[str]:
-    is_mask_stage = config.number_of_stages == 3
-    if is_mask_stage and not predictor.predict_instance_masks:
-        yield (
-            f'{path}.predict_instance_masks is false, but {ROOT}.number_of_stages is 3, whose '
-            'third stage predicts masks; set it to true, or number_of_stages to 2.'
-        )
     keep = predictor.dropout_keep_probability
     if not 0 < keep <= 1:
         yield f'{path}.dropout_keep_probability: expected above 0, up to 1. Received: {keep:g}.'
-    if is_mask_stage:
+    if config.number_of_stages == 3:
         yield from _ranges(
             predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
         )
@@ -319,24 +351,16 @@ def _classified_size(config: FasterRcnn, crop_size: int) -> int:
         predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
         has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs
         return crop_size if has_convs_alone else 1
-    halves = faster_rcnn_types.halves_crops(config.feature_extractor.type)
+    halves = extractor_types.halves_crops(config.feature_extractor.type)
     return math.ceil(crop_size / 2) if halves else crop_size
 
 
 def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> Iterator[str]:
-    if config.number_of_stages == 3:
-        yield (
-            f'{ROOT}.number_of_stages is 3, but {path} predicts no masks; set it to 2, or use '
-            'mask_rcnn_box_predictor.'
-        )
     if has_pyramid(config.feature_extractor):
         yield (
             f'{path} needs a feature extractor of one feature map, but '
             f'{ROOT}.feature_extractor.type {config.feature_extractor.type} has a pyramid.'
         )
-    for name in _BOX_FEATURES:
-        if getattr(config, name):
-            yield f'{ROOT}.{name} is true, but {path} makes no features of single boxes.'
     yield from _ranges(predictor, _RFCN_RANGES, path)
     for side in ('height', 'width'):
         crop, bins = f'crop_{side}', f'num_spatial_bins_{side}'
