@@ -41,7 +41,7 @@ class AnchorGrid:
             raise UserError(f'AnchorGrid: stride must be positive. Received: {self.stride}.')
 
 
-class FlexibleGridAnchorGenerator:
+class FlexibleGridAnchorGenerator(tiling.AnchorGenerator):
     """One `AnchorGrid` for each feature map.
 
     Args:
@@ -54,38 +54,18 @@ class FlexibleGridAnchorGenerator:
         self._grids = list(grids)
 
     def num_anchors_per_location(self) -> list[int]:
-        """Returns the number of anchors at a cell of each feature map."""
         return [len(grid.base_sizes) for grid in self._grids]
 
-    def generate(
+    def _generate_level(
         self,
-        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
-        image_height: tiling.Size | None = None,
-        image_width: tiling.Size | None = None,
-    ) -> list[tf.Tensor]:
-        """Returns the anchors of every feature map.
-
-        Args:
-          feature_map_shapes: (height, width) of each, ints or int32 scalars.
-          image_height, image_width: size of the preprocessed image in pixels, ints or int32
-            scalars; may be None where anchors are absolute.
-
-        Returns:
-          float32 [h * w * A, 4] for each feature map, in the order y, x, box; not clipped.
-
-        Raises:
-          ValueError: if the number of feature maps is not that of the grids, or the image's size
-            is missing where anchors are normalized.
-        """
-        name = type(self).__name__
-        tiling.check_num_feature_maps(name, feature_map_shapes, len(self._grids))
+        level: int,
+        shape: tuple[tiling.Size, tiling.Size],
+        image_height: tiling.Size | None,
+        image_width: tiling.Size | None,
+    ) -> tf.Tensor:
+        grid = self._grids[level]
+        sizes = tiling.box_sizes(grid.base_sizes, grid.aspect_ratios)
+        anchors = tiling.tile(sizes, shape, grid.stride, grid.offset)
         if self.normalized:
-            tiling.check_image_size(name, image_height, image_width)
-        anchors = []
-        for grid, shape in zip(self._grids, feature_map_shapes, strict=True):
-            sizes = tiling.box_sizes(grid.base_sizes, grid.aspect_ratios)
-            tiles = tiling.tile(sizes, shape, grid.stride, grid.offset)
-            if self.normalized:
-                tiles = boxes.absolute_to_normalized(tiles, image_height, image_width)
-            anchors.append(tiles)
+            anchors = boxes.absolute_to_normalized(anchors, image_height, image_width)
         return anchors

@@ -9,7 +9,7 @@ from object_detection.anchor_generators import tiling
 from object_detection.errors import UserError
 
 
-class GridAnchorGenerator:
+class GridAnchorGenerator(tiling.AnchorGenerator):
     """Boxes of every scale and aspect ratio at each cell of one feature map.
 
     A box of scale s and aspect ratio r has height s / sqrt(r) * base height and width
@@ -48,27 +48,14 @@ class GridAnchorGenerator:
         self._offset = offset
 
     def num_anchors_per_location(self) -> list[int]:
-        """Returns the number of anchors at a cell, one entry for the one level."""
         return [len(self._sizes)]
 
-    def generate(
+    def _generate_level(
         self,
-        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
-        image_height: tiling.Size | None = None,
-        image_width: tiling.Size | None = None,
-    ) -> list[tf.Tensor]:
-        """Returns the anchors of the one feature map.
-
-        Args:
-          feature_map_shapes: one (height, width), ints or int32 scalars.
-          image_height, image_width: not needed, as the anchors are absolute.
-
-        Returns:
-          One float32 [h * w * A, 4], absolute, in the order y, x, box.
-
-        Raises:
-          ValueError: if there is another number of feature maps than one.
-        """
-        del image_height, image_width
-        tiling.check_num_feature_maps('GridAnchorGenerator', feature_map_shapes, 1)
-        return [tiling.tile(self._sizes, feature_map_shapes[0], self._stride, self._offset)]
+        level: int,
+        shape: tuple[tiling.Size, tiling.Size],
+        image_height: tiling.Size | None,
+        image_width: tiling.Size | None,
+    ) -> tf.Tensor:
+        del level, image_height, image_width
+        return tiling.tile(self._sizes, shape, self._stride, self._offset)

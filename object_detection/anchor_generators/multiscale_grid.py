@@ -11,7 +11,7 @@ from object_detection.core import boxes
 from object_detection.errors import UserError
 
 
-class MultiscaleGridAnchorGenerator:
+class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
     """Grids of levels min_level .. max_level, with stride 2^level and octaves of scales.
 
     The boxes of a level have the base size anchor_scale * 2^level and the scales 2^(i / n), i =
@@ -71,42 +71,20 @@ class MultiscaleGridAnchorGenerator:
         self._scales = [2.0 ** (i / scales_per_octave) for i in range(scales_per_octave)]
 
     def num_anchors_per_location(self) -> list[int]:
-        """Returns the number of anchors at a cell of each level."""
         return [len(self._aspect_ratios) * len(self._scales)] * len(self._levels)
 
-    def generate(
+    def _generate_level(
         self,
-        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
-        image_height: tiling.Size | None = None,
-        image_width: tiling.Size | None = None,
-    ) -> list[tf.Tensor]:
-        """Returns the anchors of every level.
-
-        Args:
-          feature_map_shapes: (height, width) of each level, ints or int32 scalars.
-          image_height, image_width: size of the preprocessed image in pixels, ints or int32
-            scalars; may be None where anchors are absolute, and counts as a multiple of every
-            stride then.
-
-        Returns:
-          float32 [h * w * A, 4] for each level, in the order y, x, box; not clipped.
-
-        Raises:
-          ValueError: if the number of feature maps is not that of the levels, or the image's size
-            is missing where anchors are normalized.
-        """
-        name = type(self).__name__
-        tiling.check_num_feature_maps(name, feature_map_shapes, len(self._levels))
+        level: int,
+        shape: tuple[tiling.Size, tiling.Size],
+        image_height: tiling.Size | None,
+        image_width: tiling.Size | None,
+    ) -> tf.Tensor:
+        # An image of unknown size counts as a multiple of every stride.
+        grid = self._grid(self._levels[level], image_height, image_width)
+        (anchors,) = grid.generate([shape])
         if self.normalized:
-            tiling.check_image_size(name, image_height, image_width)
-        anchors = []
-        for level, shape in zip(self._levels, feature_map_shapes, strict=True):
-            grid = self._grid(level, image_height, image_width)
-            anchors += grid.generate([shape])
-        if self.normalized:
-            anchors = [
-                boxes.absolute_to_normalized(level, image_height, image_width) for level in anchors
-            ]
+            anchors = boxes.absolute_to_normalized(anchors, image_height, image_width)
         return anchors
 
     def _grid(

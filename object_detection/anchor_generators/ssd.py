@@ -23,7 +23,7 @@ class SsdLayout:
     offsets: Sequence[tuple[float, float]] = ()
 
 
-class SsdAnchorGenerator:
+class SsdAnchorGenerator(tiling.AnchorGenerator):
     """Boxes of one scale a layer, and of one more between this layer's and the next one's.
 
     Box sizes are relative to the image's shorter side, so that boxes of aspect ratio 1 are square
@@ -36,7 +36,7 @@ class SsdAnchorGenerator:
       layout: strides and offsets, where they do not follow from the feature maps.
     """
 
-    normalized = True
+    _needs_image_size = False
 
     def __init__(
         self,
@@ -60,29 +60,16 @@ class SsdAnchorGenerator:
         self._layout = layout
 
     def num_anchors_per_location(self) -> list[int]:
-        """Returns the number of anchors at a cell of each layer."""
         return [len(sizes) for sizes in self._sizes]
 
-    def generate(
+    def _generate_level(
         self,
-        feature_map_shapes: Sequence[tuple[tiling.Size, tiling.Size]],
-        image_height: tiling.Size | None = None,
-        image_width: tiling.Size | None = None,
-    ) -> list[tf.Tensor]:
-        """Returns the anchors of every layer.
-
-        Args:
-          feature_map_shapes: (height, width) of each layer, ints or int32 scalars.
-          image_height, image_width: size of the preprocessed image in pixels, ints or int32
-            scalars; None stands for a square image whose side is the unit of the layout.
-
-        Returns:
-          float32 [h * w * A, 4] for each layer, normalized, in the order y, x, box.
-
-        Raises:
-          ValueError: if the number of feature maps is not that of the layers.
-        """
-        tiling.check_num_feature_maps('SsdAnchorGenerator', feature_map_shapes, len(self._sizes))
+        level: int,
+        shape: tuple[tiling.Size, tiling.Size],
+        image_height: tiling.Size | None,
+        image_width: tiling.Size | None,
+    ) -> tf.Tensor:
+        # Without a size the image is a square, whose side is the unit of the layout.
         sides = [
             tf.cast(1 if side is None else side, tf.float32) for side in (image_height, image_width)
         ]
@@ -90,11 +77,8 @@ class SsdAnchorGenerator:
             tf.minimum(*sides) / side * base
             for side, base in zip(sides, self._base_size, strict=True)
         ]
-        anchors = []
-        for layer, shape in enumerate(feature_map_shapes):
-            stride, offset = self._place(layer, shape, sides)
-            anchors.append(tiling.tile(self._sizes[layer] * tf.stack(base), shape, stride, offset))
-        return anchors
+        stride, offset = self._place(level, shape, sides)
+        return tiling.tile(self._sizes[level] * tf.stack(base), shape, stride, offset)
 
     def _place(self, layer: int, shape: tuple, sides: list[tf.Tensor]) -> tuple[list, list]:
         """Returns the normalized (y, x) stride and offset of a layer."""

@@ -52,19 +52,64 @@ def tile(
     return tf.reshape(corners, [-1, 4])
 
 
-def check_num_feature_maps(owner: str, shapes: Sequence, expected: int) -> None:
-    """Raises a ValueError unless there is one feature map for each level of the generator."""
-    if len(shapes) != expected:
-        raise UserError(
-            f'{owner}.generate: the number of feature maps must be that of the levels, '
-            f'{expected}. Received: {len(shapes)} feature maps, {list(shapes)}.'
-        )
+class AnchorGenerator:
+    """Makes the anchors of every feature map (level).
 
+    Attributes:
+      normalized: whether anchors are relative to the image, else in pixels.
+    """
 
-def check_image_size(owner: str, image_height: Size | None, image_width: Size | None) -> None:
-    """Raises a ValueError where anchors are to be normalized and the image's size is not given."""
-    if image_height is None or image_width is None:
-        raise UserError(
-            f'{owner}.generate: normalized anchors need the size of the image. '
-            f'Received: image_height={image_height}, image_width={image_width}.'
-        )
+    normalized = True
+    _needs_image_size = True
+
+    def num_anchors_per_location(self) -> list[int]:
+        """Returns the number of anchors at a cell of each level."""
+        raise NotImplementedError
+
+    def generate(
+        self,
+        feature_map_shapes: Sequence[tuple[Size, Size]],
+        image_height: Size | None = None,
+        image_width: Size | None = None,
+    ) -> list[tf.Tensor]:
+        """Returns the anchors of every level.
+
+        Args:
+          feature_map_shapes: (height, width) of each level, ints or int32 scalars.
+          image_height, image_width: size of the preprocessed image in pixels, ints or int32
+            scalars; may be None where anchors are absolute.
+
+        Returns:
+          float32 [h * w * A, 4] for each level, in the order y, x, box; not clipped.
+
+        Raises:
+          ValueError: if the number of feature maps is not that of the levels, or the image's size
+            is missing where anchors are normalized.
+        """
+        name, expected = type(self).__name__, len(self.num_anchors_per_location())
+        if len(feature_map_shapes) != expected:
+            raise UserError(
+                f'{name}.generate: the number of feature maps must be that of the levels, '
+                f'{expected}. Received: {len(feature_map_shapes)} feature maps, '
+                f'{list(feature_map_shapes)}.'
+            )
+        is_size_missing = image_height is None or image_width is None
+        if self.normalized and self._needs_image_size and is_size_missing:
+            raise UserError(
+                f'{name}.generate: normalized anchors need the size of the image. '
+                f'Received: image_height={image_height}, image_width={image_width}.'
+            )
+        return [
+            self._generate_level(level, shape, image_height, image_width)
+            for level, shape in enumerate(feature_map_shapes)
+        ]
+
+    def _generate_level(
+        self,
+        level: int,
+        shape: tuple[Size, Size],
+        image_height: Size | None,
+        image_width: Size | None,
+    ) -> tf.Tensor:
+        """Returns the anchors of one level; arguments as of `generate`."""
+        raise NotImplementedError
