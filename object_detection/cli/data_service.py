@@ -8,7 +8,13 @@ from object_detection.training import jobs
 
 
 @click.command(name='data_service')
-@click.option('--port', default=0, show_default=True, help='To serve at; 0 takes a free one.')
+@click.option(
+    '--port',
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help='To serve at; 0 takes a free one.',
+)
 @click.option('--dispatcher', help='HOST:PORT of the first process; this one helps it then.')
 @click.option('--host', help='Name or address of this machine, as trainings reach it.')
 def command(port: int, dispatcher: str | None, host: str | None) -> None:

@@ -46,3 +46,9 @@ def test_what_cannot_be_served_is_one_sentence():
         result = CliRunner().invoke(main.main, ['data_service', '--port', port])
     assert result.exit_code == 1
     assert result.stderr.startswith('Error: --port: expected a free one for the dispatcher.')
+
+
+def test_a_port_that_is_none_is_told_in_a_line():
+    result = CliRunner().invoke(main.main, ['data_service', '--port', '99999'])
+    assert result.exit_code == 2
+    assert '99999 is not in the range 0<=x<=65535' in result.output
