@@ -1,4 +1,4 @@
-"""Anchors whose sizes and places are given one by one for each feature map."""
+"""Anchors whose sizes and positions are given one by one for each feature map."""
 
 import dataclasses
 import math
@@ -13,12 +13,12 @@ from object_detection.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class AnchorGrid:
-    """The anchors of one feature map; lengths in pixels of the preprocessed image.
+    """The anchors of one feature map, with lengths in pixels of the preprocessed image.
 
     Attributes:
       base_sizes: square root of each box's area.
       aspect_ratios: width / height of each box, as many as `base_sizes`.
-      stride: (y, x) distance of neighbouring cells.
+      stride: (y, x) distance between neighbouring cells.
       offset: (y, x) centre of the first cell.
     """
 
@@ -42,11 +42,11 @@ class AnchorGrid:
 
 
 class FlexibleGridAnchorGenerator(tiling.AnchorGenerator):
-    """One `AnchorGrid` for each feature map.
+    """Generates the anchors of one `AnchorGrid` for each feature map.
 
     Args:
-      grids: in the order of the feature maps.
-      normalized: whether anchors are relative to the image, else in pixels.
+      grids: one grid for each feature map, in their order.
+      normalized: whether anchors are relative to the image; otherwise they are in pixels.
     """
 
     def __init__(self, grids: Sequence[AnchorGrid], normalized: bool = True):

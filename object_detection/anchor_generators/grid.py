@@ -10,20 +10,20 @@ from object_detection.errors import UserError
 
 
 class GridAnchorGenerator(tiling.AnchorGenerator):
-    """Boxes of every scale and aspect ratio at each cell of one feature map.
+    """Generates boxes of every scale and aspect ratio in each cell of one feature map.
 
     A box of scale s and aspect ratio r has height s / sqrt(r) * base height and width
-    s * sqrt(r) * base width. The centre of cell i is at i * stride + offset; with the offset 0 of
-    the reference's default it is on the cell's corner, not in its middle. Anchors are in pixels of
-    the preprocessed image, not clipped. Boxes of a cell: aspect ratios in turn, for each of them
-    all scales.
+    s * sqrt(r) * base width. The centre of cell i is at i * stride + offset; with the offset 0,
+    the default of the reference, it is the corner of the cell, not its middle. Anchors are in
+    pixels of the preprocessed image and are not clipped. The boxes of a cell are ordered by aspect
+    ratio, and the boxes of one aspect ratio by scale.
 
     Args:
       scales: relative to `base_size`. Without scales or aspect ratios there are no anchors.
       aspect_ratios: width / height.
       base_size: (height, width) in pixels.
-      stride: (y, x) distance of neighbouring cells, pixels.
-      offset: (y, x) centre of the first cell, pixels.
+      stride: (y, x) distance between neighbouring cells in pixels.
+      offset: (y, x) centre of the first cell in pixels.
     """
 
     normalized = False

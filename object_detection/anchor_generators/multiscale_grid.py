@@ -1,4 +1,4 @@
-"""Anchors of RetinaNet and FPN, one grid a level (https://arxiv.org/abs/1708.02002, sec. 4)."""
+"""Anchors of RetinaNet and FPN, one grid per level (https://arxiv.org/abs/1708.02002, sec. 4)."""
 
 import math
 from collections.abc import Sequence
@@ -12,24 +12,24 @@ from object_detection.errors import UserError
 
 
 class MultiscaleGridAnchorGenerator(tiling.AnchorGenerator):
-    """Grids of levels min_level .. max_level, with stride 2^level and octaves of scales.
+    """Generates grids of levels min_level .. max_level, of stride 2^level, with octaves of scales.
 
     The boxes of a level have the base size anchor_scale * 2^level and the scales 2^(i / n), i =
-    0 .. n - 1; in a cell the aspect ratios come in turn, for each of them all scales.
+    0 .. n - 1; the boxes of a cell are ordered by aspect ratio, then by scale.
 
-    The first centre of a level is at half a stride where the image's side is a multiple of the
-    stride, else at 0, each side for itself. That needs the sides as Python ints; of a tensor (an
-    image of dynamic size) the side is taken for a multiple, so static and dynamic sizes give
-    different anchors where it is none. Weights trained with the reference rely on both. With
-    `center_offset` it is there, whatever the image's sides.
+    Along each side, the first centre of a level is at half a stride where the side of the image
+    is a multiple of the stride, otherwise at 0. The test needs the sides as Python ints; a side
+    given as a tensor (an image of dynamic size) counts as a multiple, so static and dynamic sizes
+    give different anchors where it is not one. Weights trained with the reference rely on both.
+    With `center_offset`, the first centre is at that offset for every image size.
 
     Args:
       min_level, max_level: first and last level, strides 2^min_level and 2^max_level pixels.
       anchor_scale: size of the smallest square box, in strides.
       aspect_ratios: width / height. Without any there are no anchors.
       scales_per_octave: n above.
-      normalized: whether anchors are relative to the image, else in pixels.
-      center_offset: where the first centre of a level is, in strides, in [0, 1]; None = as above.
+      normalized: whether anchors are relative to the image; otherwise they are in pixels.
+      center_offset: where the first centre of a level is, in strides, in [0, 1]; None: as above.
     """
 
     def __init__(

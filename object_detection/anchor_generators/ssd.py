@@ -12,11 +12,11 @@ from object_detection.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class SsdLayout:
-    """Where the boxes of each layer lie, in pixels of the image; one (y, x) pair a layer.
+    """The positions of the boxes of each layer, as one (y, x) pair per layer in image pixels.
 
     Attributes:
-      strides: distances of neighbouring cells; empty = the image's size divided by the cells.
-      offsets: centres of the first cells; empty = half a stride.
+      strides: distances between neighbouring cells; if empty, image size / number of cells.
+      offsets: centres of the first cells; if empty, half a stride.
     """
 
     strides: Sequence[tuple[float, float]] = ()
@@ -24,7 +24,7 @@ class SsdLayout:
 
 
 class SsdAnchorGenerator(tiling.AnchorGenerator):
-    """Boxes of one scale a layer, and of one more between this layer's and the next one's.
+    """Generates boxes of one scale per layer, and of one between this scale and the next.
 
     Box sizes are relative to the image's shorter side, so that boxes of aspect ratio 1 are square
     in pixels. Anchors are normalized and not clipped to the image.
@@ -32,7 +32,7 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
     Args:
       box_specs: for each layer the (scale, aspect ratio) of every box, in order; see
         `ssd_box_specs`.
-      base_size: (height, width) with which sizes are multiplied.
+      base_size: (height, width) by which sizes are multiplied.
       layout: strides and offsets, where they do not follow from the feature maps.
     """
 
@@ -94,10 +94,10 @@ class SsdAnchorGenerator(tiling.AnchorGenerator):
 
 
 def linear_scales(num_layers: int, min_scale: float, max_scale: float) -> list[float]:
-    """Returns scales of equal distance from `min_scale` to `max_scale`, one a layer.
+    """Returns equally spaced scales from `min_scale` to `max_scale`, one per layer.
 
     Raises:
-      ValueError: for a single layer, whose scale the two bounds do not tell.
+      ValueError: for a single layer, whose scale the two bounds do not determine.
     """
     if num_layers < 2:
         raise UserError(
@@ -118,14 +118,14 @@ def ssd_box_specs(
     """Returns the (scale, aspect ratio) of every box of every layer.
 
     A layer has a box of its scale for each aspect ratio and, unless the interpolated box's aspect
-    ratio is 0, one of scale sqrt(this layer's * the next one's). The scale after the last is 1.0.
+    ratio is 0, a box of scale sqrt(scale * next scale). The scale after the last one is 1.0.
 
     Args:
       num_layers: number of feature maps.
-      scales: one a layer, and at most one more, which is the one after the last layer's.
+      scales: one per layer, and optionally the scale that follows the last layer's.
       aspect_ratios: width / height.
-      interpolated_scale_aspect_ratio: that of the interpolated box; 0 = no such box.
-      reduce_boxes_in_lowest_layer: whether layer 0 has but three boxes, (0.1, 1), (scale, 2) and
+      interpolated_scale_aspect_ratio: aspect ratio of the interpolated box; 0 omits that box.
+      reduce_boxes_in_lowest_layer: whether layer 0 has only three boxes, (0.1, 1), (scale, 2) and
         (scale, 1/2), whatever the aspect ratios are.
 
     Raises:

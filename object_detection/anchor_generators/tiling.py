@@ -1,4 +1,4 @@
-"""What all anchor generators share: one set of boxes, repeated at every cell of a feature map."""
+"""Functions that all anchor generators share: a set of boxes is repeated in every cell."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ Size = int | tf.Tensor
 
 
 def box_sizes(scales: Sequence[float], aspect_ratios: Sequence[float]) -> np.ndarray:
-    """Returns the sizes of boxes of unit base, float32 [A, 2], rows (height, width).
+    """Returns the sizes of boxes whose base size is 1, float32 [A, 2], rows (height, width).
 
     Args:
-      scales: A square roots of the boxes' areas.
-      aspect_ratios: A quotients width / height, one for each scale.
+      scales: square roots of the areas of the A boxes.
+      aspect_ratios: width / height of the A boxes.
     """
     scales = np.asarray(scales, np.float32)
     roots = np.sqrt(np.asarray(aspect_ratios, np.float32))
@@ -29,19 +29,19 @@ def tile(
     stride: tuple[float | tf.Tensor, float | tf.Tensor],
     offset: tuple[float | tf.Tensor, float | tf.Tensor],
 ) -> tf.Tensor:
-    """Centres boxes of the given sizes at every cell of a grid.
+    """Centres boxes of the given sizes in every cell of a grid.
 
     Args:
       sizes: float32 [A, 2], rows (height, width).
-      grid_shape: (h, w), cells of the feature map.
-      stride: (y, x) distance of neighbouring cells, in the unit of `sizes`.
+      grid_shape: (h, w), number of cells of the feature map.
+      stride: (y, x) distance between neighbouring cells, in the unit of `sizes`.
       offset: (y, x) centre of the first cell.
 
     Returns:
-      float32 [h * w * A, 4], rows [ymin, xmin, ymax, xmax] in the order y, x, box. Nothing is
-      clipped.
+      float32 [h * w * A, 4], rows [ymin, xmin, ymax, xmax] in the order y, x, box. Boxes
+      are not clipped.
     """
-    # Counted as integers: exact for every size.
+    # Cells are counted as integers, which are exact for every size.
     y, x = (tf.range(tf.cast(cells, tf.int32)) for cells in grid_shape)
     y_centers = tf.cast(y, tf.float32) * stride[0] + offset[0]
     x_centers = tf.cast(x, tf.float32) * stride[1] + offset[1]

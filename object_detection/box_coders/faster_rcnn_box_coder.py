@@ -15,8 +15,8 @@ class FasterRcnnBoxCoder:
         ty = (y - ya) / ha * scale_y        th = log(h / ha) * scale_h
         tx = (x - xa) / wa * scale_x        tw = log(w / wa) * scale_w
 
-    where (y, x, h, w) is the box's centre and size and (ya, xa, ha, wa) the anchor's. Boxes and
-    anchors are in any one frame; the codes do not depend on it.
+    where (y, x, h, w) is the centre and size of the box and (ya, xa, ha, wa) those of the anchor.
+    Boxes and anchors may be in any common coordinate frame; the codes do not depend on it.
 
     Args:
       scale_factors: (scale_y, scale_x, scale_h, scale_w), all positive.
@@ -49,7 +49,7 @@ class FasterRcnnBoxCoder:
         return tf.concat([shift, scale], axis=-1) * self._scale_factors
 
     def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-        """Returns the boxes that `encode` maps to `codes`; shapes as there, no clipping."""
+        """Returns the boxes that `encode` maps to `codes`, in the same shapes and not clipped."""
         anchor_center, anchor_size = _center_and_size(anchors)
         shift, scale = tf.split(codes / self._scale_factors, 2, axis=-1)
         center = anchor_center + shift * anchor_size
@@ -58,6 +58,6 @@ class FasterRcnnBoxCoder:
 
 
 def _center_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[..., 4] corners -> centres [..., 2] as (y, x), sizes [..., 2] as (h, w)."""
+    """Returns the centres (y, x) and sizes (h, w), each [..., 2], of boxes [..., 4]."""
     center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
     return center, size

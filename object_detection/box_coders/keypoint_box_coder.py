@@ -8,13 +8,13 @@ from object_detection.errors import UserError
 
 
 class KeypointBoxCoder:
-    """The codes of `FasterRcnnBoxCoder`, followed by (ty, tx) of each keypoint.
+    """Encodes a box as `FasterRcnnBoxCoder` does, and appends (ty, tx) of each keypoint.
 
     A keypoint (y, x) has ty = (y - ya) / ha * scale_y and tx = (x - xa) / wa * scale_x, as if it
     were a box's centre.
 
     Args:
-      num_keypoints: keypoints an object.
+      num_keypoints: number of keypoints of an object.
       scale_factors: (scale_y, scale_x, scale_h, scale_w), all positive.
     """
 
@@ -55,7 +55,7 @@ class KeypointBoxCoder:
         return self._box_coder.decode(codes[..., :4], anchors)
 
     def decode_keypoints(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-        """Returns the keypoints, float32 [..., N, num_keypoints, 2], of codes as in `decode`."""
+        """Returns the keypoints, float32 [..., N, num_keypoints, 2], of codes; see `decode`."""
         center, size = _keypoint_frame(anchors)
         shape = tf.concat([tf.shape(codes)[:-1], [self.num_keypoints, 2]], axis=0)
         points = tf.reshape(codes[..., 4:], shape)
@@ -63,7 +63,7 @@ class KeypointBoxCoder:
 
 
 def _keypoint_frame(anchors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Anchors [..., 4] -> centres (y, x) and sizes (h, w), each [..., 1, 2]."""
+    """Returns the centres (y, x) and sizes (h, w), each [..., 1, 2], of anchors [..., 4]."""
     frame = box_ops.corners_to_center_size(anchors)[..., tf.newaxis, :]
     center, size = tf.split(frame, 2, axis=-1)
     return center, size

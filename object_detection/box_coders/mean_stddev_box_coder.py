@@ -1,4 +1,4 @@
-"""A box coder of plain differences."""
+"""A box coder that encodes the differences of corners."""
 
 import tensorflow as tf
 
@@ -6,10 +6,10 @@ from object_detection.errors import UserError
 
 
 class MeanStddevBoxCoder:
-    """Encodes a box as the difference of its corners from the anchor's, divided by `stddev`.
+    """Encodes a box as the offsets of its corners from those of an anchor, divided by `stddev`.
 
     Args:
-      stddev: positive, in the frame of the boxes.
+      stddev: positive, in the unit of the coordinates of the boxes.
     """
 
     code_size = 4
@@ -24,5 +24,5 @@ class MeanStddevBoxCoder:
         return (boxes - anchors) / self._stddev
 
     def decode(self, codes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-        """Returns the boxes that `encode` maps to `codes`; shapes as there."""
+        """Returns the boxes that `encode` maps to `codes`, in the same shapes."""
         return codes * self._stddev + anchors

@@ -15,8 +15,8 @@ class SquareBoxCoder:
         ty = (y - ya) / la * scale_y        tl = log(l / la) * scale_l
         tx = (x - xa) / la * scale_x        l = sqrt(h * w), la = sqrt(ha * wa)
 
-    where (y, x, h, w) is the box's centre and size and (ya, xa, ha, wa) the anchor's. Decoded
-    boxes are square: the round trip keeps a box's centre and area.
+    where (y, x, h, w) is the centre and size of the box and (ya, xa, ha, wa) those of the anchor.
+    Decoded boxes are square: encoding and decoding a box keeps its centre and area.
 
     Args:
       scale_factors: (scale_y, scale_x, scale_l), all positive.
@@ -50,6 +50,6 @@ class SquareBoxCoder:
 
 
 def _center_and_length(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[..., 4] corners -> centres [..., 2] as (y, x), square roots of the areas [..., 1]."""
+    """Returns centres (y, x) [..., 2] and square roots of areas [..., 1] of boxes [..., 4]."""
     center, size = tf.split(box_ops.corners_to_center_size(boxes), 2, axis=-1)
     return center, tf.sqrt(tf.reduce_prod(size, axis=-1, keepdims=True))

@@ -1,7 +1,7 @@
-"""What a command line can say of a training or an evaluation: one table for every program.
+"""The command-line options of trainings and evaluations, in one table for every program.
 
-Names and defaults of the fields are those of the flags; the metadata of a field say how the flag is
-shown and what else it is called. Imports nothing that is slow.
+Names and defaults of the fields are those of the flags; the metadata of a field describe how the
+flag is shown and list its aliases. This module imports nothing that is slow.
 """
 
 import dataclasses
@@ -11,9 +11,9 @@ from object_detection.errors import ConfigError
 
 # Other names of two values of `TrainConfig.Precision`.
 PRECISION_ALIASES = {'bfloat16': 'mixed_bfloat16', 'float16': 'mixed_float16'}
-# What --precision takes.
+# Values of --precision.
 PRECISIONS = ('float32', 'tf32', 'mixed_bfloat16', 'mixed_float16', *PRECISION_ALIASES)
-# What --strategy takes.
+# Values of --strategy.
 STRATEGIES = ('one_device', 'mirrored', 'multi_worker', 'tpu')
 
 # The sections of --help, in order.
@@ -21,7 +21,7 @@ RUN, EVALUATION, DEVICES, WORKERS, RECORDS = 'Run', 'Evaluation', 'Devices', 'Wo
 SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS)
 
 _LARGEST_COUNT = 2**32 - 1  # what the fields hold
-# Flag -> the smallest and largest number that it takes.
+# Flag -> the smallest and largest number that it accepts.
 _RANGES = {
     **dict.fromkeys(
         (
@@ -71,13 +71,13 @@ def option(
     aliases: tuple[str, ...] = (),
     is_hidden: bool = False,
 ) -> Any:
-    """A field that is a flag.
+    """Returns a dataclass field that is a flag.
 
     Args:
-      default: of the flag.
-      help_text: a sentence or two.
-      choices: the words that the flag takes; () for any.
-      section: of --help, one of `SECTIONS`.
+      default: default value of the flag.
+      help_text: description in one or two sentences.
+      choices: the values that the flag accepts; () for any.
+      section: section of --help, one of `SECTIONS`.
       aliases: other names of the flag.
       is_hidden: whether --help of the `tfod` command leaves it out.
     """
@@ -99,7 +99,7 @@ _NUM_EPOCHS = 'Length of the training in passes over the data, in place of steps
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What both kinds of jobs understand."""
+    """Options of both kinds of jobs."""
 
     num_train_steps: int | None = option(None, _NUM_TRAIN_STEPS, section=RUN)
     num_epochs: float | None = option(None, _NUM_EPOCHS, section=RUN)
@@ -192,7 +192,7 @@ class JobOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(JobOptions):
-    """What a training understands."""
+    """Options of a training."""
 
     steps_per_epoch: int | None = option(
         None,
@@ -318,9 +318,9 @@ class TrainOptions(JobOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions(JobOptions):
-    """What an evaluation job understands."""
+    """Options of an evaluation job."""
 
-    # It knows from the training's records when that ends; where there are none, these may tell.
+    # The records of the training say when it ends; without records, these options may say it.
     num_train_steps: int | None = option(None, _NUM_TRAIN_STEPS, section=RUN, is_hidden=True)
     num_epochs: float | None = option(None, _NUM_EPOCHS, section=RUN, is_hidden=True)
     run_once: bool = option(False, 'Evaluate the newest checkpoint only.', section=RUN)
@@ -331,7 +331,7 @@ def check_ranges(options: JobOptions) -> None:
     """Checks that numbers are within the range of their flag.
 
     Raises:
-      ConfigError: naming the flag.
+      ConfigError: if a number is out of range; the message names the flag.
     """
     for name, (lowest, highest) in _RANGES.items():
         number = getattr(options, name, None)

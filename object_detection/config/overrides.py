@@ -23,7 +23,7 @@ _INTEGERS = {
 
 
 class _Place(NamedTuple):
-    """The end of a path: `field` of `message`; `key` is an index or a map key, None = all of it."""
+    """The target of a path: `field` of `message`; `key` is an index or map key, None for all."""
 
     message: Message
     field: FieldDescriptor
@@ -33,14 +33,16 @@ class _Place(NamedTuple):
 def apply_setting(config: Message, setting: str) -> None:
     """Changes one field of `config` in place.
 
-    `path=value`, where the path's names are joined by dots; an element of a repeated field is
-    `eval_input_reader[0]` or `eval_input_reader.0` (one past the last appends), an entry of a map
-    `super_categories[animal]`. A repeated field without index takes a comma list that replaces
-    it; an empty value clears it. Strings need no quotes. A message takes `{...}`, which replaces
-    it. Messages on the way are created, and setting one option of a oneof drops the other.
+    A setting is `path=value`, where the names of the path are joined by dots. An element of a
+    repeated field is written `eval_input_reader[0]` or `eval_input_reader.0` (the index after the
+    last appends), an entry of a map `super_categories[animal]`. A comma-separated list replaces a
+    repeated field without index; an empty value clears it. Strings need no quotes. `{...}`
+    replaces a message. Missing messages of the path are created, and setting one option of a
+    oneof clears the others.
 
     Raises:
-      ConfigError: naming the setting, what is wrong with it and the nearest name.
+      ConfigError: if the setting cannot be applied; the message names the setting, what is wrong
+        with it and the nearest name.
     """
     path, equals, value = setting.partition('=')
     try:
@@ -52,7 +54,7 @@ def apply_setting(config: Message, setting: str) -> None:
     except UnicodeEncodeError:
         raise ConfigError(f'--set {setting!a}: expected text in UTF-8.') from None
     except ValueError:
-        # The only check that is left to protobuf: integers and their widths.
+        # The range of integers is the only check that is left to protobuf.
         raise ConfigError(f'--set {setting}: the value is out of the range of the field.') from None
 
 
@@ -70,7 +72,7 @@ def _tokens(path: str) -> list[str]:
 
 
 def _find(message: Message, tokens: list[str]) -> _Place:
-    """Walks down to the last token; creates messages that are not set."""
+    """Follows the tokens to the last one; creates messages that are not set."""
     name, rest = tokens[0], tokens[1:]
     field = message.DESCRIPTOR.fields_by_name.get(name)
     if field is None:
@@ -163,7 +165,7 @@ def _parsed(like: Message, value: str) -> Message:
 
 
 def _scalar(field: FieldDescriptor, text: str) -> Any:
-    """Converts text to the field's type; the range of integers is checked when it is stored."""
+    """Converts text to the type of the field; the range of integers is checked on assignment."""
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in '\'"'
         return text[1:-1] if quoted else text

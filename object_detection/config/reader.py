@@ -1,4 +1,4 @@
-"""Reads a pipeline config: file, then a second text proto over it, then single settings."""
+"""Reads a pipeline config: a file, a second text proto merged over it, and single settings."""
 
 import re
 from collections.abc import Iterable
@@ -23,16 +23,17 @@ _SECOND_OPTION = re.compile(
 def read_pipeline(
     path: str, *, overrides_text: str = '', settings: Iterable[str] = ()
 ) -> TrainEvalPipelineConfig:
-    """Reads a pipeline config and applies what the command line changes in it.
+    """Reads a pipeline config and applies the changes of the command line.
 
     Args:
-      path: a text proto of `TrainEvalPipelineConfig`.
+      path: a file with a text proto of `TrainEvalPipelineConfig`.
       overrides_text: a second text proto that is merged over the first (its repeated fields are
         appended, as `text_format.Merge` does), or the path of a file that holds one.
-      settings: 'a.b.c=value', applied last and in order; see `overrides.apply_setting`.
+      settings: strings 'a.b.c=value', applied last and in order; see `overrides.apply_setting`.
 
     Raises:
-      ConfigError: naming the file, line and column, or the setting, and what was expected.
+      ConfigError: if a text is not valid; the message names the file, line and column, or the
+        setting, and what was expected.
     """
     pipeline = parse_pipeline(read_text(path), str(path))
     if overrides_text:
@@ -45,7 +46,7 @@ def read_pipeline(
 def parse_pipeline(text: str, origin: str) -> TrainEvalPipelineConfig:
     """Parses a text proto; errors begin with `origin`, line and column.
 
-    A field written twice is an error, not silently the last one.
+    A field that is written twice is an error; the last value does not win silently.
     """
     try:
         return text_format.Parse(text, TrainEvalPipelineConfig())
@@ -58,7 +59,7 @@ def read_text(path: str) -> str:
     """Reads a text file.
 
     Raises:
-      ConfigError: one sentence, if there is no such file, or it holds no text.
+      ConfigError: if there is no such file or it holds no text; the message is one sentence.
     """
     try:
         return files.read_bytes(str(path)).decode('utf-8')
@@ -98,5 +99,5 @@ def _explain(message: str) -> str:
         return f'only one of `{found[2]}` and `{found[1]}` may be set (oneof {found[3]}).'
     if 'Expected identifier' in message:
         return 'expected the name of a field here.'
-    # What is left reads well once the position and the quoted line before it are dropped.
+    # Other messages are readable without the position and the quoted line before them.
     return re.sub(r"^\d+:\d+ : ('.*': )?", '', message, flags=re.DOTALL).rstrip('.') + '.'

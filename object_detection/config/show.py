@@ -15,9 +15,9 @@ _INDENT = '  '
 def to_text(message: Message) -> str:
     """Returns a text proto that reads back as exactly the same config.
 
-    Fields stand in the order of the schema. A field that is not set is added as a comment with its
+    Fields are in the order of the schema. A field that is not set is added as a comment with its
     default, `# name: value`, if the schema names a default and the field has an effect. A message
-    that is not set stays out: for most, that is a choice of its own.
+    that is not set is omitted, since for most messages its absence is a choice of its own.
     """
     return ''.join(f'{line}\n' for line in _lines(message))
 

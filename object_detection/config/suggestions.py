@@ -1,4 +1,4 @@
-"""The part of an error text that tells what the user probably meant."""
+"""The part of an error message that suggests what the user probably meant."""
 
 import difflib
 import functools
@@ -33,12 +33,12 @@ def unknown_value(enum: EnumDescriptor, name: str) -> str:
 
 
 def field_list(message: Descriptor) -> str:
-    """Returns the names of a message's fields, the first dozen."""
+    """Returns the names of the first dozen fields of a message."""
     return format_list((field.name for field in message.fields), _MAX_NAMES)
 
 
 def reachable_messages(root: Descriptor) -> Iterator[Descriptor]:
-    """Yields `root` and every message type that its fields lead to, each once."""
+    """Yields `root` and every message type reachable through its fields, each once."""
     seen, waiting = set(), [root]
     while waiting:
         message = waiting.pop()
@@ -51,7 +51,7 @@ def reachable_messages(root: Descriptor) -> Iterator[Descriptor]:
 
 @functools.cache
 def _owners() -> dict[str, list[str]]:
-    """Field name -> messages that have it, those of label maps (often mixed up) included."""
+    """Returns field name -> messages that have it, including the often confused label maps."""
     roots = (
         pipeline_pb2.TrainEvalPipelineConfig.DESCRIPTOR,
         string_int_label_map_pb2.StringIntLabelMap.DESCRIPTOR,

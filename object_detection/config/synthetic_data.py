@@ -1,4 +1,4 @@
-"""Puts generated data in the place of files, for measuring speed where there are none."""
+"""Replaces files by generated data, to measure speed where there are no files."""
 
 import os
 
@@ -8,15 +8,15 @@ from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 
-# Images of COCO's train2017 and val2017: what an epoch and an evaluation are.
+# Number of images of COCO's train2017 and val2017: the length of an epoch and an evaluation.
 TRAINING_IMAGES = 118287
 EVALUATION_IMAGES = 5000
 
-# Factor of all learning rates. Random weights under frozen norms make losses of hundreds and
+# Factor of all learning rates. Random weights with frozen norms give losses of hundreds and
 # gradients of a norm above 10,000, with which a schedule for pretrained weights may diverge.
 _STANDSTILL = 1e-9
 
-# Fields about files, their content, or weights that would be read.
+# Fields about files, their content, or weights to read.
 _OF_READERS = (
     'label_map_path',
     'num_epochs',
@@ -42,10 +42,10 @@ _OF_TRAINING = (
 
 
 def without_files(pipeline: TrainEvalPipelineConfig) -> TrainEvalPipelineConfig:
-    """Returns a config whose readers give synthetic data and that needs no file.
+    """Returns a config whose readers produce synthetic data and that needs no file.
 
-    The rows of the ground truth, masks, batches and buckets stay. Nothing is augmented. Training
-    starts from random weights and all but keeps them.
+    Ground truth rows, masks, batches and buckets are kept. Images are not augmented. Training
+    starts from random weights and hardly changes them.
     """
     changed = TrainEvalPipelineConfig()
     changed.CopyFrom(pipeline)
@@ -63,25 +63,25 @@ def without_files(pipeline: TrainEvalPipelineConfig) -> TrainEvalPipelineConfig:
 
 
 def is_synthetic(config: InputReader) -> bool:
-    """Whether a reader's data are generated."""
+    """Returns whether the data of a reader are generated."""
     return config.HasField('synthetic_input_reader')
 
 
 def check_same_kind_of_data(pipeline: TrainEvalPipelineConfig, earlier: str) -> None:
-    """Checks that no real training goes on with noise, or the other way round.
+    """Checks that a training on real data is not resumed with synthetic data, or vice versa.
 
     Args:
-      pipeline: of the training that goes on.
-      earlier: the config that it was started with, a file; there may be none.
+      pipeline: config of the training to resume.
+      earlier: path of the config that the training was started with; it may not exist.
 
     Raises:
-      ConfigError: naming the flag.
+      ConfigError: if the kinds of data differ; the message names the flag.
     """
     if not files.exists(earlier):
         return
     try:
         before = reader.read_pipeline(earlier)
-    except ConfigError:  # It is only written, for people; they may have changed it.
+    except ConfigError:  # A file for people, who may have changed it.
         return
     was_synthetic = is_synthetic(before.train_input_reader)
     if was_synthetic != is_synthetic(pipeline.train_input_reader):

@@ -1,8 +1,7 @@
-"""The fields of the schema that nothing reads, why, and what a user who sets one is told.
+"""The table of the fields of the schema that nothing reads, with the messages for their users.
 
-One table. A field of a message type stands for the whole message. Building a feature means
-deleting its lines here; a test walks the schema and finds every field that is neither read nor
-listed.
+A field of a message type represents the whole message. Whoever builds a feature deletes its lines
+here; a test walks the schema and finds every field that is neither read nor listed.
 """
 
 import logging
@@ -23,12 +22,12 @@ WARNING = 'warning'
 
 
 class Unsupported(NamedTuple):
-    """What is said about a field that nothing reads.
+    """The message about a field that nothing reads.
 
     Attributes:
-      level: ERROR where what the user asks for would not happen; WARNING where nothing is lost.
-      reason: what is so instead, or what to set instead.
-      harmless: values that may be set without a word; the schema's default if None.
+      level: ERROR if a requested effect would be missing; WARNING if nothing is lost.
+      reason: what happens instead, or what to set instead.
+      harmless: values that may be set without a message; if None, the default of the schema.
     """
 
     level: str
@@ -184,7 +183,7 @@ _EVALUATION = {
     'EvalConfig.keep_image_id_for_visualization_export': _NO_PICTURE_FOLDER,
     'EvalConfig.eval_master': _warning('evaluation runs in this process'),
     'EvalConfig.ignore_groundtruth': _error('metrics need ground truth; use `tfod predict`'),
-    # What its values say against what happens is looked at by `validation`.
+    # `validation` checks whether the value contradicts what happens.
     'EvalConfig.use_moving_averages': _warning(
         'averages are evaluated wherever train_config.optimizer.use_moving_average keeps them',
         True,
@@ -231,8 +230,8 @@ def find_unsupported(
 
     Args:
       config: a `TrainEvalPipelineConfig`, or a message in one.
-      parts: names of the top-level fields to look at; all if None.
-      path: where in a `TrainEvalPipelineConfig` the message is.
+      parts: names of the top-level fields to search; None searches all.
+      path: path of the message in a `TrainEvalPipelineConfig`.
     """
     errors, warnings = [], defaultdict(list)
     for found in walk.set_fields(config, path=path, skip=FIELDS.__contains__):
@@ -248,7 +247,7 @@ def find_unsupported(
 
 
 def warn_once(warnings: dict[str, list[str]]) -> None:
-    """Logs the fields that have no effect, one line a reason; each field once a process."""
+    """Logs fields without effect, one line per reason and each field once per process."""
     for reason, paths in warnings.items():
         fresh = [path for path in paths if path not in _warned]
         if fresh:
@@ -257,7 +256,7 @@ def warn_once(warnings: dict[str, list[str]]) -> None:
 
 
 def log_once(message: str) -> None:
-    """Logs a warning, the same one once a process."""
+    """Logs a warning, but the same warning only once per process."""
     if message not in _warned:
         _logger.warning('%s', message)
     _warned.add(message)
@@ -267,7 +266,7 @@ def check_unsupported(config: Message, *, path: str = '') -> None:
     """Warns about set fields that have no effect; arguments as for `find_unsupported`.
 
     Raises:
-      ConfigError: listing the set fields that ask for what is not there.
+      ConfigError: if fields ask for missing features; the message lists them.
     """
     findings = find_unsupported(config, path=path)
     warn_once(findings.warnings)

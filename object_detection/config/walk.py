@@ -11,10 +11,10 @@ class SetField(NamedTuple):
     """One field that is set, or one element of a repeated one.
 
     Attributes:
-      path: from the root, such as 'eval_input_reader[0].label_map_path'.
+      path: path from the root, such as 'eval_input_reader[0].label_map_path'.
       key: 'Message.field', the field's name in the schema.
-      field: its descriptor.
-      value: its value; a message for message fields.
+      field: descriptor of the field.
+      value: value of the field or element; a message for message fields.
     """
 
     path: str
@@ -29,9 +29,9 @@ def set_fields(
     """Yields the set fields of `message` and, depth first, of the messages in it.
 
     Args:
-      message: where to start; its own path is `path`.
-      path: put before all paths.
-      skip: told a key, whether not to go into the messages of that field.
+      message: the message to start from.
+      path: path of `message`, the prefix of all paths.
+      skip: key of a field -> whether the fields of its messages are skipped.
     """
     for field, value in message.ListFields():
         key = field_key(field)
@@ -47,13 +47,13 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def field_key(field: FieldDescriptor) -> str:
-    """'Message.field', with the outer message's name before that of a nested one."""
+    """Returns 'Message.field'; nested messages are written 'Outer.Message'."""
     owner = field.containing_type.full_name.removeprefix('object_detection.protos.')
     return f'{owner}.{field.name}'
 
 
 def _elements(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any]]:
-    """Pairs of an element's index, as it is written in a path, and its value."""
+    """Yields pairs of the index of an element, as written in a path, and its value."""
     if is_map(field):
         yield from ((f'[{key}]', entry) for key, entry in value.items())
     elif field.is_repeated:

@@ -7,10 +7,10 @@ from object_detection.system import files
 
 
 def write_pipeline(pipeline: TrainEvalPipelineConfig, path: str) -> None:
-    """Writes the set fields as a text proto; never leaves half a file under `path`.
+    """Writes the set fields as a text proto and never leaves a partial file under `path`.
 
     Args:
-      pipeline: what to write.
-      path: the file, replaced if there is one; its folder is made if there is none.
+      pipeline: the config to write.
+      path: the file, which is replaced if it exists; its folder is created if it does not.
     """
     files.write_text(path, text_format.MessageToString(pipeline, as_utf8=True))

@@ -1,4 +1,4 @@
-"""Resizes only images that are too large, or too small."""
+"""Resizes only images that are too large or too small."""
 
 import tensorflow as tf
 
@@ -10,16 +10,16 @@ SMALLER = 'smaller'
 
 
 class ConditionalShapeResizer(Resizer):
-    """Brings images beyond a threshold to it and keeps their aspect ratio.
+    """Resizes images beyond a threshold to the threshold and keeps their aspect ratio.
 
     Args:
-      condition: GREATER: where the longer side is above `size_threshold`, it is made equal to it;
-        SMALLER: where the shorter side is below `size_threshold`, it is made equal to it.
+      condition: GREATER scales images whose longer side is above `size_threshold` down to it;
+        SMALLER scales images whose shorter side is below `size_threshold` up to it.
       size_threshold: pixels.
       method, convert_to_grayscale: see `Resizer`. Corner pixels are aligned here.
 
     Raises:
-      ValueError: for another condition, or a threshold that is not positive.
+      ValueError: if the condition is unknown or the threshold is not positive.
     """
 
     def __init__(
@@ -53,6 +53,6 @@ class ConditionalShapeResizer(Resizer):
         else:
             side = tf.minimum(height, width)
             target = tf.maximum(side, self._size_threshold)
-        # In integers, so that the side in question is the threshold exactly; fractions of a pixel
+        # Integers make the side in question equal to the threshold exactly; fractions of a pixel
         # are cut off, not rounded, as in the reference.
         return tuple(tf.maximum(length * target // side, 1) for length in (height, width))

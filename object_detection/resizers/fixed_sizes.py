@@ -1,11 +1,11 @@
-"""Resizers to one size, to the size of the image itself, and to its next multiple."""
+"""Resizers to a fixed size, to the size of the image itself, and to its next multiple."""
 
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
 
 class FixedShapeResizer(Resizer):
-    """Resizes to `height` x `width`, whatever the aspect ratio.
+    """Resizes to `height` x `width` without keeping the aspect ratio.
 
     Raises:
       ValueError: if a size is not positive.
@@ -36,7 +36,7 @@ class FixedShapeResizer(Resizer):
 
 
 class IdentityResizer(Resizer):
-    """Keeps the size; only converts to float32."""
+    """Keeps the size and only converts to float32."""
 
     def resized_size(self, height: Size, width: Size) -> tuple[Size, Size]:
         return height, width

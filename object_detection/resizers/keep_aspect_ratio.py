@@ -12,21 +12,21 @@ from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 class KeepAspectRatioResizer(Resizer):
     """Scales an image to the largest size that fits `min_dimension` x `max_dimension`.
 
-    The longer side of that box lies along the longer side of the image. With `pad_size` the image
-    has to fit that as well, whose sides do not turn with the image.
+    The longer side of that box is parallel to the longer side of the image. With `pad_size` the
+    image must fit `pad_size` as well, whose sides are not exchanged for images in portrait format.
 
     Args:
       min_dimension, max_dimension: pixels.
-      pad_to_max_dimension: pad to `max_dimension` x `max_dimension`, so that all outputs are of
+      pad_to_max_dimension: pad to `max_dimension` x `max_dimension`, so that all outputs have
         one size.
-      pad_size: (height, width) to pad to in place of that square; None does not.
-      min_dimension_range: (smallest, largest) of what `for_training` draws in place of
-        `min_dimension`; None draws nothing.
+      pad_size: (height, width) to pad to in place of that square; None for no such padding.
+      min_dimension_range: (smallest, largest) value that `for_training` draws in place of
+        `min_dimension`; None draws no value.
       method, convert_to_grayscale, pad_values: see `Resizer`.
 
     Raises:
       ValueError: if the dimensions are not positive or in the wrong order, there are two sizes to
-        pad to, or pad values are given but not one for each of the three channels.
+        pad to, or there are pad values, but not one for each of the three channels.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class KeepAspectRatioResizer(Resizer):
         self._min_dimension_range = min_dimension_range
 
     def with_buckets(self, sizes: Sequence[tuple[int, int]]) -> 'KeepAspectRatioResizer':
-        """Returns a resizer that pads each image to one of `sizes` in place of what it pads to.
+        """Returns a resizer that pads each image to one of `sizes` in place of its own size.
 
-        That is the size that leaves the image largest, and of those the smallest, so that images
-        get the size of their orientation.
+        It chooses the size that leaves the image largest, and the smallest of several such sizes,
+        so that images get a size of their orientation.
 
         Args:
           sizes: (height, width) of each bucket, pixels; at least one.
 
         Raises:
-          ValueError: if there is none, or one has a side that is not positive.
+          ValueError: if there are no sizes, or one has a side that is not positive.
         """
         if not sizes or min(map(min, sizes)) < 1:
             raise UserError(
@@ -99,7 +99,7 @@ class KeepAspectRatioResizer(Resizer):
         if self._pad_sizes:
             limits = tf.minimum(limits, tf.constant(self._pad_sizes, tf.float32))
         scale = tf.reduce_max(tf.reduce_min(limits / size, axis=-1))
-        # tf.round takes halves to the even number, as the reference does.
+        # tf.round rounds halves to the even number, as the reference does.
         resized = tf.maximum(tf.cast(tf.round(scale * size), tf.int32), 1)
         return resized[0], resized[1]
 
@@ -108,8 +108,8 @@ class KeepAspectRatioResizer(Resizer):
             return height, width
         if len(self._pad_sizes) == 1:
             return self._pad_sizes[0]
-        # An image was resized for the size that leaves it largest: of those that hold it now, the
-        # smallest is as good, and has the least padding.
+        # The image was resized for the size that leaves it largest. The smallest of the sizes that
+        # hold the resized image leaves it as large, with the least padding.
         sizes = tf.constant(self._pad_sizes, tf.int32)
         holds = tf.reduce_all(tf.stack([height, width]) <= sizes, axis=-1)
         area = tf.where(holds, tf.reduce_prod(sizes, axis=-1), sizes.dtype.max)
@@ -126,7 +126,7 @@ class KeepAspectRatioResizer(Resizer):
 def _checked_pad_size(
     pad_size: tuple[int, int] | None, square: tuple[int, int] | None
 ) -> tuple[int, int] | None:
-    """Returns whichever is given."""
+    """Returns the one of the two sizes that is given, or None."""
     if pad_size is not None and square is not None:
         raise UserError(
             'KeepAspectRatioResizer: expected one of pad_to_max_dimension and pad_height with '

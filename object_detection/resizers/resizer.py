@@ -1,4 +1,4 @@
-"""What all image resizers share: legacy sampling, padding, conversion to grey."""
+"""The base class of image resizers: legacy sampling, padding, conversion to grey."""
 
 import abc
 
@@ -16,16 +16,17 @@ Size = int | tf.Tensor
 
 
 class Resizer(abc.ABC):
-    """Resizes images, pads them at the bottom and the right, and tells the unpadded shape.
+    """Resizes images, pads them at the bottom and the right, and returns the unpadded shape.
 
-    Sampling is the reference system's: no half-pixel centres (a pixel's coordinate is its top
-    left corner), on which the published weights were trained.
+    Images are sampled as in the reference system, with which the published weights were trained:
+    without half-pixel centres (the coordinate of a pixel is its top left corner).
 
     Args:
-      method: BILINEAR, NEAREST_NEIGHBOR, BICUBIC or AREA, for images; masks are always nearest.
+      method: BILINEAR, NEAREST_NEIGHBOR, BICUBIC or AREA, for images; masks are always
+        resized by nearest neighbour.
       align_corners: whether the corner pixels of input and output coincide.
-      convert_to_grayscale: make RGB images one-channel, after resizing and padding.
-      pad_values: one value a channel of the input for padded pixels; () = zeros.
+      convert_to_grayscale: whether to convert RGB images to grey after resizing and padding.
+      pad_values: value of padded pixels for each channel of the input; () pads with zeros.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Resizer(abc.ABC):
         return height, width
 
     def for_training(self, seed: tf.Tensor) -> 'Resizer':
-        """Returns the resizer of one training image, whose random choices `seed` [2] tells."""
+        """Returns the resizer of one training image; `seed` [2] determines its random choices."""
         del seed
         return self
 
@@ -87,13 +88,13 @@ class Resizer(abc.ABC):
         return (images[0] if is_single else images), true_shape
 
     def resize_masks(self, masks: tf.Tensor) -> tf.Tensor:
-        """Resizes masks as their image, by nearest neighbour, and pads them with zeros.
+        """Resizes masks to the size of their image by nearest neighbour and pads them with zeros.
 
         Args:
           masks: any dtype [n, H, W], n >= 0.
 
         Returns:
-          The same dtype [n, H', W'].
+          The resized masks, in the dtype of `masks`, [n, H', W'].
         """
         masks = self._resize(masks[..., tf.newaxis], NEAREST_NEIGHBOR)
         masks = self._pad(masks, ())
@@ -144,8 +145,8 @@ def _resize_bilinear(*, images: tf.Tensor, size: tf.Tensor, align_corners: bool)
 
     if images.dtype == tf.float32:
         return sample(images)
-    # The numbers are the same, but float32 is sampled in half the time; only for a much smaller
-    # output the conversion would cost more than that.
+    # The results are the same, but float32 is sampled in half the time; only for a much smaller
+    # output would the conversion cost more than it saves.
     height, width = dimensions(images, 1, 2)
     return tf.cond(
         height * width <= 4 * tf.reduce_prod(size),
@@ -162,7 +163,7 @@ def _resize_area(**arguments) -> tf.Tensor:
     return tf.raw_ops.ResizeArea(**arguments)
 
 
-# All but nearest read uint8 and write float32.
+# All methods except nearest neighbour convert uint8 to float32.
 _METHODS = {
     BILINEAR: _resize_bilinear,
     NEAREST_NEIGHBOR: _resize_nearest,
@@ -174,7 +175,7 @@ _METHODS = {
 def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.Tensor:
     """Pads images [B, H, W, C] to `size` along `axis` with `values` [C].
 
-    That is one copy where `tf.pad` and a choice of each pixel's value take eight times as long.
+    It copies the images once; `tf.pad` with a selection of pixel values takes eight times as long.
     """
     shape = list(dimensions(images, 0, 1, 2, 3))
     if _is_same((shape[axis],), (size,)):
@@ -182,7 +183,7 @@ def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.
     missing = shape[axis] = size - shape[axis]
 
     def pad() -> tf.Tensor:
-        # Whole rows at once; a broadcast along the channels alone is slow.
+        # Whole rows are broadcast at once; a broadcast along the channels alone is slow.
         row = tf.tile(values, [shape[2]])
         rows = tf.broadcast_to(row, [shape[0], shape[1], tf.size(row)])
         return tf.concat([images, tf.reshape(rows, shape)], axis)
@@ -191,7 +192,7 @@ def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.
 
 
 def _is_same(size: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
-    """Whether two sizes are known to be the same: equal integers or the same tensors."""
+    """Returns whether two sizes are known to be the same: equal integers or the same tensors."""
     return all(
         a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
         for a, b in zip(size, other, strict=True)
