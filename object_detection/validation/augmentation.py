@@ -6,13 +6,13 @@ from object_detection.builders import training_rules
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 
-# Step -> its field that says which keypoint takes the place of which.
+# Step -> its field that says which keypoint replaces which.
 _KEYPOINT_FLIPS = {
     'random_horizontal_flip': 'keypoint_flip_permutation',
     'random_vertical_flip': 'keypoint_flip_permutation',
     'random_rotation90': 'keypoint_rot_permutation',
 }
-# Steps that change every image that is trained on in the same way.
+# Steps that change every training image in the same way.
 _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
 
 
@@ -27,7 +27,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def cautions(config: TrainConfig) -> Iterator[str]:
-    """Yields a sentence for each step that makes training images unlike all others."""
+    """Yields a sentence for each step that changes all training images, but no other images."""
     for index, step in enumerate(config.data_augmentation_options):
         kind = step.WhichOneof('preprocessing_step')
         if kind in _FIXED_CHANGES:
@@ -38,7 +38,7 @@ def cautions(config: TrainConfig) -> Iterator[str]:
 
 
 def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:
-    """The ids that are left of `ids` after the steps that give new ones, or drop all of a class."""
+    """Returns the ids of `ids` after the steps that remap labels or always drop a class."""
     left = set(ids)
     for step in config.data_augmentation_options:
         if step.HasField('remap_labels'):
@@ -59,7 +59,7 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             continue
         field = _KEYPOINT_FLIPS[kind]
         permutation = list(getattr(getattr(step, kind), field))
-        # Turned keypoints stay what they are, unless the config says otherwise.
+        # Rotated keypoints keep their meaning, unless the config says otherwise.
         if len(permutation) != count and (permutation or kind != 'random_rotation90'):
             yield (
                 f'{_path(index)}.{kind}.{field}: expected one entry for each of the {count} '

@@ -1,4 +1,4 @@
-"""What the builders object to: rules that load TensorFlow, for when nothing cheaper is wrong."""
+"""Rules that call the builders and load TensorFlow, applied after the cheaper rules passed."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ _GROUP_NORM = 'Hyperparams.group_norm'
 
 
 def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what the builders of the cheap parts of the model object to."""
+    """Yields the errors of the builders of those model components that are cheap to build."""
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import hyperparams_builder
 
     problems = list(hyperparams_builder.problems(pipeline.model, 'model'))
     yield from problems
     if problems:
-        return  # The other builders would tell the first of them once more.
+        return  # The other builders would report the first of them once more.
     rules = model_rules.find(pipeline.model)
     problems = list(rules.check_parts(families.options(pipeline.model))) if rules else []
     yield from problems
@@ -31,7 +31,7 @@ def check_model(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def _group_norms(model: DetectionModel) -> Iterator[str]:
-    """Yields a group norm that does not fit its layers, which are built without their weights."""
+    """Yields a problem if a group norm does not fit its layers, built here without weights."""
     norms = [found for found in walk.set_fields(model, path='model') if found.key == _GROUP_NORM]
     if not norms:
         return
@@ -40,7 +40,7 @@ def _group_norms(model: DetectionModel) -> Iterator[str]:
     from object_detection.builders import model_builder
 
     try:
-        # Variables of a graph get no values.
+        # In a graph, variables are created without values.
         with tf.Graph().as_default():
             model_builder.build(model).build_variables()
     except ValueError as error:
@@ -50,7 +50,7 @@ def _group_norms(model: DetectionModel) -> Iterator[str]:
 
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what the builders of optimizer and augmentation object to."""
+    """Yields the errors of the builders of the optimizer and the augmentation."""
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import optimizer_builder, preprocessor_builder
 
@@ -63,7 +63,7 @@ def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what the evaluators, made for the classes of each reader, object to."""
+    """Yields the errors of the evaluators, built for the classes of each reader."""
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import evaluator_builder  # loads the COCO engine
 

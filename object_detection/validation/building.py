@@ -1,4 +1,4 @@
-"""Tries a builder, to find what it objects to."""
+"""Calls a builder to find its errors."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,13 +9,13 @@ from google.protobuf.message import Message
 def problems(
     build: Callable[..., Any], config: Message, path: str, *arguments: object
 ) -> Iterator[str]:
-    """Yields what a builder of cheap objects raises as a sentence that begins with a field's path.
+    """Yields the error of a builder of cheap objects as a sentence that begins with a field path.
 
     Args:
       build: called as `build(config, *arguments)`; what it returns is not used.
       config: the message to build from.
-      path: of the message in the pipeline config.
-      *arguments: further ones of the builder.
+      path: path of the message in the pipeline config.
+      *arguments: further arguments of the builder.
     """
     try:
         build(config, *arguments)

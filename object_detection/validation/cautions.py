@@ -1,6 +1,6 @@
-"""Says what is allowed in a config, but probably not meant: settings without the effect they name.
+"""Warns of settings that are allowed, but probably not meant, since they have no effect.
 
-The fields that nothing reads at all are in `unsupported`; what is here depends on other fields.
+Fields that nothing reads at all are in `unsupported`; these cautions depend on other fields.
 """
 
 from collections import defaultdict
@@ -57,12 +57,12 @@ _FINE_TUNING = (
 def warn(
     pipeline: TrainEvalPipelineConfig, parts: Collection[str], *, resumes: bool = False
 ) -> None:
-    """Logs each caution about the named top-level fields of a config once a process.
+    """Logs each caution about the named top-level fields of a config once per process.
 
     Args:
       pipeline: the config.
-      parts: names of fields.
-      resumes: whether a training goes on from a checkpoint of its own.
+      parts: names of top-level fields.
+      resumes: whether a training resumes from a checkpoint of its own.
     """
     rules, model = model_rules.find(pipeline.model), families.options(pipeline.model)
     fields = defaultdict(list)
@@ -105,7 +105,7 @@ def readers(
 
 
 def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """Triples of a top-level field, the path of a field below it, and why that has no effect."""
+    """Yields triples: a top-level field, the path of a field in it, why that has no effect."""
     rules = model_rules.find(pipeline.model)
     if rules is not None:
         yield from rules.without_effect(pipeline)
@@ -147,7 +147,7 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
 
 
 def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """As `_without_effect`, for a model that is not trained on keypoints."""
+    """Yields the triples of `_without_effect` for a model that is not trained on keypoints."""
     family = families.find(pipeline.model)
     if family is None or families.needs_keypoints(pipeline.model):
         return
@@ -160,7 +160,7 @@ def _unused_keypoints(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, 
 def _unused_classes(
     pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str
 ) -> Iterator[str]:
-    """A model with more classes than the label map has ids."""
+    """Yields a sentence if the model has more classes than the label map has ids."""
     model = pipeline.model.WhichOneof('model')
     num_classes = families.num_classes(pipeline.model)
     if not num_classes or not reader.label_map_path:
@@ -175,7 +175,7 @@ def _unused_classes(
 
 
 def _continues_detector(config: TrainConfig) -> bool:
-    """Whether a training begins with a detector's weights, and not with a classifier's at most."""
+    """Returns whether a training starts from the weights of a detector, not of a classifier."""
     kind = fine_tuning.resolve_type(
         config.fine_tune_checkpoint_type, config.from_detection_checkpoint
     )
@@ -183,7 +183,7 @@ def _continues_detector(config: TrainConfig) -> bool:
 
 
 def _starts_at_random(pipeline: TrainEvalPipelineConfig) -> bool:
-    """Whether real data train weights that no file gives."""
+    """Returns whether a training on real data starts from random weights."""
     is_synthetic = synthetic_data.is_synthetic(pipeline.train_input_reader)
     return not (pipeline.train_config.fine_tune_checkpoint or is_synthetic)
 
@@ -194,7 +194,7 @@ def _decays_twice(config: TrainConfig) -> bool:
 
 
 def _penalties(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
-    """As `_without_effect`, where `train_config.weight_decay` is set."""
+    """Yields the triples of `_without_effect` for a set `train_config.weight_decay`."""
     if not pipeline.train_config.add_regularization_loss:
         yield 'train_config', 'train_config.weight_decay', _NO_PENALTY
     for found in walk.set_fields(pipeline.model, path='model'):

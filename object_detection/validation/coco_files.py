@@ -1,4 +1,4 @@
-"""Looks into the annotation files and image folders of a `coco_input_reader`."""
+"""Checks the annotation files and image folders of a `coco_input_reader`."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -12,19 +12,19 @@ from object_detection.validation import augmentation
 
 _TRAINING = 'train_input_reader'
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
-# Annotations that are looked at, and images that are looked through for one.
+# Number of annotations to check, and number of images to search for one annotation.
 _ENOUGH, _MAX_IMAGES = 100, 5000
 
 
 def check(
     pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str, *, needs_objects: bool
 ) -> Iterator[str]:
-    """Yields what the files contradict.
+    """Yields contradictions between the files and the config.
 
     Args:
       pipeline: the config.
       reader: one of its readers, whose files exist.
-      path: where it is in the config.
+      path: path of the reader in the config.
       needs_objects: whether there must be an object.
     """
     # Loads TensorFlow.
@@ -49,11 +49,11 @@ def check(
 
 
 def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of objects that can be used in each of the first images, and its name.
+    """Yields the number of usable objects of each of the first images, and its name.
 
     Args:
-      reader: whose files were checked.
-      path: where it is in the config.
+      reader: a reader whose files were checked.
+      path: path of the reader in the config.
     """
     # Loads TensorFlow.
     from object_detection.builders.input_readers import coco as coco_reader
@@ -77,7 +77,7 @@ def _images(records, path: str) -> Iterator[str]:
 
 
 def _repeated_ids(sources: Sequence, path: str) -> Iterator[str]:
-    """An evaluation tells images by their ids."""
+    """Yields ids that two files share, since an evaluation identifies images by their ids."""
     seen: set = set()
     for records in sources:
         ids = set(records.image_ids())

@@ -1,4 +1,4 @@
-"""What `eval_config` says of names: those of the readers, and the metrics that decide something."""
+"""Rules of `eval_config`: names of readers, and metrics that choose or stop something."""
 
 import math
 import os
@@ -18,7 +18,7 @@ _MAX_METRICS = 16
 
 
 class MetricChoice(NamedTuple):
-    """A metric, and the name of the reader that it is of."""
+    """The name of a metric, and the name of its reader."""
 
     metric: str
     reader: str
@@ -40,7 +40,7 @@ def reader_names(pipeline: TrainEvalPipelineConfig) -> list[str]:
 
 
 def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
-    """Returns the metric that tells the best checkpoint."""
+    """Returns the metric that determines the best checkpoint."""
     config = pipeline.eval_config
     kind = 'Masks' if MASK_METRICS in config.metrics_set else 'Boxes'
     return MetricChoice(
@@ -50,7 +50,7 @@ def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
 
 
 def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
-    """Returns the metric that must improve for training to go on."""
+    """Returns the metric that must improve, or else early stopping ends the training."""
     config, best = pipeline.eval_config.early_stopping, best_metric(pipeline)
     return MetricChoice(config.metric or best.metric, config.reader or best.reader)
 
@@ -58,12 +58,12 @@ def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
 def evaluated_data(
     pipeline: TrainEvalPipelineConfig, reader_name: str, val_json_file: str | None
 ) -> dict[str, int | str]:
-    """Says what a reader's metrics are of: results of other data cannot be compared with them.
+    """Describes the data of a reader's metrics; results on other data are not comparable.
 
     Args:
-      pipeline: the whole config, the command line applied.
+      pipeline: the whole config with the changes of the command line.
       reader_name: one of `reader_names`.
-      val_json_file: of the ground truth, or None.
+      val_json_file: path of the annotation file that replaces the ground truth, or None.
     """
     reader = pipeline.eval_input_reader[reader_names(pipeline).index(reader_name)]
     return {
@@ -74,17 +74,17 @@ def evaluated_data(
 
 
 def is_less_better(metric: str) -> bool:
-    """Whether a metric is a loss; of everything else more is better."""
+    """Returns whether a metric is a loss; for all other metrics, higher values are better."""
     return metric.startswith(_LOSS)
 
 
 def is_defined(metric: str, value: float) -> bool:
-    """Whether a metric's value is one: not NaN, and not -1, by which precision says it is none."""
+    """Returns whether a value is defined: it is finite and not the -1 of an undefined precision."""
     return math.isfinite(value) and (is_less_better(metric) or value >= 0)
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what is wrong with the names of the readers, and with what metrics decide."""
+    """Yields problems of the names of the readers, and of the choices that metrics make."""
     config = pipeline.eval_config
     for index, reader in enumerate(pipeline.eval_input_reader):
         if {'..', '.'} & set(reader.name.split('/')) or reader.name.startswith('/'):
@@ -108,10 +108,10 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 def check_metrics(
     pipeline: TrainEvalPipelineConfig, known: dict[str, Collection[str]]
 ) -> Iterator[str]:
-    """Yields the metrics that decide something and do not exist.
+    """Yields a sentence for each metric that the config names and that does not exist.
 
     Args:
-      pipeline: in which `check` found nothing wrong.
+      pipeline: a config in which `check` found no problem.
       known: name of a reader -> the names of its metrics.
     """
     config, stopping = pipeline.eval_config, stopping_metric(pipeline)
@@ -127,16 +127,16 @@ def check_metrics(
 
 
 def unknown_metric(metric: str, known: Collection[str]) -> str:
-    """Returns a sentence for a metric that an evaluation does not give."""
+    """Returns a sentence for a metric that an evaluation does not compute."""
     names = format_list(map(repr, known), _MAX_METRICS)
     return f'expected a metric of the evaluation: {names}. Received: {metric!r}.'
 
 
 def check_val_json_file(pipeline: TrainEvalPipelineConfig, path: str) -> None:
-    """Checks that a COCO annotation file can take the place of the records' ground truth.
+    """Checks that a COCO annotation file can replace the ground truth of the records.
 
     Raises:
-      ConfigError: if there is no such file, or not one `eval_input_reader` that it could be for.
+      ConfigError: if there is no such file, or not exactly one `eval_input_reader`.
     """
     if not files.exists(path):
         raise ConfigError(f'--val_json_file: there is no file {path!r}.')

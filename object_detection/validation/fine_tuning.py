@@ -1,4 +1,4 @@
-"""What has to hold for the checkpoint that training starts from, without TensorFlow."""
+"""Rules of the checkpoint that a training starts from; TensorFlow is not loaded."""
 
 import os
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ _ROOT = 'train_config'
 
 
 def resolve_type(checkpoint_type: str, from_detection_checkpoint: bool) -> str:
-    """Returns which weights are taken, where a config leaves `checkpoint_type` empty too."""
+    """Returns which weights are restored, also for an empty `checkpoint_type`."""
     return checkpoint_type or ('detection' if from_detection_checkpoint else 'classification')
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields one sentence a problem of the fields about fine-tuning."""
+    """Yields one sentence per problem of the fields about fine-tuning."""
     config = pipeline.train_config
     if config.fine_tune_checkpoint_type:
         yield from check_type(config.fine_tune_checkpoint_type)

@@ -12,7 +12,7 @@ _SERVICE_PREFIX = 'grpc://'
 
 
 def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
-    """Yields one sentence a problem of the buckets of the reader at `path`."""
+    """Yields one sentence per problem of the buckets of the reader at `path`."""
     first: dict[tuple[int, int], int] = {}
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
         where, size = f'{path}.aspect_ratio_buckets[{index}]', (bucket.height, bucket.width)
@@ -36,7 +36,7 @@ def check_buckets(reader: InputReader, path: str, model: DetectionModel) -> Iter
 
 
 def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> Iterator[str]:
-    """Yields a sentence for each bucket that the feature extractor enlarges once more."""
+    """Yields a sentence for each bucket that the feature extractor pads further."""
     rules = model_rules.find(model)
     multiple = rules.padding_multiple(families.options(model)) if rules else 1
     for index, bucket in enumerate(reader.aspect_ratio_buckets):
@@ -51,7 +51,7 @@ def bucket_cautions(reader: InputReader, path: str, model: DetectionModel) -> It
 
 
 def check_data_service(reader: InputReader, path: str, train_config: TrainConfig) -> Iterator[str]:
-    """Yields what is wrong with a reader whose batches other processes make."""
+    """Yields problems of a reader whose batches are prepared by other processes."""
     if not reader.data_service:
         return
     where = f'{path}.data_service'

@@ -1,4 +1,4 @@
-"""Whether the label maps of a config mean the same classes by the same ids."""
+"""Rules that compare label maps: the same ids must mean the same classes."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from object_detection.data.label_map import LabelMap
 from object_detection.errors import format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
-# How many ids a message shows.
+# Maximum number of ids in a message.
 _MAX_IDS = 3
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields the eval readers whose label map gives a class another id than the training's."""
+    """Yields a sentence for each eval reader whose classes have other ids than in training."""
     for path, trained, evaluated in _pairs(pipeline):
         differing = label_map.differing_ids(trained, evaluated)
         if differing and label_map.are_swapped(trained, evaluated):
@@ -23,7 +23,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields the eval readers whose label map has other names for the training's ids."""
+    """Yields a sentence for each eval reader with other names for the ids of the training."""
     for path, trained, evaluated in _pairs(pipeline):
         differing = label_map.differing_ids(trained, evaluated)
         if differing and not label_map.are_swapped(trained, evaluated):
@@ -42,7 +42,7 @@ def describe(differing: list[tuple[int, str, str]]) -> str:
 
 
 def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, LabelMap]]:
-    """The path of the field, the training's label map and that of the eval reader."""
+    """Yields the path of each other label map, the label map of the training, and that one."""
     trained = _load(pipeline.train_input_reader.label_map_path)
     if trained is None:
         return
@@ -55,7 +55,7 @@ def _pairs(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, LabelMap, L
 
 
 def _load(path: str) -> LabelMap | None:
-    """None if it cannot be read: another rule says so, or an eval job lacks the training's."""
+    """Returns None if unreadable: another rule reports it, or an eval job lacks that file."""
     try:
         return label_map.load(path) if path else None
     except ValueError:

@@ -1,6 +1,6 @@
-"""Compares the first records of each reader with what the config says of them.
+"""Compares the first records of each reader with the config.
 
-A wrong label map, or a wrong type of masks, otherwise shows as a training that learns nothing or as
+Otherwise a wrong label map, or a wrong type of masks, leads to a training that learns nothing or to
 an error of TensorFlow that names no field.
 """
 
@@ -21,16 +21,16 @@ from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation import augmentation, cautions, coco_files
 
-# Records with objects that are looked at in any case.
+# Minimum number of records with objects to check.
 _MIN_RECORDS = 8
-# Records with objects after which a reader without any mask is told.
+# Number of records with objects after which a reader without any mask is reported.
 _MAX_WITHOUT_MASKS = 20
-# Records that are looked through for a class of the label map. As a rule the first has one; many
-# are needed where a label map takes a rare class alone.
+# Maximum number of records to search for a class of the label map. Usually the first has one;
+# many are needed if a label map contains only a rare class.
 _MAX_WITHOUT_CLASS = 5000
-# Bytes of a reader's records that are read for damage, which takes seconds from a disk.
+# Bytes of a reader's records that are checked for corruption, which takes seconds from a disk.
 _MAX_BYTES = 1 << 30
-# Annotators draw a little over the border; what is further off was never normalized.
+# Annotators draw a little over the border; coordinates further outside were never normalized.
 _LOWEST, _HIGHEST = -0.5, 1.5
 _TRAINING = 'train_input_reader'
 
@@ -40,17 +40,17 @@ _HELD = {'PNG_MASKS': 'PNG files', 'NUMERICAL_MASKS': 'numbers'}
 
 
 class UnreadableError(Exception):
-    """A file that is no TFRecord file of examples; the message is a sentence without its end."""
+    """A file is no TFRecord file of examples; the message lacks the full stop of its sentence."""
 
 
 def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
-    """Reads the records of some readers from end to end; yields what is damaged.
+    """Reads the records of some readers from end to end; yields a sentence for corrupt files.
 
-    A training reader with a `max_number_of_boxes` below the objects of an image is told in the log.
+    A warning is logged for a training reader whose `max_number_of_boxes` is exceeded by an image.
 
     Args:
       pipeline: the config.
-      parts: names of top-level fields; of readers, the first `_MAX_BYTES` are read.
+      parts: names of top-level fields; the first `_MAX_BYTES` of each of their readers are read.
     """
     for path, reader in cautions.readers(pipeline, parts):
         if synthetic_data.is_synthetic(reader):
@@ -73,19 +73,19 @@ def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iter
 
 
 def check_training(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what the first records of `train_input_reader` contradict."""
+    """Yields contradictions of the config to the first records of `train_input_reader`."""
     yield from _reader(pipeline, pipeline.train_input_reader, _TRAINING, needs_objects=True)
 
 
 def check_evaluation(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what the first records of every `eval_input_reader` contradict."""
+    """Yields contradictions of the config to the first records of every `eval_input_reader`."""
     for index, reader in enumerate(pipeline.eval_input_reader):
         yield from _reader(pipeline, reader, f'eval_input_reader[{index}]')
 
 
 @dataclasses.dataclass
 class _Seen:
-    """What the records with objects held so far; None where it is not asked for any more."""
+    """The findings in the records with objects that were read so far."""
 
     count: int = 0
     mask_type: str | None = None
@@ -104,7 +104,7 @@ class _Seen:
             self.mask_type = self.mask_type or 'NUMERICAL_MASKS'
         texts = _texts(features)
         self.texts.update(dict.fromkeys(texts))
-        # Records without texts hold ids, which need no label map.
+        # Records without class texts hold ids, which need no label map.
         self.has_known_class |= not texts or not known.keys().isdisjoint(texts)
 
 
@@ -154,7 +154,7 @@ def _reader(
                 f'({keys.YMIN} and so on). Received: none in the first {looked_at} records.'
             )
         return
-    # A few wrong boxes are left out and told in training; that most are is a mistake of the data.
+    # Training drops and reports a few wrong boxes; if most are wrong, it is an error.
     if 2 * len(seen.box_problems) > seen.count:
         yield f'{path}, {seen.box_problems[0]}'
     if reader.load_instance_masks:
@@ -168,7 +168,7 @@ def _reader(
 
 
 def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
-    """Yields the number of objects of each record of the first files, and its name."""
+    """Yields the number of objects and the name of each record of the first files."""
     import tensorflow as tf
 
     num_bytes, names = 0, _files(reader)
@@ -225,7 +225,7 @@ def _warn_of_bits(features, path: str) -> None:
 
 def _label_problem(features, known, pipeline: TrainEvalPipelineConfig, path: str) -> str | None:
     if known is not None and _texts(features):
-        return None  # Found by their texts.
+        return None  # Classes are found by their texts.
     labels = features[keys.CLASS_LABEL].int64_list.value
     if path == _TRAINING:
         labels = augmentation.ids_trained_on(labels, pipeline.train_config)
@@ -292,7 +292,7 @@ def read_features(name: str) -> Iterator:
     """Yields the features of each example of a TFRecord file, a map from keys to tf.train.Feature.
 
     Raises:
-      UnreadableError: if it is no TFRecord file, a damaged one, or it holds no examples.
+      UnreadableError: if the file is no TFRecord file, is corrupt, or holds no examples.
     """
     import tensorflow as tf
 

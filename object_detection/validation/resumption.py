@@ -1,4 +1,4 @@
-"""What changed in a config since a training was last started, and what of it cannot be resumed."""
+"""Config changes since the last start of a training, and changes that prevent resuming."""
 
 import logging
 import os
@@ -15,12 +15,12 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 from object_detection.validation import label_map_rules
 
-# In model_dir: the config and the classes of the last start. People keep label maps of their own
-# there, as label_map.pbtxt.
+# Files in model_dir: the config and the classes of the last start. Users keep label maps of their
+# own there, as label_map.pbtxt.
 CONFIG_FILE_NAME = 'resolved_pipeline.config'
 LABEL_MAP_FILE_NAME = 'resolved_label_map.pbtxt'
 
-# How many changes the log shows.
+# Maximum number of changes in the log message.
 _MAX_FIELDS = 12
 _ABSENT = 'not set'
 
@@ -28,14 +28,14 @@ _logger = logging.getLogger(__name__)
 
 
 def check(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
-    """Checks that the weights in `directory` mean what the config says.
+    """Checks that the weights in `directory` are for the classes of the config.
 
     Args:
-      pipeline: of the training that is to be resumed.
-      directory: its model_dir; what an earlier version did not write there is not compared.
+      pipeline: config of the training to resume.
+      directory: its model_dir; files that an earlier version did not write are not compared.
 
     Raises:
-      ConfigError: if the model is to have another number of classes, or other classes by the same
+      ConfigError: if the config has another number of classes, or other classes for the same
         ids.
     """
     problem = _class_count(pipeline, directory) or _class_names(pipeline, directory)
@@ -50,8 +50,8 @@ def log_changes(pipeline: TrainEvalPipelineConfig, directory: str) -> None:
     """Logs which fields differ from those of the last start, if any.
 
     Args:
-      pipeline: as it is used.
-      directory: the model_dir, before the config of this start is written there.
+      pipeline: the config of this start.
+      directory: the model_dir; the config of this start must not have been written there yet.
     """
     before = _read_config(directory)
     found = list(changes(before, pipeline)) if before is not None else []
@@ -95,7 +95,7 @@ def _class_names(pipeline: TrainEvalPipelineConfig, directory: str) -> str | Non
         return None
     try:
         now = label_map.load(path)
-    except ValueError:  # The rules of the config say so, with all else that is wrong.
+    except ValueError:  # The rules of the config report it, with all other problems.
         return None
     differing = label_map.differing_ids(label_map.load(earlier), now)
     if not differing:
@@ -111,12 +111,12 @@ def _read_config(directory: str) -> TrainEvalPipelineConfig | None:
     path = os.path.join(directory, CONFIG_FILE_NAME)
     try:
         return reader.read_pipeline(path) if os.path.exists(path) else None
-    except ConfigError:  # It is only written, for people; they may have changed it.
+    except ConfigError:  # A file for people, who may have changed it.
         return None
 
 
 def _values(message: Message) -> dict[str, Any]:
-    """Path -> value of each set field that is no message, as it is written in a config."""
+    """Returns path -> value, as written in a config, of each set field that is no message."""
     found = {}
     for each in walk.set_fields(message):
         if isinstance(each.value, Message):

@@ -10,12 +10,12 @@ from object_detection.protos.optimizer_pb2 import LearningRate, Optimizer
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.train_pb2 import TrainConfig
 
-# A rate below this share of the highest one is as good as none.
+# A learning rate below this share of the highest rate has no effect in practice.
 _NEGLIGIBLE = 0.01
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what is wrong with what the training does to some of the variables or classes."""
+    """Yields problems of the options for single variables and classes."""
     config = pipeline.train_config
     for name in ('freeze_variables', 'update_trainable_variables'):
         yield from training_rules.pattern_problems(f'train_config.{name}', getattr(config, name))
@@ -51,7 +51,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields what keeps averages of the weights from being evaluated, if that is asked for."""
+    """Yields a problem if averages of the weights are to be evaluated, but are not kept."""
     if (
         pipeline.eval_config.use_moving_averages
         and not pipeline.train_config.optimizer.use_moving_average
@@ -81,7 +81,7 @@ def _loss_scale(config: TrainConfig) -> Iterator[str]:
 
 
 def _epochs(config: Optimizer) -> Iterator[str]:
-    """Yields where a schedule gives a length in epochs that is in steps, or in both."""
+    """Yields problems of lengths of a schedule in epochs: wrong unit, or set in both units."""
     kind = config.WhichOneof('optimizer')
     rate = getattr(config, kind).learning_rate if kind else LearningRate()
     option = rate.WhichOneof('learning_rate')
@@ -105,11 +105,11 @@ def _epochs(config: Optimizer) -> Iterator[str]:
 
 
 def schedule_cautions(config: TrainConfig) -> Iterator[str]:
-    """Yields at most one sentence: what of the schedule the training does not get to, or lacks."""
+    """Yields at most one sentence if the schedule is longer or shorter than the training."""
     kind = config.optimizer.WhichOneof('optimizer')
     rate = getattr(config.optimizer, kind).learning_rate if kind else None
     option = rate.WhichOneof('learning_rate') if rate else None
-    # Epochs are compared once they are converted.
+    # Schedules in epochs are compared after their conversion to steps.
     in_steps = config.optimizer.learning_rate_unit == Optimizer.STEPS
     if config.num_steps and in_steps and option in _SCHEDULE_CAUTIONS:
         path = f'train_config.optimizer.{kind}.learning_rate.{option}'

@@ -1,7 +1,7 @@
-"""Finds what cannot work in a config before anything slow starts.
+"""Finds problems of a config before anything slow starts.
 
-In three stages, each only if nothing was wrong in the one before: what the config and the names of
-files tell, at once; what the builders object to, which loads TensorFlow; the first records.
+It has three stages, each of which runs only if the one before found no problem: the config and the
+names of files, which is fast; the builders, which load TensorFlow; the first records.
 """
 
 import math
@@ -51,11 +51,11 @@ def validate(
     """Checks the parts of a config that a purpose needs; warns of set fields without effect.
 
     Args:
-      pipeline: the config, overrides applied.
+      pipeline: the config with overrides applied.
       for_what: one or several of `PURPOSES`.
       prepare: called after the checks that need no TensorFlow.
-      resumes: whether a training goes on from a checkpoint, so that it reads no other one.
-      reads_all: whether records are read from end to end, for damage, and not the first ones alone.
+      resumes: whether a training resumes from its own checkpoint, so that it reads no other one.
+      reads_all: whether all records are read, to find corrupt ones, and not only the first.
 
     Raises:
       ConfigError: listing every problem of a stage, each with the path of its field.
@@ -76,7 +76,7 @@ def validate(
         _raise_if_any(problems)
     if reads_all:
         _raise_if_any(list(records.check_all(pipeline, parts)))
-    # Of a config with mistakes, the mistakes alone are shown.
+    # Warnings about a config with errors are not shown.
     unsupported.warn_once(findings.warnings)
     cautions.warn(pipeline, parts, resumes=resumes)
 
@@ -90,7 +90,7 @@ def _raise_if_any(problems: list[str]) -> None:
 
 
 def _unusable_texts(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iterator[str]:
-    """Yields the texts of the parts that are placeholders, or that no path or name can be."""
+    """Yields a sentence for each text that is a placeholder or contains NUL bytes."""
     for found in walk.set_fields(pipeline):
         if (
             not isinstance(found.value, str)
@@ -105,7 +105,7 @@ def _unusable_texts(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -
 
 
 def _can_be_path(text: str) -> bool:
-    """Whether `_unusable_texts` finds nothing wrong with a path."""
+    """Returns whether `_unusable_texts` finds no problem with a path."""
     return PLACEHOLDER not in text and '\0' not in text
 
 
@@ -198,7 +198,7 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
-    """What makes the model predict masks, in parentheses; '' where no field does."""
+    """Returns, in parentheses, the setting that makes the model predict masks; '' if none does."""
     rules = model_rules.find(pipeline.model)
     if rules is None or rules.mask_setting is None:
         return ''

@@ -30,19 +30,19 @@ def _no_padding(config: Message) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class FamilyRules:
-    """What has to hold for the configs of a family. A sentence begins with the path of a field.
+    """The rules for configs of a family; each sentence begins with the path of a field.
 
     Attributes:
-      check: family's message -> a sentence a problem; loads no TensorFlow.
-      check_parts: family's message -> a sentence for each objection of the builders of cheap
-        parts; is called if `check` finds nothing, with TensorFlow loaded.
+      check: family's message -> a sentence for each problem; does not load TensorFlow.
+      check_parts: family's message -> a sentence for each error of the builders of cheap
+        components; called if `check` finds no problem, with TensorFlow loaded.
       without_effect: pipeline -> triples of a top-level field such as 'model', the path of a field
         that the config sets without an effect, and the reason.
       untrained: family's message -> sentences for a training that starts from random weights.
       advice: family's message -> sentences for a training of a new detector.
       padding_multiple: family's message -> the multiple that sides of images are padded to.
-      mask_setting: the field and the value that make the family predict masks; None where no
-        field does.
+      mask_setting: the field and the value that make the family predict masks; None if there
+        is no such field.
     """
 
     check: Callable[[Any], Iterator[str]]
@@ -54,7 +54,7 @@ class FamilyRules:
     mask_setting: tuple[str, str] | None = None
 
 
-# Key: name in the `oneof` of DetectionModel.
+# The keys are the names in the `oneof` of DetectionModel.
 RULES: dict[str, FamilyRules] = {
     'faster_rcnn': FamilyRules(
         check=faster_rcnn.check,
@@ -69,12 +69,12 @@ RULES: dict[str, FamilyRules] = {
 
 
 def find(model: DetectionModel) -> FamilyRules | None:
-    """Returns the rules of the model's family; None if no model is set, or one without rules."""
+    """Returns the rules of the model's family; None if no model is set or it has no rules."""
     return RULES.get(model.WhichOneof('model'))
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields one sentence a problem of `pipeline.model` that is found without the builders."""
+    """Yields one sentence per problem of `pipeline.model` that is found without the builders."""
     rules = find(pipeline.model)
     if pipeline.model.WhichOneof('model') is None:
         yield f'model is not set; expected model {{ {next(iter(RULES))} {{ ... }} }}.'

@@ -1,4 +1,4 @@
-"""Fields of a model that are set, but that others leave without an effect."""
+"""Fields of a model that are set, but that have no effect because of other fields."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -91,7 +91,7 @@ def find(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _unread(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    """Pairs of the path of a field below the model's message, and why it has no effect."""
+    """Yields the paths of fields in the model's message, and why they have no effect."""
     rules = [_first_stage]
     rules += [_one_stage] if config.number_of_stages == 1 else [_box_stage, _post_processing]
     for rule in rules:
@@ -99,14 +99,14 @@ def _unread(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 
 
 def find_untrained(config: FasterRcnn) -> Iterator[str]:
-    """Yields a sentence on each kind of layers that a training from random weights leaves as is."""
+    """Yields a sentence for each kind of layers that keeps its random weights in training."""
     extractor, path = config.feature_extractor, f'{model_rules.ROOT}.feature_extractor'
     if extractor.frozen_stages:
         yield (
             f'{path}.frozen_stages is {extractor.frozen_stages}, but there is no '
             'train_config.fine_tune_checkpoint: the frozen layers keep their random weights.'
         )
-    # The default of the schema is left to those who did not choose it.
+    # Nothing is said about the default of the schema if the config does not set it.
     elif extractor.HasField('batch_norm_trainable') and not extractor.batch_norm_trainable:
         yield (
             f'{path}.batch_norm_trainable is false, but there is no '
@@ -116,7 +116,7 @@ def find_untrained(config: FasterRcnn) -> Iterator[str]:
 
 
 def find_advice(config: FasterRcnn) -> Iterator[str]:
-    """Yields a sentence on each default of the reference that trains a worse model than need be."""
+    """Yields a sentence for each default of the reference that makes the model worse."""
     if (
         config.number_of_stages == 3
         and model_rules.has_pyramid(config.feature_extractor)
@@ -132,20 +132,20 @@ def find_advice(config: FasterRcnn) -> Iterator[str]:
 
 def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     layers = config.first_stage_box_predictor_conv_hyperparams
-    # The schema's default is no harmless value: it is not what the head does.
+    # The default of the schema is not harmless here, since the head behaves differently.
     if layers.HasField('activation') and layers.activation != config.first_stage_activation:
         yield 'first_stage_box_predictor_conv_hyperparams.activation', _ACTIVATION
     if not config.use_static_shapes:
         static = ('use_static_balanced_label_sampler', 'use_static_shapes_for_eval')
         yield from _among(config, static, _NOT_STATIC)
     extractor = config.feature_extractor
-    # A stride of 16 is not what a pyramid has either.
+    # A pyramid does not have the default stride of 16 either.
     if model_rules.has_pyramid(extractor) and extractor.HasField('first_stage_features_stride'):
         yield 'feature_extractor.first_stage_features_stride', _OWN_STRIDES
 
 
 def _one_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    # What is set in the box predictor's message is told with it.
+    # Fields in the message of the box predictor are reported with that message.
     fields = [*_SECOND_STAGE, *(path for path in _MASKS if _HEAD not in path)]
     yield from _among(config, fields, _ONE_STAGE)
 
@@ -153,7 +153,7 @@ def _one_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     has_layers = _is_set(config, f'{_HEAD}.box_head')
     if config.number_of_stages == 2:
-        # The convolutions of box_head are set up by the same message.
+        # The same message configures the convolutions of box_head.
         used = {f'{_HEAD}.conv_hyperparams'} if has_layers else set()
         yield from _among(config, [path for path in _MASKS if path not in used], _NO_MASKS)
     if model_rules.is_rfcn(config):
@@ -175,7 +175,7 @@ def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 
 
 def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    """What the class and box layers do not use of their set-up."""
+    """Yields the options of the class and box layers that these do not use."""
     if _is_set(config, f'{_HEAD}.fc_hyperparams.activation', Hyperparams.NONE):
         yield f'{_HEAD}.fc_hyperparams.activation', _OUTPUTS
     yield from _among(config, [f'{_HEAD}.fc_hyperparams.force_use_bias'], _OUTPUTS)
@@ -200,7 +200,7 @@ def _among(config: FasterRcnn, paths: Iterable[str], reason: str) -> Iterator[tu
 
 
 def _is_set(config: Message, path: str, *harmless: Any) -> bool:
-    """Whether a field is set, to something else than its default and the harmless values."""
+    """Returns whether a field is set to a value that is neither its default nor harmless."""
     *parents, name = path.split('.')
     for parent in parents:
         config = getattr(config, parent)

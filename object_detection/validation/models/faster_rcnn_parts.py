@@ -1,4 +1,4 @@
-"""What the builders of the cheap parts of Faster R-CNN object to."""
+"""Errors of the builders of those components of Faster R-CNN that are cheap to build."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from object_detection.validation.building import problems
 
 
 def check(config: FasterRcnn) -> Iterator[str]:
-    """Yields one sentence a problem; TensorFlow is loaded."""
+    """Yields one sentence per problem; loads TensorFlow."""
     from object_detection.builders import anchor_generator_builder, image_resizer_builder
     from object_detection.builders.faster_rcnn import feature_extractor_builder, rpn_builder
 
