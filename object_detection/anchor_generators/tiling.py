@@ -83,8 +83,8 @@ class AnchorGenerator:
           float32 [h * w * A, 4] for each level, in the order y, x, box; not clipped.
 
         Raises:
-          ValueError: if the number of feature maps is not that of the levels, or the image's size
-            is missing where anchors are normalized.
+          ValueError: if the number of feature maps differs from the number of levels, or the size
+            of the image is missing where anchors are normalized.
         """
         name, expected = type(self).__name__, len(self.num_anchors_per_location())
         if len(feature_map_shapes) != expected:
@@ -111,5 +111,5 @@ class AnchorGenerator:
         image_height: Size | None,
         image_width: Size | None,
     ) -> tf.Tensor:
-        """Returns the anchors of one level; arguments as of `generate`."""
+        """Returns the anchors of one level; see `generate` for the arguments."""
         raise NotImplementedError

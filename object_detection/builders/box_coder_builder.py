@@ -33,7 +33,7 @@ def build(config: box_coder_pb2.BoxCoder) -> BoxCoder:
 
 
 def build_for_boxes(config: box_coder_pb2.BoxCoder) -> BoxCoder:
-    """As `build`, for heads that predict four numbers a box.
+    """Returns the box coder for heads that predict four numbers per box; see `build`.
 
     Raises:
       ValueError: if none is set, its numbers do not fit, or its codes have another size.

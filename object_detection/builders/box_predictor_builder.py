@@ -24,13 +24,13 @@ def build(
     """Builds the heads of the second and third stage of Faster R-CNN or R-FCN.
 
     Args:
-      config: of which `mask_rcnn_box_predictor` or `rfcn_box_predictor` is set.
-      num_classes: K, without background.
+      config: message with `mask_rcnn_box_predictor` or `rfcn_box_predictor` set.
+      num_classes: K, not counting the background.
       is_training: False freezes the heads' batch norms.
       with_masks: whether the detector has a stage that predicts masks.
 
     Returns:
-      The box head, and the mask head if `predict_instance_masks` and `with_masks`.
+      The box head, and the mask head (None unless `predict_instance_masks` and `with_masks`).
 
     Raises:
       ValueError: if another predictor is set, for `predict_keypoints`, for masks without
@@ -51,7 +51,7 @@ def build_box_classifier(
     """Builds the layers between crops and box head that `box_head` describes.
 
     Args:
-      config: with `box_head`.
+      config: message with `box_head` set.
       is_training: False freezes batch norms.
 
     Raises:
@@ -87,7 +87,7 @@ def _mask_rcnn(
         )
     hyperparams = hyperparams_builder.build(config.fc_hyperparams)
     if config.HasField('box_head'):
-        # Its fully connected layers have the norm.
+        # The fully connected layers of `box_head` have the norm.
         hyperparams = dataclasses.replace(hyperparams, batch_norm=None, group_norm=None)
     box_head = BoxHead(
         num_classes,

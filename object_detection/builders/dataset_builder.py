@@ -21,7 +21,7 @@ from object_detection.protos import input_reader_pb2, pipeline_pb2
 _log = logging.getLogger(__name__)
 
 
-# AutoGraph would take seconds to rewrite functions of the input that need none of it.
+# AutoGraph would take seconds to rewrite functions of the input that do not need it.
 @tf.autograph.experimental.do_not_convert
 def build_train(
     pipeline_config: pipeline_pb2.TrainEvalPipelineConfig,
@@ -34,22 +34,23 @@ def build_train(
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
 
-    The order is a function of seed, epoch and input pipeline, and so is what augments an image,
-    with its position in the epoch.
+    The order is a function of seed, epoch and input pipeline. The augmentation of an image is a
+    function of these and its position in the epoch.
 
     Args:
-      pipeline_config: of which `train_input_reader`, `train_config` and `model` are read.
+      pipeline_config: config whose `train_input_reader`, `train_config` and `model` are read.
       input_context: which part of the data this input pipeline reads, and for how many replicas.
-      seed: of the order and every random choice; None draws one.
-      start: int64 [1 + W, R], `iterator_state.cursors_of` the batch before the first; None begins.
-      batch_size: images a batch of this dataset; None takes `train_config.batch_size`, divided by
+      seed: seed of the order and every random choice; None draws one.
+      start: int64 [1 + W, R], `iterator_state.cursors_of` the batch before the first; None starts
+        at the beginning.
+      batch_size: images per batch of this dataset; None takes `train_config.batch_size`, divided by
         the replicas of `input_context`.
-      job: of a data service: the workers of a run share one, which no other start of a run has.
-        None draws one.
+      job: number of a job of a data service, which all workers of one start of a run share, and
+        no other start uses; None draws one.
 
     Returns:
       Batches as `ExampleTransform` returns them, each entry with a leading batch axis; and
-      stream_state int64 [K], from where the dataset goes on after the batch, but of a data service.
+      stream_state int64 [K], to resume the dataset after the batch (not with a data service).
 
     Raises:
       ValueError: if a field of the config is not supported or contradicts another one, or an input
@@ -127,21 +128,21 @@ def build_eval(
 ) -> tf.data.Dataset:
     """Builds the evaluation data: every example once, the last partial batch included.
 
-    The order is that of the files, whose names are sorted, unless the reader says `shuffle: true`;
-    with several `aspect_ratio_buckets`, batches come in the order in which they are full.
+    Examples are in the order of the files, whose names are sorted, unless the reader has `shuffle:
+    true`; with several `aspect_ratio_buckets`, batches are in the order in which they get full.
 
     Args:
-      pipeline_config: of which `eval_input_reader`, `eval_config` and `model` are read.
-      reader_index: which of the `eval_input_reader` entries.
+      pipeline_config: config whose `eval_input_reader`, `eval_config` and `model` are read.
+      reader_index: index of the `eval_input_reader` entry.
       batch_size: None takes `eval_config.batch_size`.
-      shard: (index, count) of the parts that workers share the images in, of which there are
-        `eval_config.eval_samples` together; None is all of them, however many.
+      shard: (index, count) of the part of this worker; all parts together have
+        `eval_config.eval_samples` images. None reads all images, whatever their number.
 
     Returns:
       Batches as `ExampleTransform` returns them for evaluation.
 
     Raises:
-      ValueError: as `build_train`; or if there is no such reader.
+      ValueError: in the cases of `build_train`, and if there is no such reader.
     """
     readers = pipeline_config.eval_input_reader
     if not 0 <= reader_index < len(readers):
@@ -187,7 +188,7 @@ def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
 
 
 def _replicas(input_context: tf.distribute.InputContext | None) -> int:
-    """The number of replicas that one input pipeline gives batches to."""
+    """Returns the number of replicas that receive batches from one input pipeline."""
     if input_context is None:
         return 1
     return input_context.num_replicas_in_sync // input_context.num_input_pipelines

@@ -28,9 +28,9 @@ def build(
     """Builds the detector with its variables, which have random values.
 
     Args:
-      pipeline: of which `model` and `train_config` are read.
+      pipeline: config whose `model` and `train_config` are read.
       is_training: False freezes all batch norms, for evaluation and export.
-      precision: a name that `precision.canonical` knows; None takes the config's.
+      precision: a name that `precision.canonical` knows; None takes that of the config.
       has_penalty: whether `train_config.weight_decay` is installed; a detector that computes no
         losses needs none.
 
@@ -51,14 +51,14 @@ def build(
 
 
 def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: str) -> None:
-    """Makes the layers of a detector that match compute in float32; to be called before it is run.
+    """Makes matching layers of a detector compute in float32; call it before the first run.
 
     Args:
-      detector: with all variables built.
-      patterns: of `TrainConfig.precision_exempt_patterns`; an expression may be found anywhere in
-        the name of a layer, such as backbone/conv1_conv or, of a whole part, backbone/, or of one
+      detector: a detector with all variables built.
+      patterns: `TrainConfig.precision_exempt_patterns`; an expression may match anywhere in the
+        name of a layer, such as backbone/conv1_conv (backbone/ for a whole component), or of one
         of its variables.
-      precision: of the other layers; a key of `precision.POLICIES`.
+      precision: precision of the other layers, a key of `precision.POLICIES`.
 
     Raises:
       ConfigError: if an expression is not valid or matches nothing, or if the precision is that of
@@ -80,7 +80,7 @@ def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: 
                 f'of a layer or variable, such as {some}. Received: {pattern!r}.'
             )
         exempt |= matching
-    # A model casts its inputs, which would round what an exempt first layer reads.
+    # A model casts its inputs, which would round the input of an exempt first layer.
     parts = {name.partition('/')[0] for name in exempt}
     models = [top for part, top in detector.parts().items() if part in parts]
     models = [top for top in models if isinstance(top, keras.Model)]
@@ -90,7 +90,7 @@ def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: 
 
 
 def _layers(detector: DetectionModel) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """All layers by name, those without variables and the parts themselves (`rpn/`) too."""
+    """Returns all layers by name, including components (`rpn/`) and layers without variables."""
     for part, top in detector.parts().items():
         for layer in private_names.layers_in(top):
             # A layer without variables may have no path.
@@ -100,6 +100,6 @@ def _layers(detector: DetectionModel) -> Iterator[tuple[str, keras.layers.Layer]
 
 def _is_found(pattern: str, name: str, layer: keras.layers.Layer) -> bool:
     paths = [variable.path.rpartition('/') for variable in layer.weights]
-    # Not those of layers in it.
+    # Variables of layers within the layer do not count.
     own = [f'{name}/{last}' for path, _, last in paths if path == layer.path]
     return any(re.search(pattern, text) for text in [name, *own])

@@ -1,4 +1,4 @@
-"""Builds the evaluators that an EvalConfig names, and tells which metrics they give."""
+"""Builds the evaluators that an EvalConfig names, and lists the metrics that they compute."""
 
 import json
 from collections import defaultdict
@@ -32,7 +32,7 @@ def build(
     Args:
       eval_config: `metrics_set` names the sets; coco_detection_metrics if there is none.
       categories: the label map's entries, {'id': 1-based, 'name': ...}.
-      annotations: ground truth in place of that of the records.
+      annotations: ground truth that replaces the ground truth of the records.
 
     Raises:
       ValueError: for a metrics set that is not supported.
@@ -88,8 +88,8 @@ def read_annotations(
     """Reads the ground truth of a COCO annotation file for the classes of a label map.
 
     Args:
-      path: of the annotation file.
-      label_map_path: of the label map.
+      path: path of the annotation file.
+      label_map_path: path of the label map.
       is_complete: see `CocoAnnotations`.
 
     Raises:
@@ -110,9 +110,9 @@ def read_annotations(
 def categories(
     reader: input_reader_pb2.InputReader, model: model_pb2.DetectionModel
 ) -> list[dict[str, Any]]:
-    """Returns the classes that a reader's ground truth is of: {'id': 1-based, 'name': ...}.
+    """Returns the classes of a reader's ground truth: {'id': 1-based, 'name': ...}.
 
-    Synthetic data without a label map have the model's classes, named by their numbers.
+    Synthetic data without a label map have the classes of the model, named by their numbers.
 
     Raises:
       ValueError: if the label map cannot be read.
@@ -124,7 +124,7 @@ def categories(
 
 
 def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> list[str]:
-    """Returns the names of the metrics and losses that the evaluation of a reader gives."""
+    """Returns the names of the metrics and losses that the evaluation of a reader computes."""
     reader = pipeline_config.eval_input_reader[reader_index]
     evaluators = build(pipeline_config.eval_config, categories(reader, pipeline_config.model))
     names = [name for evaluator in evaluators for name in evaluator.evaluate()]
@@ -134,6 +134,6 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
 
 
 def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
-    """Whether a reader loads what the losses need; those of a mask head need masks."""
+    """Returns whether a reader loads all that the losses need, such as masks for a mask head."""
     reader = pipeline_config.eval_input_reader[reader_index]
     return reader.load_instance_masks or not families.needs_masks(pipeline_config.model)

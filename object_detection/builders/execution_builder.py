@@ -1,4 +1,4 @@
-"""Decides how steps are executed: what a config says, and what data, model and devices allow."""
+"""Decides how steps are executed, from the config and the limits of data, model and devices."""
 
 import logging
 from collections.abc import Sequence
@@ -32,19 +32,19 @@ def of_training(
     element_spec: Any,
     bucket_sizes: Sequence[tuple[int, int]] = (),
 ) -> Execution:
-    """Decides for a training in the current strategy.
+    """Decides how the steps of a training are executed in the current strategy.
 
     Args:
-      config: the pipeline's train_config.
-      detector: with its variables.
-      element_spec: of the batches.
-      bucket_sizes: (height, width) of the batches, where the reader has buckets.
+      config: `train_config` of the pipeline config.
+      detector: the detector, with variables.
+      element_spec: specification of the batches.
+      bucket_sizes: (height, width) of the batches, if the reader has buckets.
 
     Raises:
-      ConfigError: if the config asks for what cannot be.
+      ConfigError: if the config asks for an impossible execution.
     """
     strategy = tf.distribute.get_strategy()
-    # TPUs compile all of a step in any case.
+    # On TPUs, the whole step is always compiled.
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     compiles = not is_tpu and _compiles(
         config,
@@ -55,9 +55,9 @@ def of_training(
     if parts > 1:
         _check_parts(config, strategy, element_spec)
         _check_norms(detector, strategy)
-    # Of one size, the batches have static shapes already.
+    # Batches of a single size have static shapes already.
     sizes = tuple(bucket_sizes) if len(bucket_sizes) > 1 else ()
-    # Replicas cannot wait for each other within the graph of a size, but in a step of any size.
+    # Replicas can synchronize in a step for all sizes, but not within the graph of one size.
     if strategy.num_replicas_in_sync > 1 and not (compiles or is_tpu or parts > 1):
         sizes = ()
     execution = Execution(compiles, max(parts, 1), sizes)
@@ -74,7 +74,7 @@ def of_training(
 def compiles_inference(
     config: TrainConfig, element_spec: Any, bucket_sizes: Sequence[tuple[int, int]] = ()
 ) -> bool:
-    """Whether evaluation is compiled; arguments as of `of_training`."""
+    """Returns whether evaluation is compiled; see `of_training` for the arguments."""
     return _compiles(config, has_fixed_sizes=bool(bucket_sizes) or _has_fixed_sizes(element_spec))
 
 
@@ -102,12 +102,12 @@ def _has_fixed_sizes(element_spec: Any) -> bool:
 
 
 def _image_spec(element_spec: Any) -> tf.TensorSpec:
-    """Of the images of one replica, whatever the strategy."""
+    """Returns the specification of the images of one replica, for every strategy."""
     return tf.nest.flatten(element_spec[InputFields.IMAGE], expand_composites=True)[0]
 
 
 def _synchronized_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> str:
-    """Says that replicas wait for each other within a program; '' if they do not."""
+    """Returns why replicas must synchronize within a program; '' if they need not."""
     if strategy.num_replicas_in_sync == 1:
         return ''
     norms = [layer.name for layer in _moving_norms(detector) if layer.synchronized]
@@ -135,7 +135,7 @@ def _check_parts(config: TrainConfig, strategy: tf.distribute.Strategy, element_
 
 
 def _check_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> None:
-    """Looks for batch norms whose statistics are not of the whole batch of an update."""
+    """Checks for batch norms whose statistics do not cover the whole batch of an update."""
     obstacle = _synchronized_norms(detector, strategy)
     if obstacle:
         raise ConfigError(
@@ -152,7 +152,7 @@ def _check_norms(detector: DetectionModel, strategy: tf.distribute.Strategy) -> 
 
 
 def _moving_norms(detector: DetectionModel) -> list[keras.layers.BatchNormalization]:
-    """The batch norms that follow the batches in training."""
+    """Returns the batch norms that use and track the statistics of batches in training."""
     return [
         layer
         for layer in private_names.layers_in(detector, include_self=False)

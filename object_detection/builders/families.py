@@ -1,4 +1,4 @@
-"""The table of detector families, and what the surroundings of a detector ask of its config.
+"""The table of detector families, and the properties of a detector that its config determines.
 
 A family is a folder of this package with a row in `MODELS`, and its rules with a row in
 `validation.models.families.RULES`. This module and what it imports load no TensorFlow; only the
@@ -30,21 +30,21 @@ def _no_options(config: Message) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ModelFamily:
-    """A family of detectors. Each function takes the family's own message, such as a `FasterRcnn`.
+    """A family of detectors; its functions take the message of the family, e.g. a `FasterRcnn`.
 
-    The functions answer before there is a detector; `loss_names`, `needs_masks` and
-    `needs_keypoints` are what the detector's attributes of the same names will say.
+    The functions need no detector; `loss_names`, `needs_masks` and `needs_keypoints` return the
+    values that the attributes of the detector will have.
 
     Attributes:
       title: the family's name in messages, such as 'Faster R-CNN'.
       build: (message, is_training) -> the detector with random weights; `is_training` is False
-        where all batch norms are to be frozen. It raises a ValueError for options that are not
+        if all batch norms are to be frozen. It raises a ValueError for options that are not
         supported or do not fit each other.
-      loss_names: the names of the losses that `DetectionModel.loss` gives.
-      nvidia_names: name of a loss -> that of NVIDIA's models, for files of DLLogger.
+      loss_names: the names of the losses that `DetectionModel.loss` returns.
+      nvidia_names: name of a loss -> its name in NVIDIA's models, for files of DLLogger.
       needs_masks: whether the losses need instance masks, which the detector then predicts.
       needs_keypoints: whether the losses need keypoints.
-      example_options: options of `ExampleTransform` that the family's training reads.
+      example_options: options of `ExampleTransform` that follow from the message.
     """
 
     title: str
@@ -56,7 +56,7 @@ class ModelFamily:
     nvidia_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# Key: name in the `oneof` of DetectionModel.
+# The keys are the names in the `oneof` of DetectionModel.
 MODELS: dict[str, ModelFamily] = {
     'faster_rcnn': ModelFamily(
         title='Faster R-CNN',
@@ -70,12 +70,12 @@ MODELS: dict[str, ModelFamily] = {
 
 
 def find(model: ModelConfig) -> ModelFamily | None:
-    """Returns the family of the model; None if no model is set, or one without a family."""
+    """Returns the family of the model; None if no model is set or it has no family."""
     return MODELS.get(model.WhichOneof('model'))
 
 
 def options(model: ModelConfig) -> Message | None:
-    """Returns the message of the model that is set, such as a `FasterRcnn`; None without one."""
+    """Returns the message of the model that is set, such as a `FasterRcnn`; None if none is."""
     kind = model.WhichOneof('model')
     return getattr(model, kind) if kind else None
 
@@ -86,24 +86,24 @@ def path(model: ModelConfig) -> str:
 
 
 def num_classes(model: ModelConfig) -> int:
-    """Returns the number of classes K; 0 where the model does not say it."""
+    """Returns the number of classes K; 0 if the model does not specify it."""
     return getattr(options(model), 'num_classes', 0)
 
 
 def loss_names(model: ModelConfig) -> list[str]:
-    """Returns the names of the losses that the model's detector gives; [] without a family."""
+    """Returns the names of the losses of the model's detector; [] without a family."""
     family = find(model)
     return list(family.loss_names(options(model))) if family else []
 
 
 def needs_masks(model: ModelConfig) -> bool:
-    """Whether the model trains and predicts instance masks."""
+    """Returns whether the model trains and predicts instance masks."""
     family = find(model)
     return family is not None and family.needs_masks(options(model))
 
 
 def needs_keypoints(model: ModelConfig) -> bool:
-    """Whether the model trains keypoints."""
+    """Returns whether the model trains keypoints."""
     family = find(model)
     return family is not None and family.needs_keypoints(options(model))
 

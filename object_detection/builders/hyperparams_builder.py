@@ -1,4 +1,4 @@
-"""Builds the layers' set-up that a Hyperparams proto describes."""
+"""Builds the hyperparameters of layers that a Hyperparams proto describes."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ ACTIVATIONS: Mapping[int, str | None] = {
     hyperparams_pb2.Hyperparams.SWISH: 'swish',
 }
 
-# The proto's L2 weight is of half the sum of squares, Keras's, which L2 follows, of the whole.
+# The proto's L2 weight multiplies half the sum of squares, that of Keras and L2 the whole sum.
 REGULARIZERS: Mapping[str, Callable[[Any], keras.regularizers.Regularizer]] = {
     'l1_regularizer': lambda config: keras.regularizers.L1(config.weight),
     'l2_regularizer': lambda config: L2(config.weight * 0.5),
@@ -48,7 +48,7 @@ NORMALIZERS: Mapping[str, Callable[[Any], BatchNormParams | GroupNormParams]] = 
     'group_norm': lambda config: GroupNormParams(config.groups, config.epsilon),
 }
 
-# Field -> whether a value of it can work, and what is expected.
+# Field -> a function that returns whether its value is valid, and the expected value.
 _Range = tuple[Callable[[float], bool], str]
 _POSITIVE: _Range = (lambda value: 0 < value < math.inf, 'a positive number')
 _NOT_NEGATIVE: _Range = (lambda value: 0 <= value < math.inf, 'a number that is not negative')
@@ -69,11 +69,11 @@ _RANGES: Mapping[str, _Range] = {
 
 
 def problems(config: Message, path: str) -> Iterator[str]:
-    """Yields one sentence for each field of a layer's set-up that cannot work.
+    """Yields one sentence for each invalid field of the hyperparameters of layers.
 
     Args:
-      config: a message that holds `Hyperparams` or `Initializer` messages, at any depth.
-      path: of the message.
+      config: a message that contains `Hyperparams` or `Initializer` messages at any depth.
+      path: path of the message.
     """
     for found in walk.set_fields(config, path=path):
         if found.key in _RANGES:
@@ -91,10 +91,10 @@ def problems(config: Message, path: str) -> Iterator[str]:
 
 
 def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
-    """Builds the set-up of layers.
+    """Builds the hyperparameters of layers.
 
-    Without an initializer it is Keras's default, Glorot uniform; without a normalizer there is no
-    normalisation. `op` has no effect: whether layers are convolutions or dense is theirs to say.
+    The default initializer is Glorot uniform, as in Keras; without a normalizer there is no
+    normalisation. `op` has no effect: the caller decides between convolutions and dense layers.
 
     Raises:
       ValueError: for a Keras initializer that does not exist, or a number out of its range.
@@ -120,7 +120,7 @@ def build(config: hyperparams_pb2.Hyperparams) -> LayerHyperparams:
 def build_initializer(
     config: hyperparams_pb2.Initializer,
 ) -> keras.initializers.Initializer | None:
-    """Builds an initializer; None where the message names none.
+    """Builds an initializer; returns None if the message names none.
 
     Raises:
       ValueError: for a Keras initializer that does not exist, or a number out of its range.

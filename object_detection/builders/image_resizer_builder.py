@@ -89,12 +89,12 @@ def build(
     """Builds the resizer of `config` (an `ImageResizer` message).
 
     Args:
-      config: of the model.
-      buckets: (height, width), one of which each image is padded to in place of what `config`
-        says; () pads as it says.
+      config: message of the model.
+      buckets: (height, width) of the sizes to pad images to, in place of the size of `config`; ()
+        keeps the size of `config`.
 
     Raises:
-      ValueError: if the resizer cannot be built, or has no buckets.
+      ValueError: if the resizer cannot be built or does not support buckets.
     """
     resizer = build_oneof(config, 'image_resizer_oneof', BUILDERS)
     if not buckets:

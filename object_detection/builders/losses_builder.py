@@ -61,7 +61,7 @@ CLASSIFICATION: dict[str, Callable[[Any], LossFunction]] = {
 _NOT_OF_CODES = ('weighted_iou', 'weighted_giou')
 _NOT_OF_PROPOSALS = ('penalty_reduced_logistic_focal_loss', 'weighted_dice_classification_loss')
 
-# Which losses the miner compares: whether those of classes, and of boxes.
+# Whether the miner compares losses of classes, and losses of boxes.
 _COMPARED = {
     losses_pb2.HardExampleMiner.BOTH: (True, True),
     losses_pb2.HardExampleMiner.CLASSIFICATION: (True, False),
@@ -78,12 +78,12 @@ _UNSUPPORTED = (
 
 @dataclasses.dataclass(frozen=True)
 class Losses:
-    """What a `Loss` message describes.
+    """The losses that a `Loss` message describes.
 
     Attributes:
-      localization, classification: the losses of each anchor.
-      localization_weight, classification_weight: factors of their sums.
-      hard_example_miner: chooses the anchors that train; None = all do.
+      localization, classification: functions that compute the loss of each anchor.
+      localization_weight, classification_weight: factors of the sums of the losses.
+      hard_example_miner: selects the anchors that contribute; None: all anchors do.
     """
 
     localization: LossFunction
@@ -103,10 +103,10 @@ def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
 
 
 def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunction:
-    """As `build_localization`, for box codes: `[B, N, D], [B, N, D], [B, N] -> [B, N]`.
+    """Builds a localization loss of codes: `[B, N, D], [B, N, D], [B, N] -> [B, N]`.
 
     Raises:
-      ValueError: if no loss is set, it compares boxes and not codes, or a number is out of range.
+      ValueError: if no loss is set, the loss compares boxes, or a number is out of range.
     """
     kind = config.WhichOneof('localization_loss')
     if kind in _NOT_OF_CODES:
@@ -133,13 +133,12 @@ def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
 
 
 def build_second_stage_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
-    """As `build_classification`, for the classes of proposals; softmax where no loss is set.
+    """Builds the classification loss of proposals, which is softmax if no loss is set.
 
-    The reference builds softmax for losses other than softmax and sigmoid, focal or not, whatever
-    is set.
+    The reference builds softmax for every loss other than softmax and sigmoid, focal or not.
 
     Raises:
-      ValueError: if the loss is not one of proposals, or a number is out of range.
+      ValueError: if the loss does not apply to proposals, or a number is out of range.
     """
     kind = config.WhichOneof('classification_loss')
     if kind is None:
@@ -159,12 +158,12 @@ def build_hard_example_miner(
     classification_weight: float,
     localization_weight: float,
 ) -> HardExampleMiner:
-    """Builds the choice of the examples that train; 0 switches off what it limits.
+    """Builds the selection of hard examples; a limit of 0 switches that limit off.
 
     Args:
       config: the message.
-      classification: the loss of the classes, whose examples it chooses.
-      classification_weight, localization_weight: factors of the losses, which count where both are
+      classification: the classification loss of the examples.
+      classification_weight, localization_weight: factors of the losses, used if both losses are
         compared.
 
     Raises:
@@ -193,7 +192,7 @@ def build_hard_example_miner(
 
 
 def build(config: losses_pb2.Loss) -> Losses:
-    """Builds both losses, their weights and the choice of anchors.
+    """Builds both losses, their weights and the selection of anchors.
 
     Raises:
       ValueError: if a loss is not set, a number is out of range, an option is not supported, or

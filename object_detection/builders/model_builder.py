@@ -9,10 +9,10 @@ from object_detection.protos import model_pb2
 
 
 def build(model_config: model_pb2.DetectionModel, is_training: bool = True) -> DetectionModel:
-    """Builds a detector, with random weights.
+    """Builds a detector with random weights.
 
-    `tf.train.Checkpoint(model=detector).restore(prefix)` gives it those of a checkpoint, and
-    `object_detection.load` does all at once.
+    `tf.train.Checkpoint(model=detector).restore(prefix)` restores the weights of a checkpoint;
+    `object_detection.load` builds and restores a detector.
 
     Args:
       model_config: `pipeline.model`.

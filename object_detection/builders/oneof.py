@@ -1,4 +1,4 @@
-"""Builds an object from a proto `oneof`: one table, one look-up, one error text."""
+"""Builds an object from a proto `oneof` with a table of builders."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
       What the builder of the set field returns.
 
     Raises:
-      ValueError: if no field of the oneof is set, or the set one has no builder.
+      ValueError: if no field of the oneof is set, or the field that is set has no builder.
     """
     field = config.WhichOneof(oneof)
     name = f'{config.DESCRIPTOR.full_name}.{oneof}'
@@ -38,6 +38,6 @@ def build_oneof(config: Message, oneof: str, builders: Mapping[str, Callable[[An
 
 
 def missing_options(message: type[Message], oneof: str, builders: Mapping[str, Any]) -> set[str]:
-    """Returns the options that the .proto names and the table lacks (for tests)."""
+    """Returns the options of the .proto file that the table lacks (for tests)."""
     fields = message.DESCRIPTOR.oneofs_by_name[oneof].fields
     return {field.name for field in fields} - builders.keys()

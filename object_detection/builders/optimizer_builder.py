@@ -77,7 +77,7 @@ OPTIMIZER_BUILDERS = {
         weight_decay=config.weight_decay,
         exclude_pattern=config.exclude_pattern,
     ),
-    # The reference takes `decay` for a decay of the learning rate; it is the average's.
+    # The reference treats `decay` as a decay of the learning rate; it belongs to the average.
     'rms_prop_optimizer': lambda config: optimizers.RmsProp(
         build_schedule(config.learning_rate),
         rho=config.decay,
@@ -93,14 +93,14 @@ LOSS_SCALE_BUILDERS: dict[str, Callable[[Any], LossScale]] = {
 
 
 def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optimizers.Optimizer:
-    """Builds an optimizer, which keeps averages of the weights if the config does not say no.
+    """Builds an optimizer, which keeps averages of the weights unless the config disables them.
 
-    The factors of single variables' learning rates are not its affair, but that of
-    `Optimizer.build`, which knows the variables.
+    `Optimizer.build`, which knows the variables, applies the factors of the learning rates of
+    single variables.
 
     Args:
-      config: its learning rate in steps; see `in_steps`.
-      rate_factor: of the learning rate in every step.
+      config: optimizer message with a learning rate in steps; see `in_steps`.
+      rate_factor: factor of the learning rate in every step.
 
     Raises:
       ValueError: if no optimizer or learning rate is set, the schedule is in epochs or contradicts
@@ -120,7 +120,7 @@ def build(config: optimizer_pb2.Optimizer, *, rate_factor: float = 1.0) -> optim
 
 
 def check(config: optimizer_pb2.Optimizer) -> None:
-    """Raises what `build` would, for a config in steps or in epochs."""
+    """Raises the errors of `build`, for a config in steps or in epochs."""
     if config.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS:
         config = in_steps(config, _ANY_STEPS_PER_EPOCH)
     build(config)
@@ -130,7 +130,7 @@ def in_steps(config: optimizer_pb2.Optimizer, steps_per_epoch: float) -> optimiz
     """Returns a copy in steps of a config whose learning rate schedule is in epochs.
 
     Raises:
-      ValueError: if a length is not set whose default is a number of steps.
+      ValueError: if a length whose default is a number of steps is not set.
     """
     result = optimizer_pb2.Optimizer()
     result.CopyFrom(config)
@@ -176,7 +176,7 @@ def build_loss_scale(config: TrainConfig) -> LossScale | None:
     """Builds the loss scale in the scope of the strategy; None unless in MIXED_FLOAT16.
 
     Raises:
-      ValueError: if `loss_scale` is set, but not of what kind it is.
+      ValueError: if `loss_scale` is set, but not its kind.
     """
     if config.precision != TrainConfig.MIXED_FLOAT16:
         return None

@@ -28,7 +28,7 @@ CONVERTERS: dict[int, ScoreFunction] = {
     post_processing_pb2.PostProcessing.SOFTMAX: tf.nn.softmax,
 }
 
-# Functions of scores. Temperature scaling acts on logits and is not among them.
+# Functions of scores. Temperature scaling applies to logits, so it is not listed here.
 CALIBRATIONS: dict[str, Callable[..., ScoreFunction]] = {
     'function_approximation': lambda config: _piecewise_linear(config.x_y_pairs),
     'class_id_function_approximations': lambda config: _per_class(
@@ -46,16 +46,16 @@ def build(
 ) -> tuple[Callable[..., Detections], ScoreConverter]:
     """Builds both steps from raw predictions to detections.
 
-    `use_partitioned_nms` names an algorithm of the reference; here one exact algorithm does for
+    `use_partitioned_nms` names an algorithm of the reference; here one exact algorithm supports
     every combination of options.
 
     Args:
       config: the message.
-      static: use only what XLA compiles; None = as the message's `use_static_shapes` says.
+      static: whether to use only operations that XLA compiles; None takes `use_static_shapes`.
 
     Returns:
       `nms(boxes, scores, ...) -> Detections`, which takes the arguments of
-      `batch_multiclass_non_max_suppression` but for `params` and `static`; and the score converter.
+      `batch_multiclass_non_max_suppression` except `params` and `static`; and the score converter.
 
     Raises:
       ValueError: if a number is out of range.
@@ -70,7 +70,7 @@ def build(
 
 
 def build_nms_params(config: post_processing_pb2.BatchNonMaxSuppression) -> NmsParams:
-    """Builds the numbers of the suppression.
+    """Builds the parameters of the suppression.
 
     Raises:
       ValueError: if a number is out of range.
@@ -125,5 +125,5 @@ def _platt_scaling(config: calibration_pb2.SigmoidParameters) -> PlattScaling:
 
 
 def _per_class(configs, build_one: Callable[..., ScoreFunction]) -> PerClass:
-    """A proto map class id -> message, each built by `build_one`."""
+    """Builds each message of a proto map, class id -> message, with `build_one`."""
     return PerClass({class_id: build_one(config) for class_id, config in configs.items()})

@@ -38,7 +38,7 @@ from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
 Augmentation = Callable[[Example, tf.Tensor], Example]
 
-# Steps that look at labels alone, and so come before objects are counted and masks are read.
+# Steps that read labels alone, and therefore run before objects are counted and masks decoded.
 _LABEL_STEPS = ('convert_class_logits_to_softmax', 'drop_label_probabilistically', 'remap_labels')
 
 _METHODS = {
@@ -50,7 +50,7 @@ _METHODS = {
 
 
 class Steps(NamedTuple):
-    """The steps of a config, in their order: those of labels, and all others."""
+    """The steps of a config in their order, divided into steps of labels and all other steps."""
 
     label_steps: tuple[Augmentation, ...]
     augmentations: tuple[Augmentation, ...]
@@ -104,7 +104,7 @@ def _subtract_channel_mean(config: preprocessor_pb2.SubtractChannelMean) -> Augm
 
 
 def _rgb_to_gray(config: preprocessor_pb2.RGBtoGray) -> Augmentation:
-    del config  # It has no fields.
+    del config  # The message has no fields.
     return RgbToGray()
 
 
@@ -194,7 +194,7 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
     """Builds one step, a function (example, seed int [2]) -> example.
 
     Raises:
-      ValueError: if no step is set or the one that is set is not supported; the text names it.
+      ValueError: if no step is set, or the step is not supported; the message names it.
     """
     return build_oneof(config, 'preprocessing_step', BUILDERS)
 
@@ -202,10 +202,10 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
 def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep]) -> Steps:
     """Builds the steps of a config.
 
-    Those of labels may come first, wherever they stand: no other step reads or changes a label.
+    Steps of labels may always run first, since no other step reads or changes a label.
 
     Raises:
-      ValueError: as `build`.
+      ValueError: in the cases of `build`.
     """
     label_steps, augmentations = [], []
     for config in configs:

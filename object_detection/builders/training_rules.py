@@ -1,4 +1,4 @@
-"""Rules of `train_config` that need no TensorFlow: of variables, layers and classes.
+"""Rules of `train_config` for variables, layers and classes; they need no TensorFlow.
 
 Builders raise the problems as errors, and the validation lists them.
 """
@@ -92,12 +92,12 @@ def class_weights(
     """Returns the weight of each of the K classes, 1 where none is set; () if no class has one.
 
     Args:
-      entries: of `train_config.class_weight`.
-      label_map_path: of the training data; may be empty where the entries have ids.
+      entries: `train_config.class_weight`.
+      label_map_path: label map of the training data; may be empty if the entries have ids.
       num_classes: K.
 
     Raises:
-      ConfigError: naming every entry that is wrong.
+      ConfigError: if entries are wrong; the message names each of them.
       ValueError: if the label map cannot be read.
     """
     if not entries:
@@ -116,7 +116,7 @@ def class_weight_problems(
     """Yields what is wrong with the entries, if the label map can be read; see `class_weights`."""
     try:
         ids = _ids(entries, label_map_path)
-    except ValueError:  # A rule of its own tells it.
+    except ValueError:  # Another rule reports it.
         return
     first: dict[int, int] = {}
     for index, entry in enumerate(entries):
@@ -169,7 +169,7 @@ def _id(entry: ClassWeight, ids: Mapping[str, int] | None) -> int:
 
 
 def _ids(entries: Sequence[ClassWeight], label_map_path: str) -> dict[str, int] | None:
-    """Names and display names of the classes -> ids; None without a label map, or need of one."""
+    """Returns names and display names -> ids; None if no label map is given or needed."""
     if label_map_path and any(entry.HasField('name') for entry in entries):
         return label_map.load(label_map_path).text_to_id
     return None

@@ -1,4 +1,4 @@
-"""Which variables are trained and how: freezing, factors of gradients and rates, weight decay."""
+"""Selects trained variables, factors of gradients and learning rates, and weight decay."""
 
 import logging
 import math
@@ -25,13 +25,13 @@ _logger = logging.getLogger(__name__)
 
 
 class Selection(NamedTuple):
-    """The variables that are trained, and those of the trainable ones that are not, by name."""
+    """The trained variables, and the trainable variables that are not trained, by name."""
 
     trained: dict[str, tf.Variable]
     frozen: dict[str, tf.Variable]
 
     def describe(self) -> list[str]:
-        """Returns lines for the log: how much is trained, and what is frozen, if anything is."""
+        """Returns log lines: the number of trained variables, and the frozen variables, if any."""
         lines = [f'training {_size(self.trained)}']
         if self.frozen:
             groups = _groups(list(self.frozen), list(self.trained))
@@ -45,9 +45,9 @@ def choose(
     update_patterns: Sequence[str],
     freeze_patterns: Sequence[str],
 ) -> Selection:
-    """Chooses what is trained, as `update_trainable_variables` and `freeze_variables` say.
+    """Selects the trained variables by `update_trainable_variables` and `freeze_variables`.
 
-    An expression may be found anywhere in a name; `freeze_patterns` win.
+    An expression may match anywhere in a name; `freeze_patterns` take precedence.
 
     Args:
       named: the trainable variables by their stable names, such as backbone/conv1_conv/kernel.
@@ -55,7 +55,7 @@ def choose(
       freeze_patterns: regular expressions; variables that match one are not trained.
 
     Raises:
-      ConfigError: if an expression is not valid or matches no name, or nothing is left to train.
+      ConfigError: if an expression is invalid or matches no name, or no variable is left to train.
     """
     updated = _matching('train_config.update_trainable_variables', update_patterns, named)
     frozen = _matching('train_config.freeze_variables', freeze_patterns, named)
@@ -74,14 +74,14 @@ def choose(
 
 
 def freeze_norms(detector: keras.layers.Layer, frozen: Mapping[str, tf.Variable]) -> int:
-    """Freezes the batch norms whose scale and offset are not trained, before the detector is run.
+    """Freezes the batch norms whose scale and offset are not trained; call it before the first run.
 
-    They normalize by their moving statistics, which no longer change. The reference implementation
-    lets them change. A batch norm without scale and offset stays as it is.
+    Frozen batch norms normalize by their moving statistics, which no longer change. The reference
+    implementation lets them change. A batch norm without scale and offset is not changed.
 
     Args:
       detector: with all variables built.
-      frozen: of `Selection`.
+      frozen: `Selection.frozen`.
 
     Returns:
       The number of batch norms that were not frozen before.
@@ -105,11 +105,11 @@ def multipliers(
 
     Args:
       names: of the variables that are trained.
-      entries: of `Optimizer.learning_rate_multiplier`; the first that matches a name counts.
+      entries: `Optimizer.learning_rate_multiplier`; the first entry that matches a name applies.
 
     Raises:
-      ConfigError: if an expression is not valid, a factor is not positive, or an entry has no
-        effect: it matches no name, or none that the entries before it leave.
+      ConfigError: if an expression is invalid, a factor is not positive, or an entry has no
+        effect because it matches no name that earlier entries do not match.
     """
     entries = list(entries)
     raise_if_any(training_rules.multiplier_problems(entries))
@@ -128,11 +128,11 @@ def multipliers(
 
 
 def gradient_factors(names: Iterable[str], bias_grad_multiplier: float) -> dict[str, float]:
-    """Returns the factor of each bias's gradient by name; nothing for 0 and 1, which change none.
+    """Returns the factor of each bias's gradient by name; {} for 0 and 1, which change nothing.
 
     Args:
       names: of the variables that are trained.
-      bias_grad_multiplier: as in `TrainConfig`.
+      bias_grad_multiplier: see `TrainConfig`.
     """
     if bias_grad_multiplier in (0, 1):
         return {}
@@ -141,17 +141,17 @@ def gradient_factors(names: Iterable[str], bias_grad_multiplier: float) -> dict[
 
 
 def install_weight_decay(detector: DetectionModel, config: TrainConfig) -> None:
-    """Makes `config.weight_decay`, if set, the detector's only penalty.
+    """Makes `config.weight_decay`, if set, the only penalty of the detector.
 
-    It takes the place of the regularizers of single layers: weight / 2 times the sum of squares of
-    the variables that are trained and in whose names `exclude_pattern` is not found.
+    The penalty replaces the regularizers of single layers. It is weight / 2 times the sum of
+    squares of the trained variables whose names `exclude_pattern` does not match.
 
     Args:
       detector: with all variables built.
-      config: says also which variables are frozen.
+      config: message that also determines the frozen variables.
 
     Raises:
-      ConfigError: if a field of it is wrong, or no variable is left.
+      ConfigError: if a field of `weight_decay` is wrong, or no variable is left.
     """
     if not config.HasField('weight_decay'):
         return
@@ -208,7 +208,7 @@ def _is_found(patterns: list[str], name: str) -> bool:
 
 
 def _listing(names: Collection[str]) -> str:
-    """Some of the names, from all over the model."""
+    """Returns some of the names, from all parts of the model."""
     names = list(names)
     step = max(1, math.ceil(len(names) / _MAX_NAMES))
     return ', '.join(names[::step])
@@ -224,11 +224,11 @@ def _variables(count: int) -> str:
 
 
 def _groups(frozen: list[str], trained: list[str], start: str = '') -> Iterator[str]:
-    """Yields beginnings of names, cut after '/' or '_', that stand for frozen variables alone.
+    """Yields beginnings of names, cut after '/' or '_', that only frozen variables have.
 
     Args:
       frozen, trained: names that begin with `start`.
-      start: the beginning that they have in common.
+      start: the common beginning of the names.
     """
     if not trained:
         is_one = len(frozen) == 1

@@ -1,4 +1,4 @@
-"""What has to hold for the anchors of the first stage."""
+"""Rules of the anchors of the first stage."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from object_detection.protos.multiscale_anchor_generator_pb2 import MultiscaleAn
 
 Levels = tuple[int, int]
 
-# Those that can make anchors in pixels; without an entry in each list there are no anchors.
+# Generators of anchors in pixels; without an entry in each list there are no anchors.
 _LISTS = {
     'grid_anchor_generator': ('scales', 'aspect_ratios'),
     'multiscale_anchor_generator': ('aspect_ratios',),
@@ -18,11 +18,11 @@ _LISTS = {
 
 
 def check(generator: AnchorGenerator, root: str) -> Iterator[str]:
-    """Yields one sentence a problem of the generator by itself.
+    """Yields one sentence per problem of the generator itself.
 
     Args:
       generator: `first_stage_anchor_generator`.
-      root: path of the message that it is a field of.
+      root: path of the message that contains the generator.
     """
     path = f'{root}.first_stage_anchor_generator'
     kind = generator.WhichOneof('anchor_generator_oneof')
@@ -52,11 +52,11 @@ def check(generator: AnchorGenerator, root: str) -> Iterator[str]:
 
 
 def check_levels(generator: AnchorGenerator, root: str, levels: Levels) -> Iterator[str]:
-    """Yields how the anchors do not fit the feature maps.
+    """Yields one sentence per mismatch between anchors and feature maps.
 
     Args:
-      generator, root: as for `check`.
-      levels: first and last one of the feature extractor; one map of stride 16 is (4, 4).
+      generator, root: see `check`.
+      levels: first and last level of the feature extractor; (4, 4) for one map of stride 16.
     """
     kind = generator.WhichOneof('anchor_generator_oneof')
     if kind in _FITS:

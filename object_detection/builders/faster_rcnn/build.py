@@ -1,4 +1,4 @@
-"""Builds Faster R-CNN, Mask R-CNN or R-FCN, as a FasterRcnn proto describes it."""
+"""Builds the Faster R-CNN, Mask R-CNN or R-FCN that a FasterRcnn proto describes."""
 
 from typing import Any
 

@@ -1,11 +1,11 @@
-"""What has to hold of the crops that a second and third stage see."""
+"""Rules of the crops that the second and third stages process."""
 
 import math
 from collections.abc import Iterator
 
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
-# Bins along each axis, where a message does not say it.
+# Default number of bins along each axis.
 _OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
 _POOLING = ('maxpool_kernel_size', 'maxpool_stride')
 
@@ -24,7 +24,7 @@ def check(config: FasterRcnn, root: str) -> Iterator[str]:
 
 
 def check_levels(config: FasterRcnn, root: str, levels: tuple[int, int]) -> Iterator[str]:
-    """Yields limits that are not levels of the feature maps.
+    """Yields a sentence for each limit that is not a level of the feature maps.
 
     Args:
       config: the model's message.
@@ -43,7 +43,7 @@ def check_levels(config: FasterRcnn, root: str, levels: tuple[int, int]) -> Iter
 
 
 def mask_crop_size(config: FasterRcnn) -> int | None:
-    """Side of the crops that masks are predicted from; None where RoIAlign does not make them."""
+    """Returns the side of the crops for masks; None if RoIAlign does not make them."""
     for field in ('mask_roi_align', 'roi_align'):
         if config.HasField(field):
             message = getattr(config, field)

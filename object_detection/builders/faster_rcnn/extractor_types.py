@@ -15,7 +15,7 @@ TYPES = (
     'faster_rcnn_inception_v2',
     'faster_rcnn_inception_resnet_v2',
 )
-# Whose box classifier leaves crops as large as they are; that of the others halves them.
+# Types whose box classifier keeps the size of crops; the other types halve it.
 _KEEP_CROPS = tuple(f'faster_rcnn_resnet{depth}' for depth in _DEPTHS)
 # Types of the reference implementation that have no counterpart here.
 _NOT_BUILT = ('faster_rcnn_nas', 'faster_rcnn_pnas', 'faster_rcnn_mobilenet_v1')
@@ -25,7 +25,7 @@ _NETWORK = re.compile(r'inception_resnet_v2|inception_v2|resnet\d+')
 def problem(type_name: str) -> str | None:
     """Returns what is wrong with a feature extractor's type, or None.
 
-    A type is suggested only where it is the same network: another one needs other weights.
+    A type is suggested only if it is the same network, since another network needs other weights.
     """
     if type_name in TYPES:
         return None
@@ -39,11 +39,11 @@ def problem(type_name: str) -> str | None:
 
 
 def halves_crops(type_name: str) -> bool:
-    """Whether the box classifier of an extractor without a pyramid halves the sides of crops."""
+    """Returns whether the box classifier of an extractor without a pyramid halves crops."""
     return type_name not in _KEEP_CROPS
 
 
 def _network(type_name: str) -> str | None:
-    """The network that a type is about, such as 'resnet50'; the whole name if it tells none."""
+    """Returns the network in the name of a type, such as 'resnet50', or the whole name."""
     found = _NETWORK.search(type_name)
     return found[0] if found else type_name

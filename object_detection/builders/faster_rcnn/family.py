@@ -1,4 +1,4 @@
-"""What the surroundings of a detector ask of a FasterRcnn proto; loads no TensorFlow."""
+"""The functions of the Faster R-CNN family in `families.MODELS`; loads no TensorFlow."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,22 +13,22 @@ NVIDIA_NAMES = names.NVIDIA_NAMES
 
 
 def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
-    """As `ModelFamily.build`."""
+    """Builds the detector; see `ModelFamily.build`."""
     from object_detection.builders.faster_rcnn import build as builder  # loads TensorFlow
 
     return builder.build(config, is_training)
 
 
 def loss_names(config: FasterRcnn) -> Sequence[str]:
-    """As `ModelFamily.loss_names`."""
+    """Returns the names of the losses; see `ModelFamily.loss_names`."""
     return names.of_stages(config.number_of_stages)
 
 
 def needs_masks(config: FasterRcnn) -> bool:
-    """As `ModelFamily.needs_masks`: the third stage is that of masks."""
+    """Returns whether there is a third stage, which predicts masks."""
     return config.number_of_stages == 3
 
 
 def example_options(config: FasterRcnn) -> dict[str, Any]:
-    """As `ModelFamily.example_options`."""
+    """Returns options of the input; see `ModelFamily.example_options`."""
     return {'mask_crop_size': config.groundtruth_mask_crop_size}

@@ -32,22 +32,22 @@ def build(
     """Builds the feature extractor of Faster R-CNN.
 
     Args:
-      config: the extractor's message. Without `fpn`, a pyramid has the levels 2 to 6; with it, the
-        message's (3 to 7 unless set).
+      config: message of the extractor. Without `fpn`, a pyramid has the levels 2 to 6; with it, the
+        levels of that message (by default 3 to 7).
       is_training: False freezes all batch norms, as `batch_norm_trainable: false` does.
 
     Raises:
-      ValueError: if there is no such type, or its options do not fit it.
+      ValueError: if the type is unknown or its options do not fit it.
     """
     with _naming(config):
         return build_faster_rcnn(config.type, _options(config, is_training))
 
 
 def check(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
-    """Raises what `build` would, without building the networks.
+    """Checks the message as `build` does, without building the networks.
 
     Raises:
-      ValueError: as `build`.
+      ValueError: in the cases of `build`.
     """
     with _naming(config):
         check_faster_rcnn(config.type, _options(config, is_training=False))
@@ -55,7 +55,7 @@ def check(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
 
 @contextlib.contextmanager
 def _naming(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> Iterator[None]:
-    """Puts the message's name before the texts of errors."""
+    """Prefixes the messages of errors with the name of the message."""
     try:
         yield
     except ValueError as error:
@@ -103,7 +103,7 @@ def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
 
 
 def _depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:
-    """Two fields say it."""
+    """Returns the number of channels of a pyramid, which two fields may set."""
     depth, filters = config.additional_layer_depth, config.num_filters
     if not config.HasField('num_filters'):
         return depth
@@ -123,7 +123,7 @@ def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
 
 
 def _check_freeze_affine(config: faster_rcnn_pb2.FasterRcnnFeatureExtractor) -> None:
-    """It needs norms that are frozen in training."""
+    """Checks that the norms are frozen in training, as `freeze_affine` requires."""
     hyperparams = config.conv_hyperparams
     kind = hyperparams.WhichOneof('normalizer_oneof')
     may_train = kind not in ('batch_norm', 'sync_batch_norm') or getattr(hyperparams, kind).train

@@ -42,8 +42,8 @@ def build(
     """Builds the first stage.
 
     Args:
-      config: the message.
-      num_levels: feature maps of its feature extractor.
+      config: message of the model.
+      num_levels: number of feature maps of its feature extractor.
       is_training: False freezes batch norms.
       static: use only what XLA compiles.
 
@@ -79,14 +79,14 @@ def build(
 
 
 def head_hyperparams(config: faster_rcnn_pb2.FasterRcnn) -> LayerHyperparams:
-    """Builds the set-up of the layers of the first stage."""
+    """Builds the hyperparameters of the layers of the first stage."""
     hyperparams = hyperparams_builder.build(config.first_stage_box_predictor_conv_hyperparams)
     activation = hyperparams_builder.ACTIVATIONS[config.first_stage_activation]
     return dataclasses.replace(hyperparams, activation=activation)
 
 
 def check(config: faster_rcnn_pb2.FasterRcnn) -> None:
-    """Raises a ValueError for what `build` objects to, but for anchors and layers."""
+    """Raises a ValueError in the cases of `build`, except for errors of anchors and layers."""
     _matcher(config)
     _box_coder(config)
     _localization_loss(config)

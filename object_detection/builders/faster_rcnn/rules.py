@@ -78,25 +78,25 @@ _CLASS_CALIBRATIONS = {
 
 
 def has_pyramid(extractor: FasterRcnnFeatureExtractor) -> bool:
-    """Whether the feature extractor's type is one with a feature pyramid."""
+    """Returns whether the feature extractor has a feature pyramid."""
     return '_fpn' in extractor.type
 
 
 def padding_multiple(config: FasterRcnn) -> int:
-    """Returns the multiple that the feature extractor pads the sides of images to; 1 for none."""
+    """Returns the multiple to which the extractor pads sides of images; 1 means no padding."""
     extractor = config.feature_extractor
     multiple = extractor.pad_to_multiple if extractor.HasField('pad_to_multiple') else 0
     return multiple or (_PYRAMID_MULTIPLE if has_pyramid(extractor) else 1)
 
 
 def predicts_masks_from_crops(config: FasterRcnn) -> bool:
-    """Whether masks are predicted from crops of a pyramid, not from what is classified."""
+    """Returns whether masks are predicted from crops of a pyramid, not from box features."""
     asks = config.masks_from_crops or config.HasField('mask_roi_align')
     return has_pyramid(config.feature_extractor) and asks
 
 
 def is_rfcn(config: FasterRcnn) -> bool:
-    """Whether the second stage is R-FCN's."""
+    """Returns whether the second stage is the one of R-FCN."""
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
     return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
 
@@ -163,7 +163,7 @@ def _options_of_pyramids(config: FasterRcnn) -> Iterator[str]:
 
 
 def _feature_maps(config: FasterRcnn) -> Iterator[str]:
-    """Yields what does not fit the feature maps; the feature extractor's type is a known one."""
+    """Yields mismatches with the feature maps; the type of the extractor must be known."""
     levels = _levels(config.feature_extractor)
     if levels is not None:
         yield from anchor_rules.check_levels(config.first_stage_anchor_generator, ROOT, levels)
@@ -209,7 +209,7 @@ def _feature_extractor(config: FasterRcnn) -> Iterator[str]:
 
 
 def _levels(extractor: FasterRcnnFeatureExtractor) -> tuple[int, int] | None:
-    """First and last level of the feature maps; None where the options are not sound."""
+    """Returns the first and last level of the feature maps; None if options are invalid."""
     if not has_pyramid(extractor):
         level = max(extractor.first_stage_features_stride, 1).bit_length() - 1
         return (level, level) if 2**level == extractor.first_stage_features_stride else None
@@ -335,7 +335,7 @@ def _upsampling(config: FasterRcnn) -> Iterator[str]:
 
 
 def _mask_features_size(config: FasterRcnn) -> int | None:
-    """Side of the features that masks are predicted from; None where crops are not sound."""
+    """Returns the side of the features for masks; None if the crop options are invalid."""
     aligned = crop_rules.mask_crop_size(config)
     crop, kernel = config.initial_crop_size, config.maxpool_kernel_size
     if aligned is None and (min(crop, kernel, config.maxpool_stride) < 1 or kernel > crop):
@@ -346,7 +346,7 @@ def _mask_features_size(config: FasterRcnn) -> int | None:
 
 
 def _classified_size(config: FasterRcnn, crop_size: int) -> int:
-    """Side of what the box classifier makes of crops."""
+    """Returns the side of the output of the box classifier for crops."""
     if has_pyramid(config.feature_extractor):
         predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
         has_convs_alone = predictor.HasField('box_head') and not predictor.box_head.num_fcs

@@ -26,7 +26,7 @@ from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.similarities.similarities import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
 
-# Bins along each axis, where a message does not say it.
+# Default number of bins along each axis.
 _OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
 
 
@@ -35,7 +35,7 @@ def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
 
     Args:
       config: the model's message.
-      head: predicts codes and logits.
+      head: the head that predicts codes and logits.
       static: use only what XLA compiles.
 
     Raises:
@@ -94,7 +94,7 @@ def build_masks(config: FasterRcnn, head: Any, extractor: TwoStageFeatureExtract
         cropper = build_cropper(config, 'mask_roi_align', extractor.strides)
     return MaskStage(
         head=head,
-        # The layers over a pyramid's crops fit the box stage's crops alone.
+        # The layers after the crops of a pyramid fit only the crops of the box stage.
         from_crops=has_pyramid and (config.masks_from_crops or has_crops),
         cropper=cropper,
         loss_weight=config.second_stage_mask_prediction_loss_weight,
@@ -111,10 +111,10 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
     Args:
       config: the model's message.
       field: 'roi_align' or 'mask_roi_align'.
-      strides: of the feature maps, fine to coarse.
+      strides: strides of the feature maps, fine to coarse.
 
     Raises:
-      ValueError: if a number is out of its range, or a level is none of the maps'.
+      ValueError: if a number is out of its range, or a level has no feature map.
     """
     message = getattr(config, field)
 
@@ -151,7 +151,7 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
 def with_box_head(
     config: FasterRcnn, extractor: TwoStageFeatureExtractor, is_training: bool
 ) -> TwoStageFeatureExtractor:
-    """Returns the extractor, with the layers of `box_head` in place of its own if that is set.
+    """Returns the extractor, with its box layers replaced by those of `box_head` if it is set.
 
     Raises:
       ValueError: if a number is out of its range.
@@ -173,7 +173,7 @@ def check(config: FasterRcnn) -> None:
 
 
 def _sample(config: FasterRcnn) -> tuple[int, float]:
-    """Returns how many proposals of an image train, and the largest share of positive ones."""
+    """Returns the number of proposals to sample per image, and the maximum positive share."""
     if config.HasField('hard_example_miner'):
         # It chooses among all proposals, any number of which may be positive.
         return config.first_stage_max_proposals, 1.0
@@ -189,9 +189,9 @@ def _sample(config: FasterRcnn) -> tuple[int, float]:
 
 
 def _post_processing(config: FasterRcnn) -> tuple[Callable[..., Detections], ScoreConverter]:
-    """Without `use_combined_nms`, which would give boxes outside of the image, edges exchanged.
+    """Builds the post-processing without `use_combined_nms`, which the reference does not allow.
 
-    The reference implementation refuses it in the second stage.
+    With it, boxes would lie outside of the image, with their edges exchanged.
     """
     post_processing = post_processing_pb2.PostProcessing()
     post_processing.CopyFrom(config.second_stage_post_processing)

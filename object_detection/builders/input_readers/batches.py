@@ -1,4 +1,4 @@
-"""Builds batches of records: decoded, transformed, put together and made ahead."""
+"""Builds batches of records: decodes, transforms, batches and prefetches them."""
 
 from collections.abc import Callable
 
@@ -28,16 +28,16 @@ def build(
     """Decodes, transforms and batches records.
 
     Args:
-      records: (cursors, serialized example), as `tf_records.read` gives them.
-      reader, transform, batch_size, drop_remainder, replicas: of the batches.
-      key: of what is random.
-      start: where the records begin, for training; None leaves out `STREAM_STATE`.
+      records: (cursors, serialized example), as `tf_records.read` returns them.
+      reader, transform, batch_size, drop_remainder, replicas: options of the batches.
+      key: key of the random numbers.
+      start: cursors of the first records, for training; None omits `STREAM_STATE`.
     """
     decoder = examples_builder.decoder(reader)
     has_buffers = len(reader.aspect_ratio_buckets) > 1
 
     def load(cursors: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # The seed depends on nothing but the record's position, so the number of threads does not
+        # The seed depends only on the position of the record, so the number of threads does not
         # matter.
         example = transform(decoder(serialized), tf.stack([key, cursors[0, 0]]))
         if start is None:
@@ -65,7 +65,7 @@ def batch(
     drop_remainder: bool,
     replicas: int,
 ) -> tf.data.Dataset:
-    """Batches examples, those of each bucket together if there are several."""
+    """Batches examples; with several buckets, the examples of each bucket together."""
     if len(reader.aspect_ratio_buckets) > 1:
         return pipeline.batch_by_size(examples, size, drop_remainder=drop_remainder, group=replicas)
     return pipeline.batch(examples, size, drop_remainder=drop_remainder)
@@ -86,7 +86,7 @@ def log_dropped_objects(
 ) -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
     """Returns a map over batches that logs lost objects and unknown classes.
 
-    It takes the texts of unknown classes out of the batch, and changes nothing else.
+    It removes the texts of unknown classes from the batch and changes nothing else.
     """
     report, unknown = DroppedObjectsReport(), UnknownClassReport(reader.label_map_path)
     fields = (
@@ -102,9 +102,9 @@ def log_dropped_objects(
 
     def log(entries: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         invalid, excess, source_ids = (entries[field] for field in fields)
-        # Without a label map there is nothing that it could lack.
+        # Without a label map, no class can be missing from it.
         texts = entries.get(InputFields.UNKNOWN_CLASSES, tf.fill(tf.shape(source_ids), ''))
-        # Python is called for the few batches only that have something to log.
+        # Python is called only for the few batches that have something to log.
         tf.cond(
             tf.reduce_any((invalid > 0) | (excess > 0) | (texts != '')),
             lambda: tf.numpy_function(update, [texts, invalid, excess, source_ids], tf.int32),

@@ -58,26 +58,27 @@ def read(
     leave_out_empty: bool,
     start: np.ndarray,
 ) -> tf.data.Dataset:
-    """Makes the serialized examples that records of the same images would hold.
+    """Builds the serialized examples that records of the same images would contain.
 
-    Images are read as they are needed, in parallel; the shuffle buffer holds only their
+    Images are read when they are needed, in parallel; the shuffle buffer contains only their
     numbers.
 
     Args:
-      reader: with a `coco_input_reader`.
-      where: its path in the config.
-      shuffle: whether the order is drawn.
-      num_epochs: in all; None repeats for ever.
-      seed: of the order, which is a function of it, the epoch and the input pipeline.
-      input_context: which part of the images this input pipeline reads.
-      leave_out_empty: whether images without an object that can be used are left out.
-      start: int64 [1 + W, R], the cursors that the images are read from, see `record_order`.
+      reader: a reader with a `coco_input_reader`.
+      where: path of the reader in the config.
+      shuffle: whether the order is random.
+      num_epochs: number of epochs; None repeats for ever.
+      seed: seed of the order, which also depends on the epoch and the input pipeline.
+      input_context: the part of the images that this input pipeline reads.
+      leave_out_empty: whether images without a usable object are left out.
+      start: int64 [1 + W, R], the cursors of the first images, see `record_order`.
 
     Returns:
       (cursors int64 [2, R], string): each example with the cursors before and after it.
 
     Raises:
-      ValueError: as `build`; or if `sample_from_datasets_weights` has not one weight a file.
+      ValueError: in the cases of `build`, or if `sample_from_datasets_weights` does not have one
+        weight per file.
     """
     sources = build(reader, where)
     numbers = [_numbers(len(source), reader, input_context) for source in sources]
@@ -133,7 +134,7 @@ def _numbers(
     reader: input_reader_pb2.InputReader,
     input_context: tf.distribute.InputContext | None,
 ) -> np.ndarray:
-    """The images of `count` that this pipeline reads; the same ones in every pass."""
+    """Returns which of `count` images this pipeline reads, the same ones in every epoch."""
     numbers = np.arange(count)
     if input_context is not None:
         numbers = numbers[input_context.input_pipeline_id :: input_context.num_input_pipelines]
@@ -152,8 +153,8 @@ def _in_order(
 
     Args:
       rows: int64 [n, 3]: the file, the image's number in it, and whether it is wanted.
-      reader, shuffle, num_epochs: as `read`.
-      key: of the order.
+      reader, shuffle, num_epochs: see `read`.
+      key: key of the order.
       start: position of the first row.
     """
     dataset = tf.data.Dataset.from_tensor_slices(rows)

@@ -1,4 +1,4 @@
-"""Tells which input file or record is damaged, which TensorFlow's error does not."""
+"""Finds the corrupt input file or record, which the error of TensorFlow does not name."""
 
 import contextlib
 import logging
@@ -33,15 +33,15 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def named(reader: InputReader, where: str) -> Iterator[None]:
-    """Turns TensorFlow's error over a damaged record or image into one that names the files.
+    """Converts TensorFlow's error about a corrupt record or image to one that names the files.
 
     Args:
-      reader: whose records or images are read in the block.
-      where: its path in the config, e.g. 'train_input_reader'.
+      reader: the reader whose records or images are read in the block.
+      where: path of the reader in the config, e.g. 'train_input_reader'.
 
     Raises:
-      ConfigError: naming the field and the damaged files or the record. They are looked for only
-        then, by reading all files once more; the log has TensorFlow's error before.
+      ConfigError: names the field and the corrupt files or record. Only after an error are all
+        files read again to find them; TensorFlow's error is logged before.
     """
     try:
         yield
@@ -70,12 +70,12 @@ def _log_search(where: str, error: tf.errors.OpError) -> None:
 
 
 def _plain(error: tf.errors.OpError) -> str:
-    """What an error of TensorFlow says, without the names of its functions."""
+    """Returns the message of a TensorFlow error without the names of its functions."""
     return ' '.join(_INTERNAL.sub(' ', error.message).split()).rstrip('.')
 
 
 def _read_files(reader: InputReader) -> Iterator[str]:
-    """The files of records, and their copies on disk."""
+    """Yields the files of records and their copies on disk."""
     folder = reader.record_cache.directory
     for pattern in reader.tf_record_input_reader.input_path:
         for name in sorted(tf.io.gfile.glob(pattern)):
@@ -86,7 +86,7 @@ def _read_files(reader: InputReader) -> Iterator[str]:
 
 
 def _damage(name: str) -> str | None:
-    """Where a file is damaged; None if it is whole."""
+    """Returns where a file is corrupt; None if it is intact."""
     try:
         for _ in tf_record_files.records(name):
             pass
@@ -96,7 +96,7 @@ def _damage(name: str) -> str | None:
 
 
 def _corrupt_record(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
-    """Which record cannot be decoded; None if the error is about something else."""
+    """Describes the record that cannot be decoded; None if the error has another cause."""
     if not _DECODES_IMAGES.search(error.message):
         return None
     _log_search(where, error)
@@ -118,7 +118,7 @@ def _source_id(record: bytes) -> str:
 
 
 def _corrupt_image(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
-    """What is wrong with the image that the error is about; None if it is about something else."""
+    """Describes the corrupt image of the error; None if the error has another cause."""
     match = _IMAGE_FILE_ERROR.search(error.message)
     if match:
         return match[1]

@@ -14,7 +14,7 @@ from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import input_reader_pb2
 
 _WHERE = 'train_input_reader'
-# A launcher starts a training again at once, its service may take longer to come back.
+# A launcher restarts a training at once; its data service may take longer to restart.
 _SECONDS_TO_ANSWER = 120.0
 
 
@@ -27,15 +27,15 @@ def build(
     seed: int,
     job: int | None,
 ) -> tf.data.Dataset:
-    """Has training batches made by a data service, without `STREAM_STATE`.
+    """Builds training batches that a data service prepares, without `STREAM_STATE`.
 
     Args:
-      reader: with a `data_service` and a tf_record_input_reader.
-      transform: of its examples.
-      batch_size: images a batch.
-      replicas: that one input pipeline gives batches to.
-      seed: of the order in which files are given out.
-      job: those with the same number share one stream; None draws one.
+      reader: a reader with a `data_service` and a tf_record_input_reader.
+      transform: transform of its examples.
+      batch_size: images per batch.
+      replicas: number of replicas that receive batches from one input pipeline.
+      seed: seed of the order in which files are assigned.
+      job: number of the job; jobs of the same number share one stream. None draws one.
 
     Raises:
       ValueError: if an input path matches no file, or the service does not answer.
@@ -43,21 +43,22 @@ def build(
     decoder = examples_builder.decoder(reader)
 
     def load(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Records come in any order, so that nothing of theirs could be a seed.
+        # Records arrive in any order, so that their positions cannot be seeds.
         noise = tf.random.uniform([2], maxval=tf.int64.max, dtype=tf.int64)
         return transform(decoder(serialized), noise)
 
     records = _read(reader, seed, examples_builder.empty_image_filter(reader, _WHERE))
     examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE)
-    # Batches of several processes come mixed: of one size for all replicas they are one until here.
+    # Batches of several processes arrive mixed: those of all replicas are one batch until here, so
+    # that they have one size.
     has_sizes = len(reader.aspect_ratio_buckets) > 1
     together = batch_size * replicas if has_sizes else batch_size
     batches = batches_builder.batch(
         examples, reader, together, drop_remainder=reader.drop_remainder, replicas=1
     )
     data_service.check_answers(reader.data_service, f'{_WHERE}.data_service', _SECONDS_TO_ANSWER)
-    # Not named by what is read and how: the service keeps what it was first given under a name,
-    # for a while even without anyone who reads it.
+    # The name does not depend on the data and options: the service keeps the first dataset of a
+    # name, for a while even if nobody reads it.
     name = f'training-{secrets.randbits(62) if job is None else job:016x}'
     batches = data_service.through(batches, reader.data_service, name)
     if together != batch_size:

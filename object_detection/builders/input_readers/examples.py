@@ -1,4 +1,4 @@
-"""Builds what makes the examples of batches of records, for a reader and a model."""
+"""Builds the decoder, the filter and the transform of records for a reader and a model."""
 
 from object_detection.builders import families, image_resizer_builder, training_rules
 from object_detection.data import label_map
@@ -37,7 +37,7 @@ def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
 
 
 def empty_image_filter(reader: input_reader_pb2.InputReader, where: str) -> EmptyImageFilter | None:
-    """Builds what leaves out images without a usable object; None if the reader keeps them."""
+    """Builds the filter of images without a usable object; None if the reader keeps them."""
     if not reader.filter_empty_images:
         return None
     plain = ExampleDecoder(label_map=_label_map(reader))
@@ -54,10 +54,10 @@ def transform(
     """Builds the transform for the detector that `model` describes.
 
     Args:
-      model: of which number of classes, resizer and size of masks are taken.
-      reader: of which number of boxes, label map and buckets are taken.
+      model: message with the number of classes, the resizer and the size of masks.
+      reader: message with the number of boxes, the label map and the buckets.
       class_weight: `train_config.class_weight`.
-      options: further ones of `ExampleTransform`.
+      options: further options of `ExampleTransform`.
 
     Raises:
       ValueError: if no model is set, or a number is out of range.
@@ -85,5 +85,5 @@ def _label_map(reader: input_reader_pb2.InputReader) -> LabelMap | None:
 def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
     if not reader.load_instance_masks:
         return None
-    # Such examples are made with PNG masks, whatever `mask_type` says of records.
+    # These examples have PNG masks; `mask_type` only applies to records.
     return PNG_MASKS if reader.HasField('coco_input_reader') else MASK_TYPES[reader.mask_type]

@@ -1,4 +1,4 @@
-"""Builds batches of noise, to measure speed without data."""
+"""Builds batches of noise to measure speed without data."""
 
 import logging
 
@@ -11,7 +11,7 @@ from object_detection.protos import input_reader_pb2, model_pb2
 
 _log = logging.getLogger(__name__)
 
-# Of the images of a synthetic reader where nothing says their size: COCO's most frequent one.
+# Default size of the images of a synthetic reader, the most frequent size of COCO.
 _USUAL_SIZE = (480, 640)
 
 
@@ -24,7 +24,7 @@ def build(
     replicas: int = 1,
     for_evaluation: bool = False,
 ) -> tf.data.Dataset:
-    """Makes one batch of each size for each replica, which are kept in memory."""
+    """Builds one batch of each size for each replica and keeps them in memory."""
     transform = examples_builder.transform(model, reader, for_evaluation=for_evaluation)
     size = (transform.resizer.static_shape or _USUAL_SIZE)[:2]
     examples = synthetic.examples(

@@ -18,11 +18,11 @@ from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
 
-# Bytes that are read of a TFRecord file at a time; each of the `num_readers` open files holds so
-# many in memory.
+# Bytes of a TFRecord file that are read at a time; each of the `num_readers` open files has a
+# buffer of this size in memory.
 _READ_BUFFER = 1 << 20
 
-# What the order of the records depends on, beside the files.
+# Fields that the order of the records depends on, in addition to the files.
 _ORDERING_FIELDS = (
     'shuffle',
     'shuffle_buffer_size',
@@ -53,22 +53,22 @@ def read(
     The order of an epoch is a function of the seed, the epoch and the input pipeline.
 
     Args:
-      reader: what to read.
-      where: its path in the config.
-      shuffle: whether the order is drawn.
-      num_epochs: in all; None repeats for ever.
-      seed: of the order.
-      input_context: which part of the records this input pipeline reads.
-      empty: leaves out images without an object that can be used.
-      start: int64 [1 + W, R], the cursors that the records are read from, see `record_order`; None
-        begins.
+      reader: the reader.
+      where: path of the reader in the config.
+      shuffle: whether the order is random.
+      num_epochs: number of epochs; None repeats for ever.
+      seed: seed of the order.
+      input_context: the part of the records that this input pipeline reads.
+      empty: filter that leaves out images without a usable object.
+      start: int64 [1 + W, R], the cursors of the first records, see `record_order`; None starts at
+        the beginning.
 
     Returns:
       (cursors int64 [2, R], string): each record with the cursors before and after it.
 
     Raises:
-      ValueError: if an input path matches no file, or `sample_from_datasets_weights` has not one
-        weight an input path.
+      ValueError: if an input path matches no file, or `sample_from_datasets_weights` does not
+        have one weight per input path.
     """
     if start is None:
         start = np.zeros([1, cursor_size(reader)], np.int64)
@@ -111,12 +111,12 @@ def cursor_size(reader: input_reader_pb2.InputReader) -> int:
 
 
 def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) -> int:
-    """Returns a number that identifies all that the order of the records depends on but the seed.
+    """Returns a number that identifies everything that determines the order, except for the seed.
 
     Args:
-      reader: what is read.
-      by_sizes: whether files count by their sizes beside their names; folders do not count, so that
-        they can be moved. False is the number that checkpoints of earlier versions hold.
+      reader: the reader.
+      by_sizes: whether the sizes of files count in addition to their names; folders do not count,
+        so that they can be moved. False gives the number in checkpoints of earlier versions.
     """
     kind = reader.WhichOneof('input_reader')
     texts = [kind or '', *(f'{name}={getattr(reader, name)}' for name in _ORDERING_FIELDS)]
@@ -134,7 +134,7 @@ def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) 
 
 
 def pipeline_of(input_context: tf.distribute.InputContext | None) -> tuple[int, int]:
-    """Which input pipeline of how many reads."""
+    """Returns the index of this input pipeline and the number of input pipelines."""
     if input_context is None:
         return 0, 1
     return input_context.input_pipeline_id, input_context.num_input_pipelines
@@ -156,9 +156,9 @@ def _read_files(
     pipelines) are taken before anything is shuffled, so that they are the same in every epoch.
 
     Args:
-      files: their names.
-      reader, shuffle, num_epochs, input_context, empty: as `read`.
-      key: of the order.
+      files: names of the files.
+      reader, shuffle, num_epochs, input_context, empty: see `read`.
+      key: key of the order.
       start: position of the first record.
 
     Returns:
@@ -209,7 +209,7 @@ def _with_copies(files: Sequence[str], reader: input_reader_pb2.InputReader) -> 
 
 
 def _nearest(names: tf.Tensor) -> tf.Tensor:
-    """Chooses what is read of an entry of `_with_copies`."""
+    """Returns the name of the file to read for an entry of `_with_copies`."""
     return names[0] if names.shape[0] == 1 else record_cache.choose(names[0], names[1])
 
 
@@ -217,7 +217,7 @@ def matching_files(pattern: str, where: str) -> list[str]:
     """Returns the files that match a pattern, sorted.
 
     Raises:
-      ValueError: if there is none, or a pattern with wildcards matches files of a set
+      ValueError: if there is no file, or a pattern with wildcards matches files of a set
         `PREFIX-00000-of-00010` ... that is incomplete, or that a conversion is replacing.
     """
     files = sorted(tf.io.gfile.glob(pattern))
