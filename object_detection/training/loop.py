@@ -36,6 +36,7 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     config_path: str | os.PathLike | None = None,
     log_files: LogFiles = NO_LOG_FILES,
+    is_validated: bool = False,
 ) -> TrainResult:
     """Trains until `num_steps`, from the newest checkpoint of `model_dir` if there is one.
 
@@ -64,6 +65,7 @@ def train(
       config_path: path of the file that the config is from; the state of its git repository is
         recorded.
       log_files: files outside of `model_dir`.
+      is_validated: whether `resolve_config.read` has checked the config for this run.
 
     Raises:
       ConfigError: if the config cannot be trained, a file of records is corrupt, or the
@@ -82,6 +84,7 @@ def train(
         intervals,
         num_steps=num_steps,
         precision=precision,
+        is_validated=is_validated,
     )
     training = _Training(
         config=config,

@@ -1,38 +1,133 @@
-"""Resolves the config of a training: writes what the caller decides into it, and checks it."""
+"""From a config file and a command line to the config of a run: changes, derived values, checks.
+
+Loads no TensorFlow when it is imported, so that mistakes on the command line, placeholders and
+missing files are reported at once; the checks that need TensorFlow come after those that do not.
+"""
 
 import logging
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
-from object_detection.builders import optimizer_builder
-from object_detection.builders.input_readers import coco as coco_reader
-from object_detection.config import synthetic_data, unsupported
-from object_detection.data.pipeline import record_count
+from object_detection.config import reader, synthetic_data, unsupported
+from object_detection.config.job_options import JobOptions, TrainOptions, check_ranges
 from object_detection.errors import ConfigError
-from object_detection.models import precision as precisions
-from object_detection.optimizers import schedules
-from object_detection.protos import optimizer_pb2
-from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.training.distribution import strategies
+from object_detection.system import files
 from object_detection.training.monitoring import profiling
+from object_detection.training.monitoring.log_files import LogFiles
 from object_detection.training.run_types import Intervals
+from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import resumption, validate
 from object_detection.validation import train_config as train_config_rules
-from object_detection.weights.checkpoint_files import STATE_FILE
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _logger = logging.getLogger(__name__)
+
+# `checkpoint_files.STATE_FILE`, which loads TensorFlow.
+_STATE_FILE = 'checkpoint'
+# Fields that have an effect in a train_input_reader only.
+_TRAINING_ONLY = (
+    'shuffle',
+    'num_epochs',
+    'drop_remainder',
+    'filter_empty_images',
+    'skip_crowd',
+    'data_service',
+)
+
+
+def read(
+    path: str,
+    options: JobOptions,
+    *,
+    for_what: str,
+    prepare: Callable[[], None] = lambda: None,
+    resumed: str | None = None,
+) -> TrainEvalPipelineConfig:
+    """Reads a pipeline config, applies what the command line says and checks the result.
+
+    Args:
+      path: path of the config.
+      options: the flags.
+      for_what: 'train', 'eval' or 'train and eval'.
+      prepare: see `validate.validate`.
+      resumed: folder of a training that is resumed, or None.
+
+    Raises:
+      ConfigError: naming what is wrong.
+    """
+    check_ranges(options)
+    log_files(options)
+    pipeline = reader.read_pipeline(
+        path, overrides_text=options.config_override, settings=options.set
+    )
+    _set_length(pipeline.train_config, options)
+    if options.jit_compile == 'auto':
+        pipeline.train_config.ClearField('jit_compile')
+    elif options.jit_compile is not None:
+        pipeline.train_config.jit_compile = options.jit_compile == 'true'
+    if options.private_threadpool_size is not None:
+        for data in (pipeline.train_input_reader, *pipeline.eval_input_reader):
+            data.private_threadpool_size = options.private_threadpool_size
+    if options.precision is not None:
+        # Loads TensorFlow.
+        from object_detection.models import precision as precisions
+
+        precisions.write(pipeline.train_config, options.precision)
+    if isinstance(options, TrainOptions) and options.deterministic_ops:
+        pipeline.train_config.deterministic_ops = True
+    if isinstance(options, TrainOptions) and options.data_service is not None:
+        pipeline.train_input_reader.data_service = options.data_service
+    if options.use_synthetic_data:
+        pipeline = _with_synthetic_data(pipeline, options)
+    purposes = for_what.split(' and ')
+    if 'eval' in purposes:
+        pipeline = _set_evaluation(pipeline, options)
+        if options.val_json_file:
+            eval_config_rules.check_val_json_file(pipeline, options.val_json_file)
+    else:
+        _check_evaluation_flags(options)
+    _validate(pipeline, purposes, resumed=resumed, prepare=prepare)
+    return pipeline
+
+
+def log_files(options: JobOptions) -> LogFiles:
+    """Returns the files outside of model_dir that the flags name.
+
+    Raises:
+      ConfigError: naming a flag that cannot be followed.
+    """
+    if options.log_tensorboard is not None and not options.record_summaries:
+        raise ConfigError(
+            '--log_tensorboard: expected --record_summaries, which is the default. Received: '
+            '--norecord_summaries.'
+        )
+    if options.log_file is not None:
+        folder = os.path.dirname(files.check_is_local(options.log_file, '--log_file')) or '.'
+        is_folder = os.path.isdir(folder) and os.access(folder, os.W_OK)
+        if os.path.exists(folder) and not is_folder:
+            raise ConfigError(
+                f'--log_file: expected a folder that can be written. Received: {folder}.'
+            )
+        if os.path.isdir(options.log_file):
+            raise ConfigError(
+                f'--log_file: expected a file. Received: {options.log_file}, a folder.'
+            )
+    return LogFiles(events=options.log_tensorboard, dllogger=options.log_file)
 
 
 def resolve(
     pipeline_config: TrainEvalPipelineConfig,
     directory: str,
-    strategy: tf.distribute.Strategy,
+    strategy: 'tf.distribute.Strategy',
     intervals: Intervals,
     *,
     num_steps: int | None = None,
     precision: str | None = None,
+    is_validated: bool = False,
 ) -> TrainEvalPipelineConfig:
     """Writes what the caller decides into a copy of the config, and checks it.
 
@@ -41,7 +136,7 @@ def resolve(
       directory: the model_dir, where the training begins or resumes.
       strategy: the strategy of the devices.
       intervals: whether the training evaluates, and which steps are profiled.
-      num_steps, precision: see `loop.train`.
+      num_steps, precision, is_validated: see `loop.train`.
 
     Returns:
       The resolved config, with the number of steps.
@@ -49,6 +144,13 @@ def resolve(
     Raises:
       ConfigError: if it cannot be trained.
     """
+    # Imported here: `read` loads no TensorFlow.
+    import tensorflow as tf
+
+    from object_detection.models import precision as precisions
+    from object_detection.training import epochs
+    from object_detection.training.distribution import strategies
+
     config = TrainEvalPipelineConfig()
     config.CopyFrom(pipeline_config)
     train_config = config.train_config
@@ -62,8 +164,8 @@ def resolve(
         )
     use_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     precisions.write(train_config, precision, use_tpu=use_tpu)
-    _validate(config, directory, evaluates=bool(intervals.evaluation))
-    resolve_epochs(config)
+    _check(config, directory, evaluates=bool(intervals.evaluation), is_validated=is_validated)
+    epochs.resolve_epochs(config)
     profiling.check(intervals.profile, train_config.num_steps)
     for caution in train_config_rules.schedule_cautions(train_config):
         unsupported.log_once(caution)
@@ -72,16 +174,13 @@ def resolve(
     return config
 
 
-def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: bool) -> None:
-    resumes = os.path.exists(os.path.join(directory, STATE_FILE))
-    if resumes:
-        # Before the other rules, which would report consequences of the same mistake.
-        resumption.check(config, directory)
-    validate.validate(
-        config,
-        for_what=['train', 'eval'] if evaluates else 'train',
-        resumes=resumes,
-    )
+def _check(
+    config: TrainEvalPipelineConfig, directory: str, *, evaluates: bool, is_validated: bool
+) -> None:
+    resumes = os.path.exists(os.path.join(directory, _STATE_FILE))
+    if not is_validated:
+        purposes = ['train', 'eval'] if evaluates else ['train']
+        _validate(config, purposes, resumed=directory if resumes else None)
     if resumes:
         synthetic_data.check_same_kind_of_data(
             config, os.path.join(directory, resumption.CONFIG_FILE_NAME)
@@ -94,66 +193,116 @@ def _validate(config: TrainEvalPipelineConfig, directory: str, *, evaluates: boo
             )
 
 
-def resolve_epochs(config: TrainEvalPipelineConfig) -> None:
-    """Converts epochs to steps, by counting the records unless `steps_per_epoch` is set.
+def _validate(
+    config: TrainEvalPipelineConfig,
+    purposes: Sequence[str],
+    *,
+    resumed: str | None,
+    prepare: Callable[[], None] = lambda: None,
+) -> None:
+    if resumed is not None:
+        # Before the other rules, which would report consequences of the same mistake.
+        resumption.check(config, resumed)
+    validate.validate(config, for_what=purposes, prepare=prepare, resumes=resumed is not None)
 
-    Sets `train_config.num_steps` if `num_epochs` is set instead, and the steps of a learning rate
-    schedule whose `learning_rate_unit` is EPOCHS.
 
-    Raises:
-      ConfigError: if the records cannot be counted, or there are none.
-    """
-    train = config.train_config
-    has_epochs = train.HasField('num_epochs')
-    has_schedule = train.optimizer.learning_rate_unit == optimizer_pb2.Optimizer.EPOCHS
-    if not has_epochs and not has_schedule:
-        return
-    steps_per_epoch: float = train.steps_per_epoch
-    epoch = f'{train.steps_per_epoch} steps (steps_per_epoch)'
-    if not steps_per_epoch:
-        examples = _count(config)
-        steps_per_epoch = examples / train.batch_size
-        epoch = f'{examples} examples, {train.batch_size} a step'
-    if has_epochs:
-        train.num_steps = schedules.steps_in(train.num_epochs, steps_per_epoch)
-        _logger.info('%g epochs of %s: %d steps', train.num_epochs, epoch, train.num_steps)
-        train.ClearField('num_epochs')
-    if has_schedule:
-        train.optimizer.CopyFrom(optimizer_builder.in_steps(train.optimizer, steps_per_epoch))
+def _set_length(config: Any, options: JobOptions) -> None:
+    if options.num_train_steps is not None and options.num_epochs is not None:
+        raise ConfigError('--num_train_steps, --num_epochs: expected one of them. Received: both.')
+    if options.num_train_steps is not None:
+        config.num_steps = options.num_train_steps
+        config.ClearField('num_epochs')
+    if options.num_epochs is not None:
+        if options.num_epochs <= 0:
+            raise ConfigError(
+                f'--num_epochs: expected a positive number. Received: {options.num_epochs:g}.'
+            )
+        config.num_epochs = options.num_epochs
+        config.ClearField('num_steps')
+    if isinstance(options, TrainOptions) and options.steps_per_epoch is not None:
+        config.steps_per_epoch = options.steps_per_epoch
+
+
+def _with_synthetic_data(
+    pipeline: TrainEvalPipelineConfig, options: JobOptions
+) -> TrainEvalPipelineConfig:
+    if options.val_json_file:
+        raise ConfigError(
+            '--val_json_file: expected data that the file annotates. Received: '
+            '--use_synthetic_data.'
+        )
+    started = pipeline.train_config.fine_tune_checkpoint
+    if started:
         _logger.info(
-            'the learning rate schedule is in epochs of %s: %g steps', epoch, steps_per_epoch
+            '--use_synthetic_data: train_config.fine_tune_checkpoint (%s) is not read; the weights '
+            'are random and stay so, by learning rates of almost 0',
+            started,
         )
-    # The resolved config counts in steps only.
-    train.ClearField('steps_per_epoch')
+    return synthetic_data.without_files(pipeline)
 
 
-def _count(config: TrainEvalPipelineConfig) -> int:
-    """Returns the number of examples in one pass over the training data."""
-    reader = config.train_input_reader
-    if synthetic_data.is_synthetic(reader):
-        return reader.synthetic_input_reader.num_examples
-    count = _count_coco if reader.HasField('coco_input_reader') else _count_records
-    records = count(reader)
-    examples = -(-records // max(1, reader.sample_1_of_n_examples))
-    if not examples:
-        raise ConfigError(
-            'train_config.num_epochs, train_config.optimizer.learning_rate_unit: expected records '
-            'in train_input_reader, to know what an epoch is. Received: none.'
-        )
-    return examples
+def _set_evaluation(
+    pipeline: TrainEvalPipelineConfig, options: JobOptions
+) -> TrainEvalPipelineConfig:
+    if options.sample_1_of_n_eval_examples is not None:
+        for eval_reader in pipeline.eval_input_reader:
+            eval_reader.sample_1_of_n_examples = options.sample_1_of_n_eval_examples
+    if options.eval_samples is not None:
+        pipeline.eval_config.eval_samples = options.eval_samples
+    if isinstance(options, TrainOptions):
+        _set_async_evaluation(pipeline.eval_config, options)
+    if options.eval_on_train_data:
+        return on_training_data(pipeline, options.sample_1_of_n_eval_on_train_examples)
+    return pipeline
 
 
-def _count_records(reader: InputReader) -> int:
-    try:
-        return record_count.count(reader.tf_record_input_reader.input_path)
-    except ValueError as error:
-        raise ConfigError(
-            f'train_input_reader.tf_record_input_reader.input_path: {error}'
-        ) from error
+def _set_async_evaluation(config: Any, options: TrainOptions) -> None:
+    if options.async_eval:
+        config.async_evaluation.SetInParent()
+    for flag, field in (('eval_device', 'device'), ('eval_cpu_affinity', 'cpu_affinity')):
+        value = getattr(options, flag)
+        if value is None:
+            continue
+        if not config.HasField('async_evaluation'):
+            raise ConfigError(
+                f'--{flag}: expected --async_eval with it, or eval_config.async_evaluation. '
+                'Received: neither.'
+            )
+        setattr(config.async_evaluation, field, value)
 
 
-def _count_coco(reader: InputReader) -> int:
-    try:
-        return sum(map(len, coco_reader.build(reader, 'train_input_reader')))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+def _check_evaluation_flags(options: JobOptions) -> None:
+    """Reports flags of the evaluation that have no effect, as nothing is evaluated."""
+    for name in ('eval_on_train_data', 'val_json_file'):
+        if getattr(options, name):
+            raise ConfigError(
+                f'--{name}: expected --eval_every_n_steps, or an evaluation job (`tfod eval`, '
+                '--checkpoint_dir). Received: a training that does not evaluate.'
+            )
+    if getattr(options, 'evaluate', None) and not options.eval_every_n_steps:
+        _logger.info('--evaluate has no effect without --eval_every_n_steps: nothing is evaluated.')
+    names = ('async_eval', 'eval_device', 'eval_cpu_affinity')
+    for name in ('sample_1_of_n_eval_examples', 'eval_samples', *names):
+        if getattr(options, name, None):
+            _logger.info('--%s has no effect: nothing is evaluated.', name)
+
+
+def on_training_data(
+    pipeline_config: TrainEvalPipelineConfig, sample_1_of_n: int
+) -> TrainEvalPipelineConfig:
+    """Returns a config that evaluates every n-th training image instead of the validation data."""
+    changed = TrainEvalPipelineConfig()
+    changed.CopyFrom(pipeline_config)
+    del changed.eval_input_reader[:]
+    eval_reader = changed.eval_input_reader.add()
+    eval_reader.CopyFrom(pipeline_config.train_input_reader)
+    eval_reader.name = 'training_data'
+    eval_reader.sample_1_of_n_examples = sample_1_of_n
+    for field in _TRAINING_ONLY:
+        eval_reader.ClearField(field)
+    # The best model is chosen on validation data only; readers chosen by name are gone.
+    changed.eval_config.best_checkpoint.keep = False
+    changed.eval_config.best_checkpoint.ClearField('reader')
+    if changed.eval_config.HasField('early_stopping'):
+        changed.eval_config.early_stopping.ClearField('reader')
+    return changed

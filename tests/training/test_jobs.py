@@ -4,7 +4,7 @@ import pytest
 
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import ConfigError
-from object_detection.training import jobs
+from object_detection.training import resolve_config
 
 CONFIG = """
 train_config { batch_size: 4 num_steps: 10 }
@@ -29,7 +29,7 @@ def path(tmp_path, monkeypatch):
 
 
 def _read(path, for_what, **options):
-    return jobs.read_config(path, TrainOptions(**options), for_what=for_what)
+    return resolve_config.read(path, TrainOptions(**options), for_what=for_what)
 
 
 def test_overrides(path):
@@ -81,7 +81,7 @@ def test_steps_and_epochs_contradict_each_other(path):
 
 def test_evaluation_of_training_data(path):
     options = EvalOptions(eval_on_train_data=True, sample_1_of_n_eval_on_train_examples=7)
-    pipeline = jobs.read_config(path, options, for_what='eval')
+    pipeline = resolve_config.read(path, options, for_what='eval')
     (reader,) = pipeline.eval_input_reader
     assert reader.name == 'training_data'
     assert list(reader.tf_record_input_reader.input_path) == ['train.record']
@@ -150,7 +150,7 @@ def test_numbers_of_a_training_out_of_range(path, flag, number, lowest):
 
 def test_a_timeout_below_zero(path):
     with pytest.raises(ConfigError, match=r'^--eval_timeout: expected 0 to .* Received: -1\.'):
-        jobs.read_config(path, EvalOptions(eval_timeout=-1), for_what='eval')
+        resolve_config.read(path, EvalOptions(eval_timeout=-1), for_what='eval')
 
 
 @pytest.mark.parametrize(

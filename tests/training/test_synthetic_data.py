@@ -9,7 +9,7 @@ import tensorflow as tf
 from object_detection.config import writer
 from object_detection.config.job_options import TrainOptions
 from object_detection.errors import ConfigError
-from object_detection.training import jobs, resolve_config
+from object_detection.training import epochs, jobs, resolve_config
 from tests import tiny_models
 
 CONFIG = """
@@ -78,12 +78,12 @@ def test_an_epoch_is_one_of_coco(path):
     options = TrainOptions(
         use_synthetic_data=True, num_epochs=2, set=('train_config.batch_size=16',)
     )
-    pipeline = jobs.read_config(path, options, for_what='train')
-    resolve_config.resolve_epochs(pipeline)
+    pipeline = resolve_config.read(path, options, for_what='train')
+    epochs.resolve_epochs(pipeline)
     assert pipeline.train_config.num_steps == round(2 * 118287 / 16)
 
 
 def test_annotations_are_of_no_noise(path):
     options = TrainOptions(use_synthetic_data=True, eval_every_n_steps=1, val_json_file='a.json')
     with pytest.raises(ConfigError, match='--val_json_file: expected data that the file annotates'):
-        jobs.read_config(path, options, for_what='train and eval')
+        resolve_config.read(path, options, for_what='train and eval')

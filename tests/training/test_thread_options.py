@@ -7,7 +7,7 @@ from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.config import writer
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import ConfigError
-from object_detection.training import jobs
+from object_detection.training import jobs, resolve_config
 from object_detection.training.distribution import devices
 from tests.validation.pipelines import sound_pipeline
 
@@ -26,10 +26,10 @@ def path(pipeline, tmp_path):
 
 def test_threads_of_the_input(path):
     options = TrainOptions(private_threadpool_size=3)
-    read = jobs.read_config(path, options, for_what='train')
+    read = resolve_config.read(path, options, for_what='train')
     assert read.train_input_reader.private_threadpool_size == 3
     assert read.eval_input_reader[0].private_threadpool_size == 3
-    read = jobs.read_config(path, TrainOptions(), for_what='train')
+    read = resolve_config.read(path, TrainOptions(), for_what='train')
     assert not read.train_input_reader.HasField('private_threadpool_size')
 
 
@@ -61,7 +61,7 @@ def test_threads_of_tensorflow(monkeypatch):
 )
 def test_impossible_numbers_of_threads_are_reported(path, flag):
     with pytest.raises(ConfigError, match=f'--{flag}: expected 0 to 4096'):
-        jobs.read_config(path, TrainOptions(**{flag: -1}), for_what='train')
+        resolve_config.read(path, TrainOptions(**{flag: -1}), for_what='train')
 
 
 def test_a_wrong_range_of_profiled_steps_is_reported_before_all_else(tmp_path):

@@ -474,9 +474,9 @@ def test_missing_files_and_types_are_reported_at_once_and_without_tensorflow(tmp
     (tmp_path / 'label_map.pbtxt').unlink()
     code = (
         'import sys; from object_detection.config import job_options\n'
-        'from object_detection.training import jobs\n'
+        'from object_detection.training import resolve_config\n'
         'options = job_options.TrainOptions()\n'
-        'try: jobs.read_config(sys.argv[1], options, for_what="train and eval")\n'
+        'try: resolve_config.read(sys.argv[1], options, for_what="train and eval")\n'
         'except ValueError as error: print(error, "tensorflow" in sys.modules)'
     )
     result = subprocess.run(

@@ -102,6 +102,7 @@ def evaluate_directory(
     val_json_file: str | None = None,
     log_files: LogFiles = NO_LOG_FILES,
     strategy: tf.distribute.Strategy | None = None,
+    is_validated: bool = False,
 ) -> EvaluationResult:
     """Evaluates the newest checkpoint of a directory, then each that is added.
 
@@ -123,6 +124,7 @@ def evaluate_directory(
       val_json_file, log_files: see `PipelineEvaluation`.
       strategy: the strategy of one process, whose replicas share the images; None takes the current
         one.
+      is_validated: whether `resolve_config.read` has checked the config for this run.
 
     Raises:
       ConfigError: if the config cannot be evaluated.
@@ -151,6 +153,7 @@ def evaluate_directory(
             keep_best=not is_one and not best_checkpoint.is_best_directory(directory),
             log_files=log_files,
             strategy=strategy,
+            is_validated=is_validated,
         )
         result = job.run(prefixes, should_stop, show_progress)
         if interrupts.received is not None:
@@ -168,8 +171,8 @@ class CheckpointEvaluation:
     """Evaluates checkpoints with one detector, so that its graph is built once.
 
     Args:
-      pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy:
-        see `evaluate_directory`.
+      pipeline_config, output_dir, precision, record_summaries, val_json_file, log_files, strategy,
+        is_validated: see `evaluate_directory`.
       keep_best: see `PipelineEvaluation`.
     """
 
@@ -184,8 +187,10 @@ class CheckpointEvaluation:
         keep_best: bool,
         log_files: LogFiles = NO_LOG_FILES,
         strategy: tf.distribute.Strategy | None = None,
+        is_validated: bool = False,
     ):
-        validate.validate(pipeline_config, for_what='eval')
+        if not is_validated:
+            validate.validate(pipeline_config, for_what='eval')
         if output_dir is not None:
             output_dir = files.check_is_local(output_dir, 'model_dir')
         if val_json_file:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from object_detection.training import resolve_config
+from object_detection.training import epochs
 from object_detection.training.evaluation.eval_job import evaluate_directory
 from object_detection.training.loop import train
 from object_detection.training.monitoring.log_files import DllLog, LogFiles
@@ -122,8 +122,8 @@ def test_averages_leave_the_warm_up_out(tmp_path, config, warmup, timed):
 
 
 def test_steps_per_epoch_take_the_place_of_counting(monkeypatch):
-    monkeypatch.setattr(resolve_config, '_count', lambda config: pytest.fail('counted'))
+    monkeypatch.setattr(epochs, '_count', lambda config: pytest.fail('counted'))
     config = fakes.pipeline_config(num_epochs=2.5, steps_per_epoch=20)
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == 50
     assert not config.train_config.HasField('steps_per_epoch')

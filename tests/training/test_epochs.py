@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.errors import ConfigError
-from object_detection.training import resolve_config
+from object_detection.training import epochs
 from object_detection.validation import train_config as train_config_rules
 from tests.data import examples
 from tests.training import fakes
@@ -23,7 +23,7 @@ def config(tmp_path):
 @pytest.mark.parametrize(('num_epochs', 'expected'), [(1, 3), (2, 5), (0.1, 1), (2.5, 7)])
 def test_steps_cover_the_epochs(config, num_epochs, expected):
     config.train_config.num_epochs = num_epochs
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == expected
     assert not config.train_config.HasField('num_epochs')
 
@@ -32,14 +32,14 @@ def test_steps_cover_the_epochs(config, num_epochs, expected):
 def test_the_field_s_few_digits_add_no_step(config, num_epochs, expected):
     config.train_config.batch_size = 1
     config.train_config.num_epochs = num_epochs
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == expected
 
 
 def test_a_sample_of_the_records_is_an_epoch_of_its_own(config):
     config.train_config.num_epochs = 2
     config.train_input_reader.sample_1_of_n_examples = 3
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == 2  # 2 * 4 / 4
 
 
@@ -50,17 +50,17 @@ def test_images_of_coco_files_are_counted(config, tmp_path):
         config.train_input_reader.coco_input_reader.image_dir.append('images')
         config.train_input_reader.coco_input_reader.annotation_file.append(str(tmp_path / name))
     config.train_config.num_epochs = 2
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == 9  # 2 * 18 / 4
     config.train_config.num_epochs = 2
     (tmp_path / 'b.json').write_text('{')
     with pytest.raises(ConfigError, match=r'annotation_file\[1\]: .*b.json is not a JSON file'):
-        resolve_config.resolve_epochs(config)
+        epochs.resolve_epochs(config)
 
 
 def test_steps_stay_as_they_are(config):
     config.train_config.num_steps = 77
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert config.train_config.num_steps == 77
 
 
@@ -70,7 +70,7 @@ def test_a_schedule_in_epochs_ends_with_the_training(config):
       manual_step_learning_rate { schedule { epoch: 0.5 } schedule { epoch: 2.5 } } } }"""
     text_format.Merge(text, config.train_config.optimizer)
     assert list(train_config_rules.schedule_cautions(config.train_config)) == []
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     rate = config.train_config.optimizer.momentum_optimizer.learning_rate
     steps = [entry.step for entry in rate.manual_step_learning_rate.schedule]
     assert steps == [2, 7]  # 0.5 and 2.5 times 10 / 4, as many as are needed
@@ -84,12 +84,12 @@ def test_a_schedule_in_epochs_needs_no_epochs_of_the_training(config):
     text = """learning_rate_unit: EPOCHS adam_optimizer { learning_rate {
       cosine_decay_learning_rate { total_steps: 4 } } }"""
     text_format.Merge(text, config.train_config.optimizer)
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     rate = config.train_config.optimizer.adam_optimizer.learning_rate
     assert rate.cosine_decay_learning_rate.total_steps == 10
     assert config.train_config.num_steps == 77
     resolved = str(config)
-    resolve_config.resolve_epochs(config)
+    epochs.resolve_epochs(config)
     assert str(config) == resolved
 
 
@@ -97,7 +97,7 @@ def test_no_records_are_reported(config, tmp_path):
     config.train_config.num_epochs = 2
     (tmp_path / 'train').write_bytes(b'')
     with pytest.raises(ConfigError, match='expected records in train_input_reader'):
-        resolve_config.resolve_epochs(config)
+        epochs.resolve_epochs(config)
     (tmp_path / 'train').write_bytes(b'nonsense')
     with pytest.raises(ConfigError, match=r'input_path: .*train is no TFRecord file'):
-        resolve_config.resolve_epochs(config)
+        epochs.resolve_epochs(config)
