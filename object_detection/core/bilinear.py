@@ -1,9 +1,9 @@
 """Bilinear sampling of boxes: coordinates -> pixels and weights -> crops.
 
-The samples of a box are a grid, so that each axis is treated alone. What calls this module says
-where the samples lie and which of them count; a crop is then made by index or by matrix products.
+The samples of a box are a grid, so that each axis is treated alone. Callers choose the positions of
+the samples and which of them count; crops are then made by index or by matrix products.
 
-B images, P boxes, L levels of a pyramid, C channels; S samples along an axis.
+Dimensions: B images, P boxes, L levels of a pyramid, C channels; S samples along an axis.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ class Samples(NamedTuple):
 
     Attributes:
       coordinates: pixel indices within [0, length - 1].
-      shares: 1, or 0 for a sample that lies outside of the map and counts as zero.
+      shares: 1, or 0 for a sample that is outside of the map and counts as zero.
     """
 
     coordinates: tf.Tensor
@@ -45,12 +45,12 @@ def sample_coordinates(
 
     Args:
       low, high: float32 [...], edges of the boxes along the axis, normalized.
-      size: number of samples; a single one lies at the centre.
+      size: number of samples; a single sample is at the centre.
       length: number of pixels along the axis.
 
     Returns:
-      float32 [..., size], pixel indices; the order of operations is the kernel's, so that both
-      round alike.
+      float32 [..., size], pixel indices. The order of operations is that of the kernel, so that
+      both have the same rounding errors.
     """
     last = tf.cast(length - 1, tf.float32)
     if size == 1:
@@ -60,9 +60,9 @@ def sample_coordinates(
 
 
 def drop_outside(coordinates: tf.Tensor, length: tf.Tensor | int) -> Samples:
-    """Gives samples [..., S] outside of [0, length - 1] no share."""
+    """Sets the shares of samples [..., S] outside of [0, length - 1] to 0."""
     inside = (coordinates >= 0.0) & (coordinates <= tf.cast(length - 1, tf.float32))
-    # Coordinates outside may be too large for an integer.
+    # Coordinates outside of the map may be too large for an integer.
     return Samples(tf.where(inside, coordinates, 0.0), tf.cast(inside, tf.float32))
 
 
@@ -93,13 +93,13 @@ def neighbours(samples: Samples, length: tf.Tensor, ratio: int = 1) -> Terms:
 def bilinear_weights(
     coordinates: tf.Tensor, length: tf.Tensor | int, shares: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Weights of all pixels along one axis.
+    """Returns the weights of all pixels along one axis.
 
     Args:
       coordinates: float32 [..., S], pixel indices. Outside of the map weights fade to zero over one
         pixel.
       length: number of pixels along the axis.
-      shares: float32 [..., S], factors; None = 1.
+      shares: float32 [..., S], factors of the weights; None means 1.
 
     Returns:
       float32 [..., S, length].
@@ -118,7 +118,7 @@ def combine_axes(rows: Terms, columns: Terms, first: tf.Tensor, width: tf.Tensor
       width: int32, columns of each map, a scalar or [...].
 
     Returns:
-      Terms [R, K * J] of all R samples; pixels count row by row, from `first` on.
+      Terms [R, K * J] of all R samples; pixels are numbered row by row, starting with `first`.
     """
     starts = first[..., tf.newaxis, tf.newaxis] + rows.pixels * width[..., tf.newaxis, tf.newaxis]
     pixels = starts[..., tf.newaxis, :, tf.newaxis] + columns.pixels[..., None, :, None, :]
@@ -145,9 +145,9 @@ def crop(
       grid: `(levels, heights, widths)`, each [B, P] or the scalar of one level -> samples
         [B, P, h * ratio] and [B, P, w * ratio] of the boxes in maps of these sizes.
       ratio: each value of a crop is the mean of ratio x ratio samples.
-      use_matmul: sample by matrix products over all levels; else by index, each box from its own
-        level alone. XLA compiles both.
-      grid_gradients: whether gradients flow to the coordinates too.
+      use_matmul: sample by matrix products over all levels; otherwise by index, each box from its
+        own level only. XLA compiles both.
+      grid_gradients: whether gradients also flow to the coordinates.
       one_scatter: by index under XLA, the gradient of the maps is one scatter of all terms, rather
         than one for each of the terms that a value has. The sums round differently.
 
@@ -160,7 +160,7 @@ def crop(
     def sum_terms(pyramid: tf.Tensor, terms: Terms, is_static: bool) -> tf.Tensor:
         shape = [-1, pyramid.shape[-1]]
         if one_scatter and tracing.is_compiled():
-            # Cast before the reshape, whose gradient adds up the pixels': they are then float32.
+            # The cast is before the reshape, so that the gradients of pixels are summed in float32.
             rows = tf.reshape(tf.cast(pyramid, tf.float32), shape)
             return tf.cast(_gather(rows, terms), pyramid.dtype)
         rows = tf.reshape(pyramid, shape)
@@ -185,7 +185,7 @@ def _crop_by_products(
 
 
 def _mean_weights(samples: Samples, length: tf.Tensor, ratio: int) -> tf.Tensor:
-    """Samples [B, P, S] -> weights of all pixels, [B, P, S / ratio, length]."""
+    """Returns the weights of all pixels, [B, P, S / ratio, length], for samples [B, P, S]."""
     weights = bilinear_weights(samples.coordinates, length, samples.shares)
     if ratio == 1:
         return weights
@@ -212,7 +212,7 @@ def _crop_by_index(
     rows = neighbours(y, heights[..., tf.newaxis], ratio)
     columns = neighbours(x, widths[..., tf.newaxis], ratio)
     terms = combine_axes(rows, columns, first, widths)
-    # Of images of any size, XLA would compile each size anew.
+    # For images of varying size, XLA would compile each size anew.
     is_static = all(None not in features.shape[1:] for features in feature_maps)
     is_static = is_static and levels.shape[1] is not None
     crops = sum_terms(pyramid, terms, is_static)
@@ -247,17 +247,17 @@ def _sum_terms(
 
 
 def _forward(is_static: bool) -> Callable[[tf.Tensor, Terms], tf.Tensor]:
-    """The fastest way to sum, where it is called."""
+    """Returns the fastest function to sum terms in the current context."""
     if tracing.is_compiled():
         return _gather
     if is_static and tracing.may_compile() and not tf.executing_eagerly():
-        # One loop for all, without any intermediate result.
+        # XLA makes one loop of it, without any intermediate result.
         return tf.function(_gather, jit_compile=True, autograph=False)
     return _multiply
 
 
 def _gather(rows: tf.Tensor, terms: Terms) -> tf.Tensor:
-    """Rows [N, C], terms [R, K] -> [R, C]. Only XLA makes one loop of it."""
+    """Sums terms [R, K] of rows [N, C] to [R, C]. Only XLA makes one loop of it."""
     total = tf.zeros([], tf.float32)
     for term in range(terms.pixels.shape[1]):
         values = tf.cast(tf.gather(rows, terms.pixels[:, term]), tf.float32)
@@ -266,7 +266,7 @@ def _gather(rows: tf.Tensor, terms: Terms) -> tf.Tensor:
 
 
 def _multiply(rows: tf.Tensor, terms: Terms) -> tf.Tensor:
-    """As `_gather`, by a sparse matrix product, which needs little memory without XLA."""
+    """Computes `_gather` by a sparse matrix product, which needs little memory without XLA."""
     matrix = _sparse_matrix(terms, tf.shape(rows)[0])
     return tf.cast(tf.sparse.sparse_dense_matmul(matrix, tf.cast(rows, tf.float32)), rows.dtype)
 
@@ -299,7 +299,7 @@ def _sparse_matrix(terms: Terms, num_pixels: tf.Tensor) -> tf.SparseTensor:
 
 
 def _scatter(values: tf.Tensor, terms: Terms, num_pixels: tf.Tensor) -> tf.Tensor:
-    """As `add_to_pixels`, in a form that XLA compiles."""
+    """Computes `add_to_pixels` by operations that XLA compiles."""
     total = tf.zeros([num_pixels, values.shape[-1]], tf.float32)
     for term in range(terms.pixels.shape[1]):
         updates = values * terms.weights[:, term, tf.newaxis]

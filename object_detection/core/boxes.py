@@ -1,7 +1,7 @@
 """Pure functions on boxes: float32 [..., N, 4], rows [ymin, xmin, ymax, xmax].
 
-Leading dimensions broadcast, so one image and a batch share the code. The frame does not matter
-unless a function says so.
+Leading dimensions broadcast, so one image and a batch share the code. Boxes may be in any
+coordinate frame unless a function says otherwise.
 """
 
 import tensorflow as tf
@@ -14,7 +14,7 @@ def area(boxes: tf.Tensor) -> tf.Tensor:
 
 
 def intersection(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns the areas that each pair of boxes shares.
+    """Returns the area of the intersection of each pair of boxes.
 
     Args:
       boxes: float32 [..., N, 4].
@@ -28,15 +28,15 @@ def intersection(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns intersection over union of each pair, [..., N, M]; arguments as `intersection`.
+    """Returns intersection over union of each pair, [..., N, M]; see `intersection`.
 
-    Boxes that do not overlap have 0, also where both are of zero size.
+    It is 0 for boxes that do not overlap, including pairs of boxes of zero size.
     """
     return matched_iou(boxes[..., :, tf.newaxis, :], others[..., tf.newaxis, :, :])
 
 
 def ioa(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns intersection over the area of `others`, [..., N, M]; arguments as `intersection`.
+    """Returns intersection over the area of `others`, [..., N, M]; see `intersection`.
 
     The column of a box of zero size is 0; the reference divides by zero and gives NaN.
     """
@@ -44,7 +44,7 @@ def ioa(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns generalized IoU of each pair, [..., N, M], -1 to 1; arguments as `intersection`."""
+    """Returns generalized IoU, -1 to 1, of each pair, [..., N, M]; see `intersection`."""
     return matched_giou(boxes[..., :, tf.newaxis, :], others[..., tf.newaxis, :, :])
 
 
@@ -55,10 +55,10 @@ def matched_iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def matched_giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Returns generalized IoU (https://arxiv.org/abs/1902.09630, algorithm 1); as `matched_iou`.
+    """Returns generalized IoU (https://arxiv.org/abs/1902.09630, algorithm 1); see `matched_iou`.
 
-    It is IoU less the share of the two boxes' hull that neither covers; 0 for two points in one
-    place.
+    It is IoU minus the share of the hull of both boxes that neither box covers, and 0 for two
+    equal points.
     """
     shared, union = _intersection_and_union(boxes, others)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
@@ -70,7 +70,7 @@ def matched_giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 
 def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Areas, [...], of what boxes [..., 4] and others [..., 4], broadcast, share and cover."""
+    """Returns the areas, [...], of intersection and union of boxes [..., 4] and others [..., 4]."""
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
     other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(others, axis=-1)
     heights = tf.nn.relu(tf.minimum(ymax, other_ymax) - tf.maximum(ymin, other_ymin))
@@ -80,16 +80,16 @@ def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Ten
 
 
 def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """Moves the edges of boxes [..., N, 4] into `window` [..., 4], of the same frame.
+    """Moves the edges of boxes [..., N, 4] into `window` [..., 4], in the same frame.
 
-    A box outside the window becomes one of zero size on the window's edge.
+    A box outside of the window becomes a box of zero size on the edge of the window.
     """
     low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
     return tf.clip_by_value(boxes, tf.concat([low, low], -1), tf.concat([high, high], -1))
 
 
 def is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """Returns which boxes [..., N, 4] lie wholly in `window` [..., 4], of the same frame: bool."""
+    """Returns, as bool, which boxes [..., N, 4] are completely in `window` [..., 4]."""
     low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
     inside = tf.concat([boxes[..., :2] >= low, boxes[..., 2:] <= high], axis=-1)
     return tf.reduce_all(inside, axis=-1)
@@ -113,11 +113,11 @@ def change_frame(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 def normalized_to_absolute(
     boxes: tf.Tensor, height: int | float | tf.Tensor, width: int | float | tf.Tensor
 ) -> tf.Tensor:
-    """Boxes relative to an image -> pixels of that image.
+    """Converts boxes relative to an image to pixels of that image.
 
     Args:
       boxes: float32 [..., N, 4].
-      height, width: the image's size in pixels, scalars or [...] (one a leading index of `boxes`).
+      height, width: size of the image in pixels, scalars or [...] (one per leading index).
 
     Returns:
       float32 [..., N, 4].
@@ -128,7 +128,7 @@ def normalized_to_absolute(
 def absolute_to_normalized(
     boxes: tf.Tensor, height: int | float | tf.Tensor, width: int | float | tf.Tensor
 ) -> tf.Tensor:
-    """The inverse of `normalized_to_absolute`; the arguments are the same."""
+    """Converts pixels to relative boxes, the inverse of `normalized_to_absolute`."""
     return boxes / _sides(height, width)
 
 

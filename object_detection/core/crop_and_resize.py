@@ -1,8 +1,8 @@
 """Crops of feature maps inside boxes, and the choice of the pyramid level for each box.
 
-Every function samples as `tf.image.crop_and_resize` does: sample i of `size` in a box lies at the
+Every function samples as `tf.image.crop_and_resize` does: sample i of `size` in a box is at the
 pixel coordinate y1 * (H - 1) + i * (y2 - y1) * (H - 1) / (size - 1), bilinearly interpolated, so
-the first and last samples lie on the box's edges; a single sample lies at the centre. Samples
+the first and last samples are on the edges of the box; a single sample is at its centre. Samples
 outside of the map take the extrapolation value.
 """
 
@@ -17,7 +17,7 @@ from object_detection.core.shapes import dimensions
 # A box of this side in pixels belongs to the unit level (Feature Pyramid Networks,
 # https://arxiv.org/abs/1612.03144, eq. 1).
 _UNIT_SIDE = 224.0
-# Samples on the map's far edge are computed with a relative error of at most six roundings.
+# Relative rounding error (at most six roundings) of samples on the far edge of the map.
 _ROUNDING = 2.0**-21
 
 
@@ -31,7 +31,7 @@ def crop_and_resize(
 ) -> tf.Tensor:
     """Crops each box out of its image's feature map, float [B, H, W, C].
 
-    Other arguments, and what is returned, as of `multilevel_crop_and_resize`.
+    See `multilevel_crop_and_resize` for the other arguments and the result.
     """
     levels = tf.zeros_like(boxes[..., 0], tf.int32)
     return multilevel_crop_and_resize(
@@ -50,17 +50,17 @@ def fpn_levels(
 ) -> tf.Tensor:
     """Chooses the pyramid level of each box (https://arxiv.org/abs/1612.03144, eq. 1).
 
-    level = floor(log2(sqrt(box area in pixels) / unit_side)) + unit_level, limited to the levels
-    there are. Computed by comparison with the powers of two: a box exactly on one belongs to the
-    level above in every execution, and boxes of no size belong to level 0.
+    level = floor(log2(sqrt(box area in pixels) / unit_side)) + unit_level, limited to the existing
+    levels. It is computed by comparison with the powers of two, so that a box exactly on a power
+    gets the higher level in every execution, and boxes of zero size get level 0.
 
     Args:
       boxes: float32 [..., 4], normalized to the image.
       image_height, image_width: the image's size in pixels, numbers or scalar tensors.
       num_levels: L.
-      unit_level: level of boxes of `unit_side` pixels, which may be none of those there are;
-        None = L - 2.
-      unit_side: 224 is the paper's.
+      unit_level: level of boxes of `unit_side` pixels, which need not be an existing level; None
+        means L - 2.
+      unit_side: side in pixels; the paper has 224.
 
     Returns:
       int32 [...], 0 = the finest level.
@@ -91,11 +91,11 @@ def multilevel_crop_and_resize(
       boxes: float32 [B, P, 4], normalized to the image.
       levels: int32 [B, P] in [0, L).
       crop_size: height h and width w of a crop.
-      use_matmul: sample by matrix products over all levels; else each box is cropped from its own
-        level alone, by TensorFlow's kernel, or by index where XLA compiles. The numbers are the
+      use_matmul: sample by matrix products over all levels; otherwise each box is cropped from its
+        own level only, by TensorFlow's kernel, or by index where XLA compiles. Results are the
         same for float32; products of bfloat16 features round to bfloat16. (The reference's product
         form fades samples outside of the image out over one pixel; here both are 0 there.)
-      box_gradients: whether gradients flow to the boxes too, not to the feature maps alone.
+      box_gradients: whether gradients also flow to the boxes, not only to the feature maps.
 
     Returns:
       [B, P, h, w, C] of the features' dtype; 0 outside of the image.
@@ -173,14 +173,14 @@ def _crop_natively(
 ) -> tf.Tensor:
     """Boxes [R, 4] of the images [R] -> [R, h, w, C] of the features' dtype.
 
-    The gradient of the features is our own: the CPU kernel's adds to one pixel from several
-    threads without a lock, and loses some of the sums.
+    The gradient of the features has its own implementation: that of the CPU kernel adds to one
+    pixel from several threads without a lock and loses some of the terms.
     """
     boxes = _hold_last_samples(boxes, tf.shape(features)[1:3], crop_size)
 
     @tf.custom_gradient
     def crop(maps: tf.Tensor, boxes: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        # The kernel does not know bfloat16.
+        # The kernel does not support bfloat16.
         maps_float32 = tf.cast(maps, tf.float32)
         crops = tf.image.crop_and_resize(maps_float32, boxes, image_indices, crop_size)
 
@@ -204,7 +204,7 @@ def _crop_natively(
 def _spread_crops(
     crops: tf.Tensor, boxes: tf.Tensor, image_indices: tf.Tensor, map_shape: tf.Tensor
 ) -> tf.Tensor:
-    """The transpose of cropping: adds each sample to its pixels, by interpolation weight.
+    """Computes the transpose of cropping: adds each sample to its pixels, by weight.
 
     Args:
       crops: float [R, h, w, C].
@@ -235,8 +235,8 @@ def _spread_crops(
 def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, int]) -> tf.Tensor:
     """Moves the far edges of boxes inwards whose last samples the kernel rounds past the border.
 
-    Else the outermost row or column of a box clipped to the image would be zero, by chance. What
-    the edges move by is of the size of the rounding error.
+    Otherwise the outermost row or column of a box clipped to the image would be zero by chance.
+    The edges move by a distance of the order of the rounding error.
 
     Args:
       boxes: float32 [..., 4], normalized.
@@ -257,11 +257,11 @@ def _hold_last_samples(boxes: tf.Tensor, map_size: Any, crop_size: tuple[int, in
 def _last_sample_is_past(
     low: tf.Tensor, high: tf.Tensor, size: int, length: tf.Tensor
 ) -> tf.Tensor:
-    """Whether the kernel rounds low * last + (size - 1) * step to more than last = length - 1.
+    """Returns whether the kernel rounds low * last + (size - 1) * step to more than last.
 
-    Processors that multiply and add at once leave out the rounding of either product. Float64
-    where the graph's optimizer would else change how float32 is rounded (it multiplies by
-    reciprocals rather than divide).
+    last is length - 1. Processors with fused multiply-add omit the rounding of either product.
+    Float64 prevents that the optimizer of the graph changes the rounding of float32 (it multiplies
+    by reciprocals instead of dividing).
     """
     if size == 1:
         return tf.zeros_like(low, tf.bool)

@@ -1,4 +1,4 @@
-"""Boxes that lie on crowds: regions of many objects that are not told apart."""
+"""Boxes on crowds, which are regions of many objects without separate annotations."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from object_detection.errors import UserError
 
 
 class WithoutCrowds(NamedTuple):
-    """Ground truth whose crowds are padding.
+    """Ground truth in which crowds are replaced by padding.
 
     Attributes:
       boxes: float32 [B, M, 4], zero for crowds.
       weights: float32 [B, M], zero for crowds.
-      is_on_crowd: bool [B, N], which of the regions that are to be matched lie on a crowd.
+      is_on_crowd: bool [B, N], whether a region to match is on a crowd.
     """
 
     boxes: tf.Tensor
@@ -31,16 +31,16 @@ def without_crowds(
     groundtruth: Groundtruth,
     ioa_threshold: float,
 ) -> WithoutCrowds:
-    """Makes padding of crowds, and finds the regions that lie on them.
+    """Replaces crowds by padding, and finds the regions that are on crowds.
 
     Args:
-      regions: float32 [N, 4], or [B, N, 4] where each image has its own.
+      regions: float32 [N, 4], or [B, N, 4] with separate regions for each image.
       groundtruth_boxes: float32 [B, M, 4], in the same frame.
-      groundtruth: gives the weights, and which objects are crowds.
-      ioa_threshold: a region with this share of its area on one crowd lies on it; above 0.
+      groundtruth: ground truth with the weights and `is_crowd`.
+      ioa_threshold: a region is on a crowd that covers at least this share of its area; above 0.
 
     Raises:
-      ValueError: if the ground truth does not say which objects are crowds.
+      ValueError: if the ground truth has no `is_crowd`.
     """
     is_crowd = groundtruth.is_crowd
     if is_crowd is None:
@@ -58,15 +58,16 @@ def without_crowds(
 def is_on_crowd(
     boxes: tf.Tensor, groundtruth_boxes: tf.Tensor, is_crowd: tf.Tensor, ioa_threshold: float
 ) -> tf.Tensor:
-    """Returns which boxes have at least a share of their area on one crowd.
+    """Returns which boxes have at least a given share of their area on one crowd.
 
-    It compares crowd by crowd: images have few, and all pairs would be as large as the matching.
+    It compares crowd by crowd, since images have few; all pairs would need as much memory as the
+    matching.
 
     Args:
       boxes: float32 [N, 4], or [B, N, 4].
       groundtruth_boxes: float32 [B, M, 4], in the same frame.
       is_crowd: bool [B, M]; False for padding.
-      ioa_threshold: the share, above 0.
+      ioa_threshold: the minimum share, above 0.
 
     Returns:
       bool [B, N].

@@ -1,4 +1,4 @@
-"""Operations and sums whose results never change: `train_config.deterministic_ops`."""
+"""Deterministic operations and sums, for `train_config.deterministic_ops`."""
 
 import time
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ _state = {'is_on': False}
 def switch_on() -> None:
     """Makes TensorFlow compute everything in a fixed order, for the rest of the process.
 
-    To be called after the global seed is set, before any dataset or graph is built.
+    Call it after the global seed is set, before any dataset or graph is built.
 
-    TensorFlow's own determinism leaves out sums of three or more tensors (`AddN`): what the sum may
-    be written into is added first, and graphs that need much memory add in the order of arrival. So
-    gradients that meet are added two at a time here, and TensorFlow is kept from making one
-    operation of such additions again.
+    TensorFlow's determinism does not cover sums of three or more tensors (`AddN`): the tensor whose
+    memory is reused is added first, and graphs that need much memory add in the order of arrival.
+    Therefore gradients are added two at a time here, and TensorFlow is prevented from merging such
+    additions into one operation again.
     """
     tf.config.experimental.enable_op_determinism()
     tf.config.optimizer.set_experimental_options({'arithmetic_optimization': False})
@@ -32,17 +32,17 @@ def is_on() -> bool:
 
 
 def timestamp() -> tf.Tensor:
-    """Seconds since 1970, float64 scalar on the host; works in deterministic graphs too.
+    """Returns seconds since 1970, a float64 scalar on the host, also in deterministic graphs.
 
-    TensorFlow's own operation is refused there.
+    TensorFlow's own operation raises an error there.
     """
     return tf.numpy_function(time.time, [], tf.float64) if is_on() else tf.timestamp()
 
 
 def sum_in_order(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Adds up one or more tensors of one shape, from the first to the last.
+    """Adds one or more tensors of one shape, from the first to the last.
 
-    `tf.add_n` may add three or more in another order each time, see `switch_on`.
+    `tf.add_n` may add three or more tensors in a different order each time, see `switch_on`.
     """
     total = tensors[0]
     for tensor in tensors[1:]:

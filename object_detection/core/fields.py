@@ -1,12 +1,12 @@
 """Names of the entries of examples, batches, predictions and detections.
 
-They are part of the interface: the reference system's names, so that users' scripts keep working.
+They are part of the interface and equal the names of the reference system, for users' scripts.
 `docs/conventions.md` gives the shape, dtype and frame of each.
 """
 
 
 class InputFields:
-    """Entries of a decoded example and, batched, of what a dataset yields."""
+    """Entries of a decoded example and of the batches of a dataset."""
 
     IMAGE = 'image'
     TRUE_IMAGE_SHAPE = 'true_image_shape'
@@ -29,12 +29,12 @@ class InputFields:
     GROUNDTRUTH_INSTANCE_MASK_CROPS = 'groundtruth_instance_mask_crops'
     GROUNDTRUTH_ENCODED_MASKS = 'groundtruth_encoded_masks'
     NUM_GROUNDTRUTH_BOXES = 'num_groundtruth_boxes'
-    # How many objects an image lost, for a warning.
+    # Number of objects that an image lost, for a warning.
     NUM_INVALID_OBJECTS = 'num_invalid_objects'
     NUM_EXCESS_OBJECTS = 'num_excess_objects'
-    # Class texts of an image that the label map lacks, for a warning.
+    # Class texts of an image that are not in the label map, for a warning.
     UNKNOWN_CLASSES = 'unknown_classes'
-    # From where the input pipeline goes on after the batch, in training.
+    # State from which the input pipeline resumes after the batch, in training.
     STREAM_STATE = 'stream_state'
     # Ground truth as annotated, neither clipped nor resized, for evaluators only.
     EVALUATION_BOXES = 'evaluation_boxes'
@@ -57,6 +57,6 @@ class DetectionFields:
     NUM_DETECTIONS = 'num_detections'
     RAW_BOXES = 'raw_detection_boxes'
     RAW_SCORES = 'raw_detection_scores'
-    # Only where the config asks for them.
+    # Present only if the config requests them.
     FEATURES = 'detection_features'
     CROPPED_FEATURES = 'cropped_rpn_box_features'

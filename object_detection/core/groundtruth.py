@@ -1,4 +1,4 @@
-"""The ground truth of a batch of images, as losses and samplers take it."""
+"""The ground truth of a batch of images, for losses and samplers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ _ATTRIBUTES = {
 
 
 class Groundtruth(NamedTuple):
-    """Padded ground truth of B images, M rows each; K classes without background.
+    """Padded ground truth of B images with M rows each, and K classes without background.
 
     Attributes:
       boxes: float32 [B, M, 4], [ymin, xmin, ymax, xmax] normalized to the preprocessed (resized
@@ -33,10 +33,10 @@ class Groundtruth(NamedTuple):
         `masks_are_crops`, [B, M, S, S] over each object's own box, first and last samples on the
         box's edges.
       masks_are_crops: which of the two forms `masks` holds.
-      keypoints: None, or float32 [B, M, P, 2], (y, x) normalized as `boxes`; NaN = not labelled.
+      keypoints: None, or float32 [B, M, P, 2], (y, x) normalized like `boxes`; NaN: not labelled.
       is_crowd: None, or bool [B, M].
-      fields: whatever else a batch has of `OBJECT_FIELDS`, [B, M, ...], and of `IMAGE_FIELDS`,
-        [B, ...], by their names.
+      fields: the other `OBJECT_FIELDS` of a batch, [B, M, ...], and its `IMAGE_FIELDS`, [B, ...],
+        by name.
     """
 
     boxes: tf.Tensor
@@ -59,7 +59,7 @@ class Groundtruth(NamedTuple):
         is_crowd: Sequence | None = None,
         **fields: Sequence,
     ) -> 'Groundtruth':
-        """Builds the padded batch from one entry an image.
+        """Builds the padded batch from one entry per image.
 
         Args:
           boxes: arrays float32 [n, 4], normalized to the preprocessed image.
@@ -68,7 +68,7 @@ class Groundtruth(NamedTuple):
           masks: arrays [n, H, W] over the preprocessed image.
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
           is_crowd: arrays bool [n].
-          fields: arrays [n, ...] of further rows of `OBJECT_FIELDS`, by their names.
+          fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name.
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes
@@ -117,10 +117,10 @@ class Groundtruth(NamedTuple):
 
     @classmethod
     def from_batch(cls, batch: Mapping[str, tf.Tensor]) -> 'Groundtruth':
-        """Takes the ground truth out of a dataset's batch (keys of `InputFields`)."""
+        """Returns the ground truth of a batch of a dataset (keys of `InputFields`)."""
         masks, masks_are_crops = None, False
         if F.GROUNDTRUTH_INSTANCE_MASK_CROPS in batch:
-            # Crops travel as uint8, 255 = 1: a quarter of the memory.
+            # Crops are stored as uint8, where 255 means 1, in a quarter of the memory.
             crops = batch[F.GROUNDTRUTH_INSTANCE_MASK_CROPS]
             masks, masks_are_crops = tf.cast(crops, tf.float32) / 255.0, True
         elif F.GROUNDTRUTH_INSTANCE_MASKS in batch:

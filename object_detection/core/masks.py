@@ -1,7 +1,7 @@
-"""Mask targets of regions, cropped out of the masks of the objects they are matched to.
+"""Mask targets of regions, cropped from the masks of the objects matched to the regions.
 
-Targets sample as `tf.image.crop_and_resize` does (see `crop_and_resize`). Each region reads its
-object's mask by index; no mask is copied for a region.
+Targets are sampled as `tf.image.crop_and_resize` does (see `crop_and_resize`). Each region reads
+the mask of its object by index; no mask is copied for a region.
 """
 
 import tensorflow as tf
@@ -10,15 +10,15 @@ from object_detection.core import bilinear
 from object_detection.core import boxes as box_ops
 from object_detection.core.bilinear import sample_coordinates
 
-# Samples this far (in samples of a crop) outside of the object's box count as on its edge: changes
-# of frame round, and the edges of a region equal to the object's box must not fall off.
+# Samples this far (in samples of a crop) outside of the object's box count as on its edge, since
+# changes of frame round, and a region equal to the object's box must include its edges.
 _EDGE_TOLERANCE = 1e-3
 
 
 def mask_targets_from_images(
     masks: tf.Tensor, boxes: tf.Tensor, rows: tf.Tensor, size: tuple[int, int]
 ) -> tf.Tensor:
-    """Crops targets out of masks that cover the whole image; XLA compiles it.
+    """Crops targets from masks that cover the whole image; XLA compiles it.
 
     Args:
       masks: any real type [B, M, H, W].
@@ -46,18 +46,18 @@ def mask_targets_from_crops(
     *,
     use_matmul: bool = False,
 ) -> tf.Tensor:
-    """Crops targets out of masks that each cover their own object's box.
+    """Crops targets from masks that each cover the box of their object.
 
-    Sample i of S of a crop lies at y1 + i * (y2 - y1) / (S - 1) of its box; the mask is 0 outside
-    of the box. XLA compiles both executions, and they give the same numbers.
+    Sample i of S of a crop is at y1 + i * (y2 - y1) / (S - 1) of its box; the mask is 0 outside
+    of the box. XLA compiles both executions, and their results are the same.
 
     Args:
       crops: any real type [B, M, S, S'].
-      crop_boxes: float32 [B, M, 4], the objects' boxes. A box of no size gives zeros.
+      crop_boxes: float32 [B, M, 4], boxes of the objects. A box of zero size gives zeros.
       boxes: float32 [B, P, 4], in the same frame.
       rows: int32 [B, P] in [0, M): whose mask each region takes.
       size: height h and width w of a target.
-      use_matmul: gather and interpolate by matrix products rather than by index.
+      use_matmul: whether to gather and interpolate by matrix products, not by index.
 
     Returns:
       float32 [B, P, h, w], all zero where there are no masks (M = 0); no gradient.
@@ -105,7 +105,7 @@ def _sample_by_index(masks: tf.Tensor, rows: tf.Tensor, y: tf.Tensor, x: tf.Tens
 
 
 def _onto_edges(coordinates: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """Moves coordinates that rounding pushed out of [0, length - 1] back onto its ends."""
+    """Moves coordinates that rounding moved out of [0, length - 1] back to its ends."""
     last = tf.cast(length - 1, tf.float32)
     near = (coordinates >= -_EDGE_TOLERANCE) & (coordinates <= last + _EDGE_TOLERANCE)
     return tf.where(near, tf.clip_by_value(coordinates, 0.0, last), coordinates)

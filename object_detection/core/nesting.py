@@ -1,4 +1,4 @@
-"""Names with '/' as nested dicts, which the keys of checkpoints are made of."""
+"""Conversion of names with '/' to nested dicts, which determine the keys of checkpoints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ from object_detection.errors import UserError
 
 
 def nest(variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """Turns names with '/' into nested dicts, which checkpoint keys are made of.
+    """Converts names with '/' to nested dicts, which determine the keys of checkpoints.
 
     Raises:
-      ValueError: if one name is the beginning of another.
+      ValueError: if one name is a prefix of another.
     """
     tree: dict[str, Any] = {}
     for name, variable in variables.items():

@@ -1,8 +1,8 @@
 """Non-maximum suppression: exact, batched, over all classes at once.
 
-Candidates are taken in the order of their scores (equal scores: lowest class, then lowest index
-first). One is kept unless its IoU with a kept candidate of its class is above the threshold, or
-its class has its full number.
+Candidates are processed in the order of their scores (for equal scores, by class, then by index). A
+candidate is kept unless its IoU with a kept candidate of its class is above the threshold, or its
+class has reached its limit.
 
 The loop is in `nms_tiles`. (The reference runs class by class over all candidates.)
 """
@@ -24,7 +24,7 @@ from object_detection.core.shapes import dimensions
 
 
 class MulticlassSelection(NamedTuple):
-    """What was kept, best first.
+    """The kept pairs of a box and a class, best first.
 
     Attributes:
       indices: int32 [B, max_outputs], rows of the boxes; 0 in unused slots.
@@ -56,15 +56,15 @@ def non_max_suppression(
     Args:
       boxes: float32 [B, N, 4], in any frame. Opposite corners may come in any order.
       scores: float32 [B, N].
-      max_outputs: T, the most boxes an image keeps; may be an int32 scalar.
+      max_outputs: T, maximum number of boxes per image; may be an int32 scalar.
       iou_threshold: a box is suppressed by a kept one if their IoU is above it.
       score_threshold: only scores above it take part.
       classes: int32 [B, N]; boxes of different classes do not suppress each other. None = one
         class.
-      max_outputs_per_class: the most boxes a class of an image keeps; None = no limit.
+      max_outputs_per_class: maximum number of boxes per class and image; None means no limit.
       num_valid: int32 [B], rows that take part; None = all.
-      native: where there is one class, use TensorFlow's kernel, which XLA does not compile. On CPU
-        it is up to twice as fast where most boxes are suppressed. The selection is the same.
+      native: for a single class, use TensorFlow's kernel, which XLA does not compile. On CPUs it is
+        up to twice as fast if most boxes are suppressed. The selection is the same.
 
     Returns:
       NmsSelection of T slots.
@@ -112,18 +112,18 @@ def multiclass_non_max_suppression(
     num_valid: tf.Tensor | None = None,
     is_counted: tf.Tensor | None = None,
 ) -> MulticlassSelection:
-    """Keeps the best (box, class) pairs of which no better one of the class overlaps.
+    """Keeps the best (box, class) pairs that do not overlap better pairs of their class.
 
     Args:
       boxes: float32 [B, N, q, 4]; q = K, or 1 where the classes share boxes.
       scores: float32 [B, N, K].
-      max_outputs: T, the most pairs an image keeps.
-      max_outputs_per_class: the most pairs a class of an image keeps.
+      max_outputs: T, maximum number of pairs per image.
+      max_outputs_per_class: maximum number of pairs per class and image.
       iou_threshold: a pair is suppressed by a kept one of its class if their IoU is above it.
       score_threshold: only scores above it take part.
       num_valid: int32 [B], rows that take part; None = all.
-      is_counted: bool [B, N, q]; False for boxes that suppress others and count for their class's
-        limit, but are not among the outputs. None = all are.
+      is_counted: bool [B, N, q]; False for boxes that suppress others and count for the limit of
+        their class, but are not returned. None returns all.
 
     Returns:
       MulticlassSelection of T slots.
@@ -170,7 +170,7 @@ def multiclass_non_max_suppression(
 def _select_natively(
     boxes: tf.Tensor, scores: tf.Tensor, max_outputs: int, iou_threshold: float
 ) -> NmsSelection:
-    """One class, by TensorFlow's kernel, image by image."""
+    """Selects boxes of one class by TensorFlow's kernel, image by image."""
 
     def select(image: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         selected = tf.raw_ops.NonMaxSuppressionV5(

@@ -1,8 +1,8 @@
 """The loop of non-maximum suppression: exact, lazy, batched, of static shapes.
 
-It takes the best few hundred candidates left at a time and stops as soon as every image has its
-outputs. Within such a tile, all pairs are compared at once, and the greedy choice is the fixed
-point of "a candidate lives if no living better one suppresses it". XLA compiles it.
+It processes tiles of the best few hundred remaining candidates and stops as soon as every image
+has its outputs. Within a tile, all pairs are compared at once, and the greedy selection is the
+fixed point of "a candidate is kept if no better kept one suppresses it". XLA compiles it.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ import tensorflow as tf
 from object_detection.core import boxes as box_ops
 from object_detection.core.shapes import dimensions, smaller
 
-# The score of what is never taken.
+# The score of candidates that are never taken.
 NEVER = float('-inf')
-# Candidates compared at once. Larger tiles waste comparisons beyond the last output, smaller ones
-# search the scores more often.
+# Number of candidates compared at once. Larger tiles waste comparisons beyond the last output,
+# smaller tiles search the scores more often.
 _TILE = 512
 
 
 class NmsSelection(NamedTuple):
-    """What was kept, best first.
+    """The kept candidates, best first.
 
     Attributes:
       indices: int32 [B, max_outputs], rows of the boxes; 0 in unused slots.
@@ -33,14 +33,14 @@ class NmsSelection(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """C things to choose from in each image, addressed by int32 [B, T].
+    """The C candidates of each image, addressed by indices int32 [B, T].
 
     Attributes:
-      scores: float32 [B, C]; minus infinity = never taken.
+      scores: float32 [B, C]; minus infinity means never taken.
       boxes: indices -> float32 [B, T, 4].
-      classes: indices -> int32 [B, T]; None = all of one class.
-      is_counted: indices -> bool [B, T], False for those that suppress others but fill no slot;
-        None = all fill one.
+      classes: indices -> int32 [B, T]; None means one class.
+      is_counted: indices -> bool [B, T], False for candidates that suppress others but fill no
+        slot; None means that all fill one.
     """
 
     scores: tf.Tensor
@@ -50,7 +50,7 @@ class Candidates(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When to stop: `capacity` bounds the kept candidates, those that fill no slot included.
+    """Limits of the loop: `capacity` includes kept candidates that fill no slot.
 
     Sizes may be int32 scalars.
     """
@@ -62,10 +62,10 @@ class Limits(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The loop's variables.
+    """The variables of the loop.
 
     Attributes:
-      last_score, last_index: float32 and int32 [B], the last candidate looked at.
+      last_score, last_index: float32 and int32 [B], the last candidate processed.
       kept: int32 [B, capacity], candidates, best first.
       num_kept, num_counted: int32 [B].
       is_done: bool [B].
@@ -101,7 +101,7 @@ def select(candidates: Candidates, limits: Limits) -> NmsSelection:
 
 
 def _visit_tile(state: _State, candidates: Candidates, limits: Limits, tile: Any) -> _State:
-    """Looks at the best candidates left."""
+    """Processes the best of the remaining candidates."""
     scores, indices = _next_tile(candidates.scores, state, tile)
     last_score = scores[:, -1]
     boxes = canonical_boxes(candidates.boxes(indices))  # [B, tile, 4]
@@ -148,13 +148,14 @@ def _compare_with_kept(
     candidates: Candidates,
     limits: Limits,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compares a tile with what is kept, block by block, as far as blocks are in use.
+    """Compares a tile with the kept candidates, block by block, for all blocks in use.
 
     Returns:
-      bool [B, tile]: suppressed by a kept candidate; int32 [B, tile]: kept ones of the same class.
+      bool [B, tile], whether a kept candidate suppresses it; int32 [B, tile], kept candidates of
+      the same class.
     """
     size = smaller(limits.capacity, _TILE)
-    # Blocks may not reach over the end; where they would, the last one starts earlier and sees
+    # Blocks must not extend past the end; where one would, it starts earlier and contains
     # some rows again, which `is_new` leaves out.
     last_start = limits.capacity - size
 
@@ -184,10 +185,10 @@ def _compare_with_kept(
 
 
 def _greedy(is_alive: tf.Tensor, suppresses: tf.Tensor) -> tf.Tensor:
-    """Keeps who no kept better one suppresses.
+    """Keeps the candidates that no better kept candidate suppresses.
 
     Args:
-      is_alive: bool [B, T], who takes part.
+      is_alive: bool [B, T], which candidates take part.
       suppresses: bool [B, T, T], [b, i, j]: i is better than j and suppresses it if kept.
 
     Returns:
@@ -209,10 +210,10 @@ def _greedy(is_alive: tf.Tensor, suppresses: tf.Tensor) -> tf.Tensor:
 def _append(
     kept: tf.Tensor, num_kept: tf.Tensor, indices: tf.Tensor, is_alive: tf.Tensor
 ) -> tf.Tensor:
-    """Writes the living candidates of a tile behind those already kept."""
+    """Appends the remaining candidates of a tile to the candidates kept before."""
     batch, capacity = tf.unstack(tf.shape(kept))
     slots = num_kept[:, tf.newaxis] + _rank(is_alive)
-    # The rest goes to a column that is cut off again.
+    # The other candidates are written to a column that is removed again.
     slots = tf.where(is_alive, slots, capacity)
     images = tf.broadcast_to(tf.range(batch)[:, tf.newaxis], tf.shape(slots))
     padded = tf.pad(kept, [[0, 0], [0, 1]])
@@ -221,7 +222,7 @@ def _append(
 
 
 def _outputs(state: _State, candidates: Candidates, limits: Limits) -> NmsSelection:
-    """Takes the kept candidates that fill a slot."""
+    """Returns the kept candidates that fill a slot."""
     is_valid = tf.range(limits.capacity) < state.num_kept[:, tf.newaxis]
     indices = state.kept
     if candidates.is_counted is not None:
@@ -238,7 +239,7 @@ def canonical_boxes(boxes: tf.Tensor) -> tf.Tensor:
 
 
 def at_least_one_row(rows: tf.Tensor, fill: float | bool = 0) -> tf.Tensor:
-    """Adds a row of `fill` to [B, N, ...] where N is 0: kernels refuse to index what is empty."""
+    """Adds a row of `fill` to [B, N, ...] if N is 0, since kernels cannot index empty tensors."""
     rows = tf.convert_to_tensor(rows)
     if rows.shape[1]:
         return rows
@@ -255,7 +256,7 @@ def used_first(is_used: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
       size: at most T.
 
     Returns:
-      bool [B, size] and int32 [B, size]: whether each new slot is used, and its old number.
+      bool [B, size] and int32 [B, size]: whether each new slot is used, and its old index.
     """
     # Of equal values, the first comes first.
     flags, order = tf.math.top_k(tf.cast(is_used, tf.int32), size)

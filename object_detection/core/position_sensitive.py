@@ -1,9 +1,9 @@
 """Position-sensitive crops of score maps (R-FCN, https://arxiv.org/abs/1605.06409, sec. 3).
 
-A box is cut into a grid of bins, and each bin reads score maps of its own: the channels of the maps
-are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled as a
-box is in `core/crop_and_resize.py`: its first and last samples lie on its edges. But outside of
-the maps samples fade to zero over one pixel. All is made of matrix products, which XLA compiles.
+A box is divided into a grid of bins, and each bin reads score maps of its own: the channels of the
+maps are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled as a
+box in `core/crop_and_resize.py`: its first and last samples are on its edges. But outside of the
+maps, samples fade to zero over one pixel. All steps are matrix products, which XLA compiles.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ def mean_crop(
       boxes: float32 [B, P, 4], normalized to the maps' image.
       crop_size: height h and width w of a crop, multiples of R and S.
       num_bins: rows R and columns S of the grid.
-      box_gradients: whether gradients flow to `boxes` too.
+      box_gradients: whether gradients also flow to `boxes`.
 
     Returns:
       [B, P, C] of the maps' dtype.

@@ -1,4 +1,4 @@
-"""From boxes and scores of every anchor or proposal to the final detections of a batch."""
+"""Computes the detections of a batch from boxes and scores of all anchors or proposals."""
 
 import contextlib
 import dataclasses
@@ -21,23 +21,23 @@ from object_detection.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class NmsParams:
-    """How detections are chosen; names and defaults of the proto `BatchNonMaxSuppression`.
+    """Options of the suppression, with the names and defaults of `BatchNonMaxSuppression`.
 
     Attributes:
       score_threshold: only scores above it take part.
       iou_threshold: a box is suppressed by a better one of its class if their IoU is above it.
-      max_detections_per_class: the most an image keeps of a class.
-      max_total_detections: T, the most an image keeps.
+      max_detections_per_class: maximum number of detections per class and image.
+      max_total_detections: T, maximum number of detections per image.
       use_class_agnostic_nms: boxes suppress each other whatever their classes; each box keeps its
         best classes only, and `max_detections_per_class` plays no role.
       max_classes_per_detection: with `use_class_agnostic_nms`, of how many classes a kept box is
         returned at most, each a detection of its own. The reference refuses more than one.
       soft_nms_sigma: above 0, overlapping scores decay by exp(-IoU^2 / (2 sigma)) rather than
         boxes being suppressed; `iou_threshold` plays no role then.
-      use_hard_nms: suppress, whatever `soft_nms_sigma` says.
+      use_hard_nms: suppress boxes and ignore `soft_nms_sigma`.
       change_coordinate_frame: express boxes relative to the clip window.
       use_combined_nms: as TensorFlow's combined operation, clip to [0, 1] where there is no window,
-        and keep boxes that the window leaves nothing of: opposite edges of those change places.
+        and keep boxes outside of the window, whose opposite edges are then exchanged.
       use_cpu_nms: run on the CPU.
 
     Raises:
@@ -82,7 +82,7 @@ class NmsParams:
 
     @property
     def is_soft(self) -> bool:
-        """Whether scores decay."""
+        """Returns whether scores decay."""
         return self.soft_nms_sigma > 0.0 and not self.use_hard_nms
 
 
@@ -131,7 +131,7 @@ def batch_multiclass_non_max_suppression(
       params: the numbers.
       clip_window: float32 [4] or [B, 4], in the boxes' frame, e.g. the true image; None = no
         clipping.
-      change_coordinate_frame: in place of that of `params`, if not None.
+      change_coordinate_frame: replaces the value of `params`, if not None.
       num_valid_boxes: int32 [B], rows in use; None = all.
       masks: float32 [B, N, q, mask height, mask width], carried along.
       additional_fields: name -> [B, N, ...], carried along.
@@ -177,7 +177,7 @@ def batch_multiclass_non_max_suppression(
 
 
 class _Candidates(NamedTuple):
-    """What detections are chosen from; see `batch_multiclass_non_max_suppression`.
+    """The candidates of the detections; see `batch_multiclass_non_max_suppression`.
 
     Pairs of a row and a class that are not counted, bool [B, N, q], are not returned.
     """
@@ -237,7 +237,7 @@ def _choose(candidates: _Candidates, params: NmsParams, static: bool) -> Multicl
 def _choose_of_any_class(
     candidates: _Candidates, params: NmsParams, static: bool
 ) -> MulticlassSelection:
-    """As `_choose`, with boxes that suppress each other whatever their classes."""
+    """Chooses as `_choose` does, with boxes that suppress boxes of all classes."""
     boxes, scores, num_valid, is_counted = candidates
     best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
     best_scores = tf.reduce_max(scores, axis=2, keepdims=True)
@@ -275,7 +275,7 @@ def _with_more_classes(
     flags = tf.gather(at_least_one_row(is_counted, False), selection.indices, batch_dims=1)
     is_used = selection.is_valid[..., tf.newaxis] & flags & (rows > params.score_threshold)
     if params.is_soft:
-        # What decayed the score of a box's best class decays those of its others.
+        # The decay of the score of a box's best class also applies to its other scores.
         decay = tf.math.divide_no_nan(selection.scores[..., tf.newaxis], best)
         rows *= decay
         is_used &= rows > params.score_threshold
@@ -300,9 +300,9 @@ def _with_more_classes(
 def _choose_of_one_class(
     candidates: _Candidates, params: NmsParams, static: bool
 ) -> MulticlassSelection:
-    """As `_choose`, for K = 1, where a kernel of TensorFlow may do the work."""
+    """Chooses as `_choose` does, for K = 1, where a kernel of TensorFlow may be used."""
     boxes, scores, num_valid, is_counted = candidates
-    # The kernel is there for CPUs only: with a GPU, the boxes would be carried to and fro.
+    # The kernel exists for CPUs only: with a GPU, boxes would be copied to the CPU and back.
     on_cpu = params.use_cpu_nms or not tf.config.list_logical_devices('GPU')
     indices, is_valid = non_max_suppression(
         boxes[:, :, 0],

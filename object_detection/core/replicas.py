@@ -1,8 +1,8 @@
-"""Sums over all replicas of a tf.distribute strategy, for what belongs to the whole batch.
+"""Sums over all replicas of a tf.distribute strategy, for values of the whole batch.
 
-A training step runs once a replica, each with its part of the batch, and takes the mean of the
-replicas' losses. A loss that is divided by the part's own count (of positives, say) weighs the
-parts alike, whatever they hold; divided by `global_normalizer` it is that of the whole batch.
+A training step runs on every replica with a part of the batch, and takes the mean of the losses of
+all replicas. If each loss is divided by a count of its own part (such as positives), all parts have
+the same weight; divided by `global_normalizer`, the mean is the loss of the whole batch.
 """
 
 import tensorflow as tf
@@ -11,19 +11,19 @@ from object_detection.core.tracing import Scope
 
 
 class PerReplica(Scope):
-    """A context in which each replica is for itself: sums are of its own part alone.
+    """A context in which sums cover only the part of the batch of each replica.
 
-    For parts of a batch whose losses are weighted afterwards, and for programs in which replicas
-    cannot wait for each other. Within it no replica waits, so that the threads in which a strategy
-    traces them do not take turns there, and share the number.
+    It is for parts of a batch whose losses are weighted afterwards, and for programs in which
+    replicas cannot synchronize. Since no replica waits within it, the threads in which a strategy
+    traces replicas do not alternate there, so that they can share the counter.
     """
 
 
 def global_sum(value: tf.Tensor) -> tf.Tensor:
-    """Sums a tensor over the replicas; outside of several replicas returns it as it is.
+    """Sums a tensor over the replicas; returns it unchanged if there is one replica.
 
-    All replicas must call it, in the same order; not inside tf.cond or tf.while_loop. No gradient
-    flows through it.
+    All replicas must call it in the same order, and not inside tf.cond or tf.while_loop. It has no
+    gradient.
     """
     value = tf.stop_gradient(value)
     context = _several_replicas()
@@ -31,11 +31,11 @@ def global_sum(value: tf.Tensor) -> tf.Tensor:
 
 
 def global_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
-    """What a replica's sum of losses is divided by, so that the replicas' mean is right.
+    """Returns the divisor of a replica's sum of losses for a correct mean over replicas.
 
     Args:
       value: float32 scalar, this replica's part of the normalizer.
-      minimum: of the whole normalizer, against a division by zero.
+      minimum: minimum of the whole normalizer, which prevents a division by zero.
 
     Returns:
       The sum of all parts, at least `minimum`, divided by the number of replicas.
@@ -46,7 +46,7 @@ def global_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
 
 
 def _several_replicas() -> tf.distribute.ReplicaContext | None:
-    """The current replica's context; None across replicas, or where there is only one."""
+    """Returns the context of the current replica; None across replicas, or for a single one."""
     if PerReplica.is_on():
         return None
     context = tf.distribute.get_replica_context()

@@ -1,8 +1,8 @@
 """RoIAlign: crops of feature maps (Mask R-CNN, https://arxiv.org/abs/1703.06870, sec. 3).
 
-A box is cut into bins, each of which is the mean of `sampling_ratio` x `sampling_ratio` samples,
-bilinearly interpolated, in the middles of the equal parts that they divide it into. Unlike the
-crops of `crop_and_resize`, no sample lies on an edge of the box.
+A box is divided into bins. The value of a bin is the mean of `sampling_ratio` x `sampling_ratio`
+bilinearly interpolated samples, in the centres of equal parts of the bin. Unlike in the crops of
+`crop_and_resize`, no sample is on an edge of the box.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from object_detection.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class SampleGrid:
-    """How a box is sampled.
+    """The grid of samples of a box.
 
     Attributes:
-      output_size: bins (h, w) of a box.
-      sampling_ratio: samples a bin, along each axis.
-      offset: added to coordinates in cells. -0.5 where the centre of cell 0 lies half a cell inside
-        of the image; 0 where it lies on its edge.
+      output_size: number of bins (h, w) of a box.
+      sampling_ratio: samples per bin along each axis.
+      offset: added to coordinates in cells; -0.5 if the centre of cell 0 is half a cell inside of
+        the image, 0 if it is on the edge of the image.
     """
 
     output_size: tuple[int, int]
@@ -50,20 +50,20 @@ def roi_align(
 ) -> tf.Tensor:
     """Crops each box out of one level of its image's feature pyramid.
 
-    Samples up to one cell outside of a map take the value of its edge, those further away are 0.
-    Boxes of less than a cell are not enlarged, as others do without the half-cell offset.
+    Samples up to one cell outside of a map take the value of its edge; samples further outside are
+    0. Boxes of less than a cell are not enlarged, unlike in other systems without the offset.
 
     Args:
       feature_maps: L maps, float [B, Hl, Wl, C], C static.
       boxes: float32 [B, P, 4], in any frame.
       levels: int32 [B, P] in [0, L).
-      scales: cells of each map that a unit of the boxes' frame has, (y, x).
-      grid: how a box is sampled.
-      use_matmul: sample by matrix products over all levels; else by index, each box from its own
-        level alone. XLA compiles both, and they give the same numbers; products of bfloat16
+      scales: (y, x), cells of each map per unit of the frame of the boxes.
+      grid: the samples of a box.
+      use_matmul: sample by matrix products over all levels; otherwise by index, each box from its
+        own level only. XLA compiles both, and their results are the same; products of bfloat16
         features round to bfloat16. By index, the gradient is a scatter under XLA, whose order of
         summation on GPUs is fixed only by TensorFlow's determinism.
-      box_gradients: whether gradients flow to the boxes too, not to the feature maps alone.
+      box_gradients: whether gradients also flow to the boxes, not only to the feature maps.
 
     Returns:
       [B, P, h, w, C] of the features' dtype.
@@ -92,14 +92,14 @@ def roi_align(
 
 
 def _coordinates(low: tf.Tensor, high: tf.Tensor, grid: SampleGrid, axis: int) -> tf.Tensor:
-    """Edges along an axis [...], in cells -> cells of the samples [..., h * ratio]."""
+    """Returns the samples [..., h * ratio] between edges [...] along an axis, in cells."""
     count = grid.output_size[axis] * grid.sampling_ratio
     middles = (tf.range(count, dtype=tf.float32) + 0.5) / count
     return low[..., tf.newaxis] + (high - low)[..., tf.newaxis] * middles + grid.offset
 
 
 def _onto_map(coordinates: tf.Tensor, length: tf.Tensor) -> bilinear.Samples:
-    """Moves coordinates near the map onto it; those further away, and NaN, have no share."""
+    """Moves coordinates near the map onto it; the share of other coordinates and NaN is 0."""
     length = tf.cast(length, tf.float32)
     is_near = (coordinates >= -1.0) & (coordinates <= length)
     held = tf.clip_by_value(coordinates, 0.0, length - 1.0)

@@ -1,6 +1,6 @@
-"""Choosing rows of a batch: balanced samples of anchors, and gathering what belongs to them.
+"""Selection of rows of a batch: balanced samples of anchors, and gathering of their values.
 
-Everything is batched, of static shape and compiled by XLA.
+All functions work on batches, have static shapes and are compiled by XLA.
 """
 
 import numpy as np
@@ -25,14 +25,14 @@ def sample_balanced(
     with the largest noise are taken.
 
     Args:
-      candidates: bool [B, N], what may be sampled.
+      candidates: bool [B, N], rows that may be sampled.
       positives: bool [B, N]; all other candidates are negatives.
-      num_samples: samples an image. None: all positives, and int(positives * (1 / fraction - 1))
+      num_samples: samples per image. None: all positives, and int(positives * (1 / fraction - 1))
         negatives.
       positive_fraction: the largest share of positives, in [0, 1].
       noise: float32 [B, N], finite, e.g. of `sampling_noise`.
-      fill: a scalar, whether any other rows, also what is no candidate, make up for samples that
-        are missing to `num_samples` (as the static sampler of the reference does).
+      fill: a scalar, whether any other rows, including non-candidates, fill up missing samples to
+        `num_samples`, as in the static sampler of the reference.
 
     Returns:
       bool [B, N], True for the samples.
@@ -74,14 +74,14 @@ def sampled_indices(sampled: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor
 
     Args:
       sampled: bool [B, N], N below 2^24; of more than `size` samples the first are taken.
-      size: number of slots an image.
+      size: number of slots per image.
 
     Returns:
       indices: int32 [B, size], increasing; 0 in slots without a sample.
       valid: bool [B, size], whether a slot has a sample.
     """
     num_rows = tf.shape(sampled)[1]
-    # The earlier the larger. Float32 has the fastest top_k, and is exact for these numbers.
+    # Earlier rows have larger values. Float32 has the fastest top_k and is exact for these numbers.
     keys = tf.cast(sampled, tf.float32) * tf.cast(num_rows - tf.range(num_rows), tf.float32)
     keys, indices = tf.math.top_k(keys, tf.minimum(size, num_rows))
     valid = keys > 0
@@ -96,15 +96,15 @@ def sampling_noise(
 ) -> tf.Tensor:
     """Returns uniform noise for `sample_balanced`.
 
-    With seeds, an image's noise depends on its own seed and on nothing else: not on its place in
-    the batch, the batch's size, the device or the compiler. It is a hash of seed and index, each
-    step the integer mixing function "lowbias32" (https://nullprogram.com/blog/2018/07/31/), as
-    stateless generators of TensorFlow have one seed a call and differ among devices.
+    With seeds, an image's noise depends on its own seed and on nothing else: not on its index in
+    the batch, the size of the batch, the device or the compiler. It is a hash of seed and index,
+    each step the integer mixing function "lowbias32" (https://nullprogram.com/blog/2018/07/31/), since
+    stateless generators of TensorFlow have one seed per call and differ between devices.
 
     Args:
       seeds: int32 [B, 2], or None for stateful random numbers.
-      size: numbers an image.
-      batch_size: B where `seeds` is None; else not needed.
+      size: numbers per image.
+      batch_size: B if `seeds` is None; otherwise not needed.
 
     Returns:
       float32 [B, size] in [0, 1), multiples of 2^-24.
@@ -117,7 +117,7 @@ def sampling_noise(
             raise UserError('sampling_noise: expected seeds or batch_size. Received: neither.')
         return tf.random.uniform([batch_size, size])
     seeds = tf.bitcast(tf.cast(seeds, tf.int32), tf.uint32)
-    # Two keys of an image: with one, the numbers of two images could be shifted copies.
+    # Each image has two keys; with one, the numbers of two images could be shifted copies.
     first = _mix(_mix(seeds[:, :1]) + seeds[:, 1:])  # [B, 1]
     second = _mix(first + seeds[:, :1])
     index = tf.bitcast(tf.range(size), tf.uint32)[tf.newaxis]
