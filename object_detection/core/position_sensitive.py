@@ -1,8 +1,8 @@
 """Position-sensitive crops of score maps (R-FCN, https://arxiv.org/abs/1605.06409, sec. 3).
 
 A box is divided into a grid of bins, and each bin reads score maps of its own: the channels of the
-maps are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled as a
-box in `core/crop_and_resize.py`: its first and last samples are on its edges. But outside of the
+maps are ordered by row of the grid, column of the grid, channel within the bin. A bin is sampled
+like a box in `core/crop_and_resize.py`: its first and last samples are on its edges. Outside of the
 maps, samples fade to zero over one pixel. All steps are matrix products, which XLA compiles.
 """
 

@@ -98,7 +98,7 @@ def sampling_noise(
 
     With seeds, an image's noise depends on its own seed and on nothing else: not on its index in
     the batch, the size of the batch, the device or the compiler. It is a hash of seed and index,
-    each step the integer mixing function "lowbias32" (https://nullprogram.com/blog/2018/07/31/), since
+    each step the integer mixing function "lowbias32" (https://nullprogram.com/blog/2018/07/31/), as
     stateless generators of TensorFlow have one seed per call and differ between devices.
 
     Args:
