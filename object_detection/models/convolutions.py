@@ -1,4 +1,4 @@
-"""Layers that a norm after them can become part of; convolutions are trained fast on CPUs."""
+"""Layers into which a following norm can be folded; convolutions train fast on CPUs."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,37 +9,37 @@ import tensorflow as tf
 from object_detection.core.tracing import Scope
 from object_detection.system import private_names
 
-# Output pixels from which on gradients by other operations than TensorFlow's own ones are faster.
+# Number of output pixels above which gradients by other operations than TensorFlow's are faster.
 _LARGE = 4096
 # And most of the pixels, padding included, that the gradient of a kernel may go over for each.
 _MAX_PADDING = 1.1
 
 
 class Norm(Protocol):
-    """A norm that can become part of the layer before it, as `normalization.BatchNorm`."""
+    """A norm that can be folded into the layer before it, such as `normalization.BatchNorm`."""
 
     def is_folded(self, layer: 'FoldableLayer', training: bool | None) -> bool:
-        """Whether it is part of `layer`, which then computes both."""
+        """Returns whether the norm is folded into `layer`, which then computes both."""
 
     def fold(self, layer: 'FoldableLayer') -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the kernel and offset by which `layer` computes both."""
 
 
 class FoldableLayer(keras.layers.Layer):
-    """A layer that is linear in a kernel: scaling its outputs is scaling the kernel.
+    """A layer that is linear in a kernel: a scaled kernel gives scaled outputs.
 
-    Its numbers and variables are those of the Keras layer that a subclass is derived from too, but
-    for the names that the subclass mentions.
+    Its results and variables are those of the Keras layer from which a subclass is also derived,
+    except for the names that the subclass mentions.
 
     Attributes:
-      folds_in_training: whether a norm that does not train becomes part of the layer in training
-        too, and not in inference alone.
+      folds_in_training: whether a norm that does not train is folded into the layer in training
+        too, not only in inference.
     """
 
     folds_in_training = False
 
     def call(self, inputs, training=None, norm: Norm | None = None):
-        """Returns the layer's outputs, normalized by `norm` if that is part of the layer."""
+        """Returns the outputs of the layer, normalized by `norm` if it is folded into the layer."""
         if norm is None or not norm.is_folded(self, training):
             return self.unfolded(inputs, training)
         kernel, offset = norm.fold(self)
@@ -53,7 +53,7 @@ class FoldableLayer(keras.layers.Layer):
     def scaled_kernel(self, scale: tf.Tensor) -> tf.Tensor:
         """Returns the stored kernel for outputs whose channels are `scale`, float32 [D], as large.
 
-        It is not rounded to the type of the activations.
+        The kernel is not rounded to the dtype of the activations.
         """
         kernel = private_names.stored_value(self.kernel)
         return kernel * tf.cast(scale, kernel.dtype)
@@ -61,7 +61,7 @@ class FoldableLayer(keras.layers.Layer):
     def apply_kernel(
         self, inputs: tf.Tensor, kernel: tf.Tensor, training: bool | None = None
     ) -> tf.Tensor:
-        """Returns the outputs by another kernel, of the type of `inputs`, without the bias."""
+        """Returns the outputs for another kernel, of the dtype of `inputs`, without the bias."""
         raise NotImplementedError
 
 
@@ -81,13 +81,13 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
     def apply_kernel(self, inputs, kernel, training=None):
         if training and self._has_slow_gradients(inputs):
             return _convolve_with_fast_gradients(inputs, kernel)
-        # Not `conv2d`, which CPUs have no gradients of with dilations.
+        # `conv2d` has no gradients on CPUs with dilations.
         return tf.nn.convolution(
             inputs, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
         )
 
     def _has_slow_gradients(self, maps: tf.Tensor) -> bool:
-        """Whether TensorFlow's own gradients are slower, as on CPUs those of many pixels are."""
+        """Returns whether TensorFlow's gradients are slower, as on CPUs for many pixels."""
         height, width = maps.shape[1:3]
         return (
             self.padding == 'same'
@@ -102,7 +102,7 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
 
 
 class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
-    """Convolution of each channel of [B, H, W, C] by itself, to [B, H', W', C * multiplier].
+    """Separate convolution of each channel of [B, H, W, C], to [B, H', W', C * multiplier].
 
     Its kernel [k, k, C, multiplier] is named `depthwise_kernel`, as in checkpoints of Keras 2.
     """
@@ -130,7 +130,7 @@ class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
 
 
 class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
-    """A depthwise convolution of [B, H, W, C], then one of size 1, which norms become part of."""
+    """A depthwise convolution of [B, H, W, C], then one of size 1, into which norms are folded."""
 
     def scaled_kernel(self, scale):
         kernel = private_names.stored_value(self.pointwise_kernel)
@@ -155,15 +155,15 @@ class Dense(FoldableLayer, keras.layers.Dense):
 
 
 class PlainGradients(Scope):
-    """Within it, graphs have TensorFlow's own gradients: for what another device is to run."""
+    """A context in which graphs have TensorFlow's gradients, for graphs of other devices."""
 
 
 @tf.custom_gradient
 def _convolve_with_fast_gradients(maps: tf.Tensor, kernel: tf.Tensor):
     """A convolution of stride 1 whose gradients are a convolution and matrix products.
 
-    TensorFlow's own ones for CPUs copy all k x k neighbours of all pixels of an image, one image
-    after the other by one thread: 0.6 GB for 256 channels of 208 x 336 pixels.
+    TensorFlow's gradients for CPUs copy all k x k neighbours of all pixels of an image, one image
+    after the other in one thread: 0.6 GB for 256 channels of 208 x 336 pixels.
     """
 
     def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -177,8 +177,8 @@ def _convolve_with_fast_gradients(maps: tf.Tensor, kernel: tf.Tensor):
 def _gradient_of_kernel(maps: tf.Tensor, upstream: tf.Tensor, sides: Sequence[int]) -> tf.Tensor:
     """[B, H, W, C], [B, H, W, D] -> [*sides, C, D].
 
-    With zeros around, images are one row of pixels, and the pixels that an element of the kernel
-    meets are as many in this row, from another place on: no neighbours need to be copied.
+    With zeros around the images, all pixels form one row, and the pixels for an element of the
+    kernel are a slice of this row, from another index on: no neighbours need to be copied.
     """
     vertical, horizontal = (side - 1 for side in sides)
     height, width = maps.shape[1:3]

@@ -1,4 +1,4 @@
-"""How the layers of a part of the network are set up: initializer, penalty, norm, activation."""
+"""Hyperparameters that layers share: initializer, penalty, norm and activation."""
 
 import dataclasses
 import enum
@@ -18,14 +18,14 @@ from object_detection.models.normalization import (
 
 
 class L2(keras.regularizers.L2):
-    """Keras's L2 penalty, l2 * sum(x^2), by one kernel: a third of the operations to trace."""
+    """Keras's L2 penalty, l2 * sum(x^2), with a third of the operations to trace."""
 
     def __call__(self, x):
         return tf.nn.l2_loss(x) * (2.0 * self.l2)
 
 
 class SeparableSetup(enum.Enum):
-    """Which kernels of a separable convolution a set-up is for.
+    """Which kernels of a separable convolution the hyperparameters apply to.
 
     The other kernel has Keras's defaults: Glorot uniform, and no penalty.
     """
@@ -43,17 +43,17 @@ class SeparableSetup(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class LayerHyperparams:
-    """Set-up that layers share; makes convolutions, norms and activations by it.
+    """Hyperparameters that layers share; builds convolutions, norms and activations.
 
     Attributes:
-      initializer: of kernels; every layer draws with a seed of its own.
+      initializer: initializer of kernels; every layer has its own seed.
       regularizer: penalty of kernels, or None.
       activation: name of a Keras activation; None is the identity.
       batch_norm: None means no batch normalisation.
       group_norm: None means no group normalisation. At most one of the two is set.
       force_use_bias: whether convolutions have a bias although a centred norm follows.
-      regularize_depthwise: whether the penalty is of depthwise kernels too, in separable
-        convolutions as of TF-Slim.
+      regularize_depthwise: whether the penalty includes depthwise kernels in separable convolutions
+        like those of TF-Slim.
     """
 
     initializer: keras.initializers.Initializer = dataclasses.field(
@@ -68,7 +68,7 @@ class LayerHyperparams:
 
     @property
     def use_bias(self) -> bool:
-        """Whether a layer that a norm follows has a bias of its own."""
+        """Whether a layer before a norm has a bias of its own."""
         has_center = self.batch_norm.center if self.batch_norm else self.group_norm is not None
         return self.force_use_bias or not has_center
 
@@ -81,7 +81,7 @@ class LayerHyperparams:
     ) -> convolutions.Convolution:
         """Returns a convolution without activation; `options` go to Conv2D.
 
-        It has `use_bias` and SAME padding unless `options` say otherwise.
+        It has `use_bias` and SAME padding unless `options` override them.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
         return convolutions.Convolution(
@@ -91,10 +91,10 @@ class LayerHyperparams:
     def depthwise_conv(
         self, kernel_size: int, *, name: str, **options: Any
     ) -> convolutions.DepthwiseConvolution:
-        """As `conv`: a convolution of each channel by itself.
+        """Returns a convolution of each channel by itself; see `conv`.
 
-        As in the reference, the initializer and the penalty are those of its kernel, whatever
-        `regularize_depthwise` says.
+        As in the reference, the initializer and the penalty apply to its kernel for every value
+        of `regularize_depthwise`.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
         return convolutions.DepthwiseConvolution(
@@ -110,9 +110,9 @@ class LayerHyperparams:
         setup: SeparableSetup = SeparableSetup.SLIM,
         **options: Any,
     ) -> convolutions.SeparableConvolution:
-        """As `conv`: a convolution of each channel by itself, then one of size 1.
+        """Returns a depthwise convolution followed by one of size 1; see `conv`.
 
-        `setup` says which of the two kernels have the initializer and the penalty.
+        `setup` determines which of the two kernels have the initializer and the penalty.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
         if setup is not SeparableSetup.NEITHER:
@@ -124,10 +124,10 @@ class LayerHyperparams:
         return convolutions.SeparableConvolution(filters, kernel_size, name=name, **options)
 
     def _of_kernel(self, kind: str) -> dict[str, Any]:
-        """Returns the arguments for a kernel of a kind: initializer and penalty.
+        """Returns the initializer and penalty arguments for a kind of kernels.
 
-        A Keras initializer gives the same numbers at each call: without a copy, layers of the same
-        shape would start equal.
+        A Keras initializer returns the same numbers at each call: without a copy, layers of the
+        same shape would have equal initial values.
         """
         return {
             f'{kind}_initializer': self.initializer.clone(),
@@ -138,10 +138,10 @@ class LayerHyperparams:
         """Returns the normalisation layer, or the identity if there is none.
 
         Args:
-          frozen: whether a batch norm keeps to its moving statistics in training; see
+          frozen: whether a batch norm uses its moving statistics in training; see
             FrozenBatchNorm.
-          name: of the layer.
-          **options: go to the layer (e.g. `dtype`, `trainable`).
+          name: name of the layer.
+          **options: arguments of the layer (e.g. `dtype`, `trainable`).
         """
         if self.group_norm is not None:
             params = self.group_norm

@@ -24,8 +24,8 @@ class BatchNormParams:
       center: whether an offset is learnt.
       scale: whether a scale is learnt.
       train: False freezes the layer everywhere.
-      synchronized: whether the statistics are taken over all replicas.
-      freeze_affine: whether offset and scale of frozen layers do not train either.
+      synchronized: whether the statistics cover all replicas.
+      freeze_affine: whether offset and scale of frozen layers are frozen too.
     """
 
     momentum: float = 0.999
@@ -53,18 +53,18 @@ class GroupNormParams:
 class BatchNorm(keras.layers.BatchNormalization):
     """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
-    Keras makes it of a dozen operations, each of which reads and writes the whole map. The numbers
-    are the same to rounding, those of the moving variance too (that of the batch, not of the
-    population). bfloat16 maps are read as they are; the statistics are float32. Inputs of other
-    ranks and statistics over several replicas are left to Keras.
+    Keras uses a dozen operations, each of which reads and writes the whole map. Results are the
+    same up to rounding, including the moving variance (of the batch, not of the population).
+    bfloat16 maps are read without conversion; the statistics are float32. Keras normalizes inputs
+    of other ranks, and with statistics over several replicas.
 
-    In graphs, normalising by the moving statistics becomes part of the layer before it where
-    `normalized` calls both: the layer's kernel is scaled, an offset added. Training then need not
+    In graphs, normalisation by the moving statistics is folded into the layer before it if
+    `normalized` calls both: the kernel is scaled and an offset added. Training then need not
     keep the maps before the norm, not even for the gradient of its scale.
     """
 
     def call(self, inputs, training=None, mask=None, layer: FoldableLayer | None = None):
-        """Normalizes `inputs`; `layer` is what has made them, and may have done so already."""
+        """Normalizes `inputs`, the outputs of `layer`, unless the norm is folded into `layer`."""
         if layer is not None and self.is_folded(layer, training):
             return inputs
         updates = self._updates(training)
@@ -95,9 +95,9 @@ class BatchNorm(keras.layers.BatchNormalization):
         return normalized.y
 
     def is_folded(self, layer: FoldableLayer, training: bool | None) -> bool:
-        """Whether what `layer` returns in this mode is normalized, in a call with this norm.
+        """Returns whether `layer` normalizes its outputs in a call with this norm in this mode.
 
-        In eager execution layer and norm are called one after the other.
+        In eager execution, layer and norm are called one after the other.
         """
         if tf.executing_eagerly() or self._updates(training):
             return False
@@ -106,7 +106,7 @@ class BatchNorm(keras.layers.BatchNormalization):
         return not training or (layer.folds_in_training and not self.synchronized)
 
     def fold(self, layer: FoldableLayer) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the kernel and offset by which `layer` computes what this norm makes of it.
+        """Returns the kernel and offset with which `layer` computes its normalized outputs.
 
         With y = gamma * (layer(x) + bias - mean) / sqrt(variance + epsilon) + beta, the scale
         becomes part of the kernel; the rest is the offset, float32 [D].
@@ -123,7 +123,7 @@ class BatchNorm(keras.layers.BatchNormalization):
         return layer.scaled_kernel(scale), offset
 
     def _updates(self, training: bool | None) -> bool:
-        """Whether a call normalizes by the statistics of its batch."""
+        """Returns whether a call normalizes by the statistics of its batch."""
         return bool(training and self.trainable)
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
@@ -134,7 +134,7 @@ class BatchNorm(keras.layers.BatchNormalization):
 
     @contextlib.contextmanager
     def _momentum_of_this_pass(self) -> Iterator[None]:
-        """Keras moves the statistics in any case; with momentum 1 they stay where they are."""
+        """Sets momentum 1 for frozen statistics, since Keras always updates the statistics."""
         momentum = self.momentum
         self.momentum = 1.0 if tracing.FrozenStatistics.is_on() else momentum
         try:
@@ -146,7 +146,7 @@ class BatchNorm(keras.layers.BatchNormalization):
 class FrozenBatchNorm(BatchNorm):
     """Batch normalisation by the moving statistics, which never change.
 
-    Offset and scale stay trainable, as in the reference implementation, unless the layer is made
+    Offset and scale stay trainable, as in the reference implementation, unless the layer is built
     with Keras's `trainable=False`.
     """
 
@@ -155,7 +155,7 @@ class FrozenBatchNorm(BatchNorm):
 
 
 class GroupNorm(keras.layers.GroupNormalization):
-    """Group normalisation that names itself where the channels do not fit."""
+    """Group normalisation whose error names the layer if the channels do not fit."""
 
     def build(self, input_shape):
         if input_shape[-1] % self.groups:
@@ -167,11 +167,11 @@ class GroupNorm(keras.layers.GroupNormalization):
 
 
 class FoldedVariables:
-    """Within it, graphs of inference read folded kernels and offsets from variables.
+    """A context in which graphs of inference read folded kernels and offsets from variables.
 
-    These are computed once, when the graph is traced, from the weights of that time; elsewhere a
-    graph computes them in each run. A layer that several norms follow, such as one that levels
-    share, has a kernel and an offset for each of them.
+    The variables are computed once from the weights at the time of tracing; otherwise a graph
+    computes the values in each run. A layer with several norms, such as a layer that levels share,
+    has a kernel and an offset for each norm.
     """
 
     def __init__(self):
@@ -188,7 +188,7 @@ class FoldedVariables:
         return [variable for pair in self._made.values() for variable in pair]
 
     def of(self, layer: FoldableLayer, norm: BatchNorm) -> tuple[tf.Variable, tf.Variable]:
-        """Returns kernel and offset, as `BatchNorm.fold` does."""
+        """Returns kernel and offset; see `BatchNorm.fold`."""
         if (layer, norm) not in self._made:
             with tf.init_scope():
                 kernel, offset = norm._fold(layer)
@@ -210,13 +210,13 @@ def normalized(
     inputs: tf.Tensor,
     training: bool | None = None,
 ) -> tf.Tensor:
-    """Returns `norm(layer(inputs))`, at once where the norm can become part of the layer.
+    """Returns `norm(layer(inputs))`, in one step if the norm can be folded into the layer.
 
     Args:
       layer: a convolution or dense layer.
       norm: any norm, or the identity; a layer may have several, such as one for each level.
-      inputs: of the layer; symbolic ones of Keras, too.
-      training: of both; None leaves it to Keras.
+      inputs: inputs of the layer, which may be symbolic tensors of Keras.
+      training: the mode of both layers; None leaves it to Keras.
     """
     options = {} if training is None else {'training': training}
     is_foldable = isinstance(norm, BatchNorm) and isinstance(layer, FoldableLayer)
@@ -228,7 +228,7 @@ def normalized(
 
 
 def _biased_by_unbiased(maps: tf.Tensor) -> float | tf.Tensor:
-    """The ratio of the two variances of maps [B, H, W, C]: (n - 1) / n; 0 for one value."""
+    """Returns biased / unbiased variance, (n - 1) / n, for the n pixels of maps [B, H, W, C]."""
     count = maps.shape[:3].num_elements()
     if count is None:
         count = tf.cast(tf.reduce_prod(tf.shape(maps)[:3]), tf.float32)

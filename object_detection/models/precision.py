@@ -21,7 +21,7 @@ BFLOAT16, FLOAT16 = 'mixed_bfloat16', 'mixed_float16'
 # Name, that of the enum in lower case -> dtype policy of the layers. Variables, coders,
 # suppression and losses stay float32 in each.
 POLICIES = {FLOAT32: 'float32', TF32: 'float32', BFLOAT16: BFLOAT16, FLOAT16: FLOAT16}
-# What processors call their instructions for 16 bits, those of x86 and of ARM.
+# Names of the 16-bit instructions of x86 and ARM processors.
 _INSTRUCTIONS = {
     BFLOAT16: ('avx512_bf16', 'amx_bf16', 'bf16'),
     FLOAT16: ('avx512_fp16', 'amx_fp16', 'asimdhp'),
@@ -30,7 +30,7 @@ _CPU_FACTS = pathlib.Path('/proc/cpuinfo')
 
 
 def canonical(name: str) -> str:
-    """Returns the key of `POLICIES` that a name or an alias means.
+    """Returns the key of `POLICIES` for a name or an alias.
 
     Raises:
       ValueError: if it is no known precision.
@@ -47,7 +47,7 @@ def resolve(config: train_pb2.TrainConfig, flag: str | None, *, use_tpu: bool = 
 
     Args:
       config: the pipeline's train_config.
-      flag: what the command line says, or None.
+      flag: the value of the command line, or None.
       use_tpu: whether the model runs on TPUs.
 
     Returns:
@@ -90,11 +90,11 @@ def name_of(precision: int) -> str:
 
 @contextlib.contextmanager
 def scope(precision: str) -> Iterator[None]:
-    """Layers made inside compute in `precision`, and products on GPUs as it says.
+    """A scope in which new layers compute in `precision`, and products on GPUs follow it.
 
-    TensorFlow takes TF32 for products of float32 by default; here only `tf32` does, and float32 is
-    float32. That acts where a graph runs, not where it is made: training and inference belong into
-    the scope too. What was set before is put back afterwards.
+    TensorFlow uses TF32 for products of float32 by default; here only `tf32` does, and float32
+    products stay float32. The setting applies when a graph runs, not when it is built, so
+    training and inference must be in the scope too. The previous settings are restored afterwards.
     """
     precision = canonical(precision)
     policy = keras.config.dtype_policy()
@@ -127,7 +127,7 @@ def warn_if_not_faster(precision: str) -> None:
 
 
 def _cpu_instructions() -> set[str]:
-    """The instruction sets of the CPU; nothing where Linux does not tell them."""
+    """Returns the instruction sets of the CPU; nothing if Linux does not report them."""
     try:
         facts = _CPU_FACTS.read_text()
     except OSError:

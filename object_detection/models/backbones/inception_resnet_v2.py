@@ -1,9 +1,9 @@
 """Inception-ResNet v2 (https://arxiv.org/abs/1602.07261) as functional Keras models.
 
-Layers that have a name in `keras.applications` have the same here; those that it merely numbers
-are named by their block, branch and place: `block35_1_branch1_2`, `..._bn`, `..._ac`. As in the
-reference implementation every padding is SAME, so that all maps are aligned, and the ends of the
-residual branches (`block35_1_conv`) have a bias and no norm.
+Layers that have a name in `keras.applications` have the same name here; layers that are only
+numbered there are named by block, branch and position: `block35_1_branch1_2`, `..._bn`, `..._ac`.
+As in the reference implementation, every padding is SAME, so that all maps are aligned. The ends of
+the residual branches (`block35_1_conv`) have a bias and no norm.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ class _Residual:
     """A kind of residual block.
 
     Attributes:
-      repeats: blocks of the kind, one after the other.
-      scale: factor of what the branches give, before it is added to the block's input.
-      branches: of the block; a convolution of size 1 brings them to the input's channels.
+      repeats: number of consecutive blocks of the kind.
+      scale: factor of the output of the branches before it is added to the input of the block.
+      branches: branches of the block; a convolution of size 1 maps them to the input channels.
     """
 
     repeats: int
@@ -39,7 +39,7 @@ class _Residual:
 
 _BLOCK35 = _Residual(10, 0.17, (((32, 1),), ((32, 1), (32, 3)), ((32, 1), (48, 3), (64, 3))))
 _BLOCK17 = _Residual(20, 0.1, (((192, 1),), ((128, 1), (160, (1, 7)), (192, (7, 1)))))
-# The tenth adds its branches whole and has no activation.
+# The tenth block adds its branches with a factor of 1 and has no activation.
 _BLOCK8 = _Residual(9, 0.2, (((192, 1),), ((192, 1), (224, (1, 3)), (256, (3, 1)))))
 
 _MIXED_5B = (((96, 1),), ((48, 1), (64, 5)), ((64, 1), (96, 3), (96, 3)))
@@ -48,7 +48,7 @@ _MIXED_7A = (((256, 1), (384, 3)), ((256, 1), (288, 3)), ((256, 1), (288, 3), (3
 
 
 def default_hyperparams() -> LayerHyperparams:
-    """The set-up of a backbone whose hyperparameters the config does not override: no penalty."""
+    """Returns the hyperparameters of a backbone unless the config overrides them: no penalty."""
     return LayerHyperparams(
         initializer=keras.initializers.GlorotUniform(),
         activation='relu',
@@ -120,20 +120,20 @@ class _ScaledAdd(keras.layers.Layer):
 
 
 class _Layers:
-    """Makes the layers of one network by its set-up."""
+    """Builds the layers of one network with its hyperparameters."""
 
     def __init__(self, hyperparams: LayerHyperparams, batch_norm_trainable: bool):
         self._hyperparams = hyperparams
         self._batch_norm_trainable = batch_norm_trainable
 
     def conv_norm(self, x, filters: int, kernel_size, *, name: str, **options):
-        """Convolution, norm and activation."""
+        """Applies convolution, norm and activation."""
         conv = self._hyperparams.conv(filters, kernel_size, name=name, **options)
         norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=f'{name}_bn')
         return self.activate(normalized(conv, norm, x), name=f'{name}_ac')
 
     def expand(self, x, channels: int, *, name: str):
-        """Brings the branches of a residual block to the channels of its input."""
+        """Maps the branches of a residual block to the number of channels of its input."""
         return self._hyperparams.conv(channels, 1, use_bias=True, name=name)(x)
 
     def activate(self, x, *, name: str):
@@ -141,7 +141,7 @@ class _Layers:
 
 
 def _stem(layers: _Layers, x):
-    """From the image to stride 8 and 192 channels."""
+    """Appends the layers from the image to stride 8 and 192 channels."""
     x = layers.conv_norm(x, 32, 3, strides=2, name='conv_1a')
     x = layers.conv_norm(x, 32, 3, name='conv_2a')
     x = layers.conv_norm(x, 64, 3, name='conv_2b')
@@ -152,7 +152,7 @@ def _stem(layers: _Layers, x):
 
 
 def _mixed_5b(layers: _Layers, x):
-    """Inception-A: 320 channels of the same resolution."""
+    """Appends Inception-A, with 320 channels of the same resolution."""
     branches = _branches(layers, x, _MIXED_5B, 'mixed_5b')
     pooled = keras.layers.AveragePooling2D(3, 1, padding='same', name='mixed_5b_pool')(x)
     branches.append(layers.conv_norm(pooled, 64, 1, name='mixed_5b_branch3_1'))
@@ -168,7 +168,7 @@ def _reduction(
     strides: int,
     padding: str = 'same',
 ):
-    """Branches whose last convolutions have the stride, and a pooling of the same stride."""
+    """Appends branches whose last convolutions have the stride, and a pooling of that stride."""
     outputs = _branches(layers, x, branches, name, last_strides=strides, last_padding=padding)
     outputs.append(_max_pool(x, strides, name=f'{name}_pool', padding=padding))
     return keras.layers.Concatenate(name=name)(outputs)
@@ -182,7 +182,7 @@ def _residuals(layers: _Layers, x, kind: _Residual, name: str, *, dilation: int 
 
 
 def _residual(layers: _Layers, x, kind: _Residual, name: str, *, dilation: int = 1):
-    """One residual block, without its activation."""
+    """Appends one residual block without its activation."""
     branches = _branches(layers, x, kind.branches, name, dilation=dilation)
     mixed = keras.layers.Concatenate(name=f'{name}_mixed')(branches)
     residual = layers.expand(mixed, x.shape[-1], name=f'{name}_conv')
@@ -199,7 +199,7 @@ def _branches(
     last_padding: str = 'same',
     dilation: int = 1,
 ) -> list:
-    """Returns what each of the branches makes of `x`."""
+    """Returns the output of each branch for `x`."""
     outputs = []
     for i, branch in enumerate(branches):
         y = x

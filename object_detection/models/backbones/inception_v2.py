@@ -3,8 +3,8 @@
 It is the network of TF-Slim: its first convolution is separable, and every padding is SAME. Layers
 are named by the scopes there and their places: `mixed_3b_branch1_2` is the second convolution of
 Mixed_3b/Branch_1, followed by `..._bn` and `..._ac`; the stem has `conv_1a`, `conv_2b` and
-`conv_2c`. Unless the config says otherwise, kernels begin as Glorot's and not as TF-Slim's
-truncated normals.
+`conv_2c`. Unless the config says otherwise, kernels are initialized as Glorot's, not as
+TF-Slim's truncated normals.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ MIN_DEPTH = 16
 # of size 3.
 _Branches = tuple[tuple[int, ...], ...]
 
-# The last branch is one of size 1 after a pooling.
+# The last branch is a convolution of size 1 after a pooling.
 _MIXED: dict[str, _Branches] = {
     '3b': ((64,), (64, 64), (64, 96, 96), (32,)),
     '3c': ((64,), (64, 96), (64, 96, 96), (64,)),
@@ -33,7 +33,7 @@ _MIXED: dict[str, _Branches] = {
     '5b': ((352,), (192, 320), (160, 224, 224), (128,)),
     '5c': ((352,), (192, 320), (192, 224, 224), (128,)),
 }
-# The last convolution of each branch has a stride of 2; one more branch is a pooling alone.
+# The last convolution of each branch has a stride of 2; another branch is only a pooling.
 _REDUCTIONS: dict[str, _Branches] = {
     '4a': ((128, 160), (64, 96, 96)),
     '5a': ((128, 192), (192, 256, 256)),
@@ -41,7 +41,7 @@ _REDUCTIONS: dict[str, _Branches] = {
 
 
 def default_hyperparams() -> LayerHyperparams:
-    """The set-up of a backbone whose hyperparameters the config does not override: no penalty."""
+    """Returns the hyperparameters of a backbone unless the config overrides them: no penalty."""
     return LayerHyperparams(
         initializer=keras.initializers.GlorotUniform(),
         activation='relu',
@@ -91,7 +91,7 @@ def stage(
 ) -> keras.Model:
     """Builds the rest, Mixed_5a to 5c: [N, h, w, 576] -> [N, ceil(h / 2), ceil(w / 2), 1024].
 
-    Arguments as of `trunk`; with a factor, the numbers of channels are other ones.
+    See `trunk` for the arguments; `depth_multiplier` changes the numbers of channels.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, depth_multiplier)
     channels = sum(layers.depth(branch[-1]) for branch in _MIXED['4e'])
@@ -103,7 +103,7 @@ def stage(
 
 
 class _Layers:
-    """Makes the layers of one network by its set-up."""
+    """Builds the layers of one network with its hyperparameters."""
 
     def __init__(
         self, hyperparams: LayerHyperparams, batch_norm_trainable: bool, depth_multiplier: float
@@ -118,18 +118,18 @@ class _Layers:
         self._depth_multiplier = depth_multiplier
 
     def depth(self, filters: int) -> int:
-        """The number of channels that a layer has, of the number in the tables."""
+        """Returns the number of channels of a layer for the number in the tables."""
         return max(int(filters * self._depth_multiplier), MIN_DEPTH)
 
     def conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1):
-        """Convolution, norm and activation."""
+        """Applies convolution, norm and activation."""
         convolution = self._hyperparams.conv(
             self.depth(filters), kernel_size, strides=strides, name=name
         )
         return self._normalize(convolution, x, name)
 
     def separable_conv_norm(self, x, filters: int, kernel_size: int, *, name: str, strides: int):
-        """As `conv_norm`, with a depthwise convolution and one of size 1 in its place."""
+        """Applies a depthwise convolution, one of size 1, norm and activation; see `conv_norm`."""
         depth = self.depth(filters)
         convolution = self._hyperparams.separable_conv(
             depth, kernel_size, strides=strides, depth_multiplier=min(depth // 3, 8), name=name

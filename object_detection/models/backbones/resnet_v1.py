@@ -24,7 +24,7 @@ _STAGE_FILTERS = {2: 64, 3: 128, 4: 256, 5: 512}
 
 @dataclasses.dataclass(frozen=True)
 class _Variant:
-    """Blocks of the stages 2-5, and whether they are bottlenecks (of four times the filters)."""
+    """Number of blocks of the stages 2-5, and whether they are bottlenecks (4 * filters)."""
 
     blocks: tuple[int, int, int, int]
     bottleneck: bool
@@ -41,7 +41,7 @@ _VARIANTS = {
 
 
 class Padding(enum.Enum):
-    """Which layers of stride 2 are padded alike on both sides; others as TensorFlow's SAME."""
+    """Which layers of stride 2 have equal padding on both sides; others have SAME padding."""
 
     SYMMETRIC = 'the convolutions'
     SAME = 'none'
@@ -50,12 +50,12 @@ class Padding(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What variants of the network do otherwise; the defaults are the reference's.
+    """Options of variants of the network; the defaults are those of the reference.
 
     Attributes:
       stride_in_1x1: whether a bottleneck's stride is at its first 1x1 convolution; False puts it at
         the 3x3 (v1.5).
-      padding: of the layers of stride 2.
+      padding: padding of the layers of stride 2.
       frozen_stages: the layers conv1 to conv<frozen_stages> do not train: neither kernels nor
         norms, and no gradient is computed below them.
     """
@@ -69,10 +69,10 @@ _DEFAULTS = Options()
 
 
 def options_of(backbone: keras.Model) -> Options | None:
-    """Reads off the layers how a trunk computes; None if that is no trunk of a ResNet.
+    """Returns the options of a trunk, found in its layers; None for other networks than a ResNet.
 
-    `frozen_stages` stay at the default. A trunk that ends with stage 2, and one without
-    bottlenecks, are as with `stride_in_1x1`.
+    `frozen_stages` has its default. For a trunk that ends with stage 2, or one without
+    bottlenecks, `stride_in_1x1` is True.
     """
     layers = {layer.name: layer for layer in backbone.layers}
     if not {'conv1_conv', 'pool1_pool'} <= layers.keys():
@@ -85,10 +85,10 @@ def options_of(backbone: keras.Model) -> Options | None:
 
 
 def default_hyperparams(weight_decay: float) -> LayerHyperparams:
-    """The set-up of a backbone whose hyperparameters the config does not override.
+    """Returns the hyperparameters of a backbone unless the config overrides them.
 
     Args:
-      weight_decay: factor of the kernels' sum of squares.
+      weight_decay: factor of the sum of squares of the kernels.
     """
     return LayerHyperparams(
         initializer=keras.initializers.HeNormal(),
@@ -120,9 +120,9 @@ def trunk(
       levels: ascending, within 2..5: the feature maps to return, of stride 2**level.
       hyperparams: set-up of all layers.
       batch_norm_trainable: False freezes the batch norms.
-      name: of the model.
-      options: how the network differs from the reference's.
-      stride: of the last map, where it is not 2**level but half of it: its stage keeps the
+      name: name of the model.
+      options: differences from the network of the reference.
+      stride: stride of the last map, if it is half of 2**level: its stage then keeps the
         resolution and is dilated (atrous), so that weights for the full stride stay valid: every
         second cell of every second row is what the full stride gives. (Not so with Padding.SAME
         and the stride in the 3x3, where the full stride's shortcuts read other cells than it.)
@@ -131,7 +131,7 @@ def trunk(
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
 
     Raises:
-      ValueError: if there is no such depth, or no such level.
+      ValueError: if the depth or a level is not supported.
     """
     if not levels or list(levels) != sorted(set(levels)) or not set(levels) <= set(_STAGE_FILTERS):
         raise UserError(
@@ -166,8 +166,8 @@ def stage(
 ) -> keras.Model:
     """Builds one stage as a model of its own: [N, h, w, C] of level - 1 -> [N, h', w', C'].
 
-    It always trains: `options.frozen_stages` are those of the trunk. With `keeps_resolution` its
-    stride is 1 instead of 2.
+    It always trains, since `options.frozen_stages` only applies to the trunk. With
+    `keeps_resolution`, its stride is 1 instead of 2.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, options)
     features = keras.Input((None, None, stage_channels(depth, level - 1)), name='features')
@@ -176,14 +176,14 @@ def stage(
 
 
 class _StopGradient(keras.layers.Layer):
-    """The identity, through which no gradient goes back."""
+    """The identity, which stops gradients."""
 
     def call(self, inputs):
         return tf.stop_gradient(inputs)
 
 
 class _Layers:
-    """Makes the layers of a part of one network by its set-up.
+    """Builds the layers of a component of one network with its hyperparameters.
 
     Args:
       hyperparams: set-up of all layers.
@@ -230,16 +230,16 @@ class _Layers:
         return normalized(conv, norm, x)
 
     def pool(self, x):
-        """The pooling after the first convolution."""
+        """Applies the pooling after the first convolution."""
         padding = 'same'
         if self.options.padding is Padding.SYMMETRIC_ALL:
-            # Zeros, as in the systems that do so; nothing after a ReLU is less.
+            # Zeros are the padding in other systems too; no value after a ReLU is smaller.
             x = keras.layers.ZeroPadding2D(1, name='pool1_pad')(x)
             padding = 'valid'
         return keras.layers.MaxPooling2D(3, strides=2, padding=padding, name='pool1_pool')(x)
 
     def end_stage(self, x, level: int):
-        """Keeps the gradient out of a stage that does not train."""
+        """Stops the gradient before a stage that is not trained."""
         return x if self._trainable else _StopGradient(name=f'conv{level}_frozen')(x)
 
     def activate(self, x, *, name: str):
@@ -268,16 +268,16 @@ def _stage(
       depth: of the network.
       level: of the stage.
       keeps_resolution: whether it has a stride of 1 instead of 2.
-      dilation: of the 3x3 convolutions that follow the place of the stride.
+      dilation: dilation of the 3x3 convolutions after the position of the stride.
     """
     variant = _variant(depth)
     block = _bottleneck_block if variant.bottleneck else _basic_block
     filters = _STAGE_FILTERS[level]
     for i in range(1, variant.blocks[level - FIRST_LEVEL] + 1):
-        # The pooling has brought the input of stage 2 to its stride already.
+        # Because of the pooling, the input of stage 2 already has its stride.
         begins = i == 1 and level > FIRST_LEVEL
         strides = 2 if begins and not keeps_resolution else 1
-        # Of the convolution that has the stride or is in its place, and of what follows it.
+        # Dilations of the convolution at the position of the stride, and of those after it.
         dilations = (1 if begins else dilation, dilation)
         x = block(layers, x, filters, strides, dilations, f'conv{level}_block{i}')
     return x
@@ -309,7 +309,7 @@ def _basic_block(
 
 
 def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
-    """The block's input, projected where the block changes its shape."""
+    """Returns the input of the block, projected if the block changes its shape."""
     if strides == 1 and x.shape[-1] == filters:
         return x
     return layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_0')

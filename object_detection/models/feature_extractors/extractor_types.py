@@ -1,4 +1,4 @@
-"""What the tables of feature extractors of all families have in common."""
+"""Types for the tables of feature extractors of all families."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -11,30 +11,30 @@ from object_detection.models.hyperparams import LayerHyperparams
 
 @dataclasses.dataclass(frozen=True)
 class BackboneOptions:
-    """What a config says about backbones of one kind alone: the base of one class a kind.
+    """Options of a config for one kind of backbones; each kind has a subclass.
 
-    Each field of such a class is None where the config does not say it.
+    A field of a subclass is None if the config does not set it.
     """
 
-    # What comes after "only feature extractors on ".
+    # The text after "only feature extractors on ".
     TITLE: ClassVar[str]
 
     def given(self) -> dict[str, Any]:
-        """Returns the fields that the config says."""
+        """Returns the fields that the config sets."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class ExtractorOptions:
-    """What a config says about any feature extractor; families of detectors add their own fields.
+    """Options of a config for any feature extractor; families of detectors add own fields.
 
     Attributes:
       batch_norm_trainable: False freezes all batch norms of the extractor.
-      hyperparams: set-up of the layers on the backbone; None if the config has none.
-      override_backbone: whether `hyperparams` also hold for the backbone.
-      pad_to_multiple: images are padded to a multiple of it; None is the extractor's default.
-      backbone: what the config says about this kind of backbone; None is nothing.
+      hyperparams: hyperparameters of the layers on the backbone; None if the config has none.
+      override_backbone: whether `hyperparams` also apply to the backbone.
+      pad_to_multiple: multiple to which images are padded; None is the extractor's default.
+      backbone: options for this kind of backbone; None if the config has none.
     """
 
     batch_norm_trainable: bool
@@ -44,7 +44,7 @@ class ExtractorOptions:
     backbone: BackboneOptions | None = None
 
     def backbone_hyperparams(self, default: LayerHyperparams) -> LayerHyperparams:
-        """Returns the set-up of the backbone, whose own one is `default`."""
+        """Returns the hyperparameters of the backbone, which are `default` unless overridden."""
         return self.hyperparams if self.override_backbone else default
 
 
@@ -53,9 +53,9 @@ class ExtractorType:
     """One feature extractor: a row of a table.
 
     Attributes:
-      build: makes it of options that fit it.
-      check: raises ValueError for options that do not fit it, without building it.
-      backbone_options: the class of options that its backbone takes; None means that it takes none.
+      build: builds the extractor from valid options.
+      check: raises ValueError for options that do not fit, without building the extractor.
+      backbone_options: class of the options of its backbone; None if it takes none.
     """
 
     build: Callable[[Any], FeatureExtractor]
@@ -69,14 +69,14 @@ def build(
     """Builds the feature extractor that `type_name` names in a table.
 
     Raises:
-      ValueError: as `check`.
+      ValueError: in the cases of `check`.
     """
     check(types, type_name, options)
     return types[type_name].build(options)
 
 
 def check(types: Mapping[str, ExtractorType], type_name: str, options: ExtractorOptions) -> None:
-    """Checks what `build` would get, without building it.
+    """Checks the arguments of `build` without building the extractor.
 
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.

@@ -1,4 +1,4 @@
-"""Networks from images to feature maps, whatever detector they belong to."""
+"""Networks from images to feature maps, for all families of detectors."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ class Preprocess:
     """(image * scale - mean) / std of float images [B, H, W, 3], RGB in 0..255.
 
     Attributes:
-      mean, std: one number a channel.
-      scale: factor that comes before both.
+      mean, std: one number per channel.
+      scale: factor that is applied before both.
     """
 
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -39,27 +39,27 @@ class Preprocess:
 
 
 def scale_to_unit(images: tf.Tensor) -> tf.Tensor:
-    """Brings float images [B, H, W, 3] in 0..255 to -1..1."""
+    """Scales float images [B, H, W, 3] in 0..255 to -1..1."""
     return images * (2.0 / 255.0) - 1.0
 
 
 class FeatureExtractor(keras.layers.Layer):
     """A network from images to feature maps.
 
-    Most return one stack of maps, one map a level. A network that repeats itself, such as the
-    stacked hourglass (https://arxiv.org/abs/1603.06937), returns a stack for each repetition; a
+    Most return one stack of maps, with one map per level. A network that repeats itself, such as
+    the stacked hourglass (https://arxiv.org/abs/1603.06937), returns a stack for each repetition; a
     loss may be computed for each of them, and the last one is the best.
 
     Args:
       backbone: model from images to a feature map or a list of them.
-      strides: of the maps of a stack, in their order; any positive integers. All stacks have the
-        same.
-      pyramid: model from the backbone's maps to those of the extractor; None returns the
-        backbone's.
+      strides: strides of the maps of a stack, in their order, positive integers. They are the same
+        for all stacks.
+      pyramid: model from the maps of the backbone to those of the extractor; None returns the
+        maps of the backbone.
       num_stacks: the outputs of the last network are the maps of the first stack, then of the
         second, ...
-      pad_to_multiple: images are padded with zeros, bottom and right, to it.
-      normalize: brings float32 images [B, H, W, 3], RGB in 0..255, to what `backbone` expects.
+      pad_to_multiple: images are padded with zeros at the bottom and right to a multiple of it.
+      normalize: converts float32 images [B, H, W, 3], RGB in 0..255, to the input of `backbone`.
 
     Raises:
       ValueError: if the networks do not return `num_stacks` maps for each stride.
@@ -91,16 +91,16 @@ class FeatureExtractor(keras.layers.Layer):
 
     @property
     def num_levels(self) -> int:
-        """Number of maps of a stack."""
+        """The number of maps of a stack."""
         return len(self.strides)
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the layers that hold the variables: backbone and, if there is one, fpn."""
+        """Returns the layers with the variables: backbone and, if there is one, fpn."""
         parts = {'backbone': self.backbone, 'fpn': self.pyramid}
         return {name: part for name, part in parts.items() if part is not None}
 
     def normalize(self, images: tf.Tensor) -> tf.Tensor:
-        """Brings float32 images [B, H, W, 3], RGB in 0..255, to what the backbone expects."""
+        """Converts float32 images [B, H, W, 3], RGB in 0..255, to the input of the backbone."""
         return self._normalize(images)
 
     def feature_stacks(self, images: tf.Tensor, training: bool = False) -> list[list[tf.Tensor]]:
@@ -111,11 +111,11 @@ class FeatureExtractor(keras.layers.Layer):
           training: whether batch norms that are not frozen use and update batch statistics.
 
         Returns:
-          For each stack one map a stride: [B, ceil(H' / stride), ceil(W' / stride), C], where
+          For each stack one map per stride: [B, ceil(H' / stride), ceil(W' / stride), C], where
           (H', W') is `padded_size(H, W)`.
         """
         sizes = dimensions(images, 1, 2)
-        # Zeros, bottom and right; static sizes stay static.
+        # Zeros are added at the bottom and right; static sizes stay static.
         pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
         if self.pad_to_multiple > 1:
             images = tf.pad(images, [[0, 0], [0, pads[0]], [0, pads[1]], [0, 0]])

@@ -1,4 +1,4 @@
-"""What the feature extractors on a ResNet v1 have in common, whatever detector they belong to."""
+"""Options of feature extractors on a ResNet v1, for all families of detectors."""
 
 import dataclasses
 import math
@@ -19,13 +19,13 @@ from object_detection.models.hyperparams import LayerHyperparams
 
 @dataclasses.dataclass(frozen=True)
 class ResnetOptions(BackboneOptions):
-    """What a config says about a ResNet.
+    """Options of a config for a ResNet.
 
     Attributes:
-      stride_in_1x1, padding_mode, frozen_stages: as in `resnet_v1.Options`; None is the default
+      stride_in_1x1, padding_mode, frozen_stages: see `resnet_v1.Options`; None is the default
         there.
-      freeze_affine: whether offset and scale of frozen batch norms do not train; None is False.
-      preprocess: what the network gets for an image; None subtracts the means of ImageNet.
+      freeze_affine: whether offset and scale of frozen batch norms are frozen too; None is False.
+      preprocess: normalization of images; None subtracts the means of ImageNet.
     """
 
     TITLE: ClassVar[str] = 'a ResNet'
@@ -38,16 +38,16 @@ class ResnetOptions(BackboneOptions):
 
 
 def resnet_options(options: ExtractorOptions) -> ResnetOptions:
-    """Returns what a config says about the ResNet; all fields are None where it says nothing."""
+    """Returns the options for the ResNet; all fields are None if the config sets none."""
     return options.backbone or ResnetOptions()
 
 
 def network_options(options: ExtractorOptions, default: LayerHyperparams) -> dict[str, Any]:
-    """Returns arguments that the parts of a ResNet have in common.
+    """Returns the common arguments of the components of a ResNet.
 
     Args:
-      options: what the config says.
-      default: set-up of the layers where the config does not override it.
+      options: the options of the config.
+      default: hyperparameters of the layers unless the config overrides them.
     """
     resnet = resnet_options(options)
     chosen = {
@@ -64,12 +64,12 @@ def network_options(options: ExtractorOptions, default: LayerHyperparams) -> dic
 
 
 def normalization(options: ExtractorOptions) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns what brings images to what the network expects."""
+    """Returns the function that converts images to the input of the network."""
     return resnet_options(options).preprocess or subtract_means
 
 
 def with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> LayerHyperparams:
-    """Adds `freeze_affine` to the batch norms of a set-up."""
+    """Adds `freeze_affine` to the batch norms of hyperparameters."""
     if not resnet_options(options).freeze_affine or hyperparams.batch_norm is None:
         return hyperparams
     norm = dataclasses.replace(hyperparams.batch_norm, freeze_affine=True)
@@ -77,7 +77,7 @@ def with_freezing(hyperparams: LayerHyperparams, options: ExtractorOptions) -> L
 
 
 def check_resnet(options: ExtractorOptions, top_level: int) -> None:
-    """Checks the options of ResNets, the last stage of whose trunk has stride 2**top_level.
+    """Checks the options of ResNets; the last stage of the trunk has stride 2**top_level.
 
     Raises:
       ValueError: if a number is out of its range, or an option does not fit another.

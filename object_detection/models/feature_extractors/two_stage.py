@@ -13,7 +13,7 @@ class TwoStageFeatureExtractor(FeatureExtractor):
 
     Args:
       box_classifier: layer from crops [N, h, w, C] to features [N, h', w', C'].
-      **options: of `FeatureExtractor`.
+      **options: arguments of `FeatureExtractor`.
     """
 
     def __init__(self, *, box_classifier: keras.layers.Layer, **options):
@@ -33,18 +33,18 @@ class TwoStageFeatureExtractor(FeatureExtractor):
         )
 
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """Returns the layers that hold the variables: backbone, fpn (if any), box_classifier."""
+        """Returns the layers with the variables: backbone, fpn (if any), box_classifier."""
         return super().parts() | {'box_classifier': self.box_classifier}
 
     def proposal_features(self, images: tf.Tensor, training: bool = False) -> list[tf.Tensor]:
-        """Returns the feature maps that proposals are made from, and cropped from.
+        """Returns the feature maps for the prediction of proposals and for their crops.
 
         Args:
           images: float32 [B, H, W, 3], normalised.
           training: whether batch norms that are not frozen use and update batch statistics.
 
         Returns:
-          One map a level, finest first, as `feature_stacks`.
+          One map per level, finest first; see `feature_stacks`.
         """
         (maps,) = self.feature_stacks(images, training)
         return maps
@@ -58,7 +58,7 @@ class FullyConnectedBoxClassifier(keras.layers.Layer):
     """Two fully connected layers over a crop of a pyramid, with a norm in between.
 
     Maps [N, h, w, C], of static h, w and C, to [N, 1, 1, depth]. The dense layers are not
-    penalised; `hyperparams` set up the norm alone.
+    penalised; `hyperparams` only apply to the norm.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Feature extractors of Faster R-CNN, by the `type` that a config names them with."""
+"""Feature extractors of Faster R-CNN by their `type` in configs."""
 
 import dataclasses
 from collections.abc import Collection
@@ -22,12 +22,12 @@ from object_detection.models.necks import fpn
 
 @dataclasses.dataclass(frozen=True)
 class PyramidOptions:
-    """What a config says about a pyramid.
+    """Options of a config for a pyramid.
 
     Attributes:
-      levels: (min, max), level l has stride 2**l.
-      depth: channels of all levels.
-      network: how it is built.
+      levels: (min, max); level l has stride 2**l.
+      depth: number of channels of all levels.
+      network: options of the network.
     """
 
     levels: tuple[int, int] = (2, 6)
@@ -37,10 +37,10 @@ class PyramidOptions:
 
 @dataclasses.dataclass(frozen=True)
 class TwoStageOptions(ExtractorOptions):
-    """What a config says about a feature extractor of Faster R-CNN.
+    """Options of a config for a feature extractor of Faster R-CNN.
 
     Attributes:
-      stride: of the single feature map of extractors without a pyramid.
+      stride: stride of the single feature map of extractors without a pyramid.
       pyramid: None if the config does not describe it.
       box_head_depth: units of the fully connected layers over a pyramid's crops; None is 1024.
     """
@@ -51,7 +51,7 @@ class TwoStageOptions(ExtractorOptions):
 
 
 def _common(options: TwoStageOptions, default: LayerHyperparams) -> dict[str, Any]:
-    """Arguments that the parts of an Inception network have in common."""
+    """Returns the common arguments of the components of an Inception network."""
     return {
         'hyperparams': options.backbone_hyperparams(default),
         'batch_norm_trainable': options.batch_norm_trainable,
@@ -104,7 +104,7 @@ def _check_pyramid(options: TwoStageOptions) -> None:
         if depth is not None and depth < 1:
             raise UserError(f'{field}: expected at least 1. Received: {depth}.')
     resnet.check_resnet(options, min(high, resnet_v1.LAST_LEVEL))
-    # The multiple at which every level down from the top of the backbone is half the one below.
+    # With this multiple, every level up to the top of the backbone is half the one before.
     multiple = 2 ** min(high, resnet_v1.LAST_LEVEL)
     if _pyramid_padding(options) % multiple:
         raise UserError(
@@ -118,7 +118,7 @@ def _pyramid_padding(options: TwoStageOptions) -> int:
 
 
 def _resnet_v1_fpn(depth: int) -> ExtractorType:
-    """ResNet with a feature pyramid, and fully connected layers over the crops of its levels."""
+    """Returns the row of a ResNet with a pyramid and dense layers over the crops of its levels."""
 
     def build(options: TwoStageOptions) -> TwoStageFeatureExtractor:
         pyramid = options.pyramid or PyramidOptions()
@@ -250,13 +250,13 @@ def build_faster_rcnn(type_name: str, options: TwoStageOptions) -> TwoStageFeatu
     """Builds the feature extractor that `type_name` names.
 
     Raises:
-      ValueError: as `check_faster_rcnn`.
+      ValueError: in the cases of `check_faster_rcnn`.
     """
     return extractor_types.build(FASTER_RCNN, type_name, options)
 
 
 def check_faster_rcnn(type_name: str, options: TwoStageOptions) -> None:
-    """Checks what `build_faster_rcnn` would get, without building it.
+    """Checks the arguments of `build_faster_rcnn` without building the extractor.
 
     Raises:
       ValueError: if there is no extractor of that name, or `options` do not fit it.

@@ -13,15 +13,15 @@ from object_detection.models.normalization import normalized
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What variants of the pyramid do otherwise; the defaults are the reference's.
+    """Options of variants of the pyramid; the defaults are those of the reference.
 
     Attributes:
       pool_extra_levels: whether the levels that the backbone does not have are every second cell of
         every second row of the level before (a max pool of kernel 1), not convolutions.
       bilinear: whether levels are doubled in size linearly (half-pixel centres), not by nearest
         neighbour.
-      smooth_outputs: whether all levels are smoothed, the top one too, but not what goes down: as
-        in the paper.
+      smooth_outputs: whether all levels including the top are smoothed, but not the maps that are
+        propagated down, as in the paper.
     """
 
     pool_extra_levels: bool = False
@@ -51,7 +51,7 @@ def feature_pyramid(
     name: str,
     options: Options = _DEFAULTS,
 ) -> keras.Model:
-    """Builds the top-down pyramid and the coarser levels behind it.
+    """Builds the top-down pyramid and the coarser levels after it.
 
     Each level is a 1x1 projection (with a bias, without norm and activation) of its backbone map
     plus the next coarser level, doubled in size, smoothed by a 3x3 convolution, norm and
@@ -62,13 +62,13 @@ def feature_pyramid(
 
     Args:
       channels: channels of the backbone maps, finest first.
-      min_level: level of the first of them; level l has stride 2**l.
-      depth: channels of all levels of the pyramid.
-      num_coarse_levels: levels beyond the backbone's.
-      hyperparams: set-up of all layers.
+      min_level: level of the first backbone map; level l has stride 2**l.
+      depth: number of channels of all levels of the pyramid.
+      num_coarse_levels: number of levels beyond those of the backbone.
+      hyperparams: hyperparameters of all layers.
       batch_norm_trainable: False freezes the batch norms.
-      name: of the model.
-      options: how the pyramid differs from the reference's.
+      name: name of the model.
+      options: differences from the pyramid of the reference.
 
     Returns:
       A model from the list of backbone maps, each exactly half as large as the one before, to the
