@@ -68,7 +68,11 @@ train_input_reader {
 
 
 class NoisyDetector(fakes.FakeDetector):
-    """Its loss depends on the sampling noise of each image."""
+    """Its loss depends on the sampling noise of each image; it has the classes of `config_of`."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_classes = step_runs.tiny_recipe().model.faster_rcnn.num_classes
 
     def loss(self, predictions, groundtruth, seeds=None):
         losses = super().loss(predictions, groundtruth)

@@ -174,13 +174,19 @@ def test_log_and_summaries_have_intervals_of_their_own(config, tmp_path, monkeyp
     assert summarized[-1].losses != result.losses
 
 
-def test_the_first_batch_is_compared_with_the_model(config, tmp_path):
-    config.model.faster_rcnn.num_classes = fakes.NUM_CLASSES + 1
+def test_the_first_batch_is_compared_with_the_model(config, tmp_path, monkeypatch):
+    class Detector(fakes.FakeDetector):
+        def __init__(self):
+            super().__init__()
+            self.num_classes += 1
+
+    class MaskDetector(fakes.FakeDetector):
+        needs_masks = True
+
+    fakes.patch_builders(monkeypatch.setattr, detector=Detector)
     with pytest.raises(ConfigError, match=r'first batch .*num_classes = 3 classes. Received: 2'):
         _train(config, tmp_path)
-    config.model.faster_rcnn.num_classes = fakes.NUM_CLASSES
-    config.model.faster_rcnn.number_of_stages = 3
-    config.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor.SetInParent()
+    fakes.patch_builders(monkeypatch.setattr, detector=MaskDetector)
     with pytest.raises(ConfigError, match=r'first batch .*load_instance_masks: true'):
         _train(config, tmp_path)
     assert not list(tmp_path.glob('ckpt-*'))

@@ -84,6 +84,7 @@ def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
         InputFields.GROUNDTRUTH_BOXES: truth.boxes,
         InputFields.GROUNDTRUTH_CLASSES: truth.classes,
         InputFields.GROUNDTRUTH_WEIGHTS: tf.cast(weights, tf.float32),
+        InputFields.NUM_GROUNDTRUTH_BOXES: np.sum(weights > 0, axis=1, dtype=np.int32),
         InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: tf.cast(truth.masks * 255, tf.uint8),
     }
     pipelines, mine = context.num_input_pipelines, context.input_pipeline_id
