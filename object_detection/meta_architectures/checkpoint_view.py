@@ -1,4 +1,4 @@
-"""What `tf.train.Checkpoint(model=detector)` sees of a detector."""
+"""The objects of a detector that `tf.train.Checkpoint(model=detector)` saves and restores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from object_detection.weights.interfaces import Detector
 class CheckpointView:
     """A detector's variables as the objects that checkpoints are made of.
 
-    TensorFlow matches a checkpoint to Python objects name by name and silently leaves out what does
-    not match, which is everything if the detector's variables are not built yet. Here all weights
-    come from the checkpoint, or reading it raises an error.
+    TensorFlow matches a checkpoint to Python objects name by name and silently omits objects
+    that do not match, which are all objects if the detector's variables are not built yet. Here all
+    weights come from the checkpoint, or reading it raises an error.
     """
 
     def __init__(self):
@@ -24,7 +24,7 @@ class CheckpointView:
         self._tree_of_file: dict[str, Any] = {}
 
     def children(self, named: Mapping[str, tf.Variable]) -> dict[str, Any]:
-        """The objects to save: those of the same variables are always the same objects."""
+        """Returns the objects to save; the same variables always give the same objects."""
         is_known = self._named.keys() == named.keys() and all(
             self._named[name] is variable for name, variable in named.items()
         )
@@ -41,7 +41,7 @@ class CheckpointView:
         self._tree_of_file = _trackables(restore.restore_by_path(detector, path))
 
     def lookup(self, name: str) -> Any:
-        """The object that the checkpoint which was read last has under a name; None without one."""
+        """Returns the object of a name in the checkpoint that was read last; None without one."""
         return (self._tree_of_file or self._tree).get(name)
 
 

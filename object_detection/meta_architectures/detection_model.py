@@ -1,4 +1,4 @@
-"""What every detector has in common: preprocessing, named variables, regularisation."""
+"""The base class of detectors: preprocessing, named variables, regularisation."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
       resizer: the image resizer; `resizer(images) -> (resized, true_shape)`.
       pads_normalized: whether images are normalised first and then padded, as SSD does: the values
         of padding are the resizer's own then. Otherwise the padding is normalised too.
-      variable_names: what the names of its variables mean, for weights of other models.
+      variable_names: meaning of the names of its variables, for weights of other models.
       checkpoint_view: what `tf.train.Checkpoint(model=detector)` saves and restores: the variables
         by their names, as a training saves them. It restores checkpoints of the TensorFlow Object
         Detection API too, and raises where anything does not fit.
-      weight_decay: gives the penalty, a scalar, in place of what regularizers of single layers do;
-        None leaves it to them.
+      weight_decay: function that returns the penalty, a scalar, instead of the regularizers of
+        single layers; None uses these regularizers.
     """
 
     pads_normalized = False
@@ -54,7 +54,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         return self.normalize_padded(resized, true_shapes), true_shapes
 
     def normalize_padded(self, images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
-        """Ends `preprocess` for images that an input pipeline has resized and padded.
+        """Completes `preprocess` for images that an input pipeline has resized and padded.
 
         The order of normalising and padding belongs to the family: see `pads_normalized`.
 
@@ -79,10 +79,10 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """Normalises the channels of resized images, float32 [B, H, W, 3] in 0..255."""
 
     def side_inputs(self) -> dict[str, tf.TensorSpec]:
-        """Returns what `predict` takes beside the images: name of the argument -> its spec.
+        """Returns the further inputs of `predict` besides images: name of the argument -> its spec.
 
-        The first axis is that of images. Input pipelines give them as entries of a batch of the
-        same names, exported models as inputs of their signature.
+        The first axis is the axis of images. Input pipelines provide them as entries of a batch
+        with the same names, exported models as inputs of their signature.
         """
         return {}
 
@@ -99,12 +99,12 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """Runs the network on preprocessed images.
 
         Args:
-          images: float32 [B, H, W, 3], as `preprocess` gives them.
+          images: float32 [B, H, W, 3], as `preprocess` returns them.
           true_shapes: int32 [B, 3], shapes before padding.
           training: whether dropout, batch norm updates and sampling of proposals are on.
-          groundtruth: needed where `training` and proposals are sampled. What is computed of it
-            for the losses is part of the predictions, so `loss` is to be given the same.
-          seeds: int32 [B, 2], one an image, of all sampling noise; None draws from the global
+          groundtruth: needed if `training` and proposals are sampled. Values that are computed of
+            it for the losses are part of the predictions, so `loss` must get the same one.
+          seeds: int32 [B, 2], one per image, of all sampling noise; None draws from the global
             generator.
           side_inputs: each of `side_inputs()`, by name; detectors name them as arguments.
 
@@ -131,7 +131,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def loss_names(self) -> Sequence[str]:
-        """Returns the names of the losses that `loss` gives for complete ground truth."""
+        """Returns the names of the losses that `loss` returns for complete ground truth."""
 
     @property
     def needs_masks(self) -> bool:
@@ -146,8 +146,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     def loss_normalizers(self, predictions: Any, groundtruth: Groundtruth) -> dict[str, tf.Tensor]:
         """Returns the per-batch normalizer of each loss that is not a mean over images.
 
-        Arguments as of `loss`. The mean of such a loss over batches, weighted by its normalizers,
-        is the loss of all their images.
+        See `loss` for the arguments. The mean of such a loss over batches, weighted by its
+        normalizers, is the loss of all their images.
 
         Returns:
           Name of the loss -> float32 scalar; losses that are means over images are left out.
@@ -157,7 +157,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> dict[str, keras.layers.Layer]:
-        """The layers that hold the variables, by the first part of the variables' names."""
+        """Returns the layers with the variables, by the first component of the variable names."""
 
     def regularization_losses(self) -> list[tf.Tensor]:
         """Returns the penalties, scalars: of each regularised variable, or of `weight_decay`."""
@@ -171,7 +171,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """
         named: dict[str, tf.Variable] = {}
         for part, layer in self.parts().items():
-            # `weights`, unlike `variables`, leaves out the states of random generators.
+            # `weights`, unlike `variables`, does not include the states of random generators.
             for variable in layer.weights:
                 name = f'{part}/{variable.path.removeprefix(layer.name + "/")}'
                 if name in named:
@@ -200,7 +200,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         return self.checkpoint_view.children(self.named_variables())
 
     def _lookup_dependency(self, name: str, cached_dependencies: Any = None) -> Any:
-        # Only a restoration knows what the children are.
+        # Only a restoration determines the children.
         if cached_dependencies is None:
             return super()._lookup_dependency(name)
         return self.checkpoint_view.lookup(name)
@@ -210,5 +210,5 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.checkpoint_view.read(self, path)
 
     def _name_based_attribute_restore(self, checkpoint: Any) -> None:
-        # In place of the call above, for checkpoints of TensorFlow 1.
+        # Called instead of the method above for checkpoints of TensorFlow 1.
         self.checkpoint_view.read(self, checkpoint.save_path)

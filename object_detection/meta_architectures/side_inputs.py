@@ -1,4 +1,4 @@
-"""Named inputs of a detector beside the images, such as the features of an image's context."""
+"""Named inputs of a detector besides the images, such as the features of an image's context."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.errors import UserError
 from object_detection.meta_architectures.detection_model import DetectionModel
 
-# Size of the axes of a probe whose size is free.
+# Size of axes of unspecified size in a probe.
 _PROBE_SIZE = 1
 
 
@@ -15,7 +15,7 @@ def select(detector: DetectionModel, entries: Mapping[str, tf.Tensor]) -> dict[s
     """Returns the side inputs of a detector among the entries of a batch.
 
     Raises:
-      UserError: if one is missing.
+      UserError: if an input is missing.
     """
     names = detector.side_inputs().keys()
     missing = [name for name in names if name not in entries]

@@ -28,20 +28,20 @@ from object_detection.target_assigners.target_assigner import TargetAssigner, Ta
 
 @dataclasses.dataclass(frozen=True)
 class BoxStageParams:
-    """Numbers of the second stage.
+    """Parameters of the second stage.
 
     Attributes:
-      batch_size: proposals an image that training samples.
+      batch_size: number of proposals per image that training samples.
       positive_fraction: at most this share of them is positive.
       localization_weight, classification_weight: factors of the losses.
       use_matmul_gather: gather rows by one-hot products where XLA compiles.
-      fill_samples: other rows, padding too, make up for samples that are missing; see
+      fill_samples: other rows, including padding, fill up missing samples; see
         `sampling.sample_balanced`.
-      add_objects: training draws its samples of the objects' own boxes too.
+      add_objects: training also samples from the boxes of the objects.
       mean_over_coordinates: the localization loss is the mean over the coordinates of all positive
-        proposals of the batch; else it is divided by the number of an image's proposals.
+        proposals of the batch; otherwise it is divided by the number of proposals of an image.
       crowd_ioa_threshold: proposals with this share of their area on a crowd do not train, and
-        crowds are no objects; 0 = crowds are objects.
+        crowds are no objects; with 0, crowds are objects.
     """
 
     batch_size: int
@@ -56,7 +56,7 @@ class BoxStageParams:
 
     @property
     def max_positives(self) -> int:
-        """Most positive proposals that training samples in an image."""
+        """Maximum number of positive proposals that training samples in an image."""
         return int(self.batch_size * self.positive_fraction)
 
 
@@ -66,15 +66,15 @@ class BoxStage(keras.layers.Layer):
     Args:
       head: `(features [R, h, w, C], training, seeds [B, 2] or None) -> (codes [R, K or 1, 4],
         logits [R, K + 1])`.
-      target_assigner: matches proposals to ground truth; its coder decodes the codes too.
+      target_assigner: matches proposals to ground truth; its coder also decodes the codes.
       localization_loss: `(codes, targets, weights [B, P]) -> [B, P]`.
       classification_loss: `(logits, targets, weights [B, P, 1]) -> [B, P] or [B, P, K + 1]`.
       nms: multi-class non-maximum suppression.
       score_converter: logits -> scores.
       params: the numbers.
       num_classes: K.
-      hard_example_miner: chooses the proposals that training sees by their losses, of all of them;
-        None = a balanced sample is drawn.
+      hard_example_miner: selects the training proposals from all proposals by their losses; None
+        draws a balanced sample.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class BoxStage(keras.layers.Layer):
     ) -> Targets:
         """Matches boxes to ground truth, and returns their targets.
 
-        Boxes on crowds that are told apart are ignored: background of weight 0.
+        With a crowd threshold, boxes on crowds are ignored: they are background of weight 0.
 
         Args:
           boxes: float32 [B, P, 4], absolute.
           groundtruth_boxes: float32 [B, M, 4], absolute.
-          groundtruth: gives classes, weights and crowds.
+          groundtruth: ground truth with classes, weights and crowds.
 
         Raises:
-          ValueError: if crowds are to be told apart and the ground truth does not say what is one.
+          ValueError: if there is a crowd threshold and the ground truth has no `is_crowd`.
         """
         matches = self._match(boxes, groundtruth_boxes, groundtruth)
         return self._targets(matches, boxes, groundtruth_boxes, groundtruth)
@@ -152,7 +152,7 @@ class BoxStage(keras.layers.Layer):
 
     @staticmethod
     def _labels(groundtruth: Groundtruth) -> tf.Tensor:
-        """The classes of the objects, background first: float32 [B, M, K + 1]."""
+        """Returns the classes of the objects, background first: float32 [B, M, K + 1]."""
         background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
         return tf.concat([background, groundtruth.classes], axis=-1)
 
@@ -163,14 +163,14 @@ class BoxStage(keras.layers.Layer):
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None,
     ) -> tuple[Proposals, Targets]:
-        """Draws `batch_size` proposals an image to train on, in the order of the proposals.
+        """Samples `batch_size` proposals per image for training, in the order of the proposals.
 
-        With `add_objects`, objects are drawn like proposals, and follow them. Hard examples are
-        mined of all proposals, so that none is left out where they are.
+        With `add_objects`, objects are sampled like proposals and follow them. Hard examples are
+        mined from all proposals, so that mining keeps all of them here.
 
         Args:
-          proposals: of which the sample is drawn.
-          groundtruth_boxes, groundtruth: as of `assign`.
+          proposals: the proposals to sample from.
+          groundtruth_boxes, groundtruth: see `assign`.
           seeds: int32 [B, 2], or None.
 
         Returns:
@@ -214,8 +214,8 @@ class BoxStage(keras.layers.Layer):
 
         Args:
           regions: predictions of the proposals.
-          proposals: P an image.
-          targets: of the proposals.
+          proposals: P proposals per image.
+          targets: targets of the proposals.
         """
         batch, rows = tf.unstack(tf.shape(proposals.scores))
         count = tf.cast(proposals.count, tf.float32)[:, tf.newaxis]
@@ -227,9 +227,9 @@ class BoxStage(keras.layers.Layer):
             codes = codes[:, :, 0]
         else:
             target_class = tf.argmax(targets.class_targets, axis=-1)
-            # Background (-1 after the shift) selects no row: zeros, of weight zero.
+            # Background (-1 after the shift) selects no row and gives zeros of weight zero.
             rows_of_class = tf.one_hot(target_class - 1, self._num_classes)
-            # No product of matrices, which would round the codes to TF32 on GPUs.
+            # A matrix product would round the codes to TF32 on GPUs.
             codes = tf.reduce_sum(rows_of_class[..., tf.newaxis] * codes, axis=2)
         logits = tf.reshape(regions.class_logits, [batch, rows, self._num_classes + 1])
         localization = self._localization_loss(
@@ -252,7 +252,7 @@ class BoxStage(keras.layers.Layer):
     def _localization_share(
         self, share: tf.Tensor, proposals: Proposals, targets: Targets
     ) -> tf.Tensor:
-        """What each proposal's localization loss is multiplied by, [B, P]."""
+        """Returns the factor of the localization loss of each proposal, [B, P]."""
         if not self.params.mean_over_coordinates:
             return share
         coordinates = num_positives(proposals, targets) * targets.box_targets.shape[-1]
@@ -273,8 +273,8 @@ class BoxStage(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Sets the losses of easy proposals to zero; returns both float32 [B, P].
 
-        The reference mines in the first image of a batch alone, and does not tell its miner which
-        proposals are matched, so that `max_negatives_per_positive` does nothing there.
+        The reference mines only in the first image of a batch, and does not pass the matches to its
+        miner, so that `max_negatives_per_positive` does nothing there.
         """
         if classification.shape.rank == 3:
             classification = tf.reduce_sum(classification, axis=2)
@@ -327,12 +327,12 @@ class BoxStage(keras.layers.Layer):
 
 
 def is_positive(targets: Targets) -> tf.Tensor:
-    """bool [B, P]: matched to an object of a class other than background."""
+    """Returns which proposals match an object of a class other than background: bool [B, P]."""
     return tf.argmax(targets.class_targets, axis=-1) > 0
 
 
 def num_positives(proposals: Proposals, targets: Targets) -> tf.Tensor:
-    """float32 scalar: the proposals of a batch whose boxes train."""
+    """Returns the number of proposals of a batch whose boxes train, a float32 scalar."""
     return tf.reduce_sum(tf.cast(proposals.is_valid() & (targets.box_weights > 0), tf.float32))
 
 

@@ -1,6 +1,6 @@
-"""Crops of the features of regions, all of one size.
+"""Crops of the features of regions to one size.
 
-By `crop_and_resize`, as in the reference, or by RoIAlign (Mask R-CNN,
+Crops are made by `crop_and_resize`, as in the reference, or by RoIAlign (Mask R-CNN,
 https://arxiv.org/abs/1703.06870, sec. 3).
 """
 
@@ -21,7 +21,7 @@ class RoiCropper:
 
     Args:
       crop_size: height and width of a crop.
-      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel does it elsewhere.
+      use_matmul: crop by matrix products where XLA compiles; TensorFlow's kernel is used elsewhere.
     """
 
     def __init__(self, *, crop_size: int, use_matmul: bool):
@@ -42,7 +42,7 @@ class RoiCropper:
         Args:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
-          height, width: size in pixels that the features cover, all padding included.
+          height, width: size in pixels that the features cover, including all padding.
           box_gradients: whether gradients flow to the boxes.
 
         Returns:
@@ -67,13 +67,13 @@ class RoiCropper:
 
 @dataclasses.dataclass(frozen=True)
 class LevelRule:
-    """Which level of a pyramid a box is cropped from.
+    """The rule for the level of a pyramid that a box is cropped from.
 
-    It is floor(log2(sqrt(area) / canonical_size)) + canonical_level, held within the limits.
+    The level is floor(log2(sqrt(area) / canonical_size)) + canonical_level, clipped to the limits.
 
     Attributes:
       min_level, max_level: the limits; level l has stride 2**l.
-      canonical_level, canonical_size: boxes of this side in pixels are of this level.
+      canonical_level, canonical_size: level of boxes whose side in pixels is canonical_size.
     """
 
     min_level: int
@@ -83,18 +83,18 @@ class LevelRule:
 
 
 class RoiAlignCropper:
-    """Crops the features of regions by RoIAlign, for the place of a `RoiCropper`.
+    """Crops the features of regions by RoIAlign, instead of a `RoiCropper`.
 
-    Cells have the strides of their levels, whatever the size of the images.
+    Cells have the strides of their levels for images of all sizes.
 
     Args:
-      grid: how a box is sampled.
-      rule: chooses the levels.
-      strides: of the feature maps that will be given, fine to coarse, powers of two.
-      use_matmul: sample by matrix products where XLA compiles; else by index.
+      grid: the samples of a box.
+      rule: the rule for the levels.
+      strides: strides of the feature maps, fine to coarse, powers of two.
+      use_matmul: sample by matrix products where XLA compiles; otherwise by index.
 
     Raises:
-      ValueError: if a level of the rule is none of the maps'.
+      ValueError: if a level of the rule has no feature map.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RoiAlignCropper:
         Args:
           features: levels, fine to coarse, [B, Hl, Wl, C].
           boxes: float32 [B, P, 4], absolute.
-          height, width: not used; the strides tell how features and images belong together.
+          height, width: not used, since the strides relate features and images.
           box_gradients: whether gradients flow to the boxes.
 
         Returns:

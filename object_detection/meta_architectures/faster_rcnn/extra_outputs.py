@@ -1,4 +1,4 @@
-"""What a two-stage detector returns only where its config asks for it."""
+"""Outputs that a two-stage detector returns only if its config requests them."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
 
 @dataclasses.dataclass(frozen=True)
 class ExtraOutputs:
-    """Which of them are asked for.
+    """The requested outputs.
 
     Attributes:
       box_features: `postprocess` returns `detection_features` [B, T, h, w, C], which the final
@@ -31,7 +31,7 @@ class ExtraOutputs:
 
     @property
     def need_crops(self) -> bool:
-        """Whether the features of final boxes are asked for."""
+        """Whether the features of final boxes are requested."""
         return self.box_features or self.cropped_features
 
 
@@ -41,9 +41,9 @@ def raw_boxes(
     """Returns the refined boxes of all classes, before suppression.
 
     Args:
-      box_stage: decodes.
+      box_stage: the stage that decodes the codes.
       codes: float32 [B * P, K or 1, D].
-      proposals: P an image.
+      proposals: P proposals per image.
       true_shapes: int32 [B, 3].
 
     Returns:

@@ -6,7 +6,7 @@ BOX_LOCALIZATION = 'Loss/BoxClassifierLoss/localization_loss'
 BOX_CLASSIFICATION = 'Loss/BoxClassifierLoss/classification_loss'
 MASK = 'Loss/BoxClassifierLoss/mask_loss'
 
-# Those of NVIDIA's Mask R-CNN, which readers of DLLogger's files know.
+# The names in NVIDIA's Mask R-CNN, for readers of DLLogger's files.
 NVIDIA_NAMES = {
     RPN_LOCALIZATION: 'rpn_box_loss',
     RPN_OBJECTNESS: 'rpn_score_loss',
@@ -23,7 +23,7 @@ _OF_STAGE = {
 
 
 def of_stages(number_of_stages: int) -> list[str]:
-    """Returns the names of the losses of the first stages, of which there are 1 to 3."""
+    """Returns the names of the losses of the first 1 to 3 stages."""
     return [
         name for stage, names in _OF_STAGE.items() if stage <= number_of_stages for name in names
     ]

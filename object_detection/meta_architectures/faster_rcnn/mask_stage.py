@@ -18,15 +18,16 @@ class MaskStage(keras.layers.Layer):
 
     Args:
       head: `(features [R, h, w, C], training) -> logits [R, K or 1, mask height, mask width]`.
-      from_crops: whether `features` are the crops of the feature maps, before any pooling; else
-        they are what the box classifier makes of the crops.
+      from_crops: whether `features` are the crops of the feature maps, before any pooling;
+        otherwise they are the outputs of the box classifier for the crops.
       loss_weight: factor of the loss.
       use_matmul: crop targets by matrix products where XLA compiles.
-      max_regions: most positive regions an image whose masks train; None sets no limit.
+      max_regions: maximum number of positive regions per image whose masks train; None: no limit.
       pad_regions: whether training predicts masks of a fixed number of regions; see
         `positive_rows`.
-      binarize_threshold: targets are 1 from it on and 0 below; 0 keeps interpolated targets.
-      cropper: makes the crops that masks are predicted from; None takes those of the box stage.
+      binarize_threshold: targets are 1 from this value on and 0 below; 0 keeps
+        interpolated targets.
+      cropper: makes the crops for the masks; None takes those of the box stage.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class MaskStage(keras.layers.Layer):
     ) -> dict[str, tf.Tensor]:
         """Returns the mask loss: the mean over the pixels of all positive regions of the batch.
 
-        The mean is over the batches of all replicas. Mean over images, as the losses of boxes are,
-        it would weigh an object by how few others its image has.
+        The mean is over the batches of all replicas. With a mean over images, as for the losses of
+        boxes, the weight of an object would depend on the number of objects in its image.
 
         Args:
           logits: float32 [B * S, K or 1, h, w].
           boxes: float32 [B, S, 4], normalized to the padded image.
-          targets: what the regions are matched to.
-          groundtruth: gives the masks.
+          targets: targets of the regions.
+          groundtruth: ground truth with masks.
 
         Raises:
-          ValueError: if the ground truth holds no masks.
+          ValueError: if the ground truth has no masks.
         """
         if groundtruth.masks is None:
             raise UserError(
@@ -111,11 +112,11 @@ def positive_rows(
     """Chooses the rows whose masks train: the first S positives, filled up with other rows.
 
     Args:
-      targets: of P regions an image.
+      targets: targets of P regions per image.
       is_valid: bool [B, P].
       size: S.
-      pad: false makes S the most positives of an image, if that is less than `size`, and at least
-        1. XLA needs, and gets, `size` rows.
+      pad: if False, S is the maximum number of positives of an image, at least 1 and at most
+        `size`. XLA needs, and gets, `size` rows.
 
     Returns:
       Row indices int32 [B, S] in ascending order.

@@ -1,6 +1,6 @@
-"""What the stages of Faster R-CNN predict, as typed values.
+"""The predictions of the stages of Faster R-CNN, as typed values.
 
-All are NamedTuples, which TensorFlow takes apart where they leave a `tf.function`.
+All are NamedTuples, which a `tf.function` can return.
 """
 
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from object_detection.target_assigners.target_assigner import Targets
 
 
 class AnchorPredictions(NamedTuple):
-    """What the first stage predicts of N anchors.
+    """The predictions of the first stage for N anchors.
 
     Attributes:
       boxes: float32 [N, 4], the anchors, absolute.
       box_codes: float32 [B, N, 4].
       objectness_logits: float32 [B, N, 1 or 2]; see `objectness`.
-      level_sizes: how many of the anchors each level has, integers or int32 scalars.
+      level_sizes: number of anchors of each level, integers or int32 scalars.
       is_training: bool scalar, whether they were made for training.
-      in_use: bool [N], False for anchors that neither train nor propose; None = all do.
-      head_features: what the head predicts from, a level each.
+      in_use: bool [N], False for anchors that neither train nor propose; None: all are used.
+      head_features: features from which the head predicts, one entry per level.
     """
 
     boxes: tf.Tensor
@@ -35,14 +35,14 @@ class AnchorPredictions(NamedTuple):
 
 
 class RegionPredictions(NamedTuple):
-    """What the second stage predicts of P regions an image.
+    """The predictions of the second stage for P regions per image.
 
     Attributes:
       box_codes: float32 [B * P, K or 1, D].
       class_logits: float32 [B * P, K + 1], background first.
-      features: what both are predicted from: [B * P, h, w, C], or the maps [B, H, W, C] of whole
-        images.
-      crops: [B * P, h, w, C], of the feature maps; None where there are none.
+      features: features from which both are predicted: [B * P, h, w, C], or the maps [B, H, W, C]
+        of whole images.
+      crops: crops of the feature maps, [B * P, h, w, C]; None if there are none.
     """
 
     box_codes: tf.Tensor
@@ -52,11 +52,11 @@ class RegionPredictions(NamedTuple):
 
 
 class MaskPredictions(NamedTuple):
-    """What the third stage predicts of S of an image's P regions.
+    """The predictions of the third stage for S of the P regions of an image.
 
     Attributes:
       logits: float32 [B * S, K or 1, h, w].
-      rows: int32 [B, S], which of the regions.
+      rows: int32 [B, S], indices of the regions.
     """
 
     logits: tf.Tensor
@@ -64,21 +64,21 @@ class MaskPredictions(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """What `FasterRcnn.predict` returns. Fields of stages that were not run are None.
+    """The result of `FasterRcnn.predict`. Fields of stages that were not run are None.
 
     Attributes:
       image_shape: int32 [4], of the preprocessed images.
       features: the feature maps, fine to coarse, [B, Hl, Wl, C].
-      anchors: of the first stage.
-      proposals: P an image; the sample that trains where predictions were made for training.
+      anchors: predictions of the first stage.
+      proposals: P per image; in predictions for training, the sample that trains.
       proposals_normalized: float32 [B, P, 4], their boxes normalized to the padded image.
       final_anchors: float32 [B, P, 4], under the reference's name: the proposals, normalized;
         absolute in R-FCN.
-      regions: of the second stage.
+      regions: predictions of the second stage.
       raw_boxes: float32 [B, P, K or 1, 4], refined boxes before suppression, clipped and normalized
-        to the true images, where the config asks for them.
-      targets: what the ground truth given to `predict` says of the proposals.
-      masks: of the third stage.
+        to the true images, if the config requests them.
+      targets: targets of the proposals, from the ground truth given to `predict`.
+      masks: predictions of the third stage.
     """
 
     image_shape: tf.Tensor
@@ -93,7 +93,7 @@ class Predictions(NamedTuple):
     masks: MaskPredictions | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the predictions under the reference's names, and ours for what it has not."""
+        """Returns the predictions by the names of the reference, or by own names if it has none."""
         named = {
             'image_shape': self.image_shape,
             'rpn_features_to_crop': self.features,
@@ -130,5 +130,5 @@ class Predictions(NamedTuple):
         return {name: value for name, value in named.items() if value is not None}
 
     def items(self):
-        """Returns the names and values of `to_dict`, for scripts that walk the reference's."""
+        """Returns the names and values of `to_dict`, for scripts for the reference."""
         return self.to_dict().items()

@@ -1,4 +1,4 @@
-"""The proposals of a batch, and the candidates that the second stage samples its regions from."""
+"""The proposals of a batch, and the candidates from which the second stage samples regions."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Proposals(NamedTuple):
     Attributes:
       boxes: float32 [B, P, 4], absolute; padding rows are zero.
       scores: float32 [B, P], objectness.
-      count: int32 [B], the rows that hold a proposal.
+      count: int32 [B], number of rows with a proposal.
     """
 
     boxes: tf.Tensor
@@ -36,7 +36,7 @@ class Proposals(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Regions of a batch, in rows of which some may be padding.
+    """Regions of a batch, in rows that may include padding.
 
     Attributes:
       boxes: float32 [B, N, 4], absolute.
@@ -51,12 +51,12 @@ class Candidates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ProposalLimits:
-    """How many boxes of an image get how far.
+    """Limits of the number of boxes of an image at each step.
 
     Attributes:
-      max_proposals: P, the most that an image keeps.
-      topk_per_level: boxes of a level that are decoded, those with the best logits; 0 = all.
-      max_per_level: the most that a level keeps after suppression; 0 = no limit.
+      max_proposals: P, maximum number of proposals per image.
+      topk_per_level: number of boxes per level to decode, those with the best logits; 0 = all.
+      max_per_level: maximum number of boxes per level after suppression; 0 = no limit.
     """
 
     max_proposals: int
@@ -65,7 +65,7 @@ class ProposalLimits:
 
     @property
     def is_per_level(self) -> bool:
-        """Whether each level chooses for itself, before all levels do."""
+        """Whether boxes are chosen within each level before all levels are combined."""
         return self.topk_per_level > 0 or self.max_per_level > 0
 
 
@@ -84,12 +84,12 @@ class BestOfLevels(NamedTuple):
 
 
 def best_of_levels(margins: tf.Tensor, sizes: list[Any], topk: int) -> BestOfLevels:
-    """Takes the best anchors of each level.
+    """Returns the best anchors of each level.
 
     Args:
       margins: float32 [B, N], by which anchors are compared; minus infinity = no candidate.
-      sizes: anchors of each level, integers or int32 scalars, N in all.
-      topk: the most of a level; 0 = all.
+      sizes: number of anchors of each level, integers or int32 scalars with sum N.
+      topk: maximum number of anchors per level; 0 = all.
     """
     rows, levels, best, start = [], [], [], 0
     for level, size in enumerate(sizes):
@@ -110,7 +110,7 @@ def best_of_levels(margins: tf.Tensor, sizes: list[Any], topk: int) -> BestOfLev
 def choose_per_level(
     boxes: tf.Tensor, scores: tf.Tensor, levels: tf.Tensor, nms: NmsParams, limits: ProposalLimits
 ) -> Proposals:
-    """Suppresses boxes within their level, and takes the best of what is left of all levels.
+    """Suppresses boxes within their level, and takes the best remaining boxes of all levels.
 
     All levels run in one loop, as classes of one suppression, which ends with the last proposal.
 
@@ -118,8 +118,8 @@ def choose_per_level(
       boxes: float32 [B, R, 4], clipped, absolute.
       scores: float32 [B, R]; minus infinity for what must not be chosen.
       levels: int32 [R].
-      nms: gives the thresholds.
-      limits: of the proposals.
+      nms: parameters with the thresholds.
+      limits: limits of the proposals.
     """
     size = limits.max_proposals
     indices, is_valid = non_max_suppression(
@@ -150,16 +150,16 @@ def choose_of_all(
     static: bool,
     keeps_empty: bool,
 ) -> Proposals:
-    """Suppresses boxes whatever their levels, then clips the rest.
+    """Suppresses boxes of all levels together, then clips the remaining boxes.
 
     Args:
       boxes: float32 [B, N, 4], absolute.
       scores: float32 [B, N]; minus infinity for what must not be chosen.
-      nms: the thresholds and ways.
+      nms: parameters of the suppression.
       max_proposals: P.
       windows: float32 [B, 4], the true images.
-      static: only operations that XLA compiles.
-      keeps_empty: padding rows hold boxes that the images leave nothing of.
+      static: whether to use only operations that XLA compiles.
+      keeps_empty: whether padding rows contain boxes without area in the images.
     """
     detections = batch_multiclass_non_max_suppression(
         boxes[:, :, tf.newaxis],
@@ -183,12 +183,12 @@ def with_objects(
     Crowds and objects of weight 0 become padding: rows of zeros.
 
     Args:
-      candidates: N an image.
+      candidates: N per image.
       groundtruth_boxes: float32 [B, M, 4], absolute.
-      groundtruth: gives weights and crowds.
+      groundtruth: ground truth with weights and crowds.
 
     Returns:
-      N + M candidates an image.
+      N + M candidates per image.
     """
     is_valid = groundtruth.weights > 0
     if groundtruth.is_crowd is not None:
@@ -200,7 +200,7 @@ def with_objects(
 
 
 def is_large_enough(clipped: tf.Tensor, min_size: float) -> tf.Tensor:
-    """Which boxes [..., 4] have an area and sides of `min_size` pixels or more: bool [...]."""
+    """Returns which boxes [..., 4] have an area and sides of at least `min_size` pixels."""
     sides = clipped[..., 2:] - clipped[..., :2]
     return tf.reduce_all((sides > 0) & (sides >= min_size), axis=-1)
 

@@ -30,11 +30,11 @@ from object_detection.target_assigners.target_assigner import TargetAssigner, Ta
 
 
 class OutsideAnchors(enum.Enum):
-    """What becomes of anchors that cross the border of the image, padding included.
+    """The treatment of anchors that cross the border of the padded image.
 
-    In training they are left out (PRUNE), clipped (CLIP), kept (KEEP), or kept in their rows but
-    neither train nor propose (IGNORE_LABEL: as PRUNE, of static shape). Inference keeps them with
-    KEEP and clips them else.
+    In training they are removed (PRUNE), clipped (CLIP), kept (KEEP), or kept in their rows without
+    being used (IGNORE_LABEL: like PRUNE, with static shapes). Inference keeps them with KEEP and
+    clips them otherwise.
     """
 
     PRUNE = enum.auto()
@@ -45,12 +45,12 @@ class OutsideAnchors(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class ProposalParams:
-    """How proposals are chosen.
+    """Parameters of the choice of proposals.
 
     Attributes:
-      nms: thresholds and ways; its numbers of detections play no role.
-      limits, eval_limits: how many there are, in training and in inference.
-      static_shapes: only operations that XLA compiles.
+      nms: parameters of the suppression; its numbers of detections are not used.
+      limits, eval_limits: limits of their number in training and in inference.
+      static_shapes: whether to use only operations that XLA compiles.
       min_box_size: boxes of smaller height or width, clipped, in pixels, are left out.
       keeps_empty: in training, padding rows hold boxes that the images leave nothing of, for a
         sampler that fills up. Not where levels choose for themselves.
@@ -66,15 +66,15 @@ class ProposalParams:
 
 @dataclasses.dataclass(frozen=True)
 class RpnLossParams:
-    """Which anchors train, and how much.
+    """Parameters of the losses of anchors.
 
     Attributes:
-      minibatch_size: anchors an image that the losses see.
+      minibatch_size: number of anchors per image in the losses.
       positive_fraction: at most this share of them is positive.
       localization_weight, objectness_weight: factors of the losses.
-      fill_samples: in training, other anchors make up for samples that are missing; see
+      fill_samples: in training, other anchors fill up missing samples; see
         `sampling.sample_balanced`.
-      localize_sampled_only: the localization loss is about the sample, else about all positives.
+      localize_sampled_only: the localization loss covers the sample, otherwise all positives.
       crowd_ioa_threshold: anchors with this share of their area on a crowd do not train, and crowds
         are no objects; 0 = crowds are objects.
     """
@@ -94,12 +94,12 @@ class RegionProposalNetwork(keras.layers.Layer):
     Args:
       head: `(features: list) -> (codes [B, N, 4], logits [B, N, 1 or 2], head features: list)`;
         see `objectness` for the logits.
-      anchor_generator: gives absolute anchors for a list of feature map shapes.
-      target_assigner: matches anchors to ground truth; its coder decodes the codes too.
+      anchor_generator: returns absolute anchors for a list of feature map shapes.
+      target_assigner: matches anchors to ground truth; its coder also decodes the codes.
       localization_loss: `(codes, targets, weights [B, N]) -> [B, N]`.
-      params: how proposals are chosen.
-      loss_params: which anchors train.
-      outside_anchors: what becomes of anchors that cross the border.
+      params: parameters of the choice of proposals.
+      loss_params: parameters of the losses.
+      outside_anchors: treatment of anchors that cross the border.
     """
 
     def __init__(
@@ -230,13 +230,13 @@ class RegionProposalNetwork(keras.layers.Layer):
         """Returns the localization and objectness losses over a balanced sample of the anchors.
 
         Args:
-          predictions: of `predict`.
+          predictions: result of `predict`.
           groundtruth_boxes: float32 [B, M, 4], absolute.
-          groundtruth: gives the weights; and which objects are crowds, where they are told apart.
-          seeds: int32 [B, 2] of the sample, or None.
+          groundtruth: ground truth with weights, and `is_crowd` if there is a crowd threshold.
+          seeds: seeds of the sample, int32 [B, 2], or None.
 
         Raises:
-          ValueError: if crowds are to be told apart and the ground truth does not say what is one.
+          ValueError: if there is a crowd threshold and the ground truth has no `is_crowd`.
         """
         params = self.loss_params
         codes = predictions.box_codes
@@ -248,7 +248,7 @@ class RegionProposalNetwork(keras.layers.Layer):
             is_object,
             params.minibatch_size,
             params.positive_fraction,
-            # What is not in use fills up last, and is taken out again.
+            # Unused anchors are the last to fill up samples, and are removed again.
             tf.where(in_use, noise, -1.0),
             fill=predictions.is_training if params.fill_samples else False,
         )
@@ -277,7 +277,7 @@ class RegionProposalNetwork(keras.layers.Layer):
     ) -> tuple[Targets, tf.Tensor]:
         """Returns the targets of the anchors, and which may train: bool [1 or B, N or 1].
 
-        Boxes of crowds that are told apart become padding.
+        With a crowd threshold, boxes of crowds become padding.
         """
         anchors, weights = predictions.boxes, groundtruth.weights
         may_train = _in_use(predictions)[tf.newaxis]
