@@ -73,7 +73,7 @@ def targets_by_objects(size: int, folder: pathlib.Path) -> Callable[[], object]:
 
     from object_detection.box_coders.faster_rcnn_box_coder import FasterRcnnBoxCoder
     from object_detection.matchers.argmax_matcher import ArgMaxMatcher
-    from object_detection.similarities.iou import IouSimilarity
+    from object_detection.similarities.similarities import IouSimilarity
     from object_detection.target_assigners.target_assigner import TargetAssigner
 
     del folder

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake in what a user wrote or gave, or a fault of the machine; not one of this package.
+    """A mistake of a user or a fault of the machine, as opposed to a defect of this package.
 
     The message alone tells the user what to change.
     """

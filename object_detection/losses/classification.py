@@ -2,7 +2,7 @@
 
 Each is a callable `(logits [B, N, K], targets [B, N, K], weights [B, N, K] or [B, N, 1])`, float32.
 K includes a background column if there is one. Losses of independent classes return [B, N, K],
-softmax losses [B, N]. The caller sums over anchors and normalises.
+softmax losses [B, N], and `DiceLoss` [B, K]. The caller sums over anchors and normalises.
 """
 
 import tensorflow as tf

@@ -1,7 +1,7 @@
 """The loop over training steps, with checkpoints, evaluations and stop requests between them.
 
-After SIGTERM or SIGINT (`system.signals.Interrupts`) all workers agree to stop after the step at
-work, save a checkpoint and end; see `Trainer._is_stop_requested`.
+After SIGTERM or SIGINT (`system.signals.Interrupts`) all workers agree to stop after one of the
+next calls of the step, save a checkpoint and end; see `Trainer._is_stop_requested`.
 """
 
 import dataclasses
@@ -59,9 +59,9 @@ class Trainer:
 
     Args:
       train_step: one step; its `step` variable counts the steps done. Where its strategy has
-        several workers, all run the same trainer, and only the chief saves and evaluates.
+        several workers, all run the same trainer and evaluate together; only the chief saves.
       iterator: yields training batches.
-      checkpoints: saves the model, the optimizer and the step; already restored.
+      checkpoints: saves the model, the optimizer, the step and the input; already restored.
       recorder: draws the first batch.
       measurements: measures and records the steps.
       num_steps: the step that the run ends at.

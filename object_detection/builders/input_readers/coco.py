@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.builders.input_readers import rules
 from object_detection.data import label_map
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import records as coco_records
 from object_detection.data.coco.records import CocoRecords
 from object_detection.data.pipeline import record_order
 from object_detection.data.python_calls import PythonCalls
-from object_detection.errors import UserError
+from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]
     """Reads the annotation files of a reader, in their order; those already read are kept.
 
     Raises:
-      ValueError: if a file cannot be read or used.
+      ValueError: if the reader breaks a rule, or a file cannot be read or used.
     """
+    raise_if_any(rules.check(reader, where))
     config = reader.coco_input_reader
     records = []
     for i, (folder, file) in enumerate(zip(config.image_dir, config.annotation_file, strict=True)):

@@ -4,8 +4,9 @@ In addition to the weights a checkpoint holds
 
     input/seed      int64 scalar, of the whole run: initial weights, order, augmentation, sampling
     input/layout    int64 scalar, the fingerprint of what the order of records depends on
-    input/places    int64 [pipelines, 1 + W, R], the iterator state of each pipeline: its cursor and
-                    those of buffered examples, see `record_order` and `iterator_state`
+    input/places    int64 [pipelines, 1 + W, R], the state of each pipeline: the cursor in the order
+                    of its records, then the cursors of the W examples in its buffers; a cursor has
+                    R numbers, see `record_order` and `iterator_state`
 """
 
 import dataclasses
@@ -25,10 +26,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class SavedInputState:
-    """What a checkpoint holds of the input.
+    """The state of the input in a checkpoint.
 
     Attributes:
-      seed: of the run.
+      seed: the seed of the run.
       fingerprint: see `tf_records.fingerprint`.
       cursors: int64 [pipelines, 1 + W, R].
     """

@@ -32,14 +32,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Saves and restores a model, its optimizer's state and the step.
+    """Saves a model, its optimizer's state, the step and the input; restores all but the input.
 
     Args:
       directory: the folder of the checkpoints.
       model: the model's variables by name, components separated by '/'.
       optimizer: slot name -> variable name -> variable.
       step: int64 scalar, the number of steps done.
-      input_state: saved with them; restoring leaves it as it is.
+      input_state: the position in the data, saved with them; `resume.resume_input` restores it.
       max_to_keep: number of checkpoints; older ones are deleted. None keeps all.
       keep_every_n_hours: one checkpoint in so many hours is never deleted; None deletes any.
       names: of the model's family, for advice in errors.
