@@ -117,3 +117,15 @@ def test_no_module_is_imported_by_a_name_made_up_at_run_time():
             if name in ('import_module', '__import__'):
                 found.add(path.relative_to(PACKAGE).as_posix())
     assert found == {'cli/main.py'}
+
+
+def test_no_folder_has_many_modules():
+    folders = {path.parent for path in PACKAGE.rglob('*.py')}
+    counts = {
+        str(folder): sum(
+            path.name != '__init__.py' and not path.name.endswith('_pb2.py')
+            for path in folder.glob('*.py')
+        )
+        for folder in folders
+    }
+    assert {name: count for name, count in counts.items() if count > 20} == {}

@@ -126,11 +126,25 @@ def test_shapes_of_an_export_can_be_given(detector, tmp_path):
     shapes = {name: spec.shape for name, spec in serve.structured_input_signature[1].items()}
     assert shapes.pop('input_tensor').as_list() == [None, None, None, 3]
     assert {name: shape.as_list() for name, shape in shapes.items()} == {
-        FEATURES: [2, 3, None],
+        FEATURES: [2, 3, 4],
         SIZE: [2],
     }
     outputs = serve(input_tensor=IMAGES, **CONTEXT)
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
+
+
+def test_given_shapes_keep_the_sizes_of_the_detector(detector):
+    given = [
+        GivenSideInput(SIZE, (2,), 'int32'),
+        GivenSideInput(FEATURES, (2, None, None), 'float32'),
+    ]
+    specs = side_inputs.resolve(detector, given)
+    assert [spec.shape.as_list() for spec in specs] == [[2], [2, None, 4]]
+
+
+def test_a_family_may_not_classify_given_boxes(plain):
+    with pytest.raises(UserError, match=r'toy: this family .* does not classify given boxes'):
+        saved_model.ServedDetector(plain, input_types.IMAGE_AND_BOXES_TENSOR, 'float32')
 
 
 @pytest.mark.parametrize(
@@ -139,6 +153,8 @@ def test_shapes_of_an_export_can_be_given(detector, tmp_path):
         (('a', '1', ''), "expected one entry for each side input. Received: 'a', '1' and ''"),
         (('a,b', '1', 'int32'), 'expected one entry for each side input'),
         (('a', '1,x', 'int32'), 'expected numbers such as'),
+        (('a', '-5,1', 'int32'), 'each at least 1, or -1'),
+        (('a', '0', 'int32'), 'each at least 1, or -1'),
     ],
 )
 def test_flags_that_cannot_be_parsed(flags, message):

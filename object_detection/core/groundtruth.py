@@ -82,10 +82,13 @@ class Groundtruth(NamedTuple):
                 )
         if weights is None:
             weights = [np.ones(len(rows), np.float32) for rows in boxes]
-        unknown = fields.keys() - OBJECT_FIELDS.keys()
+        # Strings, which have no padding, are files of masks: `masks` takes them decoded.
+        known = {name for name, field in OBJECT_FIELDS.items() if field.dtype != tf.string}
+        known -= set(_ATTRIBUTES.values())
+        unknown = fields.keys() - known
         if unknown:
             raise UserError(
-                f'Groundtruth.from_lists: expected fields of {sorted(OBJECT_FIELDS)}. '
+                f'Groundtruth.from_lists: expected fields of {sorted(known)}. '
                 f'Received: {sorted(unknown)}.'
             )
         given = {

@@ -106,9 +106,8 @@ class ExampleDecoder:
           `OBJECT_FIELDS` with `stored`, and of `IMAGE_FIELDS`, are added by their names.
 
         Raises:
-          tf.errors.InvalidArgumentError: when run, if a field does not have one value per object,
-          or
-            the image is corrupt or has too many pixels.
+          tf.errors.InvalidArgumentError: when run, if a field does not have one value per
+            object, or the image is corrupt or has too many pixels.
         """
         example = self._items(serialized, self._decoder.list_items())
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
@@ -120,7 +119,7 @@ class ExampleDecoder:
         return _check_counts(example, count)
 
     def annotations(self, serialized: tf.Tensor) -> Example:
-        """Decodes the fields of `objects.OBJECT_FIELDS` that are stored as lists, not the image.
+        """Decodes the fields of `OBJECT_FIELDS` that are stored as lists, not the image.
 
         Raises:
           tf.errors.InvalidArgumentError: as `__call__`.

@@ -24,10 +24,9 @@ def checked(encoded: tf.Tensor, size: tf.Tensor, source_id: tf.Tensor) -> tf.Ten
       string [n], the same files.
 
     Raises:
-      tf.errors.InvalidArgumentError: when run, if a mask is not a PNG file, has another size than
-      the
-        image, or a palette that does not begin with black, so that its background would be the
-        object.
+      tf.errors.InvalidArgumentError: when run, if a mask is not a PNG file, has another size
+        than the image, or a palette that does not begin with black, so that its background would be
+        the object.
     """
     headers = tf.io.decode_raw(encoded, tf.uint8, fixed_length=_HEADER_SIZE)  # [n, 26]
     is_png = tf.reduce_all(headers[:, : len(_SIGNATURE)] == tuple(_SIGNATURE))

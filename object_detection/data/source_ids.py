@@ -8,8 +8,7 @@ def to_text(image_id: Any) -> str:
     """Returns image/source_id for an `images.id`, which `from_text` converts back.
 
     Numbers and texts are written unchanged, except texts that look like JSON: the text "12" keeps
-      its
-    quotation marks, so that it differs from the number 12.
+    its quotation marks, so that it differs from the number 12.
     """
     if isinstance(image_id, str) and from_text(image_id) == image_id:
         return image_id

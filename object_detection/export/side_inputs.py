@@ -46,9 +46,12 @@ def parse(names: str, shapes: str, types: str) -> list[GivenSideInput]:
         )
     try:
         sizes = [tuple(int(size) for size in shape.split(',')) for shape in lists[1]]
+        if any(size < 1 and size != -1 for shape in sizes for size in shape):
+            raise ValueError
     except ValueError as error:
         raise UserError(
-            f"--side_input_shapes: expected numbers such as '1,2000,2057/1'. Received: {shapes!r}."
+            "--side_input_shapes: expected numbers such as '1,2000,2057/1', each at least 1, "
+            f'or -1. Received: {shapes!r}.'
         ) from error
     return [
         GivenSideInput(
@@ -67,7 +70,8 @@ def resolve(
 
     Args:
       detector: the detector, which says what it takes.
-      given: narrower shapes, in the order of the signature; None takes all from the detector.
+      given: shapes, which may fix free axes, in the order of the signature; None takes all from
+        the detector.
 
     Raises:
       UserError: if the detector takes other side inputs, or of other shapes or types.
@@ -88,5 +92,6 @@ def resolve(
                 f'Export: expected the side input {each.name} as {expected.dtype.name} '
                 f'{expected.shape.as_list()}. Received: {each.dtype} {list(each.shape)}.'
             )
-        specs.append(tf.TensorSpec(each.shape, expected.dtype, each.name))
+        shape = expected.shape.merge_with(each.shape)
+        specs.append(tf.TensorSpec(shape, expected.dtype, each.name))
     return specs

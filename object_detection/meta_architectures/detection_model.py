@@ -101,9 +101,10 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         Args:
           images: float32 [B, H, W, 3], as `preprocess` returns them.
           true_shapes: int32 [B, 3], shapes before padding.
-          training: whether dropout, batch norm updates and sampling of proposals are on.
-          groundtruth: needed if `training` and proposals are sampled. Values that are computed of
-            it for the losses are part of the predictions, so `loss` must get the same one.
+          training: whether dropout, batch norm updates and sampling for the losses are on.
+          groundtruth: needed in training by families that sample what they predict from. Values
+            that are computed of it for the losses are part of the predictions, so `loss` must get
+            the same one.
           seeds: int32 [B, 2], one per image, of all sampling noise; None draws from the global
             generator.
           side_inputs: each of `side_inputs()`, by name; detectors name them as arguments.
@@ -128,6 +129,17 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, scalars, under the reference's names."""
+
+    def predict_masks_from_boxes(
+        self, predictions: Any, true_shapes: tf.Tensor, boxes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Returns detections in given boxes, float32 [B, N, 4], normalized to the true images.
+
+        Raises:
+          UserError: if the family cannot classify given boxes, the default.
+        """
+        del predictions, true_shapes, boxes
+        raise UserError(f'{self.name}: this family of detectors does not classify given boxes.')
 
     @abc.abstractmethod
     def loss_names(self) -> Sequence[str]:

@@ -35,6 +35,9 @@ def test_what_does_not_fit_is_named():
         Groundtruth.from_lists(boxes=[[[0, 0, 1, 1]]], classes=[[[1, 0]]], weights=[[1, 1]])
     with pytest.raises(ValueError, match='one-hot rows'):
         Groundtruth.from_lists(boxes=[[[0, 0, 1, 1]]], classes=[[0]])
+    for name in ('groundtruth_boxes', 'groundtruth_encoded_masks', 'other'):
+        with pytest.raises(ValueError, match=rf"Received: \['{name}'\]"):
+            Groundtruth.from_lists(boxes=[[[0, 0, 1, 1]]], classes=[[[1, 0]]], **{name: [[0]]})
 
 
 def test_crops_of_a_batch_become_numbers_in_0_to_1():

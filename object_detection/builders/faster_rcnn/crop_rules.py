@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 # Default number of bins along each axis.
-_OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
+OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
 _POOLING = ('maxpool_kernel_size', 'maxpool_stride')
 
 
@@ -47,13 +47,13 @@ def mask_crop_size(config: FasterRcnn) -> int | None:
     for field in ('mask_roi_align', 'roi_align'):
         if config.HasField(field):
             message = getattr(config, field)
-            size = message.output_size if message.HasField('output_size') else _OUTPUT_SIZES[field]
+            size = message.output_size if message.HasField('output_size') else OUTPUT_SIZES[field]
             return max(size, 1)
     return None
 
 
 def _set_fields(config: FasterRcnn) -> list[str]:
-    return [field for field in _OUTPUT_SIZES if config.HasField(field)]
+    return [field for field in OUTPUT_SIZES if config.HasField(field)]
 
 
 def _numbers(config: FasterRcnn, field: str, root: str) -> Iterator[str]:

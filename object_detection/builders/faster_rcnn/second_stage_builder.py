@@ -11,6 +11,7 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
+from object_detection.builders.faster_rcnn import crop_rules
 from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
@@ -25,9 +26,6 @@ from object_detection.protos import post_processing_pb2
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, RoiAlign
 from object_detection.similarities.similarities import IouSimilarity
 from object_detection.target_assigners.target_assigner import TargetAssigner
-
-# Default number of bins along each axis.
-_OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
 
 
 def build(config: FasterRcnn, head: Any, static: bool) -> BoxStage:
@@ -126,7 +124,7 @@ def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> Roi
         RoiAlign.GATHER: False,
         RoiAlign.MATMUL: True,
     }
-    size = number('output_size', _OUTPUT_SIZES[field])
+    size = number('output_size', crop_rules.OUTPUT_SIZES[field])
     levels = [stride.bit_length() - 1 for stride in strides]
     try:
         return RoiAlignCropper(

@@ -68,7 +68,7 @@ class DropLabelProbabilistically:
             )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Drops rows of all fields of `objects.OBJECT_FIELDS`; classes are int [n]."""
+        """Drops rows of all fields of `OBJECT_FIELDS`; classes are int [n]."""
         classes = example[F.GROUNDTRUTH_CLASSES]
         draws = tf.random.stateless_uniform(tf.shape(classes), seed)  # in [0, 1)
         is_kept = (classes != self.label) | (draws >= self.drop_probability)

@@ -56,14 +56,13 @@ class CocoImage(NamedTuple):
 def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> CocoFile:
     """Parses the content of an annotation file.
 
-    `annotations` may be absent, as in the files that describe COCO's test images.
+    `annotations` may be absent, as in the files that describe COCO's test images. Images and
+    annotations that lack required keys are left out and listed in `problems`.
 
     Args:
       content: content of the file.
       path: names the file in errors.
       segmentations: false leaves them out.
-
-    Images and annotations that lack required keys are left out and listed in `problems`.
 
     Raises:
       ValueError: if it is not JSON, a list is missing, a category cannot be used, or no entry of

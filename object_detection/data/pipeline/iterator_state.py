@@ -20,7 +20,7 @@ def with_buffered(
     window: int,
     start: np.ndarray,
 ) -> tf.data.Dataset:
-    """Replaces the cursors of examples by the state after each, for `pipeline.batch_by_size`.
+    """Replaces the cursors of examples by the state after each, for `transform.batch_by_size`.
 
     Args:
       examples: whose `STREAM_STATE` is int64 [2, R], the cursors before and after the example.
@@ -85,7 +85,7 @@ def without_left_over(
     any order, so the last of them must have the state after all of them.
 
     Args:
-      batches: batches of `pipeline.batch_by_size`, after `of_batch`; of one replica.
+      batches: batches of `transform.batch_by_size`, after `of_batch`; of one replica.
       sizes: (height, width) of the images, one a bucket.
       size: images of a full batch.
       cursor_size: R.

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import replicas, sampling, tracing
-from object_detection.core.crowds import without_crowds
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
@@ -23,6 +22,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     true_image_windows,
     with_objects,
 )
+from object_detection.target_assigners.crowds import without_crowds
 from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
 
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
 from object_detection.core import sampling
-from object_detection.core.crowds import without_crowds
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import NEVER
@@ -26,6 +25,7 @@ from object_detection.meta_architectures.faster_rcnn.proposals import (
     is_large_enough,
     true_image_windows,
 )
+from object_detection.target_assigners.crowds import without_crowds
 from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
 
 
