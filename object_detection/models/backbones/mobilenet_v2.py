@@ -1,0 +1,111 @@
+"""MobileNet v2 (https://arxiv.org/abs/1801.04381) as a functional Keras model.
+
+Layers are named as in `keras.applications`. As in the reference implementation, padding is SAME
+unless `Options` say otherwise (`keras.applications` pads layers of stride 2 as the size of their
+input requires).
+"""
+
+from collections.abc import Sequence
+
+import keras
+
+from object_detection.errors import UserError
+from object_detection.models.backbones.mobilenet import Layers, Options
+from object_detection.models.hyperparams import LayerHyperparams
+
+# Names of outputs: the end of a block, the expansion in a block, and the last convolution.
+LAST = 'out_relu'
+BEFORE_LAST_STRIDE = 'block_13_expand_relu'
+# Level l, of stride 2**l -> the last output of that stride (of level 4, of few channels).
+LEVELS = {2: 'block_2', 3: 'block_5', 4: 'block_12', 5: LAST}
+
+_FIRST_FILTERS = 32
+_LAST_FILTERS = 1280
+# Factor of the channels within a block; block 0 has no expansion.
+_EXPANSION = 6
+# Channels of the blocks 0 to 16.
+_FILTERS = (16, *[24] * 2, *[32] * 3, *[64] * 4, *[96] * 3, *[160] * 3, 320)
+# Blocks that halve the resolution.
+_STRIDED = (1, 3, 6, 13)
+_DEFAULTS = Options()
+
+
+def trunk(
+    outputs: Sequence[str],
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+    options: Options = _DEFAULTS,
+) -> keras.Model:
+    """Builds the network from the image up to the last of `outputs`.
+
+    Numbers of channels are multiplied by the options' factor and rounded to multiples of 8; the
+    1,280 channels at the end do not become more.
+
+    Args:
+      outputs: names of outputs, in the order of the layers: `block_<i>` is the end of block i, and
+        `block_<i>_expand_relu` lies within it; or LAST.
+      hyperparams: set-up of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      name: name of the model.
+      options: variant of the network.
+
+    Returns:
+      A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
+
+    Raises:
+      ValueError: if there is no such output.
+    """
+    layers = Layers(hyperparams, batch_norm_trainable, options)
+    images = keras.Input((None, None, 3), name='images')
+    depth = max(_rounded(_FIRST_FILTERS * options.depth_multiplier), options.min_depth)
+    x = layers.conv_norm(images, depth, 3, strides=2, name='Conv1', norm_name='bn_Conv1')
+    x = layers.activate(x, name='Conv1_relu')
+    ends = {}
+    for block in range(len(_FILTERS)):
+        x = _block(layers, x, block, ends)
+    ends[LAST] = _last(layers, x)
+    if not outputs or list(outputs) != [end for end in ends if end in outputs]:
+        raise UserError(
+            f'MobileNet v2: expected some of {", ".join(ends)}, in this order. '
+            f'Received: {", ".join(outputs) or "none"}.'
+        )
+    return keras.Model(images, [ends[output] for output in outputs], name=name)
+
+
+def _block(layers: Layers, x, block: int, ends: dict):
+    """Appends an inverted residual block and adds its outputs to `ends`."""
+    name = f'block_{block}' if block else 'expanded_conv'
+    inputs = x
+    if block:
+        expanded = _EXPANSION * x.shape[-1]
+        x = layers.conv_norm(x, expanded, 1, name=f'{name}_expand', norm_name=f'{name}_expand_BN')
+        x = layers.activate(x, name=f'{name}_expand_relu')
+        ends[f'{name}_expand_relu'] = x
+    strides = 2 if block in _STRIDED else 1
+    depthwise = f'{name}_depthwise'
+    x = layers.depthwise_norm(x, strides=strides, name=depthwise, norm_name=f'{depthwise}_BN')
+    x = layers.activate(x, name=f'{depthwise}_relu')
+    filters = _rounded(int(_FILTERS[block] * layers.options.depth_multiplier))
+    depth = max(filters, layers.options.min_depth)
+    x = layers.conv_norm(x, depth, 1, name=f'{name}_project', norm_name=f'{name}_project_BN')
+    # As in the reference, a number of channels that `min_depth` raises has no shortcut.
+    if strides == 1 and inputs.shape[-1] == filters == depth:
+        x = keras.layers.Add(name=f'{name}_add')([inputs, x])
+    ends[f'block_{block}'] = x
+    return x
+
+
+def _last(layers: Layers, x):
+    """Appends the convolution after the blocks."""
+    depth = _rounded(_LAST_FILTERS * min(layers.options.depth_multiplier, 1.0))
+    depth = max(depth, layers.options.min_depth)
+    x = layers.conv_norm(x, depth, 1, name='Conv_1', norm_name='Conv_1_bn')
+    return layers.activate(x, name=LAST)
+
+
+def _rounded(channels: float) -> int:
+    """Returns the nearest multiple of 8 (at least 8) that is not under 90 % of `channels`."""
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * channels else rounded
