@@ -93,13 +93,12 @@ class LayerHyperparams:
     ) -> convolutions.DepthwiseConvolution:
         """Returns a convolution of each channel by itself; see `conv`.
 
-        As in the reference, the initializer and the penalty apply to its kernel for every value
-        of `regularize_depthwise`.
+        The initializer and the penalty apply to its kernel, for every value of
+        `regularize_depthwise`, unless `options` override them.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
-        return convolutions.DepthwiseConvolution(
-            kernel_size, name=name, **self._of_kernel('depthwise'), **options
-        )
+        options = self._of_kernel('depthwise') | options
+        return convolutions.DepthwiseConvolution(kernel_size, name=name, **options)
 
     def separable_conv(
         self,

@@ -1,0 +1,124 @@
+"""The maps of SSD (https://arxiv.org/abs/1512.02325): those of a backbone and ever coarser ones."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+
+from object_detection.errors import UserError
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import normalized
+
+MAX_MAPS = 6
+
+# Channels of the maps after the two of the backbone, before the factor of the options.
+_FILTERS = (512, 256, 256, 128)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of variants of the maps.
+
+    Attributes:
+      num_maps: number of maps, 1 to MAX_MAPS, those of the backbone included.
+      depth_multiplier: factor of the numbers of channels.
+      min_depth: minimum number of channels of a convolution.
+      use_depthwise: whether the 3x3 convolutions are a depthwise one and one of size 1, each with
+        norm and activation. As in the reference, the hyperparameters then do not apply to the
+        depthwise kernels: these have Keras's initializer (Glorot uniform) and no penalty.
+      explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
+        whatever the size of their input; False is SAME padding.
+
+    Raises:
+      ValueError: if the number of maps is not within its range.
+    """
+
+    num_maps: int = MAX_MAPS
+    depth_multiplier: float = 1.0
+    min_depth: int = 1
+    use_depthwise: bool = False
+    explicit_padding: bool = False
+
+    def __post_init__(self):
+        if not 1 <= self.num_maps <= MAX_MAPS:
+            raise UserError(f'num_layers: expected 1 to {MAX_MAPS}. Received: {self.num_maps}.')
+
+    def depth(self, filters: float) -> int:
+        """Returns the number of channels of a convolution for the number in the paper."""
+        return max(int(filters * self.depth_multiplier), self.min_depth)
+
+
+_DEFAULTS = Options()
+
+
+def multi_resolution_maps(
+    channels: Sequence[int],
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    name: str,
+    options: Options = _DEFAULTS,
+) -> keras.Model:
+    """Builds the maps that follow two maps of a backbone.
+
+    Each of them is a convolution of size 1 to half of its channels and a 3x3 convolution of stride
+    2, both with norm and activation, on the map before. Layers of map i, counted from 0, are named
+    `map_<i>_projection`, `map_<i>_depthwise` and `map_<i>_conv`.
+
+    Args:
+      channels: channels of the two backbone maps, the finer one first.
+      hyperparams: hyperparameters of all layers.
+      batch_norm_trainable: False freezes the batch norms.
+      name: name of the model.
+      options: variant of the maps.
+
+    Returns:
+      A model from the list of the backbone maps to the list of all maps, which are the backbone's
+      and those of 512, 256, 256 and 128 channels, each half as large as the one before, rounded up.
+    """
+    inputs = [keras.Input((None, None, c), name=f'map_{i}') for i, c in enumerate(channels)]
+    layers = _Layers(hyperparams, batch_norm_trainable, options)
+    outputs = inputs[: options.num_maps]
+    for index in range(len(inputs), options.num_maps):
+        filters = _FILTERS[index - len(inputs)]
+        outputs.append(layers.halve(outputs[-1], filters, name=f'map_{index}'))
+    return keras.Model(inputs, outputs, name=name)
+
+
+class _Layers:
+    """Builds the layers of the maps with their hyperparameters."""
+
+    def __init__(self, hyperparams: LayerHyperparams, batch_norm_trainable: bool, options: Options):
+        self._hyperparams = hyperparams
+        self._batch_norm_trainable = batch_norm_trainable
+        self._options = options
+
+    def halve(self, x, filters: int, *, name: str):
+        """Applies the layers of a map to the map before."""
+        x = self._conv(x, filters / 2, 1, name=f'{name}_projection')
+        strided = {'strides': 2, 'padding': 'same'}
+        if self._options.explicit_padding:
+            x = keras.layers.ZeroPadding2D(1, name=f'{name}_pad')(x)
+            strided['padding'] = 'valid'
+        if not self._options.use_depthwise:
+            return self._conv(x, filters, 3, name=f'{name}_conv', **strided)
+        depthwise = self._hyperparams.depthwise_conv(
+            3,
+            name=f'{name}_depthwise',
+            depthwise_initializer='glorot_uniform',
+            depthwise_regularizer=None,
+            **strided,
+        )
+        x = self._normalize_and_activate(depthwise, x)
+        return self._conv(x, filters, 1, name=f'{name}_conv')
+
+    def _conv(self, x, filters: float, kernel_size: int, *, name: str, **options):
+        depth = self._options.depth(filters)
+        conv = self._hyperparams.conv(depth, kernel_size, name=name, **options)
+        return self._normalize_and_activate(conv, x)
+
+    def _normalize_and_activate(self, conv: keras.layers.Layer, x):
+        frozen = not self._batch_norm_trainable
+        norm = self._hyperparams.norm(frozen=frozen, name=f'{conv.name}_bn')
+        activation = self._hyperparams.activation_layer(name=f'{conv.name}_activation')
+        return activation(normalized(conv, norm, x))
