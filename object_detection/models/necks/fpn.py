@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
-from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
 
 
@@ -22,11 +22,21 @@ class Options:
         neighbour.
       smooth_outputs: whether all levels including the top are smoothed, but not the maps that are
         propagated down, as in the paper.
+      use_depthwise: whether the 3x3 convolutions are separable; initializer and penalty then only
+        apply to their depthwise kernels, as in the reference.
+      explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
+        whatever the size of their input; False is SAME padding.
+      crop_upsampled: whether maps of the backbone need not be exactly half as large as those
+        before, but may be rounded up: a doubled map is then cut at the bottom and right to the size
+        of the map that it is added to.
     """
 
     pool_extra_levels: bool = False
     bilinear: bool = False
     smooth_outputs: bool = False
+    use_depthwise: bool = False
+    explicit_padding: bool = False
+    crop_upsampled: bool = False
 
 
 _DEFAULTS = Options()
@@ -38,6 +48,19 @@ class _BilinearUpsampling(keras.layers.Layer):
     def call(self, inputs):
         sizes = [2 * size for size in dimensions(inputs, 1, 2)]
         return tf.cast(tf.image.resize(inputs, sizes), inputs.dtype)
+
+
+class _CropTo(keras.layers.Layer):
+    """Cuts maps [B, H, W, C] at the bottom and right to the size of others, [B, H', W', C']."""
+
+    def call(self, inputs, like):
+        if None not in inputs.shape[1:3] and inputs.shape[1:3] == like.shape[1:3]:
+            return inputs
+        height, width = dimensions(like, 1, 2)
+        return inputs[:, :height, :width]
+
+    def compute_output_shape(self, inputs_shape, like_shape):
+        return (*like_shape[:3], inputs_shape[-1])
 
 
 def feature_pyramid(
@@ -71,8 +94,8 @@ def feature_pyramid(
       options: differences from the pyramid of the reference.
 
     Returns:
-      A model from the list of backbone maps, each exactly half as large as the one before, to the
-      list of pyramid maps [B, H, W, depth], finest first.
+      A model from the list of backbone maps, each half as large as the one before (exactly so
+      unless `options.crop_upsampled`), to the list of pyramid maps [B, H, W, depth], finest first.
     """
     top_level = min_level + len(channels) - 1
     inputs = {
@@ -80,8 +103,12 @@ def feature_pyramid(
         for level, c in enumerate(channels, start=min_level)
     }
 
-    def conv_norm(x, name: str, **options):
-        conv = hyperparams.conv(depth, 3, name=name, **options)
+    def conv_norm(x, name: str, **layout):
+        if options.use_depthwise:
+            setup = SeparableSetup.DEPTHWISE
+            conv = hyperparams.separable_conv(depth, 3, name=name, setup=setup, **layout)
+        else:
+            conv = hyperparams.conv(depth, 3, name=name, **layout)
         norm = hyperparams.norm(frozen=not batch_norm_trainable, name=f'{name}_bn')
         return hyperparams.activation_layer(name=f'{name}_activation')(normalized(conv, norm, x))
 
@@ -94,12 +121,20 @@ def feature_pyramid(
     def coarser(x, level: int):
         if options.pool_extra_levels:
             return keras.layers.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
-        return conv_norm(x, f'coarse_{level}', strides=2)
+        padding = 'same'
+        if options.explicit_padding:
+            x = keras.layers.ZeroPadding2D(1, name=f'coarse_{level}_pad')(x)
+            padding = 'valid'
+        return conv_norm(x, f'coarse_{level}', strides=2, padding=padding)
 
     def double(x, level: int):
         if options.bilinear:
-            return _BilinearUpsampling(name=f'upsampling_{level}')(x)
-        return keras.layers.UpSampling2D(2, name=f'upsampling_{level}')(x)
+            x = _BilinearUpsampling(name=f'upsampling_{level}')(x)
+        else:
+            x = keras.layers.UpSampling2D(2, name=f'upsampling_{level}')(x)
+        if options.crop_upsampled:
+            x = _CropTo(name=f'crop_{level}')(x, inputs[level])
+        return x
 
     x = project(top_level)
     outputs = [smooth(x, top_level) if options.smooth_outputs else x]

@@ -126,3 +126,43 @@ def test_one_level_is_a_projection():
         'projection_5/kernel',
         'projection_5/bias',
     ]
+
+
+def test_separable_convolutions():
+    hyperparams = LayerHyperparams(
+        initializer=keras.initializers.Constant(0.5),
+        regularizer=keras.regularizers.L2(0.1),
+        batch_norm=BatchNormParams(),
+    )
+    model = build(hyperparams=hyperparams, options=Options(use_depthwise=True))
+    separable = [layer for layer in model.layers if hasattr(layer, 'pointwise_kernel')]
+    names = {'smoothing_4', 'smoothing_3', 'coarse_6', 'coarse_7'}
+    assert {layer.name for layer in separable} == names
+    # Initializer and penalty are those of the depthwise kernels only.
+    assert all(np.all(layer.depthwise_kernel == 0.5) for layer in separable)
+    assert not any(np.any(layer.pointwise_kernel == 0.5) for layer in separable)
+    assert len(model.losses) == 3 + len(separable)
+
+
+def test_explicit_padding_of_coarse_levels():
+    options = Options(explicit_padding=True)
+    model = build(channels=[1], num_coarse_levels=1, options=options)
+    give_weights(model)
+    ones = [np.ones([3, 3, 1, 1]), np.zeros(1)]
+    model.get_layer('coarse_4').set_weights(ones)
+    _, p4 = model([tf.ones([1, 4, 4, 1])])
+    # Padding at the top and left; SAME padding would be at the bottom and right.
+    np.testing.assert_allclose(p4[0, :, :, 0], [[4, 6], [6, 9]])
+
+
+@pytest.mark.parametrize('traced', [False, True])
+def test_doubled_maps_are_cut(traced):
+    model = build(channels=[1, 1], num_coarse_levels=0, options=Options(crop_upsampled=True))
+    give_weights(model)
+    c3 = np.arange(15, dtype=np.float32).reshape(1, 3, 5, 1)
+    c4 = np.arange(6, dtype=np.float32).reshape(1, 2, 3, 1)
+    signature = [[tf.TensorSpec([None, None, None, 1])] * 2]
+    call = tf.function(model, input_signature=signature) if traced else model
+    p3, _ = call([tf.constant(c3), tf.constant(c4)])
+    doubled = c4.repeat(2, axis=1).repeat(2, axis=2)[:, :3, :5]
+    np.testing.assert_allclose(p3, 3 * (c3 + doubled))
