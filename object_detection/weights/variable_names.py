@@ -1,11 +1,15 @@
 """The naming scheme of a detector's variables, for weights that come from other models."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 Shapes = Mapping[str, Sequence[int]]
 
 # A group of layers of a detector, and the path before their positions in a reference checkpoint.
 ReferenceGroup = tuple[Sequence[str], str]
+
+# The beginning of the layers of a feature pyramid that see the backbone.
+PROJECTION = 'fpn/projection_'
 
 
 class VariableNames:
@@ -89,3 +93,37 @@ class VariableNames:
 
 
 PLAIN_NAMES = VariableNames()
+
+
+def pyramid_groups(
+    layers: Collection[str], extractor: str, prefix: str = ''
+) -> Iterator[ReferenceGroup]:
+    """Yields the layers of a feature pyramid as the reference's checkpoints group them.
+
+    They count the levels from the coarsest one of the backbone, and those beyond it.
+
+    Args:
+      layers: names of all layers of the detector; the pyramid's component is `fpn`.
+      extractor: path of the extractor in the checkpoints.
+      prefix: beginning of the names of its attributes.
+    """
+    levels = {int(layer.rpartition('_')[2]) for layer in layers if PROJECTION in layer}
+    top = max(levels)
+    pyramid = f'{extractor}{prefix}fpn_features_generator/'
+    yield [f'{PROJECTION}{top}'], f'{pyramid}top_layers/'
+
+    def with_norm(layer: str) -> list[str]:
+        return [name for name in (layer, f'{layer}_bn') if name in layers]
+
+    for i, level in enumerate(sorted(levels - {top}, reverse=True)):
+        yield [f'{PROJECTION}{level}'], f'{pyramid}residual_blocks/{i}/'
+        yield with_norm(f'fpn/smoothing_{level}'), f'{pyramid}conv_layers/{i}/'
+    level = top + 1
+    while coarse := with_norm(f'fpn/coarse_{level}'):
+        yield coarse, f'{extractor}{prefix}coarse_feature_layers/{level - top - 1}/'
+        level += 1
+
+
+def by_number(name: str) -> list[str | int]:
+    """Returns a key that sorts `conv_2` before `conv_10`."""
+    return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)]

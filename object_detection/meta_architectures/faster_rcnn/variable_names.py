@@ -3,13 +3,18 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from object_detection.weights.variable_names import ReferenceGroup, Shapes, VariableNames
+from object_detection.weights.variable_names import (
+    PROJECTION,
+    ReferenceGroup,
+    Shapes,
+    VariableNames,
+    by_number,
+    pyramid_groups,
+)
 
 # Paths in checkpoints of the TensorFlow Object Detection API (TF 2).
 _EXTRACTOR = 'model/_feature_extractor_for_proposal_features/'
 _CROPS = 'model/_feature_extractor_for_box_classifier_features/layer_with_weights-'
-_PYRAMID = f'{_EXTRACTOR}fpn_features_generator/'
-_COARSE = f'{_EXTRACTOR}coarse_feature_layers/'
 _RPN_HEADS = 'model/_first_stage_box_predictor/_prediction_heads/'
 _HEADS = 'model/_mask_rcnn_box_predictor/'
 _RFCN = 'model/_rfcn_box_predictor/'
@@ -65,7 +70,6 @@ _MASK_FEATURES = 'mask_head/conv_1/kernel'
 # The layer that sees the features is the first of these that there is.
 _MASK_LAYERS = ('conv_1', 'conv_upsampled', 'masks')
 _MASKS_FIELD = 'model.faster_rcnn.masks_from_crops'
-_PROJECTION = 'fpn/projection_'
 
 
 class FasterRcnnNames(VariableNames):
@@ -127,11 +131,11 @@ class FasterRcnnNames(VariableNames):
     def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
         patterns = _RPN_GROUPS + (_RFCN_GROUPS if _RFCN_LAYER in layers else _BOX_GROUPS)
         if _has_pyramid(layers):
-            yield from _pyramid_groups(layers)
+            yield from pyramid_groups(layers, _EXTRACTOR)
             patterns += ((r'box_classifier/.+', _CROPS),)
         grouped: dict[str, list[str]] = {}
         for pattern, path in patterns:
-            for layer in sorted(layers, key=_by_number):
+            for layer in sorted(layers, key=by_number):
                 if found := re.fullmatch(pattern, layer):
                     grouped.setdefault(found.expand(path), []).append(layer)
         yield from ((names, path) for path, names in grouped.items())
@@ -157,29 +161,6 @@ def _has_pyramid(names: Collection[str]) -> bool:
     return any(name.startswith('fpn/') for name in names)
 
 
-def _pyramid_groups(layers: Sequence[str]) -> Iterator[ReferenceGroup]:
-    """Yields the layers of the pyramid, which the checkpoint counts from the coarsest level."""
-    levels = {int(layer.rpartition('_')[2]) for layer in layers if _PROJECTION in layer}
-    top = max(levels)
-    yield [f'{_PROJECTION}{top}'], f'{_PYRAMID}top_layers/'
-
-    def with_norm(layer: str) -> list[str]:
-        return [name for name in (layer, f'{layer}_bn') if name in layers]
-
-    for i, level in enumerate(sorted(levels - {top}, reverse=True)):
-        yield [f'{_PROJECTION}{level}'], f'{_PYRAMID}residual_blocks/{i}/'
-        yield with_norm(f'fpn/smoothing_{level}'), f'{_PYRAMID}conv_layers/{i}/'
-    level = top + 1
-    while coarse := with_norm(f'fpn/coarse_{level}'):
-        yield coarse, f'{_COARSE}{level - top - 1}/'
-        level += 1
-
-
-def _by_number(name: str) -> list[str | int]:
-    """Sorts `conv_2` before `conv_10`."""
-    return [int(part) if part.isdigit() else part for part in re.split(r'(\d+)', name)]
-
-
 def _mask_input_depth(shapes: Shapes) -> int | None:
     """Channels of the features that masks are predicted from; None without a mask head."""
     for layer in _MASK_LAYERS:
@@ -191,6 +172,6 @@ def _mask_input_depth(shapes: Shapes) -> int | None:
 
 def _pyramid_depth(shapes: Shapes) -> int | None:
     for name, shape in shapes.items():
-        if _PROJECTION in name and name.endswith('/kernel'):
+        if PROJECTION in name and name.endswith('/kernel'):
             return shape[-1]
     return None
