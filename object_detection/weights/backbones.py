@@ -1,13 +1,11 @@
-"""Compares the backbones of detectors and of weights files by the names of their layers.
+"""Places the layers of weights files in detectors, and compares the networks' computations.
 
-A ResNet's layers are named `conv4_block2_3_conv`, and so on. The stages of a detector's backbone
-may belong to several components (`VariableNames.backbone_parts`); in an image classifier they all
-belong to one.
+The stages of a detector's backbone may belong to several components
+(`VariableNames.backbone_parts`); in an image classifier they all belong to one.
 """
 
 import logging
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,17 +13,6 @@ import tensorflow as tf
 from object_detection.models.backbones.resnet_v1 import Options, Padding, options_of
 from object_detection.models.feature_extractors.feature_extractor import subtract_means
 from object_detection.weights.interfaces import Detector
-
-# (Blocks of the stages 2-5, whether they are bottlenecks) -> depth.
-_DEPTHS = {
-    ((2, 2, 2, 2), False): 18,
-    ((3, 4, 6, 3), False): 34,
-    ((3, 4, 6, 3), True): 50,
-    ((3, 4, 23, 3), True): 101,
-    ((3, 8, 36, 3), True): 152,
-    ((3, 24, 36, 3), True): 200,
-}
-_BLOCK = re.compile(r'/conv(\d)_block(\d+)_(\d)_conv/')
 
 _logger = logging.getLogger(__name__)
 
@@ -50,59 +37,6 @@ def name_in_detector(layer_path: str, names: Collection[str], parts: Sequence[st
     """
     candidates = [f'{part}/{layer_path}' for part in parts]
     return next((name for name in candidates if name in names), candidates[0])
-
-
-def bottleneck_layers(num_convolutions: int, *, shortcut_first: bool = False) -> Iterator[str]:
-    """Yields the layers of a bottleneck ResNet in the order of their numbers.
-
-    Args:
-      num_convolutions: number of convolutions of the whole network; nothing is yielded if no ResNet
-        has this number.
-      shortcut_first: whether a stage begins with its shortcut; in Keras the shortcut is its third
-        convolution.
-    """
-    first_block = (0, 1, 2, 3) if shortcut_first else (1, 2, 0, 3)
-    for (blocks, has_bottlenecks), _ in _DEPTHS.items():
-        # Three convolutions per block, one shortcut per stage, and the first convolution.
-        if has_bottlenecks and 3 * sum(blocks) + len(blocks) + 1 == num_convolutions:
-            yield 'conv1'
-            for stage, count in enumerate(blocks, start=2):
-                for block in range(1, count + 1):
-                    order = first_block if block == 1 else (1, 2, 3)
-                    yield from (f'conv{stage}_block{block}_{i}' for i in order)
-
-
-def differing_backbones(here: Iterable[str], there: Iterable[str]) -> tuple[str, str] | None:
-    """Describes two backbones whose common stages have different blocks; None if they agree.
-
-    Args:
-      here, there: names of variables, such as 'backbone/conv4_block2_3_conv/kernel'.
-    """
-    (stages, bottleneck), (other_stages, other_bottleneck) = _blocks(here), _blocks(there)
-    common = stages.keys() & other_stages.keys()
-    same = all(stages[stage] == other_stages[stage] for stage in common)
-    if not common or (same and bottleneck == other_bottleneck):
-        return None
-    return _describe(stages, bottleneck), _describe(other_stages, other_bottleneck)
-
-
-def _blocks(names: Iterable[str]) -> tuple[dict[int, int], bool]:
-    """Returns stage -> number of blocks, and whether the blocks are bottlenecks."""
-    found = [match for name in names if (match := _BLOCK.search(name))]
-    stages: dict[int, int] = {}
-    for match in found:
-        stage, block, _ = map(int, match.groups())
-        stages[stage] = max(stages.get(stage, 0), block)
-    return stages, any(match.group(3) == '3' for match in found)
-
-
-def _describe(stages: dict[int, int], bottleneck: bool) -> str:
-    counts = tuple(stages[stage] for stage in sorted(stages))
-    blocks = f'{", ".join(map(str, counts))} {"bottleneck" if bottleneck else "basic"} blocks'
-    for (known, has_bottlenecks), depth in _DEPTHS.items():
-        if has_bottlenecks == bottleneck and known[: len(counts)] == counts and len(counts) > 2:
-            return f'ResNet-{depth} ({blocks})'
-    return f'a ResNet of {blocks}'
 
 
 def warn_of_differences(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, format_list
-from object_detection.weights import backbones
+from object_detection.weights import networks
 from object_detection.weights.interfaces import Entry
 from object_detection.weights.variable_names import VariableNames
 
@@ -89,12 +89,12 @@ def _layer(name: str) -> str:
 def check_backbones(
     here: Iterable[str], there: Iterable[str], path: str, names: VariableNames
 ) -> None:
-    """Compares the blocks of two ResNets by their names.
+    """Compares two networks by the names of their layers.
 
     Raises:
       CheckpointError: if they differ; the message names both.
     """
-    difference = backbones.differing_backbones(here, there)
+    difference = networks.differing(here, there)
     if difference:
         raise CheckpointError(
             f'{path}: expected the backbone of {names.backbone_field}.type, {difference[0]}. '

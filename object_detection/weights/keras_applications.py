@@ -5,6 +5,7 @@ variables. The layout of Keras 3 (`.weights.h5`) numbers the layers of each clas
 variables; only newer files also contain the layers' names. Unlike our backbones, these ResNets
 expect BGR images, and their convolutions have biases. Most layers of Inception-ResNet v2 are named
 only by numbers that count all layers of a program, so they are identified by their order.
+MobileNet v1 and v2 and EfficientNets have the names and the images of our backbones.
 """
 
 import contextlib
@@ -17,21 +18,27 @@ import numpy as np
 
 from object_detection.errors import CheckpointError, format_list
 from object_detection.system import files
-from object_detection.weights import backbones
+from object_detection.weights import backbones, networks
 from object_detection.weights.interfaces import Detector, Entry
 
 _SIGNATURE = b'\x89HDF\r\n\x1a\n'
 # Keras' class in snake case -> its variables in the order in which Keras 3 saves them.
 _NUMBERED = {
-    'conv2d': ('kernel', 'bias'),
-    'batch_normalization': ('gamma', 'beta', 'moving_mean', 'moving_variance'),
+    networks.CONV: ('kernel', 'bias'),
+    networks.DEPTHWISE: ('depthwise_kernel', 'bias'),
+    networks.NORM: ('gamma', 'beta', 'moving_mean', 'moving_variance'),
     'dense': ('kernel', 'bias'),
 }
-_SUFFIXES = {'conv2d': '_conv', 'batch_normalization': '_bn'}
 _FIRST = 'conv1_conv/kernel'
 _INCEPTION_RESNET = 'conv_7b/kernel'
+# One kernel of each supported network: ResNet, Inception-ResNet, MobileNet v1, v2, EfficientNet.
+_KNOWN = {_FIRST, _INCEPTION_RESNET, 'conv_pw_1/kernel', 'Conv1/kernel', 'stem_conv/kernel'}
 # Prefixes of the names of backbone layers; other layers belong to the top.
-_BACKBONE = ('conv', 'mixed_', 'block')
+_BACKBONE = ('conv', 'mixed_', 'block', 'Conv', 'bn_Conv1', 'expanded_conv', 'stem_', 'top_')
+# Name of a variable of a depthwise convolution in files of Keras 3 -> in older ones and here.
+_DEPTHWISE_VARIABLES = {'kernel': 'depthwise_kernel'}
+# The top of MobileNet v1 is a convolution, of which a file without names has the number alone.
+_TOP = ('conv_preds/', f'{networks.CONV}_')
 
 # Block -> number of convolutions of each of its branches.
 _BLOCK35, _BLOCK17, _BLOCK8 = (1, 2, 3), (1, 3), (1, 3)
@@ -103,18 +110,25 @@ class KerasWeights:
           CheckpointError: if it belongs to a network that this module does not support.
         """
         names = detector.named_variables()
-        if not {_FIRST, _INCEPTION_RESNET} & self.shapes.keys():
+        if not _KNOWN & self.shapes.keys():
             layers = list(dict.fromkeys(name.rpartition('/')[0] for name in self.shapes))
             received = format_list(layers, 4) or 'no layers'
             raise CheckpointError(
                 f'{self.path}: expected the weights of a ResNet of keras.applications (layers '
-                'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), or of its Inception-ResNet v2 '
-                f'(conv_7b, conv_7b_bn, block35_1_conv, ...). Received: {received}.'
+                'conv1_conv, conv1_bn, conv2_block1_1_conv, ...), of its Inception-ResNet v2 '
+                '(conv_7b, conv_7b_bn, block35_1_conv, ...), MobileNet v1 (conv1, conv_dw_1, ...), '
+                'MobileNet v2 (Conv1, expanded_conv_depthwise, ...) or EfficientNet (stem_conv, '
+                f'block1a_dwconv, ...). Received: {received}.'
             )
         if _FIRST in self.shapes:
             backbones.warn_of_images(self.description, detector)
-        convolutional = (name for name in self.shapes if name.startswith(_BACKBONE))
         parts = detector.variable_names.backbone_parts
+        convolutional = (
+            name
+            for name in self.shapes
+            if (name.startswith(_BACKBONE) and not name.startswith(_TOP))
+            or f'{parts[0]}/{name}' in names
+        )
         entries = {
             backbones.name_in_detector(name, names, parts): self._entry(name)
             for name in convolutional
@@ -156,7 +170,10 @@ def _find_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
             if path.endswith('/vars') and len(item):
                 numbered[path] = item
         elif 'vars' not in path.split('/') and not path.startswith('optimizer'):
-            datasets['/'.join(path.removesuffix(':0').split('/')[-2:])] = item
+            layer, _, variable = '/'.join(path.removesuffix(':0').split('/')[-2:]).rpartition('/')
+            if layer in networks.depthwise_layers():
+                variable = _DEPTHWISE_VARIABLES.get(variable, variable)
+            datasets[f'{layer}/{variable}' if layer else variable] = item
 
     file.visititems(visit)
     return datasets | _name_numbered(numbered)
@@ -166,7 +183,11 @@ def _name_numbered(groups: Mapping[str, h5py.Group]) -> dict[str, h5py.Dataset]:
     """Names the variables of groups '.../conv2d_7/vars', which hold them under '0', '1', ..."""
     classes = {path: _class_and_number(path.split('/')[-2]) for path in groups}
     kinds = [kind for kind, _ in classes.values()]
-    order = list(backbones.bottleneck_layers(kinds.count('conv2d')))
+    counts = kinds.count(networks.CONV), kinds.count(networks.DEPTHWISE)
+    network = networks.by_counts(*counts)
+    if network is None and counts[1]:
+        # The top of MobileNet v1 is another convolution.
+        network = networks.by_counts(counts[0] - 1, counts[1])
     datasets = {}
     for path, group in groups.items():
         kind, number = classes[path]
@@ -174,8 +195,8 @@ def _name_numbered(groups: Mapping[str, h5py.Group]) -> dict[str, h5py.Dataset]:
             continue
         layer = group.attrs.get('name')
         if layer is None:
-            counted = kind in _SUFFIXES and number < len(order)
-            layer = f'{order[number]}{_SUFFIXES[kind]}' if counted else path.split('/')[-2]
+            order = network.of_kind(kind) if network else []
+            layer = order[number] if number < len(order) else path.split('/')[-2]
         # A batch norm without a scale, as in Inception-ResNet v2, has three variables.
         first = 1 if kind == 'batch_normalization' and len(group) == 3 else 0
         for index, variable in enumerate(_NUMBERED[kind][first : first + len(group)]):

@@ -11,10 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
 from object_detection.errors import CheckpointError, format_list
-from object_detection.weights import (
-    backbones,
-    checkpoint_files,
-)
+from object_detection.weights import backbones, checkpoint_files, networks
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import check_backbones
@@ -26,15 +23,11 @@ _STEP = f'step{VALUE_SUFFIX}'
 _SLOTS = '/.OPTIMIZER_SLOT/'
 _AVERAGE = f'{_SLOTS}optimizer/average{VALUE_SUFFIX}'
 
-_PROPOSALS = 'model/_feature_extractor_for_proposal_features/'
-_CROPS = 'model/_feature_extractor_for_box_classifier_features/layer_with_weights-'
-
-# The first of these tuples that a checkpoint contains is its backbone, whose parts are consecutive.
-_BACKBONES = (
-    ('feature_extractor/layer_with_weights-',),  # an image classifier's
-    (f'{_PROPOSALS}classification_backbone/layer_with_weights-',),  # under a pyramid
-    ('model/_feature_extractor/classification_backbone/layer_with_weights-',),  # of SSD
-    (f'{_PROPOSALS}layer_with_weights-', _CROPS),
+# Layers of a classifier, and of a detector's extractor: either directly below the extractor, where
+# several extractors hold consecutive stages, or below its networks, which share their numbers.
+_CLASSIFIER_LAYERS = 'feature_extractor/layer_with_weights-'
+_EXTRACTOR_LAYERS = re.compile(
+    r'(?P<extractor>model/_feature_extractor\w*/)(?:\w+/)?layer_with_weights-'
 )
 _KEY = re.compile(rf'(?P<path>.*?)(?P<position>\d+)/(?P<variable>[^/]+){re.escape(VALUE_SUFFIX)}')
 
@@ -58,7 +51,7 @@ def read_step(prefix: str) -> int:
 
 
 class ReferenceCheckpoint:
-    """An open checkpoint of that program, of a two-stage detector or of a backbone.
+    """An open checkpoint of that program, of a detector or of a backbone.
 
     Args:
       arrays: the open file, which this object closes.
@@ -105,9 +98,13 @@ class ReferenceCheckpoint:
         """Compares depths, since layers that are identified by their order could be mixed up."""
         layers = backbone(self.shapes)
         kernels = [self.shapes[layer['kernel']] for layer in layers if 'kernel' in layer]
-        # The top of a classifier is not a convolution.
-        resnet = backbones.bottleneck_layers(sum(len(shape) == 4 for shape in kernels))
-        there = [f'{names.backbone_parts[0]}/{layer}_conv/kernel' for layer in resnet]
+        network = networks.by_counts(
+            # The top of a classifier is not a convolution.
+            sum(len(shape) == 4 for shape in kernels),
+            sum('depthwise_kernel' in layer for layer in layers),
+        )
+        theirs = network.layers if network else ()
+        there = [f'{names.backbone_parts[0]}/{name}/' for name, _ in theirs]
         check_backbones(variables, there, self._arrays.path, names)
         expected = len(backbone_layers(variables, names))
         if len(layers) < expected:
@@ -157,12 +154,20 @@ def match(
 
 
 def backbone(keys: Collection[str]) -> list[_Layer]:
-    """Returns the layers of a checkpoint's backbone, each as variable -> key."""
+    """Returns the layers of a checkpoint's backbone, each as variable -> key.
+
+    The largest network of an extractor is the first one: later stages run on crops, or are a part
+    that the detector does not use.
+    """
     found = _by_path(keys)
-    for paths in _BACKBONES:
-        if paths[0] in found:
-            return [layer for path in paths for layer in found.get(path, ())]
-    return []
+    if _CLASSIFIER_LAYERS in found:
+        return found[_CLASSIFIER_LAYERS]
+    paths = [path for path in found if _EXTRACTOR_LAYERS.fullmatch(path)]
+    paths.sort(key=lambda path: -len(found[path]))
+    extractor = _EXTRACTOR_LAYERS.fullmatch(paths[0])['extractor'] if paths else ''
+    if paths[:1] != [f'{extractor}layer_with_weights-']:
+        paths = [path for path in paths if path.startswith(extractor)]
+    return [layer for path in paths for layer in found[path]]
 
 
 def backbone_layers(variables: Collection[str], names: VariableNames) -> list[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.feature_extractor import VGG_MEANS
-from object_detection.weights import backbones
+from object_detection.weights import networks
 
 FIRST = 'conv1_conv/kernel'
 
@@ -107,7 +107,7 @@ def _counted(names: Collection[str]) -> dict[str, str]:
     """Translates names that number the layers; {} if no ResNet has this number of layers."""
     matches = [match for name in names if (match := _COUNTED.fullmatch(name))]
     count = sum(match['conv'] is not None for match in matches)
-    order = list(backbones.bottleneck_layers(count, shortcut_first=True))
+    order = list(networks.bottleneck_layers(count, shortcut_first=True))
     found = {}
     for match in matches:
         number = int(match['number'] or 0)

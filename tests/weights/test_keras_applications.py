@@ -13,7 +13,7 @@ from keras.src.legacy.saving import legacy_h5_format
 
 from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
-from object_detection.weights import backbones, keras_applications, restore
+from object_detection.weights import keras_applications, networks, restore
 from object_detection.weights.keras_applications import KerasWeights
 from tests.training.fake_detectors import ExtractorDetector
 
@@ -153,9 +153,9 @@ def test_another_depth_is_named(pyramid_detector, tmp_path):
 
 
 def test_layers_are_counted_in_the_order_of_keras(keras_resnet):
-    order = [f'{name}_conv' for name in backbones.bottleneck_layers(53)]
+    order = [f'{name}_conv' for name in networks.bottleneck_layers(53)]
     assert order == keras_resnet.convolutions
-    assert [len(list(backbones.bottleneck_layers(n))) for n in (104, 155, 54)] == [104, 155, 0]
+    assert [len(list(networks.bottleneck_layers(n))) for n in (104, 155, 54)] == [104, 155, 0]
 
 
 def write_numbered_file(path, first_number):

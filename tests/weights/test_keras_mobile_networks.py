@@ -1,0 +1,94 @@
+"""MobileNets and EfficientNets from Keras weights files of both layouts."""
+
+import functools
+import types
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from keras.src.legacy.saving import legacy_h5_format
+
+from object_detection.weights import networks
+from object_detection.weights.keras_applications import KerasWeights
+from object_detection.weights.variable_names import PLAIN_NAMES
+
+# Keras' own writers rely on it.
+pytestmark = pytest.mark.filterwarnings('ignore:__array__ implementation:DeprecationWarning')
+
+APPLICATIONS = {
+    'MobileNet v1': functools.partial(keras.applications.MobileNet, alpha=0.25),
+    'MobileNet v2': functools.partial(keras.applications.MobileNetV2, alpha=0.35),
+    'EfficientNet-B0': keras.applications.EfficientNetB0,
+}
+SLOW = ('EfficientNet-B0',)
+
+
+def expected_of(model) -> dict[str, np.ndarray]:
+    """The weights of the layers that are no top, by the names of our backbones."""
+    depthwise = networks.depthwise_layers()
+    top = ('conv_preds', 'predictions', 'normalization')
+    prefixes = dict.fromkeys(depthwise, 'depthwise_')
+    return {
+        f'backbone/{layer.name}/{prefixes.get(layer.name, "")}{variable.name}': variable.numpy()
+        for layer in model.layers
+        if not layer.name.startswith(top)
+        for variable in layer.weights
+    }
+
+
+@pytest.fixture(
+    scope='module',
+    params=[pytest.param(t, marks=pytest.mark.slow) if t in SLOW else t for t in APPLICATIONS],
+)
+def model(request):
+    network = APPLICATIONS[request.param](weights=None, input_shape=(64, 64, 3), classes=5)
+    rng = np.random.default_rng(0)
+    for layer in network.layers:
+        for variable in layer.weights:
+            if len(variable.shape) == 1:
+                variable.assign(rng.uniform(0, 1, variable.shape))
+    return network
+
+
+@pytest.mark.parametrize('layout', ['legacy', 'named', 'numbered'])
+def test_all_weights_but_the_top(tmp_path, model, layout):
+    path = str(tmp_path / 'network.weights.h5')
+    if layout == 'legacy':
+        with h5py.File(path, 'w') as file:
+            legacy_h5_format.save_weights_to_hdf5_group(file, model)
+    else:
+        model.save_weights(path)
+    if layout == 'numbered':  # as files of the first releases of Keras 3
+        with h5py.File(path, 'r+') as file:
+            file.visititems(lambda _, item: item.attrs.pop('name', None) and None)
+    expected = expected_of(model)
+    detector = types.SimpleNamespace(
+        parts=dict, named_variables=lambda: expected, variable_names=PLAIN_NAMES
+    )
+    with KerasWeights(path) as source:
+        entries = source.entries(detector)
+        assert entries.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(entries[name].read(), value, err_msg=name)
+
+
+def test_networks_are_recognised_by_the_names_and_numbers_of_their_layers():
+    v1, v2, b0 = (networks.by_counts(*counts) for counts in ((14, 13), (35, 17), (65, 16)))
+    assert [v1.title, v2.title, b0.title] == list(APPLICATIONS)
+    assert networks.by_counts(53, 0).title == 'ResNet-50'
+    assert networks.by_counts(14, 12) is None
+    names = {each.title: [f'backbone/{name}/' for name, _ in each.layers] for each in (v1, v2, b0)}
+    assert networks.differing(names['MobileNet v1'], names['MobileNet v2']) == (
+        'MobileNet v1',
+        'MobileNet v2',
+    )
+    ours, theirs = networks.differing(
+        names['EfficientNet-B0'],
+        [f'backbone/{name}/' for name, _ in networks.by_counts(104, 26).layers],
+    )
+    assert ours == 'EfficientNet-B0 (1, 2, 2, 3, 3, 4, 1 blocks)'
+    assert theirs == 'EfficientNet-B3 (2, 3, 3, 5, 5, 6, 2 blocks)'
+    for title in names:
+        assert networks.differing(names[title], names[title]) is None
+        assert networks.differing(names[title], ['head/kernel']) is None
