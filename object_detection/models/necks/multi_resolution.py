@@ -76,7 +76,11 @@ def multi_resolution_maps(
       A model from the list of the backbone maps to the list of all maps, which are the backbone's
       and those of 512, 256, 256 and 128 channels, each half as large as the one before, rounded up.
     """
-    inputs = [keras.Input((None, None, c), name=f'map_{i}') for i, c in enumerate(channels)]
+    # Outputs that are inputs keep the dtype of the backbone.
+    dtype = keras.config.dtype_policy().compute_dtype
+    inputs = [
+        keras.Input((None, None, c), name=f'map_{i}', dtype=dtype) for i, c in enumerate(channels)
+    ]
     layers = _Layers(hyperparams, batch_norm_trainable, options)
     outputs = inputs[: options.num_maps]
     for index in range(len(inputs), options.num_maps):

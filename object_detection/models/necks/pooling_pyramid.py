@@ -39,7 +39,9 @@ def pooling_pyramid(
     """
     if num_maps < 1:
         raise UserError(f'num_layers: expected at least 1. Received: {num_maps}.')
-    features = keras.Input((None, None, channels), name='features')
+    # An output that is the input keeps the dtype of the backbone.
+    dtype = keras.config.dtype_policy().compute_dtype
+    features = keras.Input((None, None, channels), name='features', dtype=dtype)
     x = features
     if depth is not None:
         conv = hyperparams.conv(depth, 1, name='base')

@@ -1,0 +1,136 @@
+"""Feature extractors of single-shot detectors on MobileNet: six maps, or a feature pyramid.
+
+The types of the reference implementation under TensorFlow 1, without `_keras`, are the same
+networks as those with it, so that checkpoints of the one type fit the other. They differ from the
+networks of TensorFlow 1 in details: there a feature pyramid propagates maps before they are
+smoothed, and the backbone v2 of a config that does not override it has no penalty of its depthwise
+kernels.
+"""
+
+from typing import Any
+
+import keras
+
+from object_detection.models.backbones import mobilenet, mobilenet_v1, mobilenet_v2
+from object_detection.models.feature_extractors import single_shot
+from object_detection.models.feature_extractors.extractor_types import ExtractorType
+from object_detection.models.feature_extractors.feature_extractor import (
+    FeatureExtractor,
+    scale_to_unit,
+)
+from object_detection.models.feature_extractors.single_shot import SingleShotOptions
+from object_detection.models.necks import multi_resolution
+
+# Stride of the first map of extractors without a feature pyramid.
+_FIRST_STRIDE = 16
+# Channels of the last blocks of MobileNet v1 under a pyramid with separable convolutions.
+_THIN_BLOCKS = (512, 256)
+
+
+def trunk_options(options: SingleShotOptions) -> dict[str, Any]:
+    """Returns the common arguments of the backbones."""
+    return {
+        'hyperparams': options.backbone_hyperparams(mobilenet.default_hyperparams()),
+        'batch_norm_trainable': options.batch_norm_trainable,
+        'name': 'backbone',
+        'options': mobilenet.Options(
+            depth_multiplier=options.depth_multiplier,
+            min_depth=options.min_depth,
+            explicit_padding=options.use_explicit_padding,
+        ),
+    }
+
+
+def _backbone_of_six_maps(version: int, options: SingleShotOptions) -> keras.Model:
+    """Returns the backbone with the last maps of the strides 16 and 32."""
+    arguments = trunk_options(options)
+    if version == 1:
+        levels = mobilenet_v1.LEVELS
+        return mobilenet_v1.trunk([levels[4], levels[5]], **arguments)
+    outputs = [mobilenet_v2.BEFORE_LAST_STRIDE, mobilenet_v2.LAST]
+    return mobilenet_v2.trunk(outputs, **arguments)
+
+
+def _backbone_of_pyramid(version: int, options: SingleShotOptions) -> keras.Model:
+    """Returns the backbone with the maps of the levels of the pyramid."""
+    arguments = trunk_options(options)
+    levels = single_shot.pyramid_levels(options)
+    if version == 2:
+        return mobilenet_v2.trunk([mobilenet_v2.LEVELS[level] for level in levels], **arguments)
+    if options.use_depthwise:
+        arguments['last_filters'] = _THIN_BLOCKS
+    return mobilenet_v1.trunk([mobilenet_v1.LEVELS[level] for level in levels], **arguments)
+
+
+def _six_maps(version: int) -> ExtractorType:
+    """Returns the row of a MobileNet with the coarser maps of SSD."""
+
+    def build(options: SingleShotOptions) -> FeatureExtractor:
+        backbone = _backbone_of_six_maps(version, options)
+        maps = multi_resolution.multi_resolution_maps(
+            [output.shape[-1] for output in backbone.outputs],
+            hyperparams=options.hyperparams,
+            batch_norm_trainable=options.batch_norm_trainable,
+            name='fpn',
+            options=_map_options(options),
+        )
+        return FeatureExtractor(
+            backbone=backbone,
+            pyramid=maps,
+            strides=[_FIRST_STRIDE * 2**i for i in range(len(maps.outputs))],
+            pad_to_multiple=options.pad_to_multiple or 1,
+            normalize=scale_to_unit,
+        )
+
+    def check(options: SingleShotOptions) -> None:
+        single_shot.check_depths(options)
+        reason = 'expected none, as the type has no feature pyramid.'
+        single_shot.check_unused(options, {'fpn': reason, 'bifpn': reason})
+        _map_options(options)
+
+    return ExtractorType(build, check)
+
+
+def _map_options(options: SingleShotOptions) -> multi_resolution.Options:
+    num_layers = options.num_layers
+    return multi_resolution.Options(
+        num_maps=multi_resolution.MAX_MAPS if num_layers is None else num_layers,
+        depth_multiplier=options.depth_multiplier,
+        min_depth=options.min_depth,
+        use_depthwise=options.use_depthwise,
+        explicit_padding=options.use_explicit_padding,
+    )
+
+
+def _pyramid(version: int) -> ExtractorType:
+    """Returns the row of a MobileNet with a feature pyramid network."""
+
+    def build(options: SingleShotOptions) -> FeatureExtractor:
+        backbone = _backbone_of_pyramid(version, options)
+        channels = [output.shape[-1] for output in backbone.outputs]
+        return FeatureExtractor(
+            backbone=backbone,
+            pyramid=single_shot.feature_pyramid(channels, options),
+            strides=single_shot.pyramid_strides(options),
+            pad_to_multiple=options.pad_to_multiple or 1,
+            normalize=scale_to_unit,
+        )
+
+    def check(options: SingleShotOptions) -> None:
+        single_shot.check_depths(options)
+        single_shot.check_pyramid(options)
+
+    return ExtractorType(build, check)
+
+
+ROWS: dict[str, ExtractorType] = {
+    'ssd_mobilenet_v1_keras': _six_maps(1),
+    'ssd_mobilenet_v2_keras': _six_maps(2),
+    'ssd_mobilenet_v1_fpn_keras': _pyramid(1),
+    'ssd_mobilenet_v2_fpn_keras': _pyramid(2),
+    # Names of the reference implementation under TensorFlow 1.
+    'ssd_mobilenet_v1': _six_maps(1),
+    'ssd_mobilenet_v2': _six_maps(2),
+    'ssd_mobilenet_v1_fpn': _pyramid(1),
+    'ssd_mobilenet_v2_fpn': _pyramid(2),
+}
