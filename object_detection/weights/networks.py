@@ -82,6 +82,22 @@ def _known() -> dict[tuple[int, int], Network]:
     }
 
 
+def norm_after(layer: str) -> str:
+    """Returns the name of the norm after a layer; both may have a component before them."""
+    scope, slash, name = layer.rpartition('/')
+    return f'{scope}{slash}{_norms().get(name, f"{name}_bn")}'
+
+
+@functools.cache
+def _norms() -> dict[str, str]:
+    return {
+        layer: norm
+        for network in _known().values()
+        for (layer, _), (norm, kind) in itertools.pairwise(network.layers)
+        if kind == NORM
+    }
+
+
 @functools.cache
 def depthwise_layers() -> frozenset[str]:
     """Returns the names of the depthwise convolutions of all known networks."""
