@@ -89,15 +89,21 @@ class LayerHyperparams:
         )
 
     def depthwise_conv(
-        self, kernel_size: int, *, name: str, **options: Any
+        self,
+        kernel_size: int,
+        *,
+        name: str,
+        setup: SeparableSetup = SeparableSetup.DEPTHWISE,
+        **options: Any,
     ) -> convolutions.DepthwiseConvolution:
         """Returns a convolution of each channel by itself; see `conv`.
 
-        The initializer and the penalty apply to its kernel, for every value of
-        `regularize_depthwise`, unless `options` override them.
+        As in the reference, the initializer and the penalty apply to its kernel for every value
+        of `regularize_depthwise`, unless `setup` is NEITHER.
         """
         options = {'padding': 'same', 'use_bias': self.use_bias} | options
-        options = self._of_kernel('depthwise') | options
+        if setup is not SeparableSetup.NEITHER:
+            options |= self._of_kernel('depthwise')
         return convolutions.DepthwiseConvolution(kernel_size, name=name, **options)
 
     def separable_conv(

@@ -8,6 +8,7 @@ import tensorflow as tf
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
+from object_detection.predictors.dense_outputs import anchor_rows
 
 _CODE_SIZE = 4
 
@@ -105,14 +106,5 @@ def _predict(heads: list[keras.layers.Layer], features: list[tf.Tensor], size: i
     """Applies each level's head; returns float32 [B, N, size]."""
     rows = []
     for head, level in zip(heads, features, strict=True):
-        x = tf.cast(head(level), tf.float32)  # [B, H, W, anchors * size]
-        rows.append(tf.reshape(x, [tf.shape(x)[0], _num_rows(x, size), size]))
+        rows.append(anchor_rows(head(level), size))
     return tf.concat(rows, axis=1)
-
-
-def _num_rows(x: tf.Tensor, size: int) -> int:
-    """Returns the number of anchors of a map [B, H, W, anchors * size] if it is static, else -1."""
-    _, height, width, channels = x.shape
-    if None in (height, width):
-        return -1
-    return height * width * channels // size

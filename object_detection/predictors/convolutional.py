@@ -1,0 +1,192 @@
+"""The heads of SSD: convolutions of their own for each feature map."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from object_detection.errors import UserError
+from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.normalization import normalized
+from object_detection.predictors.dense_outputs import (
+    DenseHeadOptions,
+    anchor_rows,
+    check,
+    clip_codes,
+    drop,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvolutionalOptions(DenseHeadOptions):
+    """Options of `ConvolutionalBoxPredictor`.
+
+    Attributes:
+      min_depth, max_depth: bounds of the channels of the layers before the heads, which otherwise
+        keep the channels of their feature map: max(min(channels, max_depth), min_depth). There are
+        no such layers where the result is 0.
+    """
+
+    kernel_size: int = 1
+    min_depth: int = 0
+    max_depth: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        check('min_depth', self.min_depth >= 0, '0 or more', self.min_depth)
+        check('max_depth', self.max_depth >= 0, '0 or more', self.max_depth)
+
+
+class ConvolutionalBoxPredictor(keras.layers.Layer):
+    """Predicts box codes and classes from each feature map (SSD, https://arxiv.org/abs/1512.02325).
+
+    For each level: `num_layers` times a 1x1 convolution, norm (if configured) and activation; then
+    a convolution for the box codes and one for the classes. With `use_depthwise`, each of these two
+    is a depthwise convolution, norm and activation, then a 1x1 convolution. As in the reference,
+    the depthwise kernels have neither the initializer nor the penalty of the hyperparameters, and
+    `class_bias` does not apply to depthwise heads.
+
+    The names of the layers of level l, and their keys below `model/_box_predictor/` in the
+    reference's checkpoints (i counts the layers before the heads, from 0; all indices of layers
+    are greater by 1 in class heads with dropout):
+
+        shared_<l>_<i>             _shared_nets/<l>/<3 * i>
+        shared_<l>_<i>_bn          _shared_nets/<l>/<3 * i + 1>
+        box_codes_<l>_depthwise    _prediction_heads/box_encodings/<l>/_box_encoder_layers/0
+        box_codes_<l>_depthwise_bn                                     .../_box_encoder_layers/1
+        box_codes_<l>              .../_box_encoder_layers/3, or 0 without depthwise convolutions
+        classes_<l>[...]           _prediction_heads/class_predictions_with_background/<l>/
+                                   _class_predictor_layers/<as of the boxes>
+
+    Without a norm, the reference lists an identity in its place, so that the indices are the same.
+
+    Args:
+      num_outputs: number of logits of an anchor, the background included if there is one.
+      num_anchors: number of anchors of a cell, one entry per level.
+      hyperparams: hyperparameters of all convolutions.
+      options: the options of the heads.
+      batch_norm_trainable: False freezes the norms.
+
+    Raises:
+      ValueError: if a number is not positive; when called, for another number of feature maps.
+    """
+
+    def __init__(
+        self,
+        num_outputs: int,
+        num_anchors: Sequence[int],
+        *,
+        hyperparams: LayerHyperparams,
+        options: ConvolutionalOptions | None = None,
+        batch_norm_trainable: bool = True,
+        name: str = 'box_predictor',
+    ):
+        super().__init__(name=name)
+        if min(num_outputs, *num_anchors) < 1:
+            raise UserError(
+                f'{name}: expected at least one output and one anchor in each cell. Received: '
+                f'{num_outputs} outputs, anchors per level {list(num_anchors)}.'
+            )
+        self._num_outputs, self._num_anchors = num_outputs, tuple(num_anchors)
+        self._hyperparams = hyperparams
+        self._options = options or ConvolutionalOptions()
+        self._is_frozen = not batch_norm_trainable
+        self._activation = hyperparams.activation_layer(name='activation')
+
+    def build(self, maps_shape):
+        if len(maps_shape) != len(self._num_anchors):
+            raise UserError(
+                f'{self.name}: expected {len(self._num_anchors)} feature maps, as many as the '
+                f'anchor generator has levels. Received: {len(maps_shape)}.'
+            )
+        # The layers before the heads have the channels of their maps.
+        self._shared, self._box_heads, self._class_heads = [], [], []
+        for level, (shape, anchors) in enumerate(zip(maps_shape, self._num_anchors, strict=True)):
+            channels = shape[-1]
+            self._shared.append(self._build_shared(level, channels))
+            if self._shared[-1]:
+                channels = self._shared[-1][-1][0].filters
+            codes = anchors * self._options.code_size
+            self._box_heads.append(self._build_head(f'box_codes_{level}', codes, channels, 0.0))
+            logits = anchors * self._num_outputs
+            bias = self._options.class_bias
+            self._class_heads.append(self._build_head(f'classes_{level}', logits, channels, bias))
+
+    def call(self, maps, training=False, seeds=None):
+        """Predicts for all anchors.
+
+        Args:
+          maps: one feature map [B, H, W, C] per level, fine to coarse.
+          training: whether dropout and norms act as in training.
+          seeds: int32 [B, 2], a seed of dropout for each image; None draws from the global
+            generator.
+
+        Returns:
+          Box codes float32 [B, N, D] and class logits float32 [B, N, `num_outputs`], in the order
+          level, y, x, anchor of the cell.
+        """
+        codes, logits = [], []
+        for level, features in enumerate(maps):
+            for conv, norm in self._shared[level]:
+                features = self._activation(normalized(conv, norm, features, training))
+            codes.append(self._predict(self._box_heads[level], features, training))
+            if training and self._options.dropout_rate:
+                features = drop(features, self._options.dropout_rate, seeds, level)
+            logits.append(self._predict(self._class_heads[level], features, training))
+        codes = [anchor_rows(x, self._options.code_size) for x in codes]
+        logits = [anchor_rows(x, self._num_outputs) for x in logits]
+        codes = clip_codes(tf.concat(codes, axis=1), self._options.clip_range)
+        return codes, tf.concat(logits, axis=1)
+
+    def _build_shared(
+        self, level: int, channels: int
+    ) -> list[tuple[keras.layers.Layer, keras.layers.Layer]]:
+        options = self._options
+        depth = max(min(channels, options.max_depth), options.min_depth)
+        pairs = []
+        for i in range(options.num_layers if depth else 0):
+            conv = self._hyperparams.conv(depth, 1, name=f'shared_{level}_{i}')
+            pairs.append((conv, self._build_with_norm(conv, channels, depth)))
+            channels = depth
+        return pairs
+
+    def _build_head(
+        self, name: str, outputs: int, channels: int, bias: float
+    ) -> list[keras.layers.Layer]:
+        """Returns the last convolution, after a depthwise one and its norm if there is one."""
+        options = {'use_bias': True, 'name': name}
+        if not self._options.use_depthwise:
+            conv = self._hyperparams.conv(
+                outputs,
+                self._options.kernel_size,
+                bias_initializer=keras.initializers.Constant(bias),
+                **options,
+            )
+            conv.build((None, None, None, channels))
+            return [conv]
+        depthwise = self._hyperparams.depthwise_conv(
+            self._options.kernel_size, name=f'{name}_depthwise', setup=SeparableSetup.NEITHER
+        )
+        norm = self._build_with_norm(depthwise, channels, channels)
+        conv = self._hyperparams.conv(outputs, 1, **options)
+        conv.build((None, None, None, channels))
+        return [depthwise, norm, conv]
+
+    def _build_with_norm(
+        self, conv: keras.layers.Layer, channels: int, filters: int
+    ) -> keras.layers.Layer:
+        """Builds a convolution, and returns its norm, which is built too."""
+        norm = self._hyperparams.norm(frozen=self._is_frozen, name=f'{conv.name}_bn')
+        conv.build((None, None, None, channels))
+        norm.build((None, None, None, filters))
+        return norm
+
+    def _predict(
+        self, head: list[keras.layers.Layer], features: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        """[B, H, W, C] -> [B, H, W, outputs]."""
+        *depthwise, conv = head
+        if depthwise:
+            features = self._activation(normalized(*depthwise, features, training))
+        return conv(features)
