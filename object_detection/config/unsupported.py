@@ -85,11 +85,8 @@ _MODEL = {
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
     **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
-    'BoxPredictor.convolutional_box_predictor': _error(
-        'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
-    ),
-    'BoxPredictor.weight_shared_convolutional_box_predictor': _error(
-        'it is a predictor of SSD, which is not built yet; use mask_rcnn_box_predictor'
+    'ConvolutionalBoxPredictor.apply_sigmoid_to_scores': _warning(
+        'post_processing.score_converter turns the logits into scores'
     ),
     'MaskRCNNBoxPredictor.predict_keypoints': _KEYPOINTS,
     **{f'{loss}.anchorwise_output': _ANCHORWISE for loss in _LOSSES_WITH_ANCHORWISE_OUTPUT},
