@@ -18,3 +18,15 @@ def smaller(size: int | tf.Tensor, other: int | tf.Tensor) -> int | tf.Tensor:
     if tf.is_tensor(size) or tf.is_tensor(other):
         return tf.minimum(size, other)
     return min(size, other)
+
+
+def rows_from(tensor: tf.Tensor, start: int | tf.Tensor, count: int) -> tf.Tensor:
+    """Returns `count` rows of a tensor [B, ...] from row `start` on.
+
+    The number of rows is constant, as XLA needs where `start` is a tensor.
+    """
+    shape = [count, *tensor.shape[1:]]
+    begin = tf.one_hot(0, len(shape), dtype=tf.int32) * start
+    # -1 is all of an axis.
+    sizes = [-1 if length is None else length for length in shape]
+    return tf.ensure_shape(tf.slice(tensor, begin, sizes), shape)

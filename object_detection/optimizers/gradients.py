@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core import determinism, replicas, tracing
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields
+from object_detection.core.shapes import rows_from
 from object_detection.errors import UserError
 
 Tensors = dict[str, tf.Tensor]
@@ -236,7 +237,7 @@ def _part(tensors: Any, index: tf.Tensor | int, parts: int) -> Any:
 
     def cut(tensor: tf.Tensor) -> tf.Tensor:
         size = tensor.shape[0] // parts
-        return tf.ensure_shape(tensor[index * size : (index + 1) * size], [size, *tensor.shape[1:]])
+        return rows_from(tensor, index * size, size)
 
     return tf.nest.map_structure(cut, tensors)
 

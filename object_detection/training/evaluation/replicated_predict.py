@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from object_detection.core import replicas
 from object_detection.core.fields import InputFields
+from object_detection.core.shapes import rows_from
 from object_detection.training.distribution import strategies
 
 IMAGE = InputFields.IMAGE
@@ -116,8 +117,7 @@ class ReplicatedPredict:
         )
 
     def _cut(self, tensor: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-        part = tensor[index * self._part : (index + 1) * self._part]
-        return tf.ensure_shape(part, [self._part, *tensor.shape[1:]])
+        return rows_from(tensor, index * self._part, self._part)
 
 
 def _filled_up(batch: Tensors, size: int) -> Tensors:
