@@ -28,6 +28,8 @@ GRADIENT_NORM = 'gradient_norm'
 LOSS_SCALE = 'loss_scale'
 # The votes of the workers to stop; removed from the losses before the step returns.
 _STOP_VOTES = 'stop_votes'
+# Entries of a batch that replicas do not see: accelerators support no strings.
+_ON_HOST = (InputFields.SOURCE_ID, InputFields.STREAM_STATE)
 
 
 class StepReport(NamedTuple):
@@ -121,6 +123,14 @@ class TrainStep:
         self._reduction = reduction or GradientReduction()
         self._add_regularization_loss = add_regularization_loss
         self.strategy = tf.distribute.get_strategy()
+        self._element_spec = element_spec
+        # What each replica runs. A single one updates its weights in the program that computes the
+        # gradients; others exchange them between the two. Batches of several sizes are one of
+        # several programs.
+        self._replica_program = self._replica_step
+        is_alone = self.strategy.num_replicas_in_sync == 1
+        if execution.jit_compile and is_alone and not execution.bucket_sizes:
+            self._replica_program = self._compiled()
         self.report: StepReport | None = None
         self.times: CallTimes | None = None
         self.stop_votes: tf.Tensor | None = None
@@ -147,6 +157,24 @@ class TrainStep:
         with self.strategy.scope():
             # Built already, by the first step.
             return flops.count(self._untimed.get_concrete_function().graph)
+
+    def lower(self) -> str:
+        """Returns the whole step of a replica as the text (HLO) of one XLA program.
+
+        It is the program that XLA compiles, from the batch to the updated variables, before it is
+        changed for a kind of device. `monitoring.step_program` reads it. There must be one replica.
+        """
+        batch = {name: spec for name, spec in self._element_spec.items() if name not in _ON_HOST}
+
+        # Specs of a dictionary are not accepted.
+        @tf.function(jit_compile=True, autograph=False)
+        def run(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._replica_step(dict(zip(batch, tensors, strict=True)))
+
+        return run.experimental_get_compiler_ir(*batch.values())(stage='hlo')
+
+    def _compiled(self) -> Any:
+        return tf.function(self._replica_step, jit_compile=True, autograph=False)
 
     def optimizer_state(self) -> dict[str, dict[str, tf.Variable]]:
         """Returns the state that a resumed training needs: of the optimizer and the loss scale."""
@@ -232,11 +260,10 @@ class TrainStep:
 
     def _run_one(self, batch: Any) -> StepReport:
         batch = dict(batch)
-        # Strings stay on the host: accelerators do not support them.
         ids = self.strategy.experimental_local_results(batch.pop(InputFields.SOURCE_ID))
         states = batch.pop(InputFields.STREAM_STATE, None)
         step = self.step.read_value()
-        per_replica = self.strategy.run(self._replica_step, args=(batch,))
+        per_replica = self.strategy.run(self._replica_program, args=(batch,))
         # Means over the replicas: the same on each.
         values = {
             name: self.strategy.experimental_local_results(value)[0]
