@@ -1,4 +1,4 @@
-"""Crops of an image and its objects; crops may extend beyond the image."""
+"""Square crops of an image and its objects; they may extend beyond the image."""
 
 import dataclasses
 from typing import NamedTuple
@@ -6,56 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data import instance_masks, objects
+from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
-
-
-class Window(NamedTuple):
-    """A rectangle in or around an image: int32 [], in pixels of the image."""
-
-    top: tf.Tensor
-    left: tf.Tensor
-    height: tf.Tensor
-    width: tf.Tensor
-
-
-def cut_out(example: Example, window: Window) -> Example:
-    """Crops an example to a window; pixels outside of the image are black.
-
-    Boxes are clipped to the window. Objects without a remaining area are dropped from all fields;
-    keypoints outside of the window become NaN and invisible.
-
-    Args:
-      example: image [H, W, C] and, if present: boxes float32 [n, 4] and keypoints [n, P, 2],
-        normalized to the image; mask crops uint8 [n, S, S] relative to the boxes, or full-size
-        masks [n, H, W].
-      window: window of at least one pixel in height and width.
-    """
-
-    def present(geometry: Geometry) -> list[str]:
-        return [name for name in names_of(geometry) if name in example]
-
-    image = example[F.IMAGE]
-    image_size = tf.cast(tf.shape(image)[:2], tf.float32)
-    origin = tf.cast([window.top, window.left], tf.float32) / image_size
-    extent = tf.cast([window.height, window.width], tf.float32) / image_size
-    cut = {**example, F.IMAGE: _cut(image, window)}
-    for name in present(Geometry.BOX):
-        cut[name] = (example[name] - tf.tile(origin, [2])) / tf.tile(extent, [2])
-    for name in present(Geometry.IMAGE_MASK):
-        cut[name] = _cut(example[name][..., tf.newaxis], window)[..., 0]
-    for name in present(Geometry.BOX_MASK):
-        cut[name] = instance_masks.recrop(example[name], _inside(cut[F.GROUNDTRUTH_BOXES]))
-    for name in present(Geometry.POINTS):
-        points = (example[name] - origin) / extent
-        is_inside = tf.reduce_all((points >= 0.0) & (points <= 1.0), axis=-1)
-        cut[name] = tf.where(is_inside[..., tf.newaxis], points, float('nan'))
-        if name == F.GROUNDTRUTH_KEYPOINTS and F.GROUNDTRUTH_KEYPOINT_VISIBILITIES in example:
-            cut[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] &= is_inside
-    return objects.clip_boxes(cut)
 
 
 class SquareDraws(NamedTuple):
@@ -124,31 +78,3 @@ class RandomSquareCropByScale:
         fits = 2.0 * tf.constant(borders, tf.float32) <= tf.cast(size, tf.float32)
         border = tf.reduce_max(tf.where(fits, tf.constant([int(b) for b in borders]), 0))
         return tf.random.stateless_uniform([], seed, border, size - border + 1, tf.int32)
-
-
-def _cut(images: tf.Tensor, window: Window) -> tf.Tensor:
-    """Crops images [..., H, W, C] of any dtype to a window, padding with zeros."""
-    height, width = tf.unstack(tf.shape(images)[-3:-1])
-    rows, above_and_below = _overlap(window.top, window.height, height)
-    columns, left_and_right = _overlap(window.left, window.width, width)
-    parts = images[..., rows, columns, :]
-    leading = images.shape.rank - 3
-    paddings = tf.stack([*[[0, 0]] * leading, above_and_below, left_and_right, [0, 0]])
-    cut = tf.pad(parts, paddings)
-    return tf.ensure_shape(cut, [*images.shape[:-3], None, None, images.shape[-1]])
-
-
-def _overlap(
-    start: tf.Tensor, length: tf.Tensor, size: tf.Tensor
-) -> tuple[slice, tuple[tf.Tensor, tf.Tensor]]:
-    """Returns the part of one image axis that a window covers, and its excess at each end."""
-    first = tf.clip_by_value(start, 0, size)
-    end = tf.clip_by_value(start + length, first, size)
-    before = tf.clip_by_value(first - start, 0, length)
-    return slice(first, end), (before, length - (end - first) - before)
-
-
-def _inside(boxes: tf.Tensor) -> tf.Tensor:
-    """Boxes float32 [n, 4] -> the part of each inside [0, 1], normalized to the box."""
-    corners, sizes = tf.tile(boxes[:, :2], [1, 2]), tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
-    return tf.math.divide_no_nan(tf.clip_by_value(boxes, 0.0, 1.0) - corners, sizes)

@@ -6,12 +6,8 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks
-from object_detection.data.augmentation.crop import (
-    RandomSquareCropByScale,
-    SquareDraws,
-    Window,
-    cut_out,
-)
+from object_detection.data.augmentation.crop import RandomSquareCropByScale, SquareDraws
+from object_detection.data.augmentation.window import Window, cut_out
 from tests import goldens
 from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
