@@ -180,9 +180,9 @@ NOT_BUILT: Lists = {
         'rank3_image': 'its steps take batches of one image; here they take the image',
         **dict.fromkeys(
             [
-                'absolute_pad_*',
                 'black_patches_*',
-                'crop_*',
+                'crop_pad_*',
+                'crop_to_aspect_*',
                 'downscale_*',
                 'image_scale_*',
                 'jitter_boxes_*',
@@ -190,9 +190,7 @@ NOT_BUILT: Lists = {
                 'pad_*',
                 'patch_gaussian_*',
                 'resize_method_*',
-                'scale_crop_pad_*',
                 'self_concat_*',
-                'ssd_random_crop_*',
             ],
             NO_STEP,
         ),

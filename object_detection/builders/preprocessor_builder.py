@@ -1,9 +1,10 @@
 """Builds the data augmentation that PreprocessingStep protos describe."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
+from google.protobuf.message import Message
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.data.augmentation.colors import (
@@ -22,14 +23,27 @@ from object_detection.data.augmentation.labels import (
     DropLabelProbabilistically,
     RemapLabels,
 )
+from object_detection.data.augmentation.padding import (
+    Padding,
+    RandomAbsolutePadImage,
+    RandomCropPad,
+    RandomPadToAspectRatio,
+)
 from object_detection.data.augmentation.pixels import (
     AdjustGamma,
     NormalizeImage,
     RgbToGray,
     SubtractChannelMean,
 )
+from object_detection.data.augmentation.random_crop import (
+    CropOperation,
+    InOrder,
+    RandomCrop,
+    RandomCropToAspectRatio,
+)
 from object_detection.data.augmentation.resize import ResizeImage
 from object_detection.data.augmentation.rotation import RandomRotation90
+from object_detection.data.augmentation.scale import RandomScaleCropAndPadToSquare
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
@@ -47,6 +61,11 @@ _METHODS = {
     preprocessor_pb2.ResizeImage.BILINEAR: resizer.BILINEAR,
     preprocessor_pb2.ResizeImage.NEAREST_NEIGHBOR: resizer.NEAREST_NEIGHBOR,
 }
+
+# The operations of the SSD crops in configs that list none: each is a share of an object that the
+# crop covers, and of each object that it keeps.
+_COVERED = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_PAD_COVERED = _COVERED[1:]
 
 
 class Steps(NamedTuple):
@@ -151,6 +170,119 @@ def _random_square_crop_by_scale(
     )
 
 
+def _random_scale_crop_and_pad_to_square(
+    config: preprocessor_pb2.RandomScaleCropAndPadToSquare,
+) -> Augmentation:
+    return RandomScaleCropAndPadToSquare(
+        output_size=config.output_size, scale_min=config.scale_min, scale_max=config.scale_max
+    )
+
+
+def _random_absolute_pad_image(config: preprocessor_pb2.RandomAbsolutePadImage) -> Augmentation:
+    return RandomAbsolutePadImage(
+        max_height_padding=config.max_height_padding,
+        max_width_padding=config.max_width_padding,
+        pad_color=tuple(config.pad_color),
+    )
+
+
+def _crop_operation(
+    config: Message, name: str, aspect_ratio_range: tuple[float, float] | None = None
+) -> CropOperation:
+    """Builds a crop from any message with its fields; a given range replaces that of the config."""
+    return CropOperation(
+        min_object_covered=config.min_object_covered,
+        aspect_ratio_range=aspect_ratio_range or (config.min_aspect_ratio, config.max_aspect_ratio),
+        area_range=(config.min_area, config.max_area),
+        overlap_thresh=config.overlap_thresh,
+        clip_boxes=config.clip_boxes,
+        random_coef=config.random_coef,
+        name=name,
+    )
+
+
+def _random_crop(
+    step: str,
+    configs: Sequence[Message],
+    aspect_ratio: float | None = None,
+    covered: tuple[float, ...] = _COVERED,
+) -> RandomCrop:
+    """Builds the crops of a list of operations, or those of the reference if it is empty."""
+    fixed = aspect_ratio and (aspect_ratio, aspect_ratio)
+    if configs:
+        return RandomCrop(
+            tuple(
+                _crop_operation(config, f'{step}.operations[{i}]', fixed)
+                for i, config in enumerate(configs)
+            )
+        )
+    return RandomCrop(
+        tuple(
+            CropOperation(
+                min_object_covered=share,
+                aspect_ratio_range=fixed or (0.5, 2.0),
+                overlap_thresh=share,
+                random_coef=0.15,
+                name=step,
+            )
+            for share in covered
+        )
+    )
+
+
+def _padding(config: Message, name: str, pad_color: tuple[float, ...]) -> Padding:
+    return Padding(pad_color=pad_color, name=name, **_size_ratios(config))
+
+
+def _size_ratios(config: Message) -> dict[str, tuple[float, ...]]:
+    """Returns the ratios that a config sets."""
+    ratios = {
+        'min_padded_size_ratio': tuple(config.min_padded_size_ratio),
+        'max_padded_size_ratio': tuple(config.max_padded_size_ratio),
+    }
+    return {field: values for field, values in ratios.items() if values}
+
+
+def _random_crop_image(config: preprocessor_pb2.RandomCropImage) -> Augmentation:
+    return RandomCrop((_crop_operation(config, 'random_crop_image'),))
+
+
+def _ssd_random_crop(config: preprocessor_pb2.SSDRandomCrop) -> Augmentation:
+    return _random_crop('ssd_random_crop', config.operations)
+
+
+def _ssd_random_crop_pad(config: preprocessor_pb2.SSDRandomCropPad) -> Augmentation:
+    step = 'ssd_random_crop_pad'
+    crop = _random_crop(step, config.operations, covered=_PAD_COVERED)
+    paddings = [
+        _padding(
+            each, f'{step}.operations[{i}]', (each.pad_color_r, each.pad_color_g, each.pad_color_b)
+        )
+        for i, each in enumerate(config.operations)
+    ]
+    return RandomCropPad(crop, tuple(paddings) or (Padding(),) * len(crop.operations))
+
+
+def _ssd_random_crop_fixed_aspect_ratio(
+    config: preprocessor_pb2.SSDRandomCropFixedAspectRatio,
+) -> Augmentation:
+    step = 'ssd_random_crop_fixed_aspect_ratio'
+    # The second crop makes the shape exact, also of images that the first one leaves as they are;
+    # as in the reference it always clips boxes.
+    to_shape = RandomCropToAspectRatio(aspect_ratio=config.aspect_ratio, name=step)
+    return InOrder((_random_crop(step, config.operations, config.aspect_ratio), to_shape))
+
+
+def _ssd_random_crop_pad_fixed_aspect_ratio(
+    config: preprocessor_pb2.SSDRandomCropPadFixedAspectRatio,
+) -> Augmentation:
+    step = 'ssd_random_crop_pad_fixed_aspect_ratio'
+    to_shape = RandomPadToAspectRatio(
+        aspect_ratio=config.aspect_ratio, name=step, **_size_ratios(config)
+    )
+    return InOrder((_random_crop(step, config.operations), to_shape))
+
+
 def _convert_class_logits_to_softmax(
     config: preprocessor_pb2.ConvertClassLogitsToSoftmax,
 ) -> Augmentation:
@@ -172,20 +304,27 @@ BUILDERS = {
     'convert_class_logits_to_softmax': _convert_class_logits_to_softmax,
     'drop_label_probabilistically': _drop_label_probabilistically,
     'normalize_image': _normalize_image,
+    'random_absolute_pad_image': _random_absolute_pad_image,
     'random_adjust_brightness': _random_adjust_brightness,
     'random_adjust_contrast': _random_adjust_contrast,
     'random_adjust_hue': _random_adjust_hue,
     'random_adjust_saturation': _random_adjust_saturation,
+    'random_crop_image': _random_crop_image,
     'random_distort_color': _random_distort_color,
     'random_horizontal_flip': _random_horizontal_flip,
     'random_pixel_value_scale': _random_pixel_value_scale,
     'random_rgb_to_gray': _random_rgb_to_gray,
     'random_rotation90': _random_rotation90,
+    'random_scale_crop_and_pad_to_square': _random_scale_crop_and_pad_to_square,
     'random_square_crop_by_scale': _random_square_crop_by_scale,
     'random_vertical_flip': _random_vertical_flip,
     'remap_labels': _remap_labels,
     'resize_image': _resize_image,
     'rgb_to_gray': _rgb_to_gray,
+    'ssd_random_crop': _ssd_random_crop,
+    'ssd_random_crop_fixed_aspect_ratio': _ssd_random_crop_fixed_aspect_ratio,
+    'ssd_random_crop_pad': _ssd_random_crop_pad,
+    'ssd_random_crop_pad_fixed_aspect_ratio': _ssd_random_crop_pad_fixed_aspect_ratio,
     'subtract_channel_mean': _subtract_channel_mean,
 }
 

@@ -125,23 +125,16 @@ _AUGMENTATION = {
         for name in (
             'random_image_scale',
             'random_jitter_boxes',
-            'random_crop_image',
             'random_pad_image',
             'random_crop_pad_image',
             'random_crop_to_aspect_ratio',
             'random_black_patches',
             'random_resize_method',
-            'ssd_random_crop',
-            'ssd_random_crop_pad',
-            'ssd_random_crop_fixed_aspect_ratio',
-            'ssd_random_crop_pad_fixed_aspect_ratio',
-            'random_absolute_pad_image',
             'random_self_concat_image',
             'autoaugment_image',
             'random_jpeg_quality',
             'random_downscale_to_target_pixels',
             'random_patch_gaussian',
-            'random_scale_crop_and_pad_to_square',
         )
     },
 }

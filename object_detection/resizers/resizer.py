@@ -105,9 +105,7 @@ class Resizer(abc.ABC):
         resized = self.resized_size(*size)
         if _is_same(size, resized):
             return images
-        return _METHODS[method](
-            images=images, size=tf.stack(resized), align_corners=self._align_corners
-        )
+        return resample(images, tf.stack(resized), method, align_corners=self._align_corners)
 
     def _pad(self, images: tf.Tensor, pad_values: tuple[float, ...]) -> tf.Tensor:
         height, width = dimensions(images, 1, 2)
@@ -131,6 +129,17 @@ class Resizer(abc.ABC):
 
     def _output_channels(self) -> int:
         return 1 if self._convert_to_grayscale else 3
+
+
+def resample(
+    images: tf.Tensor, size: tf.Tensor, method: str = BILINEAR, *, align_corners: bool = False
+) -> tf.Tensor:
+    """Resizes images [B, H, W, C] to `size`, int32 [2], without half-pixel centres.
+
+    Returns:
+      The resized images, float32; with NEAREST_NEIGHBOR in the dtype of `images`.
+    """
+    return _METHODS[method](images=images, size=size, align_corners=align_corners)
 
 
 def _resize_nearest(**arguments) -> tf.Tensor:

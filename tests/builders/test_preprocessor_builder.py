@@ -1,8 +1,11 @@
 import pytest
+from google.protobuf import text_format
 
 from object_detection.builders import preprocessor_builder
+from object_detection.config import unsupported
 from object_detection.data.augmentation.flip import RandomHorizontalFlip
 from object_detection.protos import preprocessor_pb2
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 
 def test_builds_a_flip():
@@ -13,8 +16,36 @@ def test_builds_a_flip():
 
 def test_other_steps_are_rejected_by_name():
     step = preprocessor_pb2.PreprocessingStep()
-    step.random_crop_image.SetInParent()
-    with pytest.raises(ValueError, match='random_crop_image'):
+    step.autoaugment_image.SetInParent()
+    with pytest.raises(ValueError, match='autoaugment_image'):
         preprocessor_builder.build(step)
     with pytest.raises(ValueError, match='preprocessing_step is not set'):
         preprocessor_builder.build(preprocessor_pb2.PreprocessingStep())
+
+
+def test_the_steps_of_the_published_configs_are_built_or_rejected_by_name(shared):
+    paths = sorted((shared / 'reference' / 'configs').rglob('*.config'))
+    steps = [
+        step
+        for path in paths
+        for step in text_format.Parse(
+            path.read_text(), TrainEvalPipelineConfig(), allow_unknown_field=True
+        ).train_config.data_augmentation_options
+    ]
+    assert len(steps) > 200
+    built = set()
+    for step in {step.SerializeToString(): step for step in steps}.values():
+        name = step.WhichOneof('preprocessing_step')
+        if name in preprocessor_builder.BUILDERS:
+            preprocessor_builder.build(step)
+            built.add(name)
+        else:
+            assert f'PreprocessingStep.{name}' in unsupported.FIELDS
+    assert {'ssd_random_crop', 'random_crop_image', 'random_absolute_pad_image'} <= built
+
+
+def test_every_step_is_built_or_rejected():
+    options = preprocessor_pb2.PreprocessingStep.DESCRIPTOR.oneofs[0].fields
+    listed = {key.partition('.')[2] for key in unsupported.FIELDS if 'PreprocessingStep.' in key}
+    assert {field.name for field in options} == preprocessor_builder.BUILDERS.keys() | listed
+    assert not preprocessor_builder.BUILDERS.keys() & listed
