@@ -58,11 +58,19 @@ class Options:
       padding: padding of the layers of stride 2.
       frozen_stages: the layers conv1 to conv<frozen_stages> do not train: neither kernels nor
         norms, and no gradient is computed below them.
+      depth_multiplier: factor of the number of channels of all layers, rounded down.
+      min_depth: smallest number of channels of a layer.
     """
 
     stride_in_1x1: bool = True
     padding: Padding = Padding.SYMMETRIC
     frozen_stages: int = 0
+    depth_multiplier: float = 1.0
+    min_depth: int = 1
+
+    def scaled(self, filters: int) -> int:
+        """Returns the number of channels of a layer that has `filters` in the paper."""
+        return max(int(filters * self.depth_multiplier), self.min_depth)
 
 
 _DEFAULTS = Options()
@@ -71,8 +79,8 @@ _DEFAULTS = Options()
 def options_of(backbone: keras.Model) -> Options | None:
     """Returns the options of a trunk, found in its layers; None for other networks than a ResNet.
 
-    `frozen_stages` has its default. For a trunk that ends with stage 2, or one without
-    bottlenecks, `stride_in_1x1` is True.
+    `frozen_stages` and the widths have their defaults. For a trunk that ends with stage 2, or one
+    without bottlenecks, `stride_in_1x1` is True.
     """
     layers = {layer.name: layer for layer in backbone.layers}
     if not {'conv1_conv', 'pool1_pool'} <= layers.keys():
@@ -98,9 +106,9 @@ def default_hyperparams(weight_decay: float) -> LayerHyperparams:
     )
 
 
-def stage_channels(depth: int, level: int) -> int:
+def stage_channels(depth: int, level: int, options: Options = _DEFAULTS) -> int:
     """Returns the number of channels of the last feature map of stride 2**level."""
-    return _STAGE_FILTERS[level] * (4 if _variant(depth).bottleneck else 1)
+    return options.scaled(_STAGE_FILTERS[level] * (4 if _variant(depth).bottleneck else 1))
 
 
 def trunk(
@@ -170,7 +178,7 @@ def stage(
     `keeps_resolution`, its stride is 1 instead of 2.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, options)
-    features = keras.Input((None, None, stage_channels(depth, level - 1)), name='features')
+    features = keras.Input((None, None, stage_channels(depth, level - 1, options)), name='features')
     x = _stage(layers, features, depth, level, keeps_resolution)
     return keras.Model(features, x, name=name)
 
@@ -207,7 +215,7 @@ class _Layers:
     def conv_norm(
         self, x, filters: int, kernel_size: int, *, name: str, strides: int = 1, dilation: int = 1
     ):
-        """Convolution and norm, padded as the options say where the kernel overlaps and strides."""
+        """Convolution and norm, as wide as the options say, and padded where it has a stride."""
         padding = 'same'
         if kernel_size > 1 and strides > 1 and self.options.padding is not Padding.SAME:
             before = (kernel_size - 1) // 2
@@ -216,7 +224,7 @@ class _Layers:
             x = keras.layers.ZeroPadding2D(pads, name=f'{name}_pad')(x)
             padding = 'valid'
         conv = self._hyperparams.conv(
-            filters,
+            self.options.scaled(filters),
             kernel_size,
             strides=strides,
             padding=padding,
@@ -310,7 +318,7 @@ def _basic_block(
 
 def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
     """Returns the input of the block, projected if the block changes its shape."""
-    if strides == 1 and x.shape[-1] == filters:
+    if strides == 1 and x.shape[-1] == layers.options.scaled(filters):
         return x
     return layers.conv_norm(x, filters, 1, strides=strides, name=f'{name}_0')
 

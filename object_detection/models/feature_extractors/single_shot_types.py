@@ -7,6 +7,7 @@ from object_detection.models.feature_extractors import (
     extractor_types,
     ssd_mobilenet,
     ssd_pooling_pyramid,
+    ssd_resnet,
 )
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
@@ -18,7 +19,7 @@ from object_detection.models.feature_extractors.single_shot import (
 
 __all__ = ['SSD', 'BiFpnOptions', 'FpnOptions', 'SingleShotOptions', 'build_ssd', 'check_ssd']
 
-SSD: dict[str, ExtractorType] = ssd_mobilenet.ROWS | ssd_pooling_pyramid.ROWS
+SSD: dict[str, ExtractorType] = ssd_mobilenet.ROWS | ssd_pooling_pyramid.ROWS | ssd_resnet.ROWS
 
 
 def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:

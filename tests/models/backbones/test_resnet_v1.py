@@ -54,6 +54,16 @@ def test_the_deepest_one(narrow):
     assert 3 * sum(resnet_v1._VARIANTS[200].blocks) + 2 == 200
 
 
+def test_narrow_layers():
+    options = Options(depth_multiplier=0.15, min_depth=20)
+    model = build(50, levels=(2, 3), depth_multiplier=0.15, min_depth=20)
+    convs = {v.path: v.shape[-1] for v in model.variables if v.path.endswith('_conv/kernel')}
+    assert convs['conv1_conv/kernel'] == 20
+    assert convs['conv3_block1_0_conv/kernel'] == int(512 * 0.15)
+    assert [output.shape[-1] for output in model.outputs] == [38, 76]
+    assert [resnet_v1.stage_channels(50, level, options) for level in (2, 3)] == [38, 76]
+
+
 @pytest.mark.parametrize(('depth', 'channels'), [(18, [64, 128, 256]), (50, [256, 512, 1024])])
 def test_maps_of_odd_sizes(depth, channels):
     model = build(depth, levels=(2, 3, 4))
