@@ -8,6 +8,11 @@ import tensorflow as tf
 
 from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
+from object_detection.losses.anchor_sampling import (
+    Expectation,
+    ExpectedLossWeights,
+    RandomExampleSampler,
+)
 from object_detection.losses.classification import (
     BootstrappedSigmoidLoss,
     DiceLoss,
@@ -68,12 +73,13 @@ _COMPARED = {
     losses_pb2.HardExampleMiner.LOCALIZATION: (False, True),
 }
 
-# Fields of `Loss` that change which anchors count.
-_UNSUPPORTED = (
-    'random_example_sampler',
-    'equalization_loss',
-    'expected_loss_weights',
-)
+_EXPECTATIONS = {
+    losses_pb2.Loss.EXPECTED_SAMPLING: Expectation.SAMPLING,
+    losses_pb2.Loss.REWEIGHTING_UNMATCHED_ANCHORS: Expectation.REWEIGHTING,
+}
+_OF_CLASSES = 'weighted_dice_classification_loss'
+# Fields of `Loss` that need a loss of each anchor.
+_NEED_ANCHORS = ('hard_example_miner', 'expected_loss_weights')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,16 +87,27 @@ class Losses:
     """The losses that a `Loss` message describes.
 
     Attributes:
-      localization, classification: functions that compute the loss of each anchor.
+      localization: `(predictions [B, N, D], targets [B, N, D], weights [B, N]) -> [B, N]`, the loss
+        of each anchor.
+      classification: `(logits [B, N, C], targets [B, N, C], weights [B, N, C or 1])`, which returns
+        [B, N, C], [B, N], or [B, C] (dice).
       localization_weight, classification_weight: factors of the sums of the losses.
+      compares_boxes: whether `localization` takes boxes, decoded from codes and targets, not codes.
       hard_example_miner: selects the anchors that contribute; None: all anchors do.
+      random_example_sampler: selects the anchors that contribute, before the losses; None: all do.
+      expected_loss_weights: weights of the losses of an anchor against its label and against
+        background; None: each anchor has one target. It holds `min_num_negative_samples` and
+        `desired_negative_sampling_ratio`.
     """
 
     localization: LossFunction
     classification: LossFunction
     localization_weight: float
     classification_weight: float
+    compares_boxes: bool = False
     hard_example_miner: HardExampleMiner | None = None
+    random_example_sampler: RandomExampleSampler | None = None
+    expected_loss_weights: ExpectedLossWeights | None = None
 
 
 def build_localization(config: losses_pb2.LocalizationLoss) -> LossFunction:
@@ -115,12 +132,7 @@ def build_localization_of_codes(config: losses_pb2.LocalizationLoss) -> LossFunc
             f'{config.DESCRIPTOR.full_name}.{kind} compares boxes, not their codes; expected one '
             f'of: {expected}. Received: {kind}.'
         )
-    loss = build_localization(config)
-    if not isinstance(loss, L1LocalizationLoss):
-        return loss
-    return lambda codes, targets, weights: tf.reduce_sum(
-        loss(codes, targets, weights[..., tf.newaxis]), axis=-1
-    )
+    return _of_anchors(build_localization(config))
 
 
 def build_classification(config: losses_pb2.ClassificationLoss) -> LossFunction:
@@ -192,15 +204,13 @@ def build_hard_example_miner(
 
 
 def build(config: losses_pb2.Loss) -> Losses:
-    """Builds both losses, their weights and the selection of anchors.
+    """Builds both losses, their weights and the selection of anchors of a single-stage detector.
 
     Raises:
       ValueError: if a loss is not set, a number is out of range, an option is not supported, or
         two contradict each other.
     """
-    for field in _UNSUPPORTED:
-        if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
-            raise UserError(f'{config.DESCRIPTOR.full_name}.{field} is not supported; remove it.')
+    _check_options(config)
     weights = {
         'localization_weight': config.localization_weight,
         'classification_weight': config.classification_weight,
@@ -211,10 +221,67 @@ def build(config: losses_pb2.Loss) -> Losses:
             config.hard_example_miner, config.classification_loss, **weights
         )
     return Losses(
-        localization=build_localization(config.localization_loss),
+        localization=_of_anchors(build_localization(config.localization_loss)),
+        compares_boxes=config.localization_loss.WhichOneof('localization_loss') in _NOT_OF_CODES,
         classification=build_classification(config.classification_loss),
         hard_example_miner=miner,
+        random_example_sampler=_random_example_sampler(config),
+        expected_loss_weights=_expected_loss_weights(config),
         **weights,
+    )
+
+
+def _check_options(config: losses_pb2.Loss) -> None:
+    name = config.DESCRIPTOR.full_name
+    if config.equalization_loss.weight:
+        raise UserError(
+            f'{name}.equalization_loss.weight: the loss is not defined, as the reference reads it '
+            f'and never computes it; expected 0. Received: {config.equalization_loss.weight:g}.'
+        )
+    if config.classification_loss.WhichOneof('classification_loss') != _OF_CLASSES:
+        return
+    for field in _NEED_ANCHORS:
+        if config.HasField(field) and getattr(config, field) != losses_pb2.Loss.NONE:
+            raise UserError(
+                f'{name}.{field} needs a loss of each anchor; expected another classification loss '
+                f'than {_OF_CLASSES}, which compares all anchors of a class at once. '
+                'Received: both.'
+            )
+
+
+def _random_example_sampler(config: losses_pb2.Loss) -> RandomExampleSampler | None:
+    if not config.HasField('random_example_sampler'):
+        return None
+    try:
+        return RandomExampleSampler(config.random_example_sampler.positive_sample_fraction)
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name}.random_example_sampler: {error}') from error
+
+
+def _expected_loss_weights(config: losses_pb2.Loss) -> ExpectedLossWeights | None:
+    if config.expected_loss_weights == losses_pb2.Loss.NONE:
+        return None
+    if config.HasField('hard_example_miner'):
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}: expected hard_example_miner or expected_loss_weights, '
+            'which are two ways of choosing unmatched anchors. Received: both.'
+        )
+    try:
+        return ExpectedLossWeights(
+            _EXPECTATIONS[config.expected_loss_weights],
+            negatives_per_positive=config.desired_negative_sampling_ratio,
+            min_negatives=config.min_num_negative_samples,
+        )
+    except ValueError as error:
+        raise UserError(f'{config.DESCRIPTOR.full_name}: {error}') from error
+
+
+def _of_anchors(loss: LossFunction) -> LossFunction:
+    """Returns a localization loss that sums over the code, `[B, N, D], ..., [B, N] -> [B, N]`."""
+    if not isinstance(loss, L1LocalizationLoss):
+        return loss
+    return lambda predictions, targets, weights: tf.reduce_sum(
+        loss(predictions, targets, weights[..., tf.newaxis]), axis=-1
     )
 
 

@@ -20,8 +20,10 @@ def build(case_name, case):
     if case_name.startswith('frcnn_'):
         config = text_format.Parse(case.config, losses_pb2.ClassificationLoss())
         return losses_builder.build_second_stage_classification(config)
-    losses = losses_builder.build(text_format.Parse(case.config, losses_pb2.Loss()))
-    return losses.localization if case_name.startswith(LOCALIZATION) else losses.classification
+    config = text_format.Parse(case.config, losses_pb2.Loss())
+    if case_name.startswith(LOCALIZATION):
+        return losses_builder.build_localization(config.localization_loss)
+    return losses_builder.build(config).classification
 
 
 @goldens.parametrize('losses')
@@ -73,20 +75,84 @@ def test_weights_are_read():
     assert losses.classification_weight == 0.5
 
 
+BOTH = 'localization_loss { weighted_l2 {} } classification_loss { weighted_sigmoid {} } '
+
+
+def build_loss(text: str) -> losses_builder.Losses:
+    return losses_builder.build(text_format.Parse(text, losses_pb2.Loss()))
+
+
+@goldens.parametrize('expected_loss')
+def test_expected_losses_which_the_reference_cannot_build(case_name):
+    assert goldens.load('expected_loss', case_name).raises == 'AttributeError'
+    losses = build_loss(
+        f'{BOTH} expected_loss_weights: {case_name} desired_negative_sampling_ratio: 2 '
+        'min_num_negative_samples: 1'
+    )
+    _, background = losses.expected_loss_weights(tf.constant([[1.0, 0.5, 0.0], [0.0, 0.0, 0.0]]))
+    expected = {
+        'EXPECTED_SAMPLING': [[0, 0.5, 1], [1 / 3] * 3],
+        'REWEIGHTING_UNMATCHED_ANCHORS': [[0, 1, 2], [1 / 3] * 3],
+    }
+    np.testing.assert_allclose(background, expected[case_name], rtol=1e-6)
+
+
+def test_the_random_example_sampler():
+    is_positive = tf.constant([[True] + [False] * 9])
+    losses = build_loss(f'{BOTH} random_example_sampler {{ positive_sample_fraction: 0.25 }}')
+    assert np.sum(losses.random_example_sampler(tf.ones([1, 10], bool), is_positive)) == 4
+    # One positive for 99 negatives, as the schema has it.
+    losses = build_loss(f'{BOTH} random_example_sampler {{}}')
+    assert np.all(losses.random_example_sampler(tf.ones([1, 10], bool), is_positive))
+    assert build_loss(BOTH).random_example_sampler is None
+
+
+def test_an_equalization_loss_without_weight_changes_nothing():
+    assert build_loss(f'{BOTH} equalization_loss {{ weight: 0 }}').expected_loss_weights is None
+
+
 @pytest.mark.parametrize(
-    'text',
+    ('text', 'message'),
     [
-        'random_example_sampler {}',
-        'equalization_loss {}',
-        'expected_loss_weights: EXPECTED_SAMPLING',
+        (f'{BOTH} equalization_loss {{ weight: 0.5 }}', r'equalization_loss\.weight.*0\.5'),
+        (
+            f'{BOTH} random_example_sampler {{ positive_sample_fraction: 0 }}',
+            r'Loss\.random_example_sampler: .*positive_sample_fraction',
+        ),
+        (
+            f'{BOTH} expected_loss_weights: EXPECTED_SAMPLING min_num_negative_samples: -1',
+            'min_num_negative_samples',
+        ),
+        (
+            f'{BOTH} expected_loss_weights: EXPECTED_SAMPLING hard_example_miner {{}}',
+            'expected hard_example_miner or expected_loss_weights',
+        ),
+        (
+            'localization_loss { weighted_l2 {} } hard_example_miner {} '
+            'classification_loss { weighted_dice_classification_loss {} }',
+            'hard_example_miner needs a loss of each anchor',
+        ),
     ],
 )
-def test_options_that_choose_anchors_are_rejected(text):
-    with pytest.raises(ValueError, match=rf'protos\.Loss\.{text.split()[0].strip(":")} is not'):
-        losses_builder.build(text_format.Parse(text, losses_pb2.Loss()))
+def test_what_does_not_fit(text, message):
+    with pytest.raises(ValueError, match=message):
+        build_loss(text)
 
 
-MINED = 'localization_loss { weighted_l2 {} } classification_loss { weighted_sigmoid {} } '
+def test_localization_losses_are_of_anchors_and_of_codes_or_boxes():
+    of_classes = 'classification_loss { weighted_sigmoid {} }'
+    for name, compares_boxes in (
+        ('l1_localization_loss', False),
+        ('weighted_smooth_l1', False),
+        ('weighted_giou', True),
+    ):
+        losses = build_loss(f'localization_loss {{ {name} {{}} }} {of_classes}')
+        boxes = tf.constant([[[0.0, 0, 1, 1], [0, 0, 2, 2]]])
+        found = losses.localization(boxes, boxes + 1, tf.constant([[1.0, 0]]))
+        assert found.shape == (1, 2)
+        assert found[0, 0] > 0
+        assert found[0, 1] == 0
+        assert losses.compares_boxes == compares_boxes
 
 
 @pytest.mark.parametrize(
@@ -95,7 +161,7 @@ MINED = 'localization_loss { weighted_l2 {} } classification_loss { weighted_sig
 def test_the_miner_compares_the_losses_of_its_type(loss_type, hardest):
     losses = losses_builder.build(
         text_format.Parse(
-            f'{MINED} hard_example_miner {{ num_hard_examples: 1 loss_type: {loss_type} }} '
+            f'{BOTH} hard_example_miner {{ num_hard_examples: 1 loss_type: {loss_type} }} '
             'localization_weight: 2.0 classification_weight: 0.5',
             losses_pb2.Loss(),
         )
