@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from object_detection.builders import hyperparams_builder
+from object_detection.builders.necks import fpn_builder
 from object_detection.errors import UserError
 from object_detection.models.backbones.resnet_v1 import Padding
 from object_detection.models.feature_extractors.feature_extractor import Preprocess
@@ -15,7 +16,6 @@ from object_detection.models.feature_extractors.two_stage_types import (
     build_faster_rcnn,
     check_faster_rcnn,
 )
-from object_detection.models.necks import fpn
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
 _PROTO = faster_rcnn_pb2.FasterRcnnFeatureExtractor
@@ -94,25 +94,8 @@ def _options(
 
 
 def _pyramid(config: fpn_pb2.FeaturePyramidNetworks) -> PyramidOptions:
-    network = fpn.Options(
-        pool_extra_levels=config.extra_level_type == config.MAX_POOL,
-        bilinear=config.upsample_type == config.BILINEAR,
-        smooth_outputs=config.smoothing_type == config.AFTER_TOP_DOWN,
-    )
-    return PyramidOptions((config.min_level, config.max_level), _depth(config), network)
-
-
-def _depth(config: fpn_pb2.FeaturePyramidNetworks) -> int:
-    """Returns the number of channels of a pyramid, which two fields may set."""
-    depth, filters = config.additional_layer_depth, config.num_filters
-    if not config.HasField('num_filters'):
-        return depth
-    if config.HasField('additional_layer_depth') and depth != filters:
-        raise UserError(
-            'fpn.num_filters: expected that of fpn.additional_layer_depth, which says the same: '
-            f'all levels have as many channels. Received: {filters} and {depth}.'
-        )
-    return filters
+    levels = (config.min_level, config.max_level)
+    return PyramidOptions(levels, fpn_builder.depth(config), fpn_builder.network_options(config))
 
 
 def _preprocess(config: faster_rcnn_pb2.ImagePreprocessing) -> Preprocess:
