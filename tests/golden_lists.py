@@ -200,7 +200,6 @@ NOT_BUILT: Lists = {
     'pyramids': {'*': 'EfficientDet is not built'},
     'target_assigner': {
         'bad_combination': 'assigners are built of their parts, there are no names to combine',
-        'batch_assign_confidences_*': _SSD,
         'multibox_tf2': 'assigners are built of their parts, there are no names to combine',
     },
     'tf_example_decoder': {
