@@ -96,6 +96,9 @@ NOT_MATCHED: Lists = {
         ),
         'vflip_kp_noperm': 'as hflip_kp_noperm',
     },
+    'pyramids': {
+        'custom_min3_max5': 'cannot build a pyramid without coarser levels; here it is built',
+    },
     'score_converters': {
         'calib_class_sigmoid': 'refuses sigmoid calibrations; here they are built',
         'calib_sigmoid': 'as calib_class_sigmoid',
@@ -197,7 +200,6 @@ NOT_BUILT: Lists = {
             NO_STEP,
         ),
     },
-    'pyramids': {'*': 'EfficientDet is not built'},
     'target_assigner': {
         'bad_combination': 'assigners are built of their parts, there are no names to combine',
         'multibox_tf2': 'assigners are built of their parts, there are no names to combine',

@@ -9,6 +9,7 @@ import keras
 from object_detection.errors import UserError
 from object_detection.models.feature_extractors.extractor_types import ExtractorOptions
 from object_detection.models.necks import fpn
+from object_detection.models.necks.bifpn import Options as BiFpnOptions
 
 # Levels of the backbones that a pyramid may have maps of; level l has stride 2**l.
 FIRST_LEVEL, LAST_LEVEL = 2, 5
@@ -30,25 +31,6 @@ class FpnOptions:
     max_level: int = 7
     depth: int = 256
     network: fpn.Options = dataclasses.field(default_factory=fpn.Options)
-
-
-@dataclasses.dataclass(frozen=True)
-class BiFpnOptions:
-    """Options of a config for a bidirectional pyramid (https://arxiv.org/abs/1911.09070).
-
-    Attributes:
-      min_level, max_level: levels of the finest and the coarsest map; level l has stride 2**l.
-      num_iterations: number of repetitions of the pyramid.
-      num_filters: number of channels of all levels.
-      combine_method: how the inputs of a node are added: 'sum', 'weighted_sum', 'attention' or
-        'fast_attention'.
-    """
-
-    min_level: int = 3
-    max_level: int = 7
-    num_iterations: int = 4
-    num_filters: int = 64
-    combine_method: str = 'fast_attention'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
+from object_detection.models.necks.cropping import CropTo
 from object_detection.models.normalization import normalized
 
 
@@ -48,19 +49,6 @@ class _BilinearUpsampling(keras.layers.Layer):
     def call(self, inputs):
         sizes = [2 * size for size in dimensions(inputs, 1, 2)]
         return tf.cast(tf.image.resize(inputs, sizes), inputs.dtype)
-
-
-class _CropTo(keras.layers.Layer):
-    """Cuts maps [B, H, W, C] at the bottom and right to the size of others, [B, H', W', C']."""
-
-    def call(self, inputs, like):
-        if None not in inputs.shape[1:3] and inputs.shape[1:3] == like.shape[1:3]:
-            return inputs
-        height, width = dimensions(like, 1, 2)
-        return inputs[:, :height, :width]
-
-    def compute_output_shape(self, inputs_shape, like_shape):
-        return (*like_shape[:3], inputs_shape[-1])
 
 
 def feature_pyramid(
@@ -133,7 +121,7 @@ def feature_pyramid(
         else:
             x = keras.layers.UpSampling2D(2, name=f'upsampling_{level}')(x)
         if options.crop_upsampled:
-            x = _CropTo(name=f'crop_{level}')(x, inputs[level])
+            x = CropTo(name=f'crop_{level}')(x, inputs[level])
         return x
 
     x = project(top_level)
