@@ -5,6 +5,7 @@ Each module `ssd_<backbone>.py` of this folder exports `ROWS` of this table.
 
 from object_detection.models.feature_extractors import (
     extractor_types,
+    ssd_efficientnet,
     ssd_mobilenet,
     ssd_pooling_pyramid,
     ssd_resnet,
@@ -19,7 +20,9 @@ from object_detection.models.feature_extractors.single_shot import (
 
 __all__ = ['SSD', 'BiFpnOptions', 'FpnOptions', 'SingleShotOptions', 'build_ssd', 'check_ssd']
 
-SSD: dict[str, ExtractorType] = ssd_mobilenet.ROWS | ssd_pooling_pyramid.ROWS | ssd_resnet.ROWS
+SSD: dict[str, ExtractorType] = (
+    ssd_mobilenet.ROWS | ssd_pooling_pyramid.ROWS | ssd_resnet.ROWS | ssd_efficientnet.ROWS
+)
 
 
 def build_ssd(type_name: str, options: SingleShotOptions) -> FeatureExtractor:
