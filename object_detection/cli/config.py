@@ -1,13 +1,15 @@
 """`tfod config`: make a pipeline config from data, check one, or show it with all defaults."""
 
 import os
+import sys
 
 import click
 
-from object_detection.cli import option_flags
+from object_detection.cli import option_flags, tpu_report
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
 from object_detection.system import files, tensorflow_setup
+from object_detection.validation import tpu
 from object_detection.validation.validate import PURPOSES, validate
 
 
@@ -62,16 +64,39 @@ def command() -> None:
     multiple=True,
     help='What it is to be used for; repeatable. All by default.',
 )
+@click.option(
+    '--tpu',
+    'for_tpu',
+    is_flag=True,
+    help='Say what in FILE does not fit a TPU and what to write instead; reads no other file.',
+)
+@click.option(
+    '--tpu_cores',
+    'cores',
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help='Cores of the TPU, among which batches are divided; with --tpu.',
+)
 def check(
     file: str,
     config: str | None,
     config_override: str,
     settings: tuple[str, ...],
     purposes: tuple[str, ...],
+    for_tpu: bool,
+    cores: int,
 ) -> None:
     """Say what is wrong with FILE: unknown names, missing or damaged files, contradictions."""
     file = _file(file, config)
     pipeline = read_pipeline(file, overrides_text=config_override, settings=settings)
+    if for_tpu:
+        if purposes:
+            raise click.UsageError('Expected --tpu or --for. Received: both.')
+        findings = tpu.find(pipeline, cores=cores)
+        for line in tpu_report.lines(file, findings, cores):
+            click.echo(line)
+        sys.exit(any(finding.is_obstacle for finding in findings))
     validate(pipeline, for_what=purposes or PURPOSES, reads_all=True)
     click.echo(f'{file}: ready to {", ".join(purposes or PURPOSES)}.')
 

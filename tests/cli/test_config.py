@@ -81,3 +81,24 @@ def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert 'my.config exists' in result.output
     assert invoke('new', '--data', 'train', '--output', 'my.config', '--force').exit_code == 0
+
+
+def test_check_for_a_tpu(tmp_path):
+    path = write_files(tmp_path)
+    result = invoke('check', '--tpu', path, '--set', 'train_config.batch_size=12')
+    assert result.exit_code == 1
+    assert result.output.startswith(f'{path}: does not fit a TPU of 8 cores: 1 setting to change; ')
+    first = result.output.split('\n\n')[1]
+    assert first.splitlines() == [
+        '1. does not fit: train_config.batch_size',
+        '   found: 12',
+        '   why:   A batch of 12 cannot be divided among 8 cores.',
+        '   write: batch_size: 96',
+    ]
+    # Files are not read, and advice alone is no failure.
+    missing = ('--set', 'train_input_reader.label_map_path=missing')
+    result = invoke('check', '--tpu', path, '--tpu_cores', 2, *missing)
+    assert result.exit_code == 0
+    assert 'fits a TPU of 2 cores; ' in result.output
+    assert 'advice: model.faster_rcnn.use_static_shapes' in result.output
+    assert invoke('check', '--tpu', path, '--for', 'eval').exit_code == 2

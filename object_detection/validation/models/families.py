@@ -10,7 +10,12 @@ from object_detection.builders import families
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation.models import faster_rcnn_cautions, faster_rcnn_parts
+from object_detection.validation.models import (
+    faster_rcnn_cautions,
+    faster_rcnn_parts,
+    faster_rcnn_tpu,
+)
+from object_detection.validation.tpu_findings import Finding
 
 
 def _no_sentences(config: Message) -> Iterator[str]:
@@ -28,6 +33,11 @@ def _no_padding(config: Message) -> int:
     return 1
 
 
+def _no_findings(pipeline: TrainEvalPipelineConfig) -> Iterator[Finding]:
+    del pipeline
+    return iter(())
+
+
 @dataclasses.dataclass(frozen=True)
 class FamilyRules:
     """The rules for configs of a family; each sentence begins with the path of a field.
@@ -41,6 +51,8 @@ class FamilyRules:
       untrained: family's message -> sentences for a training that starts from random weights.
       advice: family's message -> sentences for a training of a new detector.
       padding_multiple: family's message -> the multiple that sides of images are padded to.
+      tpu: pipeline -> findings about the message of the family on a TPU, beyond the rules of
+        `validation.tpu` for all families; does not load TensorFlow.
       mask_setting: the field and the value that make the family predict masks; None if there
         is no such field.
     """
@@ -51,6 +63,7 @@ class FamilyRules:
     untrained: Callable[[Any], Iterator[str]] = _no_sentences
     advice: Callable[[Any], Iterator[str]] = _no_sentences
     padding_multiple: Callable[[Any], int] = _no_padding
+    tpu: Callable[[TrainEvalPipelineConfig], Iterator[Finding]] = _no_findings
     mask_setting: tuple[str, str] | None = None
 
 
@@ -63,6 +76,7 @@ RULES: dict[str, FamilyRules] = {
         untrained=faster_rcnn_cautions.find_untrained,
         advice=faster_rcnn_cautions.find_advice,
         padding_multiple=faster_rcnn.padding_multiple,
+        tpu=faster_rcnn_tpu.find,
         mask_setting=('number_of_stages', '3'),
     ),
 }

@@ -1,0 +1,44 @@
+"""The text of `tfod config check --tpu`."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from object_detection.validation.tpu_findings import Finding
+
+_WIDTH = 100
+_INDENT = ' ' * 8
+
+
+def lines(file: str, findings: Sequence[Finding], cores: int) -> Iterator[str]:
+    """Yields the lines of the report about a config."""
+    obstacles = sum(finding.is_obstacle for finding in findings)
+    others = len(findings) - obstacles
+    if obstacles:
+        verdict = f'does not fit a TPU of {cores} cores: {_settings(obstacles)} to change'
+    else:
+        verdict = f'fits a TPU of {cores} cores'
+    more = f'{_settings(others)} cost{"s" * (others == 1)} speed or accuracy there'
+    yield f'{file}: {verdict}{f"; {more}" if others else ""}.'
+    for number, finding in enumerate(findings, start=1):
+        yield ''
+        kind = 'does not fit' if finding.is_obstacle else 'advice'
+        yield f'{number}. {kind}: {finding.path}'
+        yield from _entry('found', finding.found)
+        yield from _entry('why', finding.reason)
+        if finding.write:
+            yield from _entry('write', finding.write)
+
+
+def _settings(count: int) -> str:
+    return f'{count} setting{"s" * (count != 1)}'
+
+
+def _entry(name: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=f'   {name}:'.ljust(len(_INDENT) + 2),
+        subsequent_indent=_INDENT + '  ',
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
