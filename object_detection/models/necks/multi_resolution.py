@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
-from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
 
 MAX_MAPS = 6
@@ -109,8 +109,7 @@ class _Layers:
         depthwise = self._hyperparams.depthwise_conv(
             3,
             name=f'{name}_depthwise',
-            depthwise_initializer='glorot_uniform',
-            depthwise_regularizer=None,
+            setup=SeparableSetup.NEITHER,
             **strided,
         )
         x = self._normalize_and_activate(depthwise, x)
