@@ -20,7 +20,11 @@ from object_detection.core.nms_tiles import (
     eligible_scores,
     select,
 )
-from object_detection.core.shapes import dimensions
+from object_detection.core.shapes import dimensions, smaller
+
+# The number of rows that are searched first. More than the best rows are rarely needed, and all
+# scores are then read only once.
+_MAX_ROWS = 1024
 
 
 class MulticlassSelection(NamedTuple):
@@ -128,41 +132,128 @@ def multiclass_non_max_suppression(
     Returns:
       MulticlassSelection of T slots.
     """
-    boxes, scores = at_least_one_row(boxes), at_least_one_row(scores, NEVER)
-    num_classes, boxes_per_row = scores.shape[2], boxes.shape[2]
-    (num_rows,) = dimensions(boxes, 1)
-    scores = eligible_scores(scores, score_threshold, num_valid)
-    # Candidate `class * N + row`, so that of equal scores the lowest class comes first.
-    flat_scores = _merge(tf.transpose(scores, [0, 2, 1]))
-    flat_boxes = _merge(boxes)
-
-    def box_of(indices: tf.Tensor) -> tf.Tensor:
-        if boxes_per_row == 1:
-            return indices % num_rows
-        return indices % num_rows * boxes_per_row + indices // num_rows
-
-    flat_counted = None if is_counted is None else _merge(at_least_one_row(is_counted, False))
-    candidates = Candidates(
-        scores=flat_scores,
-        boxes=lambda indices: tf.gather(flat_boxes, box_of(indices), batch_dims=1),
-        classes=lambda indices: indices // num_rows,
-        is_counted=flat_counted
-        if flat_counted is None
-        else lambda indices: tf.gather(flat_counted, box_of(indices), batch_dims=1),
+    pairs = _Pairs(
+        boxes=at_least_one_row(boxes),
+        scores=at_least_one_row(scores, NEVER),
+        is_counted=None if is_counted is None else at_least_one_row(is_counted, False),
     )
+    limits = (max_outputs, max_outputs_per_class, iou_threshold)
+
+    def select_from_all() -> MulticlassSelection:
+        eligible = eligible_scores(pairs.scores, score_threshold, num_valid)
+        return _select(pairs, _all_pairs(eligible), *limits)
+
+    (num_rows,) = dimensions(pairs.boxes, 1)
+    if isinstance(num_rows, int) and num_rows <= _MAX_ROWS:
+        return select_from_all()
+    best, is_all = _best_pairs(pairs.scores, score_threshold, num_valid)
+    selection = _select(pairs, best, *limits)
+    is_complete = is_all | tf.reduce_all(selection.is_valid, axis=1)
+    return tf.cond(tf.reduce_all(is_complete), lambda: selection, select_from_all)
+
+
+class _Pairs(NamedTuple):
+    """The arguments of `multiclass_non_max_suppression` with at least one row."""
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    is_counted: tf.Tensor | None
+
+
+class _Choice(NamedTuple):
+    """C pairs per image: their scores, float32, rows and classes, int32, all [B or 1, C].
+
+    Of equal scores, the lowest class comes first, then the first row.
+    """
+
+    scores: tf.Tensor
+    rows: tf.Tensor
+    classes: tf.Tensor
+
+
+def _all_pairs(scores: tf.Tensor) -> _Choice:
+    """Chooses all pairs; scores [B, N, K] of pairs that take no part are NEVER."""
+    num_rows, num_classes = dimensions(scores, 1, 2)
+    numbers = tf.range(num_rows * num_classes)[tf.newaxis]
+    scores = _merge(tf.transpose(scores, [0, 2, 1]))
+    return _Choice(scores, numbers % num_rows, numbers // num_rows)
+
+
+def _best_pairs(
+    scores: tf.Tensor, score_threshold: float, num_valid: tf.Tensor | None
+) -> tuple[_Choice, tf.Tensor]:
+    """Chooses the best pairs of the rows with the highest scores, which takes few passes over all.
+
+    Returns:
+      The pairs, best first, which are better than all others that take part; and bool [B], whether
+      no other pair takes part.
+    """
+    count = smaller(dimensions(scores, 1)[0], _MAX_ROWS)
+    best_of_row = eligible_scores(tf.reduce_max(scores, axis=2), score_threshold, num_valid)
+    # A maximum may ignore NaN or what precedes it; a sum does neither.
+    sums = tf.linalg.matvec(scores, tf.ones([scores.shape[2]], scores.dtype))
+    has_nan = tf.reduce_any(tf.math.is_nan(sums), axis=1)
+    best, rows = tf.math.top_k(best_of_row, count)
+    # Another row may have pairs of this score that come before pairs of the same score here.
+    bound = best[:, -1:]
+    rows = tf.sort(rows, axis=1)
+    scores = tf.transpose(tf.gather(scores, rows, batch_dims=1), [0, 2, 1])
+    is_above = (scores > bound[..., tf.newaxis]) & (scores > score_threshold)
+    if num_valid is not None:
+        is_above &= (rows < num_valid[:, tf.newaxis])[:, tf.newaxis]
+    scores, numbers = tf.math.top_k(_merge(tf.where(is_above, scores, NEVER)), count)
+    choice = _Choice(scores, tf.gather(rows, numbers % count, batch_dims=1), numbers // count)
+    is_all = (bound[:, 0] == NEVER) & (scores[:, -1] == NEVER)
+    # With NaN, the choice may be wrong: nothing of it is used.
+    choice = choice._replace(scores=tf.where(has_nan[:, tf.newaxis], NEVER, choice.scores))
+    return choice, is_all & ~has_nan
+
+
+def _select(
+    pairs: _Pairs,
+    choice: _Choice,
+    max_outputs: int,
+    max_outputs_per_class: int,
+    iou_threshold: float,
+) -> MulticlassSelection:
+    """Selects from a choice of pairs; see `multiclass_non_max_suppression`."""
+    num_classes, boxes_per_row = pairs.scores.shape[2], pairs.boxes.shape[2]
+
+    def lookup(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        if values.shape[0] == 1:  # the same for all images
+            return tf.gather(values[0], indices)
+        return tf.gather(values, indices, batch_dims=1)
+
+    def take(values: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+        positions = lookup(choice.rows, indices)
+        if boxes_per_row > 1:
+            positions = positions * boxes_per_row + lookup(choice.classes, indices)
+        return tf.gather(_merge(values), positions, batch_dims=1)
+
+    is_counted = pairs.is_counted
     capacity = max_outputs
     if is_counted is not None:
         kept_at_most = num_classes * max_outputs_per_class
-        if flat_scores.shape[1] is not None:
-            kept_at_most = min(kept_at_most, flat_scores.shape[1])
+        if choice.scores.shape[1] is not None:
+            kept_at_most = min(kept_at_most, choice.scores.shape[1])
         capacity = max(max_outputs, kept_at_most)
+    candidates = Candidates(
+        scores=choice.scores,
+        boxes=lambda indices: take(pairs.boxes, indices),
+        classes=lambda indices: lookup(choice.classes, indices),
+        is_counted=None if is_counted is None else lambda indices: take(is_counted, indices),
+    )
     limits = Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity)
     indices, is_valid = select(candidates, limits)
-    chosen = tf.gather(flat_scores, indices, batch_dims=1)
+
+    def chosen(values: tf.Tensor) -> tf.Tensor:
+        values = lookup(values, indices)
+        return tf.where(is_valid, values, tf.zeros([], values.dtype))
+
     return MulticlassSelection(
-        indices=tf.where(is_valid, indices % num_rows, 0),
-        classes=tf.where(is_valid, indices // num_rows, 0),
-        scores=tf.where(is_valid, chosen, 0.0),
+        indices=chosen(choice.rows),
+        classes=chosen(choice.classes),
+        scores=chosen(choice.scores),
         is_valid=is_valid,
     )
 

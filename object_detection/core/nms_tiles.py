@@ -15,9 +15,11 @@ from object_detection.core.shapes import dimensions, smaller
 
 # The score of candidates that are never taken.
 NEVER = float('-inf')
-# Number of candidates compared at once. Larger tiles waste comparisons beyond the last output,
-# smaller tiles search the scores more often.
+# Maximum number of candidates compared at once. Larger tiles waste comparisons beyond the last
+# output, smaller tiles search the scores more often.
 _TILE = 512
+# Below it, a tile is about twice as large as the number of outputs.
+_MIN_TILE = 128
 
 
 class NmsSelection(NamedTuple):
@@ -83,7 +85,7 @@ def select(candidates: Candidates, limits: Limits) -> NmsSelection:
     """Runs the loop over tiles."""
     batch = tf.shape(candidates.scores)[0]
     (total,) = dimensions(candidates.scores, 1)
-    tile = smaller(total, _TILE)
+    tile = smaller(total, _tile_size(limits.max_outputs))
     state = _State(
         last_score=tf.fill([batch], float('inf')),
         last_index=tf.fill([batch], -1),
@@ -98,6 +100,13 @@ def select(candidates: Candidates, limits: Limits) -> NmsSelection:
         (state,),
     )[0]
     return _outputs(state, candidates, limits)
+
+
+def _tile_size(max_outputs: int | tf.Tensor) -> int:
+    """Returns the number of candidates that are compared at once if there are enough."""
+    if not isinstance(max_outputs, int):
+        return _TILE
+    return min(_TILE, max(_MIN_TILE, 2 ** (2 * max_outputs).bit_length()))
 
 
 def _visit_tile(state: _State, candidates: Candidates, limits: Limits, tile: Any) -> _State:

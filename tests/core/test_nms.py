@@ -298,3 +298,63 @@ def test_multiclass_with_unknown_dimensions_in_a_function(small_tiles):
         for field, eager in zip(selection, select.python_function(boxes, scores), strict=True):
             np.testing.assert_array_equal(field, eager)
         assert bool(tf.reduce_any(selection.is_valid)) == (count > 0)
+
+
+def _some_pairs(kind):
+    """Boxes [2, 60, q, 4], scores [2, 60, 3] and further arguments, as `kind` says."""
+    rng = np.random.default_rng(3)
+    boxes = random_boxes(rng, (2, 60, 3 if kind == 'boxes of classes' else 1), spread=2.0)
+    scores = rng.uniform(0, 1, (2, 60, 3)).astype(np.float32)
+    options = {}
+    if kind == 'ties':
+        scores = np.round(scores * 4) / 4
+    elif kind == 'equal scores':
+        scores[:] = 0.5
+    elif kind == 'NaN':
+        scores[0, ::7, 1] = np.nan
+        scores[1, 5] = np.inf
+    elif kind == 'few above the threshold':
+        scores[:, 4:] *= 1e-3
+        options['score_threshold'] = 0.01
+    elif kind == 'all suppressed':
+        boxes[:] = boxes[:1, :1]
+    elif kind == 'some rows':
+        options['num_valid'] = tf.constant([40, 3])
+    elif kind == 'uncounted':
+        options['is_counted'] = tf.constant(rng.uniform(size=(2, 60, 1)) < 0.5)
+    return boxes, scores, options
+
+
+@pytest.mark.parametrize('num_rows', [4, 12])
+@pytest.mark.parametrize(
+    'kind',
+    [
+        'any',
+        'boxes of classes',
+        'ties',
+        'equal scores',
+        'NaN',
+        'few above the threshold',
+        'all suppressed',
+        'some rows',
+        'uncounted',
+    ],
+)
+def test_the_best_rows_first_give_the_selection_from_all(small_tiles, monkeypatch, kind, num_rows):
+    boxes, scores, options = _some_pairs(kind)
+
+    def select():
+        limits = {'max_outputs': 6, 'max_outputs_per_class': 5, 'iou_threshold': 0.6}
+        arguments = {'score_threshold': 0.0} | limits | options
+        function = tf.function(
+            lambda: nms.multiclass_non_max_suppression(boxes, scores, **arguments),
+            jit_compile=kind == 'any',
+            autograph=False,
+        )
+        return [field.numpy() for field in function()]
+
+    from_all = select()
+    assert from_all[-1].any()
+    monkeypatch.setattr(nms, '_MAX_ROWS', num_rows)
+    for field, expected in zip(select(), from_all, strict=True):
+        np.testing.assert_array_equal(field, expected)
