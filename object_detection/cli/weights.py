@@ -1,4 +1,6 @@
-"""`tfod weights`: ImageNet weights of backbones, as Keras applications publish them."""
+"""`tfod weights`: published weights of backbones and of whole detectors."""
+
+import os
 
 import click
 
@@ -7,19 +9,22 @@ from object_detection.cli import downloading
 
 @click.group(name='weights')
 def command() -> None:
-    """Downloads ImageNet weights of backbones, as Keras applications publish them."""
+    """Downloads weights of backbones (Keras applications) and of detectors (TensorFlow 2 zoo)."""
 
 
 @command.command(name='list')
 def list_all() -> None:
-    """Lists the backbones, and the feature extractors of this toolkit that have them."""
-    from object_detection.dataset_tools.downloads.known_files import WEIGHTS
+    """Lists the backbones, with the feature extractors that have them, and the detectors."""
+    from object_detection.dataset_tools.downloads.known_files import WEIGHTS, ZOO
 
     width = max(map(len, WEIGHTS))
     for name, weights in WEIGHTS.items():
         use = ', '.join(weights.extractors) or 'no feature extractor has it yet'
         checksum = f'MD5 {weights.file.checksum}' if weights.file.checksum else 'no checksum'
         click.echo(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
+    click.echo('Detectors, trained on COCO, with their configs:')
+    for name in ZOO:
+        click.echo(f'  {name}')
 
 
 @command.command()
@@ -27,26 +32,38 @@ def list_all() -> None:
 @click.option('--output', required=True, metavar='FOLDER', help='Folder to put the files in.')
 @downloading.base_url_option('https://storage.googleapis.com, e.g. a mirror of yours')
 def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) -> None:
-    """Downloads the weights of backbones, such as resnet50; `tfod weights list` names all.
+    """Downloads backbones, such as resnet50, and detectors; `tfod weights list` names all.
 
     A download that was stopped or cut off goes on where it was. A file that is there is verified
-    and not downloaded again.
+    and not downloaded again. The archive of a detector is unpacked and then deleted.
     """
-    from object_detection.dataset_tools.downloads import known_files
+    from object_detection.dataset_tools.downloads import archives, known_files
     from object_detection.dataset_tools.downloads.download import Downloader
 
+    backbones, detectors = known_files.WEIGHTS, known_files.ZOO
     for name in names:
-        if name not in known_files.WEIGHTS:
-            known = ', '.join(known_files.WEIGHTS)
+        if name not in backbones | detectors:
+            known = ', '.join([*backbones, *detectors])
             raise click.UsageError(f'Expected some of: {known}. Received: {name}.')
     for name in names:
-        weights = known_files.WEIGHTS[name]
+        is_detector = name in detectors
+        file = detectors[name] if is_detector else backbones[name].file
+        path = os.path.join(output, name)
+        if is_detector and archives.is_unpacked(file.name, output):
+            click.echo(_how_to_use_detector(path))
+            continue
         with downloading.resumable(), downloading.show(f'downloading {name}') as report:
-            path = Downloader(report=report, print_line=downloading.print_line).fetch(
-                weights.file, output, base_urls or known_files.WEIGHTS_BASE_URLS
+            downloaded = Downloader(report=report, print_line=downloading.print_line).fetch(
+                file, output, base_urls or known_files.WEIGHTS_BASE_URLS
             )
-        click.echo(path)
-        click.echo(_how_to_use(path, weights.extractors))
+        if not is_detector:
+            click.echo(downloaded)
+            click.echo(_how_to_use(downloaded, backbones[name].extractors))
+            continue
+        with downloading.resumable(), downloading.show(f'unpacking {file.name}') as report:
+            archives.unpack(downloaded, output, report)
+        os.remove(downloaded)
+        click.echo(_how_to_use_detector(path))
 
 
 def _how_to_use(path: str, extractors: tuple[str, ...]) -> str:
@@ -56,4 +73,13 @@ def _how_to_use(path: str, extractors: tuple[str, ...]) -> str:
         f'  for {" or ".join(extractors)}:\n'
         f'  train_config {{ fine_tune_checkpoint: "{path}" '
         'fine_tune_checkpoint_type: "classification" }'
+    )
+
+
+def _how_to_use_detector(folder: str) -> str:
+    return (
+        f'{folder}\n'
+        f'  tfod config new --data PREFIX --weights {folder}\n'
+        f'  or train_config {{ fine_tune_checkpoint: "{os.path.join(folder, "checkpoint")}" '
+        'fine_tune_checkpoint_type: "detection" }'
     )

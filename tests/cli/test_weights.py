@@ -1,6 +1,8 @@
 import dataclasses
 import hashlib
+import io
 import os
+import tarfile
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +19,7 @@ def server(monkeypatch):
     file_server.without_proxies(monkeypatch)
     table = dict(known_files.WEIGHTS)
     with file_server.serving() as server:
-        for name in ('resnet50', 'resnet101', 'mobilenet'):
+        for name in ('resnet50', 'resnet101', 'mobilenet', 'mobilenet_v3_small'):
             file = table[name].file
             server.files[f'/{file.path}'] = CONTENT
             checksum = file.checksum and hashlib.md5(CONTENT).hexdigest()
@@ -48,6 +50,7 @@ def test_prints_the_path_and_the_line_of_the_config(server, tmp_path):
 def test_says_where_no_checksum_is_published_and_no_extractor_is_there(server, tmp_path):
     result = run(server, tmp_path, 'mobilenet')
     assert 'no checksum is published' in result.output
+    result = run(server, tmp_path, 'mobilenet_v3_small')
     assert 'No feature extractor of this toolkit has this backbone yet' in result.output
 
 
@@ -62,4 +65,23 @@ def test_the_list_names_all_and_who_has_them():
     result = CliRunner().invoke(command, ['list'])
     assert result.exit_code == 0
     assert all(name in result.output for name in known_files.WEIGHTS)
+    assert all(name in result.output for name in known_files.ZOO)
     assert '4d473c1dd8becc155b73f8504c6f6626' in result.output
+
+
+def test_a_detector_is_unpacked_once(server, tmp_path):
+    name = 'ssd_mobilenet_v2_320x320_coco17_tpu-8'
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode='w:gz') as archive:
+        for member in ('pipeline.config', 'checkpoint/ckpt-0.index'):
+            info = tarfile.TarInfo(f'{name}/{member}')
+            info.size = 4
+            archive.addfile(info, io.BytesIO(b'some'))
+    server.files[f'/{known_files.ZOO[name].path}'] = packed.getvalue()
+    for _ in range(2):
+        result = run(server, tmp_path, name)
+        assert result.exit_code == 0, result.output
+        assert f'--weights {tmp_path}/{name}' in result.output
+    assert (tmp_path / name / 'pipeline.config').read_bytes() == b'some'
+    assert not (tmp_path / f'{name}.tar.gz').exists()
+    assert len(server.requests) == 1

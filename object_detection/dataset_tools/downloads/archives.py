@@ -1,4 +1,4 @@
-"""Unpacks zip archives into a folder, either completely or not at all.
+"""Unpacks zip and tar archives into a folder, either completely or not at all.
 
     FOLDER/.unpacked/NAME.tsv     the files that came out of the archive NAME, with their sizes
 
@@ -7,25 +7,41 @@ With that list a later run can check, without the archive, whether all files sti
 
 import contextlib
 import errno
+import gzip
 import os
 import pathlib
 import shutil
 import stat
+import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO, NamedTuple
 
 from object_detection.dataset_tools.downloads.partial_file import Report
 from object_detection.errors import DownloadError
 from object_detection.system import disk, files
 
 _CHUNK_BYTES = 1 << 20
+_TAR_NAMES = ('.tar', '.tar.gz', '.tgz')
+_DAMAGES = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
+
+
+class _Member(NamedTuple):
+    """A file in an open archive, or something else that is neither a file nor a folder."""
+
+    name: str
+    size: int
+    is_file: bool
+    open: Callable[[], IO[bytes]]
 
 
 def unpack(archive: str, folder: str, report: Report) -> None:
     """Unpacks an archive; files of the same names are replaced, others are kept.
 
     Args:
-      archive: path of a zip file.
+      archive: path of a zip file, or of a tar file by its name (.tar, .tar.gz, .tgz).
       folder: target folder.
       report: called with the number of unpacked bytes and the total.
 
@@ -36,14 +52,14 @@ def unpack(archive: str, folder: str, report: Report) -> None:
     temporary = _temporary_folder(archive, folder)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        with zipfile.ZipFile(archive) as file:
-            members = _safe_members(file, archive)
-            total = sum(member.file_size for member in members)
+        with _opened(archive) as members:
+            _check(members, archive)
+            total = sum(member.size for member in members)
             disk.require_space(folder, total, f'unpacking {os.path.basename(archive)}')
-            _extract(file, members, temporary, report, total)
+            _extract(members, temporary, report, total)
         _write_list(_list_path(archive, folder), members)
-        _move(temporary, folder, [member.filename for member in members])
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        _move(temporary, folder, [member.name for member in members])
+    except _DAMAGES as error:
         raise DownloadError(
             f'{archive}: the archive is damaged ({error}). Delete it and start again.'
         ) from error
@@ -70,44 +86,61 @@ def is_unpacked(archive: str, folder: str) -> bool:
         return False
 
 
-def _safe_members(file: zipfile.ZipFile, archive: str) -> list[zipfile.ZipInfo]:
-    """Returns the files of an archive; raises for a path outside of the folder."""
-    members = [member for member in file.infolist() if not member.is_dir()]
+@contextlib.contextmanager
+def _opened(archive: str) -> Iterator[list[_Member]]:
+    """Yields the members of an archive that are not folders."""
+    if archive.endswith(_TAR_NAMES):
+        with tarfile.open(archive) as tar:
+            yield [
+                _Member(
+                    each.name, each.size, each.isfile(), lambda each=each: tar.extractfile(each)
+                )
+                for each in tar.getmembers()
+                if not each.isdir()
+            ]
+        return
+    with zipfile.ZipFile(archive) as file:
+        yield [
+            _Member(
+                each.filename,
+                each.file_size,
+                not stat.S_ISLNK(each.external_attr >> 16),
+                partial(file.open, each),
+            )
+            for each in file.infolist()
+            if not each.is_dir()
+        ]
+
+
+def _check(members: list[_Member], archive: str) -> None:
+    """Checks that all members are files below the folder to unpack to."""
     for member in members:
-        path = pathlib.PureWindowsPath(member.filename)  # knows both separators, and drives
-        link = stat.S_ISLNK(member.external_attr >> 16)
-        if path.anchor or '..' in path.parts or link or not path.parts:
+        path = pathlib.PureWindowsPath(member.name)  # knows both separators, and drives
+        if path.anchor or '..' in path.parts or not member.is_file or not path.parts:
             raise DownloadError(
                 f'{archive}: expected files below the folder they are unpacked to. Received: '
-                f'{member.filename!r}.'
+                f'{member.name!r}.'
             )
-    return members
 
 
-def _extract(
-    file: zipfile.ZipFile,
-    members: list[zipfile.ZipInfo],
-    temporary: str,
-    report: Report,
-    total: int,
-) -> None:
+def _extract(members: list[_Member], temporary: str, report: Report, total: int) -> None:
     """Writes all members; reading them completely verifies their checksums."""
     os.makedirs(temporary)
     done = 0
     for member in members:
-        target = os.path.join(temporary, member.filename)
+        target = os.path.join(temporary, member.name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with file.open(member) as source, open(target, 'wb') as sink:
+        with member.open() as source, open(target, 'wb') as sink:
             shutil.copyfileobj(source, sink, _CHUNK_BYTES)
-        done += member.file_size
+        done += member.size
         report(done, total)
 
 
-def _write_list(path: str, members: list[zipfile.ZipInfo]) -> None:
+def _write_list(path: str, members: list[_Member]) -> None:
     """Writes the list before the files are moved; it is valid only when all of them exist."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, 'w', encoding='utf-8') as file:
-        file.writelines(f'{member.file_size}\t{member.filename}\n' for member in members)
+        file.writelines(f'{member.size}\t{member.name}\n' for member in members)
 
 
 def _move(temporary: str, folder: str, names: list[str]) -> None:

@@ -72,7 +72,11 @@ def _resnet(depth: int, md5: str) -> Weights:
     name = f'resnet{depth}_weights_tf_dim_ordering_tf_kernels_notop.h5'
     return Weights(
         RemoteFile(f'tensorflow/keras-applications/resnet/{name}', checksum=md5),
-        (f'faster_rcnn_resnet{depth}_fpn_keras', f'faster_rcnn_resnet{depth}_keras'),
+        (
+            f'faster_rcnn_resnet{depth}_fpn_keras',
+            f'faster_rcnn_resnet{depth}_keras',
+            f'ssd_resnet{depth}_v1_fpn_keras',
+        ),
     )
 
 
@@ -82,7 +86,10 @@ def _mobilenet_v3(variant: str, md5: str) -> Weights:
 
 
 def _efficientnet(variant: str, md5: str) -> Weights:
-    return Weights(RemoteFile(f'keras-applications/efficientnet{variant}_notop.h5', checksum=md5))
+    return Weights(
+        RemoteFile(f'keras-applications/efficientnet{variant}_notop.h5', checksum=md5),
+        (f'ssd_efficientnet-{variant}_bifpn_keras',),
+    )
 
 
 # Addresses and MD5 sums are from the source of keras.applications (Keras 3.15).
@@ -99,13 +106,15 @@ WEIGHTS = {
         ('faster_rcnn_inception_resnet_v2_keras',),
     ),
     'mobilenet': Weights(
-        RemoteFile('tensorflow/keras-applications/mobilenet/mobilenet_1_0_224_tf_no_top.h5')
+        RemoteFile('tensorflow/keras-applications/mobilenet/mobilenet_1_0_224_tf_no_top.h5'),
+        ('ssd_mobilenet_v1_fpn_keras', 'ssd_mobilenet_v1_keras'),
     ),
     'mobilenet_v2': Weights(
         RemoteFile(
             'tensorflow/keras-applications/mobilenet_v2/'
             'mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5'
-        )
+        ),
+        ('ssd_mobilenet_v2_fpn_keras', 'ssd_mobilenet_v2_keras'),
     ),
     'mobilenet_v3_large': _mobilenet_v3('large', '07fb09a5933dd0c8eaafa16978110389'),
     'mobilenet_v3_small': _mobilenet_v3('small', 'd3e8ec802a04aa4fc771ee12a9a9b836'),
@@ -117,4 +126,32 @@ WEIGHTS = {
     'efficientnetb5': _efficientnet('b5', '38879255a25d3c92d5e44e04ae6cec6f'),
     'efficientnetb6': _efficientnet('b6', '9ecce42647a20130c1f39a5d4cb75743'),
     'efficientnetb7': _efficientnet('b7', 'cbcfe4450ddf6f3ad90b1b398090fe4a'),
+}
+
+# Trained detectors of the model zoo of the TensorFlow Object Detection API (TensorFlow 2), whose
+# page names the archives; it publishes neither sizes nor checksums.
+ZOO = {
+    name: RemoteFile(f'download.tensorflow.org/models/object_detection/tf2/20200711/{name}.tar.gz')
+    for name in (
+        'ssd_mobilenet_v1_fpn_640x640_coco17_tpu-8',
+        'ssd_mobilenet_v2_320x320_coco17_tpu-8',
+        'ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',
+        'ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8',
+        *(
+            f'ssd_resnet{depth}_v1_fpn_{size}x{size}_coco17_tpu-8'
+            for depth in (50, 101, 152)
+            for size in (640, 1024)
+        ),
+        *(f'efficientdet_d{size}_coco17_tpu-32' for size in range(8)),
+        *(
+            f'faster_rcnn_resnet{depth}_v1_{size}'
+            for depth in (50, 101, 152)
+            for size in (
+                '640x640_coco17_tpu-8',
+                '1024x1024_coco17_tpu-8',
+                '800x1333_coco17_gpu-8',
+            )
+        ),
+        'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
+    )
 }

@@ -1,6 +1,8 @@
 import errno
+import io
 import pathlib
 import shutil
+import tarfile
 import zipfile
 
 import pytest
@@ -154,3 +156,50 @@ def test_unpacks_into_a_folder_on_another_disk(tmp_path, monkeypatch):
     assert sorted(path.name for path in disk.iterdir()) == ['a.jpg', 'b.jpg']
     assert (disk / 'a.jpg').read_bytes() == FILES['photos/a.jpg']
     assert (out / 'lists/sub/c.json').read_bytes() == b'{}'
+
+
+def write_tar(folder: pathlib.Path, files: dict[str, bytes] = FILES, link: str = '') -> str:
+    path = folder / 'x.tar.gz'
+    with tarfile.open(path, 'w:gz') as archive:
+        photos = tarfile.TarInfo('photos')
+        photos.type = tarfile.DIRTYPE
+        archive.addfile(photos)
+        for member, content in files.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+        if link:
+            info = tarfile.TarInfo(link)
+            info.type, info.linkname = tarfile.SYMTYPE, '/etc'
+            archive.addfile(info)
+    return str(path)
+
+
+def test_unpacks_tar_archives(tmp_path):
+    archive = write_tar(tmp_path)
+    out = tmp_path / 'out'
+    out.mkdir()
+    assert unpack(archive, out)[-1] == (5003, 5003)
+    assert visible(out) == set(FILES)
+    assert (out / 'photos' / 'a.jpg').read_bytes() == FILES['photos/a.jpg']
+    assert archives.is_unpacked('x.tar.gz', str(out))
+
+
+@pytest.mark.parametrize('name', ['../out.txt', '/out.txt', 'link'])
+def test_refuses_tar_members_that_are_no_files_of_the_folder(tmp_path, name):
+    inner = tmp_path / 'inner'
+    inner.mkdir()
+    is_link = name == 'link'
+    archive = write_tar(inner, {} if is_link else {name: b'bad'}, name if is_link else '')
+    with pytest.raises(DownloadError, match='expected files below the folder'):
+        unpack(archive, inner)
+    assert visible(tmp_path) == {'inner/x.tar.gz'}
+
+
+@pytest.mark.parametrize('end', [-30, 5, 0])
+def test_a_damaged_tar_archive_is_reported(tmp_path, end):
+    path = pathlib.Path(write_tar(tmp_path))
+    path.write_bytes(path.read_bytes()[:end])
+    with pytest.raises(DownloadError, match='the archive is damaged'):
+        unpack(str(path), tmp_path)
+    assert visible(tmp_path) == {'x.tar.gz'}

@@ -9,8 +9,10 @@ from object_detection.dataset_tools.downloads.known_files import (
     COCO2017,
     WEIGHTS,
     WEIGHTS_BASE_URLS,
+    ZOO,
 )
-from object_detection.models.feature_extractors import two_stage_types
+from object_detection.models.feature_extractors import single_shot_types, two_stage_types
+from tests.conftest import SHARED
 
 FUNCTIONS = {
     **{f'resnet{depth}': f'ResNet{depth}' for depth in (50, 101, 152)},
@@ -50,11 +52,29 @@ def test_addresses_are_those_that_keras_uses(name, monkeypatch):
 
 def test_every_extractor_that_has_weights_exists():
     named = {extractor for weights in WEIGHTS.values() for extractor in weights.extractors}
-    extractors = {name for name in two_stage_types.FASTER_RCNN if name.endswith('_keras')}
+    tables = two_stage_types.FASTER_RCNN | single_shot_types.SSD
+    extractors = {name for name in tables if name.endswith('_keras')}
     # Keras has no weights of them.
     kinds = ('resnet18', 'resnet34', 'resnet200')
     without = {name for name in extractors if any(kind in name for kind in kinds)}
     assert named == extractors - without
+
+
+def test_the_zoo_has_the_detectors_of_its_configs():
+    """Archives of EfficientDets have shorter names than their configs."""
+    folder = SHARED / 'reference' / 'configs' / 'tf2'
+    if not folder.is_dir():
+        pytest.skip('needs ../shared/reference/configs, the configs of the reference')
+    configs = {path.stem for path in folder.glob('*.config')}
+    sizes = {
+        f'efficientdet_d{i}_coco17_tpu-32'
+        for i in range(8)
+        if any(f'ssd_efficientdet_d{i}_' in name for name in configs)
+    }
+    others = {name for name in configs if name.startswith(('ssd_', 'faster_', 'mask_'))}
+    others = {name for name in others if 'efficientdet' not in name}
+    # A config without a published model.
+    assert ZOO.keys() == (others | sizes) - {'faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8'}
 
 
 def test_coco_comes_with_checksums_but_for_unlabeled_images():
