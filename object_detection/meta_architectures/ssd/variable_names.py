@@ -26,6 +26,10 @@ _GROUPS = (
     # The attribute is private for one of the two MobileNets.
     (r'fpn/map_(\d+)_.+', rf'{_EXTRACTOR}feature_map_generator/convolutions/\1/'),
     (r'fpn/map_(\d+)_.+', rf'{_EXTRACTOR}_feature_map_generator/convolutions/\1/'),
+    # Of the bidirectional pyramid.
+    (r'fpn/node_\d+_weights', f'{_BIFPN}node_combine_op/'),
+    (r'fpn/node_(\d+)_conv(?:_bn)?', rf'{_BIFPN}node_post_combine_block/\1/'),
+    (r'fpn/node_(\d+)_input_(\d+)_conv(?:_bn)?', rf'{_BIFPN}node_input_blocks/\1/\2/1/'),
     # Of the predictor whose levels have heads of their own.
     (r'box_predictor/shared_(\d+)_.+', rf'{_PREDICTOR}_shared_nets/\1/'),
     (
