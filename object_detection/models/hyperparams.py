@@ -35,7 +35,7 @@ class SeparableSetup(enum.Enum):
     SLIM = enum.auto()
     # As in towers and pyramids of the reference, whatever `regularize_depthwise` says.
     DEPTHWISE = enum.auto()
-    # With the reference's `apply_conv_hyperparams_pointwise`.
+    # With the reference's `apply_conv_hyperparams_pointwise`, and in bidirectional pyramids.
     BOTH = enum.auto()
     # As in heads of the reference without `apply_conv_hyperparams_to_heads`.
     NEITHER = enum.auto()

@@ -124,8 +124,8 @@ def bidirectional_pyramid(
 
     Args:
       channels: channels of the backbone maps, finest first, from `options.min_level` on.
-      hyperparams: hyperparameters of all layers; initializer and penalty only apply to the
-        depthwise kernels of separable convolutions, as in the reference.
+      hyperparams: hyperparameters of all layers; initializer and penalty apply to both kernels of
+        a separable convolution, as in the reference.
       batch_norm_trainable: False freezes the batch norms.
       name: name of the model.
       options: size of the pyramid.
@@ -199,7 +199,7 @@ class _Layers:
         x = Combination(self._options.combine_method, name=f'{name}_weights')(maps)
         x = self._hyperparams.activation_layer(name=f'{name}_activation')(x)
         conv = self._hyperparams.separable_conv(
-            self._options.num_filters, 3, name=f'{name}_conv', setup=SeparableSetup.DEPTHWISE
+            self._options.num_filters, 3, name=f'{name}_conv', setup=SeparableSetup.BOTH
         )
         return self._normalize(conv, x)
 

@@ -94,7 +94,7 @@ def test_layers():
     conv = model.get_layer('node_1_conv')
     assert conv.use_bias
     assert conv.depthwise_regularizer.l2 == 0.1
-    assert conv.pointwise_regularizer is None
+    assert conv.pointwise_regularizer.l2 == 0.1
     shapes = [tuple(model.get_layer(f'node_{n}_weights').weights[0].shape) for n in (1, 4, 6)]
     assert shapes == [(2, 1), (3, 1), (2, 1)]
 
