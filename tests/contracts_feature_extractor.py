@@ -32,6 +32,22 @@ def check_stacks(extractor: FeatureExtractor) -> None:
     _check_variables(extractor)
 
 
+def check_propagates_sums(slim: FeatureExtractor, ours: FeatureExtractor) -> None:
+    """Asserts how a pyramid of TensorFlow 1, of the levels 3 to 7, differs from that of TF 2."""
+    weights = {variable.path: variable for variable in slim.variables}
+    assert weights.keys() == {variable.path for variable in ours.variables}
+    for variable in ours.variables:
+        if variable.name == 'bias':  # of projections, so that the top is not nearly zero
+            weights[variable.path].assign(tf.ones(variable.shape))
+        variable.assign(weights[variable.path])
+    images = tf.random.stateless_normal([1, 64, 64, 3], [1, 2])
+    (theirs,), (maps,) = slim.feature_stacks(images), ours.feature_stacks(images)
+    # The map below the unsmoothed top is the first one that is propagated.
+    for their_map, our_map in zip(theirs[1:], maps[1:], strict=True):
+        np.testing.assert_allclose(their_map, our_map, rtol=1e-5, atol=1e-9)
+    assert np.abs(theirs[0] - maps[0]).max() > 1e-2 * np.abs(maps[0]).max()
+
+
 def _check_normalize(extractor: FeatureExtractor, images: tf.Tensor) -> None:
     normalized = extractor.normalize(images)
     assert normalized.dtype == tf.float32

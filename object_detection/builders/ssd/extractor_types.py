@@ -11,7 +11,7 @@ TYPES = (
     *(f'ssd_mobilenet_{name}_keras' for name in _MOBILENETS),
     *(f'ssd_resnet{depth}_v1_fpn_keras' for depth in _RESNETS),
     *(f'ssd_efficientnet-b{size}_bifpn_keras' for size in range(8)),
-    # Names of the reference implementation under TensorFlow 1.
+    # Networks of the reference implementation under TensorFlow 1.
     *(f'ssd_mobilenet_{name}' for name in _MOBILENETS),
     'ssd_mobilenet_v1_ppn',
     *(f'ssd_resnet{depth}_v1_fpn' for depth in _TF1_RESNETS),

@@ -37,11 +37,12 @@ def trunk(
     batch_norm_trainable: bool,
     name: str,
     options: Options = _DEFAULTS,
+    last_filters: int = _LAST_FILTERS,
 ) -> keras.Model:
     """Builds the network from the image up to the last of `outputs`.
 
-    Numbers of channels are multiplied by the options' factor and rounded to multiples of 8; the
-    1,280 channels at the end do not become more.
+    Numbers of channels are multiplied by the options' factor and rounded to multiples of 8; those
+    at the end do not become more.
 
     Args:
       outputs: names of outputs, in the order of the layers: `block_<i>` is the end of block i, and
@@ -50,6 +51,7 @@ def trunk(
       batch_norm_trainable: False freezes the batch norms.
       name: name of the model.
       options: variant of the network.
+      last_filters: channels at the end, before the factor of the options.
 
     Returns:
       A model from images [B, H, W, 3] to a list of [B, ceil(H / stride), ceil(W / stride), C].
@@ -65,7 +67,7 @@ def trunk(
     ends = {}
     for block in range(len(_FILTERS)):
         x = _block(layers, x, block, ends)
-    ends[LAST] = _last(layers, x)
+    ends[LAST] = _last(layers, x, last_filters)
     if not outputs or list(outputs) != [end for end in ends if end in outputs]:
         raise UserError(
             f'MobileNet v2: expected some of {", ".join(ends)}, in this order. '
@@ -97,9 +99,9 @@ def _block(layers: Layers, x, block: int, ends: dict):
     return x
 
 
-def _last(layers: Layers, x):
+def _last(layers: Layers, x, filters: int):
     """Appends the convolution after the blocks."""
-    depth = _rounded(_LAST_FILTERS * min(layers.options.depth_multiplier, 1.0))
+    depth = _rounded(filters * min(layers.options.depth_multiplier, 1.0))
     depth = max(depth, layers.options.min_depth)
     x = layers.conv_norm(x, depth, 1, name='Conv_1', norm_name='Conv_1_bn')
     return layers.activate(x, name=LAST)

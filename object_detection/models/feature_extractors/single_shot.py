@@ -138,12 +138,15 @@ def check_pyramid(options: SingleShotOptions) -> None:
         )
 
 
-def feature_pyramid(channels: Sequence[int], options: SingleShotOptions) -> keras.Model:
+def feature_pyramid(
+    channels: Sequence[int], options: SingleShotOptions, *, propagate_sums: bool = False
+) -> keras.Model:
     """Builds the feature pyramid network on the maps of a backbone.
 
     Args:
       channels: channels of the maps of `pyramid_levels`.
       options: the options of the config.
+      propagate_sums: whether it is the network of TensorFlow 1; see `fpn.Options`.
     """
     pyramid = options.fpn or FpnOptions()
     levels = pyramid_levels(options)
@@ -157,6 +160,7 @@ def feature_pyramid(channels: Sequence[int], options: SingleShotOptions) -> kera
         name='fpn',
         options=dataclasses.replace(
             pyramid.network,
+            propagate_sums=propagate_sums,
             use_depthwise=options.use_depthwise,
             explicit_padding=options.use_explicit_padding,
             crop_upsampled=True,

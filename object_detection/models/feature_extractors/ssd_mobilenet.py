@@ -1,10 +1,10 @@
 """Feature extractors of single-shot detectors on MobileNet: six maps, or a feature pyramid.
 
-The types of the reference implementation under TensorFlow 1, without `_keras`, are the same
-networks as those with it, so that checkpoints of the one type fit the other. They differ from the
-networks of TensorFlow 1 in details: there a feature pyramid propagates maps before they are
-smoothed, and the backbone v2 of a config that does not override it has no penalty of its depthwise
-kernels.
+The types of the reference implementation under TensorFlow 1, without `_keras`, denote the networks
+of TensorFlow 1, so that its detectors give the same results: a feature pyramid propagates maps
+before they are smoothed, and if its convolutions are separable, MobileNet v2 ends with 256
+channels, too. Penalties are those of the types with `_keras`: under TensorFlow 1, the depthwise
+kernels of a MobileNet v2 that the config does not override have none.
 """
 
 from typing import Any
@@ -23,8 +23,9 @@ from object_detection.models.necks import multi_resolution
 
 # Stride of the first map of extractors without a feature pyramid.
 _FIRST_STRIDE = 16
-# Channels of the last blocks of MobileNet v1 under a pyramid with separable convolutions.
-_THIN_BLOCKS = (512, 256)
+# Channels at the end of a backbone under a pyramid with separable convolutions.
+_THIN_V1 = (512, 256)
+_THIN_V2 = 256
 
 
 def trunk_options(options: SingleShotOptions) -> dict[str, Any]:
@@ -51,14 +52,16 @@ def _backbone_of_six_maps(version: int, options: SingleShotOptions) -> keras.Mod
     return mobilenet_v2.trunk(outputs, **arguments)
 
 
-def _backbone_of_pyramid(version: int, options: SingleShotOptions) -> keras.Model:
+def _backbone_of_pyramid(version: int, slim: bool, options: SingleShotOptions) -> keras.Model:
     """Returns the backbone with the maps of the levels of the pyramid."""
     arguments = trunk_options(options)
     levels = single_shot.pyramid_levels(options)
     if version == 2:
+        if options.use_depthwise and slim:
+            arguments['last_filters'] = _THIN_V2
         return mobilenet_v2.trunk([mobilenet_v2.LEVELS[level] for level in levels], **arguments)
     if options.use_depthwise:
-        arguments['last_filters'] = _THIN_BLOCKS
+        arguments['last_filters'] = _THIN_V1
     return mobilenet_v1.trunk([mobilenet_v1.LEVELS[level] for level in levels], **arguments)
 
 
@@ -102,15 +105,20 @@ def _map_options(options: SingleShotOptions) -> multi_resolution.Options:
     )
 
 
-def _pyramid(version: int) -> ExtractorType:
-    """Returns the row of a MobileNet with a feature pyramid network."""
+def _pyramid(version: int, *, slim: bool) -> ExtractorType:
+    """Returns the row of a MobileNet with a feature pyramid network.
+
+    Args:
+      version: of the MobileNet.
+      slim: whether it is the network of TensorFlow 1.
+    """
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
-        backbone = _backbone_of_pyramid(version, options)
+        backbone = _backbone_of_pyramid(version, slim, options)
         channels = [output.shape[-1] for output in backbone.outputs]
         return FeatureExtractor(
             backbone=backbone,
-            pyramid=single_shot.feature_pyramid(channels, options),
+            pyramid=single_shot.feature_pyramid(channels, options, propagate_sums=slim),
             strides=single_shot.pyramid_strides(options),
             pad_to_multiple=options.pad_to_multiple or 1,
             normalize=scale_to_unit,
@@ -126,11 +134,11 @@ def _pyramid(version: int) -> ExtractorType:
 ROWS: dict[str, ExtractorType] = {
     'ssd_mobilenet_v1_keras': _six_maps(1),
     'ssd_mobilenet_v2_keras': _six_maps(2),
-    'ssd_mobilenet_v1_fpn_keras': _pyramid(1),
-    'ssd_mobilenet_v2_fpn_keras': _pyramid(2),
-    # Names of the reference implementation under TensorFlow 1.
+    'ssd_mobilenet_v1_fpn_keras': _pyramid(1, slim=False),
+    'ssd_mobilenet_v2_fpn_keras': _pyramid(2, slim=False),
+    # Networks of the reference implementation under TensorFlow 1.
     'ssd_mobilenet_v1': _six_maps(1),
     'ssd_mobilenet_v2': _six_maps(2),
-    'ssd_mobilenet_v1_fpn': _pyramid(1),
-    'ssd_mobilenet_v2_fpn': _pyramid(2),
+    'ssd_mobilenet_v1_fpn': _pyramid(1, slim=True),
+    'ssd_mobilenet_v2_fpn': _pyramid(2, slim=True),
 }

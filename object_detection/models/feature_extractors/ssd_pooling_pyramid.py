@@ -1,8 +1,7 @@
 """Feature extractors of single-shot detectors with pooled maps, PPN (arXiv:1807.03284).
 
-The reference implementation has them under TensorFlow 1 only. Here their backbones are those of
-the other types: a ResNet has its strides at the first convolutions of stages, and not at their
-ends.
+The reference implementation has them under TensorFlow 1 only. A ResNet there has its strides at the
+ends of stages, which gives the same maps as those at the beginnings of the next stages here.
 """
 
 from object_detection.errors import UserError

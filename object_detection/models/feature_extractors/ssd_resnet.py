@@ -1,8 +1,9 @@
 """Feature extractors of single-shot detectors on ResNet v1 with a pyramid, as in RetinaNet.
 
 Paper: https://arxiv.org/abs/1708.02002. The types of the reference implementation under
-TensorFlow 1, without `_keras`, are the same networks as those with it; there, the strides of
-the backbone are at the ends of stages, and pyramids propagate maps before they are smoothed.
+TensorFlow 1, without `_keras`, denote the networks of TensorFlow 1, so that its detectors give the
+same results: their pyramids propagate maps before they are smoothed. The strides at the ends of
+stages there give the same maps as those at the beginnings of the next stages here.
 """
 
 import dataclasses
@@ -29,8 +30,13 @@ def _trunk_options(options: SingleShotOptions) -> dict[str, Any]:
     }
 
 
-def _resnet_v1_fpn(depth: int) -> ExtractorType:
-    """Returns the row of a ResNet with a feature pyramid network."""
+def _resnet_v1_fpn(depth: int, *, slim: bool = False) -> ExtractorType:
+    """Returns the row of a ResNet with a feature pyramid network.
+
+    Args:
+      depth: of the ResNet.
+      slim: whether it is the network of TensorFlow 1.
+    """
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
         levels = single_shot.pyramid_levels(options)
@@ -41,6 +47,7 @@ def _resnet_v1_fpn(depth: int) -> ExtractorType:
             pyramid=single_shot.feature_pyramid(
                 [output.shape[-1] for output in backbone.outputs],
                 dataclasses.replace(options, hyperparams=frozen),
+                propagate_sums=slim,
             ),
             strides=single_shot.pyramid_strides(options),
             pad_to_multiple=options.pad_to_multiple or 1,
@@ -63,6 +70,8 @@ ROWS: dict[str, ExtractorType] = {
     'ssd_resnet50_v1_fpn_keras': _resnet_v1_fpn(50),
     'ssd_resnet101_v1_fpn_keras': _resnet_v1_fpn(101),
     'ssd_resnet152_v1_fpn_keras': _resnet_v1_fpn(152),
+    # Networks of the reference implementation under TensorFlow 1.
+    'ssd_resnet50_v1_fpn': _resnet_v1_fpn(50, slim=True),
+    'ssd_resnet101_v1_fpn': _resnet_v1_fpn(101, slim=True),
+    'ssd_resnet152_v1_fpn': _resnet_v1_fpn(152, slim=True),
 }
-# Names of the reference implementation under TensorFlow 1.
-ROWS |= {f'ssd_resnet{n}_v1_fpn': ROWS[f'ssd_resnet{n}_v1_fpn_keras'] for n in (50, 101, 152)}

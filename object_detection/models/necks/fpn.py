@@ -23,6 +23,8 @@ class Options:
         neighbour.
       smooth_outputs: whether all levels including the top are smoothed, but not the maps that are
         propagated down, as in the paper.
+      propagate_sums: whether the maps that are propagated down are not smoothed, as in the paper,
+        but the top level is not smoothed at all, as in TF-Slim.
       use_depthwise: whether the 3x3 convolutions are separable; initializer and penalty then only
         apply to their depthwise kernels, as in the reference.
       explicit_padding: whether the convolutions of stride 2 are padded alike on both sides,
@@ -35,6 +37,7 @@ class Options:
     pool_extra_levels: bool = False
     bilinear: bool = False
     smooth_outputs: bool = False
+    propagate_sums: bool = False
     use_depthwise: bool = False
     explicit_padding: bool = False
     crop_upsampled: bool = False
@@ -130,7 +133,7 @@ def feature_pyramid(
         x = keras.layers.Add(name=f'add_{level}')([double(x, level), project(level)])
         smoothed = smooth(x, level)
         outputs.insert(0, smoothed)
-        x = x if options.smooth_outputs else smoothed
+        x = x if options.smooth_outputs or options.propagate_sums else smoothed
     for level in range(top_level + 1, top_level + 1 + num_coarse_levels):
         outputs.append(coarser(outputs[-1], level))
     return keras.Model(list(inputs.values()), outputs, name=name)

@@ -10,7 +10,6 @@ from object_detection.models.feature_extractors.feature_extractor import (
 )
 from object_detection.models.feature_extractors.resnet import ResnetOptions
 from object_detection.models.feature_extractors.single_shot_types import (
-    SSD,
     BiFpnOptions,
     FpnOptions,
     SingleShotOptions,
@@ -19,7 +18,7 @@ from object_detection.models.feature_extractors.single_shot_types import (
 )
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams
-from tests.contracts_feature_extractor import check_stacks
+from tests.contracts_feature_extractor import check_propagates_sums, check_stacks
 
 HYPERPARAMS = LayerHyperparams(
     regularizer=L2(0.1),
@@ -92,9 +91,8 @@ def test_frozen_affine_parameters():
     assert not [v.path for v in extractor.trainable_variables if '_bn/' in v.path]
 
 
-@pytest.mark.parametrize('depth', [50, 101, 152])
-def test_types_of_tensorflow_1_are_the_same_networks(depth):
-    assert SSD[f'ssd_resnet{depth}_v1_fpn'] is SSD[f'ssd_resnet{depth}_v1_fpn_keras']
+def test_pyramids_of_tensorflow_1_propagate_sums():
+    check_propagates_sums(build('ssd_resnet50_v1_fpn'), build('ssd_resnet50_v1_fpn_keras'))
 
 
 @pytest.mark.parametrize(

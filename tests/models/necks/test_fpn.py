@@ -77,6 +77,16 @@ def test_smoothed_outputs_by_hand():
         np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
+def test_propagated_sums_by_hand():
+    model = build(num_coarse_levels=0, options=Options(propagate_sums=True))
+    give_weights(model)
+    c3, c4, c5 = numbers(3)
+    m4 = c5.repeat(2, axis=1).repeat(2, axis=2) + c4
+    m3 = m4.repeat(2, axis=1).repeat(2, axis=2) + c3
+    for ours, expected in zip(model([c3, c4, c5]), (3 * m3, 4 * m4, c5), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize('dtype', ['float32', 'mixed_bfloat16'])
 def test_bilinear_upsampling_by_hand(dtype):
     before = keras.config.dtype_policy()
