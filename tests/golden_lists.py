@@ -89,6 +89,7 @@ NOT_MATCHED: Lists = {
     'preprocessor': {
         'hflip_kp_noperm': 'leaves out the flip of keypoints; here it is an error',
         'hflip_p0': 'cannot build probability 0; here it never flips',
+        'image_scale_*': 'resizes masks along other axes than the image; here along the same',
         'scale_boxes_to_pixel_coordinates': 'scales keypoints as well; here they stay normalized',
         'square_crop_*': (
             'loses the last row and column of odd squares and at the edges of the image; compared '
@@ -121,7 +122,6 @@ _OPEN_IMAGES = 'Open Images metrics are not built'
 _IMAGE_LABELS = 'labels of whole images are not read'
 _NO_CALLER = 'a helper of the reference that nothing here needs'
 _NO_ROWS_DROPPED = 'boxes of a batch are not dropped, which changes its shape; they get no weight'
-NO_STEP = 'this augmentation is not built'
 
 # Parts of the reference that are not built. No test claims these cases.
 NOT_BUILT: Lists = {
@@ -183,22 +183,8 @@ NOT_BUILT: Lists = {
         'func_arg_map_*': 'which arguments its functions take; here each takes the whole example',
         'one_hot_encoding': _IMAGE_LABELS,
         'rank3_image': 'its steps take batches of one image; here they take the image',
-        **dict.fromkeys(
-            [
-                'black_patches_*',
-                'crop_pad_*',
-                'crop_to_aspect_*',
-                'downscale_*',
-                'image_scale_*',
-                'jitter_boxes_*',
-                'jpeg_quality_*',
-                'pad_*',
-                'patch_gaussian_*',
-                'resize_method_*',
-                'self_concat_*',
-            ],
-            NO_STEP,
-        ),
+        'crop_to_aspect_center': 'no config leads to a crop in the centre',
+        'pad_image_center': 'no config leads to an image in the centre',
     },
     'target_assigner': {
         'bad_combination': 'assigners are built of their parts, there are no names to combine',

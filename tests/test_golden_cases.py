@@ -4,13 +4,9 @@ import ast
 import importlib
 import pathlib
 from fnmatch import fnmatchcase
-from typing import Any
 
 import pytest
-from google.protobuf import text_format
 
-from object_detection.builders import preprocessor_builder
-from object_detection.protos import preprocessor_pb2
 from tests import golden_lists, goldens
 
 TESTS = pathlib.Path(__file__).parent
@@ -74,21 +70,6 @@ def test_every_case_is_used_or_listed(claimed):
 def test_what_is_not_built_is_not_used(claimed):
     built = claimed & listed(golden_lists.NOT_BUILT)
     assert not built, f'delete these in tests/golden_lists.py, NOT_BUILT: {sorted(built)}'
-
-
-def test_augmentations_listed_as_not_built_are_not():
-    cases = goldens.cases('preprocessor')
-    for pattern, reason in golden_lists.NOT_BUILT['preprocessor'].items():
-        if reason == golden_lists.NO_STEP:
-            steps = {name: step(cases[name]) for name in cases if fnmatchcase(name, pattern)}
-            assert None not in steps.values(), steps
-            assert not preprocessor_builder.BUILDERS.keys() & set(steps.values()), steps
-
-
-def step(facts: dict[str, Any]) -> str | None:
-    """Name of the step that a case of the preprocessor is of."""
-    config = text_format.Parse(facts.get('config') or '', preprocessor_pb2.PreprocessingStep())
-    return config.WhichOneof('preprocessing_step') or (facts['params'] or {}).get('function')
 
 
 def test_what_is_not_matched_is_used(claimed):

@@ -43,7 +43,6 @@ def _warning(reason: str, *harmless: Any) -> Unsupported:
     return Unsupported(WARNING, reason, harmless or None)
 
 
-_NO_STEP = _error('this augmentation is not built yet')
 _SYNCHRONOUS = _warning('gradients are always averaged over all replicas, synchronously')
 _TF_DATA = _warning('tf.data replaced the queues that it sized')
 _NO_PICTURE_FOLDER = _warning('pictures go to TensorBoard, and into files by `tfod predict`')
@@ -120,23 +119,10 @@ _AUGMENTATION = {
     'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
         'boxes stay normalized until the losses; leave it out'
     ),
-    **{
-        f'PreprocessingStep.{name}': _NO_STEP
-        for name in (
-            'random_image_scale',
-            'random_jitter_boxes',
-            'random_pad_image',
-            'random_crop_pad_image',
-            'random_crop_to_aspect_ratio',
-            'random_black_patches',
-            'random_resize_method',
-            'random_self_concat_image',
-            'autoaugment_image',
-            'random_jpeg_quality',
-            'random_downscale_to_target_pixels',
-            'random_patch_gaussian',
-        )
-    },
+    'PreprocessingStep.autoaugment_image': _error(
+        'its learned policies are not built; use random_distort_color, random_crop_image and '
+        'random_rotation90'
+    ),
 }
 
 _READING = {

@@ -5,6 +5,7 @@ import tensorflow as tf
 # Keeps the last sample of a box that ends at the image's edge inside the image despite rounding;
 # outside, the crop would be zero. It is less than a thousandth of a pixel.
 _INSIDE = 1.0 - 1e-6
+_ROUNDING = 1e-5
 
 # A PNG file begins with its signature and a header: width, height, bits and kind of colours.
 _SIGNATURE = b'\x89PNG\r\n\x1a\n'
@@ -136,6 +137,21 @@ def recrop(crops: tf.Tensor, parts: tf.Tensor) -> tf.Tensor:
     return _sample(crops, parts, crops.shape[1], 1.0)
 
 
+def resample(crops: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
+    """Resamples each crop to another frame, which may extend beyond it; outside it is black.
+
+    Args:
+      crops: uint8 [n, S, S], 255 = 1.
+      frames: float32 [n, 4], normalized to the crops.
+
+    Returns:
+      uint8 [n, S, S], 255 = 1.
+    """
+    # Frames that end where the crop does keep its last samples despite rounding.
+    is_end = tf.abs(frames - 1.0) < _ROUNDING
+    return _sample_frames(crops, tf.where(is_end, _INSIDE, frames), crops.shape[1], 1.0)
+
+
 def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
     """Decodes PNG masks of one size.
 
@@ -188,9 +204,13 @@ def _begin_with_black(palettes: tf.Tensor) -> tf.Tensor:
 
 def _sample(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.Tensor:
     """Samples boxes of masks, [n, H, W], times `factor`: uint8 [n, size, size]."""
+    return _sample_frames(masks, tf.minimum(boxes, _INSIDE), size, factor)
+
+
+def _sample_frames(masks: tf.Tensor, boxes: tf.Tensor, size: int, factor: float) -> tf.Tensor:
     crops = tf.image.crop_and_resize(
         masks[..., tf.newaxis],
-        tf.minimum(boxes, _INSIDE),
+        boxes,
         tf.range(tf.shape(boxes)[0]),
         [size, size],
     )

@@ -23,8 +23,8 @@ READERS = (
     *('export', 'models/precision*.py', 'optimizers', 'system', 'training', 'visualization'),
     *('weights', '*.py'),
 )
-# Its builder copies the fields of a dataclass from the message, name by name.
-COPIED = 'core/post_processing.py'
+# Their builders copy the fields of a dataclass from the message, name by name.
+COPIED = ('core/post_processing.py', 'data/augmentation/*.py')
 # Unsupported fields that code of its own looks at, only to refuse them.
 REFUSED = {
     'parameterized_metric',
@@ -38,7 +38,9 @@ def names_in_code() -> set[str]:
     """Attribute names and strings in the code that may read fields."""
     names = {
         node.target.id
-        for node in ast.walk(ast.parse((PACKAGE / COPIED).read_text()))
+        for pattern in COPIED
+        for path in PACKAGE.glob(pattern)
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     for pattern in READERS:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import check_order, check_share
 from object_detection.data.augmentation.pixels import RgbToGray
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
@@ -25,16 +26,6 @@ def _adjust(image: tf.Tensor, number: tf.Tensor, adjust: Adjustment) -> tf.Tenso
     On 0..255 the functions would be equivalent, but would not round exactly like the reference.
     """
     return tf.clip_by_value(adjust(image / _MAX_VALUE, number), 0.0, 1.0) * _MAX_VALUE
-
-
-def _check_factors(step: str, **factors: float) -> None:
-    """Checks the smallest and the largest factor, given by the names of their fields."""
-    (least_name, least), (greatest_name, greatest) = factors.items()
-    if not 0.0 <= least <= greatest:
-        raise UserError(
-            f'{step}: expected 0 <= {least_name} <= {greatest_name}. '
-            f'Received: {least:g} and {greatest:g}.'
-        )
 
 
 class RandomPixelStep(abc.ABC):
@@ -90,7 +81,7 @@ class RandomAdjustContrast(RandomPixelStep):
     max_delta: float = 1.25
 
     def __post_init__(self):
-        _check_factors('random_adjust_contrast', min_delta=self.min_delta, max_delta=self.max_delta)
+        check_order('random_adjust_contrast', min_delta=self.min_delta, max_delta=self.max_delta)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
@@ -110,10 +101,7 @@ class RandomAdjustHue(RandomPixelStep):
     max_delta: float = 0.02
 
     def __post_init__(self):
-        if not 0.0 <= self.max_delta <= 1.0:
-            raise UserError(
-                f'random_adjust_hue.max_delta: expected 0 to 1. Received: {self.max_delta:g}.'
-            )
+        check_share('random_adjust_hue', max_delta=self.max_delta)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, -self.max_delta, self.max_delta)
@@ -134,9 +122,7 @@ class RandomAdjustSaturation(RandomPixelStep):
     max_delta: float = 1.25
 
     def __post_init__(self):
-        _check_factors(
-            'random_adjust_saturation', min_delta=self.min_delta, max_delta=self.max_delta
-        )
+        check_order('random_adjust_saturation', min_delta=self.min_delta, max_delta=self.max_delta)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
@@ -204,7 +190,7 @@ class RandomPixelValueScale(RandomPixelStep):
     maxval: float = 1.1
 
     def __post_init__(self):
-        _check_factors('random_pixel_value_scale', minval=self.minval, maxval=self.maxval)
+        check_order('random_pixel_value_scale', minval=self.minval, maxval=self.maxval)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Draws float32 [H, W, 3]."""
@@ -225,10 +211,7 @@ class RandomRgbToGray(RandomPixelStep):
     probability: float = 0.1
 
     def __post_init__(self):
-        if not 0.0 <= self.probability <= 1.0:
-            raise UserError(
-                f'random_rgb_to_gray.probability: expected 0 to 1. Received: {self.probability:g}.'
-            )
+        check_share('random_rgb_to_gray', probability=self.probability)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed)

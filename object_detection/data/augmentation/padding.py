@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.draws import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
 from object_detection.data.augmentation.window import Window, sides_of_shape, surround
 from object_detection.data.objects import Example
@@ -39,10 +40,11 @@ def draw_window(
       seed: integer [2].
     """
     min_size, max_size = tf.maximum(min_size, image_size), tf.maximum(max_size, image_size)
-    of_size, of_offset = tf.unstack(tf.random.split(seed))
-    size = _draw_below(min_size, max_size, of_size)
-    offset = _draw_below(tf.zeros_like(size), size - image_size, of_offset)
-    return Window(*tf.unstack(-offset), *tf.unstack(size))
+    seeds = tf.unstack(tf.random.split(seed, 4))
+    height, width = (draw_below(min_size[i], max_size[i], seeds[i]) for i in range(2))
+    top = draw_below(0, height - image_size[0], seeds[2])
+    left = draw_below(0, width - image_size[1], seeds[3])
+    return Window(-top, -left, height, width)
 
 
 def surround_with_color(example: Example, window: Window, color: Color) -> Example:
@@ -270,17 +272,3 @@ class RandomPadToAspectRatio:
     def _fitting(self, size: tf.Tensor) -> tf.Tensor:
         """Returns the smallest height and width of the ratio around a size, float32 [2]."""
         return tf.maximum(size, sides_of_shape(size, self.aspect_ratio))
-
-
-def _draw_below(least: tf.Tensor, greatest: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Draws integers from `least` on and below `greatest`, int32 [2]; `least` if there are none."""
-    draws = [
-        tf.random.stateless_uniform([], own, low, tf.maximum(high, low + 1), tf.int32)
-        for own, low, high in zip(
-            tf.unstack(tf.random.split(seed)),
-            tf.unstack(least),
-            tf.unstack(greatest),
-            strict=True,
-        )
-    ]
-    return tf.stack(draws)

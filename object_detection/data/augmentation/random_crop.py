@@ -7,6 +7,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.draws import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
@@ -43,10 +45,7 @@ class CropOperation:
 
     def __post_init__(self):
         for field in ('min_object_covered', 'overlap_thresh', 'random_coef'):
-            if not 0.0 <= getattr(self, field) <= 1.0:
-                raise UserError(
-                    f'{self.name}.{field}: expected 0 to 1. Received: {getattr(self, field):g}.'
-                )
+            check_share(self.name, **{field: getattr(self, field)})
         self._check_range('aspect_ratio', self.aspect_ratio_range, float('inf'))
         self._check_range('area', self.area_range, 1.0)
 
@@ -159,20 +158,15 @@ class RandomCropToAspectRatio:
                 f'{self.name}.aspect_ratio: expected a positive number. '
                 f'Received: {self.aspect_ratio:g}.'
             )
-        if not 0.0 <= self.overlap_thresh <= 1.0:
-            raise UserError(
-                f'{self.name}.overlap_thresh: expected 0 to 1. Received: {self.overlap_thresh:g}.'
-            )
+        check_share(self.name, overlap_thresh=self.overlap_thresh)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example`; its position depends only on `seed`, integer [2]."""
         image_size = tf.shape(example[F.IMAGE])[:2]
-        free = image_size - self.size(image_size)
-        offset = [
-            tf.random.stateless_uniform([], own, 0, end + 1, tf.int32)
-            for own, end in zip(tf.unstack(tf.random.split(seed)), tf.unstack(free), strict=True)
-        ]
-        return self.crop(example, *offset)
+        of_top, of_left = tf.unstack(tf.random.split(seed))
+        height, width = tf.unstack(image_size - self.size(image_size))
+        top, left = draw_below(0, height + 1, of_top), draw_below(0, width + 1, of_left)
+        return self.crop(example, top, left)
 
     def size(self, image_size: tf.Tensor) -> tf.Tensor:
         """Returns height and width of the crop of an image of `image_size`, int32 [2]."""

@@ -1,19 +1,24 @@
 """Random changes of the scale of an image."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.draws import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
-from object_detection.resizers.resizer import resample
+from object_detection.resizers.resizer import AREA, BICUBIC, BILINEAR, NEAREST_NEIGHBOR, resample
 
 # Objects that the border of the square cuts to less are dropped, pixels.
 _MIN_PIXELS = 1.0
+# One of which RandomResizeMethod draws.
+_METHODS = (BILINEAR, NEAREST_NEIGHBOR, BICUBIC, AREA)
 
 
 class ScaleDraws(NamedTuple):
@@ -93,6 +98,142 @@ class RandomScaleCropAndPadToSquare:
         side = self.output_size
         last = [tensor.shape[-1]] if is_image else []
         return tf.ensure_shape(tensor, [*([] if is_image else [None]), side, side, *last])
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomImageScale:
+    """Resizes an image by a random factor, and keeps its shape.
+
+    Attributes:
+      min_scale_ratio, max_scale_ratio: bounds of the factor.
+
+    Raises:
+      ValueError: if the bounds are not positive and in order.
+    """
+
+    min_scale_ratio: float = 0.5
+    max_scale_ratio: float = 2.0
+
+    def __post_init__(self):
+        if not 0.0 < self.min_scale_ratio <= self.max_scale_ratio:
+            raise UserError(
+                'random_image_scale: expected 0 < min_scale_ratio <= max_scale_ratio. '
+                f'Received: {self.min_scale_ratio:g} and {self.max_scale_ratio:g}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes `example`; the factor depends only on `seed`, integer [2]."""
+        factor = tf.random.stateless_uniform([], seed, self.min_scale_ratio, self.max_scale_ratio)
+        return self.change(example, factor)
+
+    def change(self, example: Example, factor: tf.Tensor) -> Example:
+        """Resizes an example by a factor, float32 []."""
+        size = tf.cast(tf.shape(example[F.IMAGE])[:2], tf.float32) * factor
+        size = tf.maximum(tf.cast(size, tf.int32), 1)
+        return resize_example(example, size, align_corners=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomDownscaleToTargetPixels:
+    """Resizes images with more pixels than a random number to that number; it never enlarges.
+
+    Attributes:
+      random_coef: probability that the image stays as it is.
+      min_target_pixels, max_target_pixels: the number is at least the first, and below the second.
+
+    Raises:
+      ValueError: if the numbers are not positive and in order, or `random_coef` is not a share.
+    """
+
+    random_coef: float = 0.0
+    min_target_pixels: int = 300000
+    max_target_pixels: int = 500000
+
+    def __post_init__(self):
+        name = 'random_downscale_to_target_pixels'
+        check_share(name, random_coef=self.random_coef)
+        if not 0 < self.min_target_pixels <= self.max_target_pixels:
+            raise UserError(
+                f'{name}: expected 0 < min_target_pixels <= max_target_pixels. '
+                f'Received: {self.min_target_pixels} and {self.max_target_pixels}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes `example`; all random choices depend only on `seed`, integer [2]."""
+        of_number, of_pixels = tf.unstack(tf.random.split(seed))
+        target = draw_below(self.min_target_pixels, self.max_target_pixels, of_pixels)
+        example = {**example, F.IMAGE: tf.cast(example[F.IMAGE], tf.float32)}
+        return change_randomly(
+            self.random_coef, of_number, lambda: self.change(example, target), dict(example)
+        )
+
+    def change(self, example: Example, target_pixels: tf.Tensor) -> Example:
+        """Resizes an example with a float32 image to a number of pixels, int32 []."""
+        size = tf.cast(tf.shape(example[F.IMAGE])[:2], tf.float32)
+        target, pixels = tf.cast(target_pixels, tf.float32), tf.reduce_prod(size)
+        new_size = tf.maximum(tf.cast(size * tf.sqrt(target / pixels), tf.int32), 1)
+        return tf.cond(
+            pixels > target,
+            lambda: resize_example(example, new_size),
+            lambda: dict(example),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomResizeMethod:
+    """Resizes an image to one size by one of four methods.
+
+    Attributes:
+      target_height, target_width: size of the result in pixels.
+
+    Raises:
+      ValueError: if the size is not positive.
+    """
+
+    target_height: int
+    target_width: int
+
+    def __post_init__(self):
+        if min(self.target_height, self.target_width) < 1:
+            raise UserError(
+                'random_resize_method: expected a positive target_height and target_width. '
+                f'Received: {self.target_height} and {self.target_width}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes `example`; the method depends only on `seed`, integer [2]."""
+        return self.change(
+            example, tf.random.stateless_uniform([], seed, 0, len(_METHODS), tf.int32)
+        )
+
+    def change(self, example: Example, method: tf.Tensor) -> Example:
+        """Resizes an example by the method of an index, int32 []."""
+        size = (self.target_height, self.target_width)
+        images = tf.cast(example[F.IMAGE][tf.newaxis], tf.float32)
+        branches = [functools.partial(resample, images, size, method) for method in _METHODS]
+        image = tf.switch_case(method, branches)[0]
+        resized = resize_masks(example, size)
+        resized[F.IMAGE] = tf.ensure_shape(image, [*size, example[F.IMAGE].shape[-1]])
+        return resized
+
+
+def resize_example(example: Example, size: tf.Tensor, *, align_corners: bool = False) -> Example:
+    """Resizes the image bilinearly, and full-size masks by nearest neighbour, to int32 [2]."""
+    image = resample(example[F.IMAGE][tf.newaxis], size, align_corners=align_corners)[0]
+    return {**resize_masks(example, size, align_corners=align_corners), F.IMAGE: image}
+
+
+def resize_masks(
+    example: Example, size: tf.Tensor | tuple[int, int], *, align_corners: bool = False
+) -> Example:
+    """Resizes full-size masks by nearest neighbour to `size`, int32 [2]."""
+    example = dict(example)
+    for name in names_of(Geometry.IMAGE_MASK):
+        if name in example:
+            masks = example[name][..., tf.newaxis]
+            masks = resample(masks, size, NEAREST_NEIGHBOR, align_corners=align_corners)
+            example[name] = masks[..., 0]
+    return example
 
 
 def _resized(example: Example, size: tf.Tensor) -> Example:

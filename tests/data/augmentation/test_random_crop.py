@@ -7,6 +7,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import OBJECT_FIELDS, ObjectField
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks
+from object_detection.data.augmentation.padding import RandomPadToAspectRatio
 from object_detection.data.augmentation.random_crop import InOrder
 from object_detection.data.augmentation.scale import ScaleDraws
 from object_detection.data.augmentation.window import Window, cut_out
@@ -106,7 +107,37 @@ def test_padded_crops_of_one_shape_are_those_of_the_reference(case_name):
     check(to_shape.pad(cropped, tf.constant(scale)), example, case)
 
 
-@goldens.parametrize('preprocessor', prefix='absolute_pad_')
+@goldens.parametrize('preprocessor', prefix='crop_to_aspect_', without=('crop_to_aspect_center',))
+def test_crops_to_a_shape_are_those_of_the_reference(case_name):
+    case = goldens.load('preprocessor', case_name)
+    step, example = steps.build(case.config), steps.golden_example(case)
+    offset = (int(case.outputs[f'draws.crop_to_aspect_ratio..{i}']) for i in range(2))
+    check(step.crop(example, *offset), example, case)
+
+
+@goldens.parametrize('preprocessor', prefix='pad_to_aspect')
+def test_borders_to_a_shape_are_those_of_the_reference(case_name):
+    case = goldens.load('preprocessor', case_name)
+    step, example = RandomPadToAspectRatio(**case.params['kwargs']), steps.golden_example(case)
+    scale = tf.constant(case.outputs['draws.pad_to_aspect_ratio.'])
+    check(step.pad(example, scale), example, case)
+
+
+@goldens.parametrize('preprocessor', prefix='crop_pad_')
+def test_borders_of_crops_are_those_of_the_reference(case_name):
+    """The reference leaves masks and keypoints as they were; here they move."""
+    case = goldens.load('preprocessor', case_name)
+    step, example = steps.build(case.config), steps.golden_example(case)
+    changed = step.pad(drawn_crop(step.random_crop, example, case), 0, border(case))
+    moved = (F.GROUNDTRUTH_INSTANCE_MASKS, F.GROUNDTRUTH_KEYPOINTS)
+    masks, image = changed[moved[0]], changed[F.IMAGE]
+    assert masks.shape[1:] == image.shape[:2]
+    assert len(masks) == len(changed[moved[1]]) == len(changed[F.GROUNDTRUTH_BOXES])
+    kept = {name: value for name, value in example.items() if name not in moved}
+    check(changed, kept | {moved[1]: changed[moved[1]]}, case)
+
+
+@goldens.parametrize('preprocessor', prefix=('absolute_pad_', 'pad_image_s', 'pad_image_minmax_'))
 def test_borders_are_those_of_the_reference(case_name):
     case = goldens.load('preprocessor', case_name)
     step, example = steps.build(case.config), steps.golden_example(case)
@@ -182,6 +213,9 @@ STEPS = (
     'ssd_random_crop_pad_fixed_aspect_ratio {}',
     'random_absolute_pad_image { max_height_padding: 9 max_width_padding: 13 }',
     'random_absolute_pad_image { max_height_padding: 9 max_width_padding: 9 pad_color: [1, 2, 3] }',
+    'random_crop_to_aspect_ratio { aspect_ratio: 0.8 }',
+    'random_pad_image { max_image_height: 60 max_image_width: 80 }',
+    'random_crop_pad_image {}',
     'random_scale_crop_and_pad_to_square { output_size: 40 }',
 )
 
@@ -225,8 +259,8 @@ def test_objects_stay_with_their_pixels_in_tf_data_as_alone(text):
         sizes.add(tuple(changed[F.IMAGE].shape))
         dropped += 4 - len(changed[MASK_WEIGHTS])
         check_rows(changed, example, tolerance=1.5 if 'to_square' in text else 1e-3)
-    assert len(sizes) > 1 or 'to_square' in text
-    assert dropped or 'pad_image' in text
+    assert len(sizes) > 1 or 'to_' in text
+    assert dropped or 'pad_image {' in text
 
 
 def check_rows(changed, example, tolerance):
@@ -353,6 +387,12 @@ OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
             'ssd_random_crop_fixed_aspect_ratio { aspect_ratio: -1 }',
             'aspect_ratio: expected a positive number',
         ),
+        ('random_pad_image { min_image_height: 3 }', 'expected both of min_image_height'),
+        (
+            'random_pad_image { max_image_height: 3 max_image_width: 0 }',
+            'expected 0 < min_image_height <= max_image_height',
+        ),
+        ('random_crop_to_aspect_ratio { aspect_ratio: 0 }', 'aspect_ratio: expected a positive'),
         ('random_absolute_pad_image {}', 'max_height_padding: expected a positive number'),
         (
             'random_absolute_pad_image {'

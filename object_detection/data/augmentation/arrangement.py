@@ -1,0 +1,135 @@
+"""Random changes of the arrangement of objects: moved box corners, repeated images."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from object_detection.core.example_fields import Geometry, names_of
+from object_detection.core.fields import InputFields as F
+from object_detection.data import instance_masks, objects
+from object_detection.data.augmentation.checks import check_share
+from object_detection.data.objects import Example
+from object_detection.errors import UserError
+
+DEFAULT = 'DEFAULT'
+EXPAND = 'EXPAND'
+SHRINK = 'SHRINK'
+EXPAND_SYMMETRIC = 'EXPAND_SYMMETRIC'
+SHRINK_SYMMETRIC = 'SHRINK_SYMMETRIC'
+EXPAND_SYMMETRIC_XY = 'EXPAND_SYMMETRIC_XY'
+SHRINK_SYMMETRIC_XY = 'SHRINK_SYMMETRIC_XY'
+
+# For each side of a box (ymin, xmin, ymax, xmax), the index of its random number.
+_OWN, _OF_AXIS, _OF_BOX = (0, 1, 2, 3), (0, 1, 0, 1), (0, 0, 0, 0)
+_NUMBERS = {
+    DEFAULT: _OWN,
+    EXPAND: _OWN,
+    SHRINK: _OWN,
+    EXPAND_SYMMETRIC: _OF_AXIS,
+    SHRINK_SYMMETRIC: _OF_AXIS,
+    EXPAND_SYMMETRIC_XY: _OF_BOX,
+    SHRINK_SYMMETRIC_XY: _OF_BOX,
+}
+_OUTWARDS = (-1.0, -1.0, 1.0, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomJitterBoxes:
+    """Moves the sides of boxes; the image and what it shows stay.
+
+    Boxes are clipped to the image. Objects whose box has no area left are dropped.
+
+    Attributes:
+      ratio: twice the greatest distance, as a share of the box's height or width.
+      jitter_mode: the direction, and which sides of a box move by the same share: DEFAULT, EXPAND
+        and SHRINK none, the SYMMETRIC ones opposite sides, the SYMMETRIC_XY ones all.
+
+    Raises:
+      ValueError: if the ratio is not a share, or the mode is unknown.
+    """
+
+    ratio: float = 0.05
+    jitter_mode: str = DEFAULT
+
+    def __post_init__(self):
+        check_share('random_jitter_boxes', ratio=self.ratio)
+        if self.jitter_mode not in _NUMBERS:
+            raise UserError(
+                f'random_jitter_boxes.jitter_mode: expected one of {sorted(_NUMBERS)}. '
+                f'Received: {self.jitter_mode!r}.'
+            )
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Moves the boxes of `example` by numbers that depend only on `seed`, integer [2]."""
+        boxes = example[F.GROUNDTRUTH_BOXES]
+        numbers = tf.random.stateless_uniform(tf.shape(boxes), seed, -1.0, 1.0)
+        return self.change(example, numbers)
+
+    def change(self, example: Example, numbers: tf.Tensor) -> Example:
+        """Moves the boxes of an example by random numbers, float32 [n, 4], in [-1, 1]."""
+        boxes = example[F.GROUNDTRUTH_BOXES]
+        sizes = tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
+        numbers = tf.gather(numbers, _NUMBERS[self.jitter_mode], axis=1)
+        if self.jitter_mode != DEFAULT:
+            sign = 1.0 if self.jitter_mode.startswith('EXPAND') else -1.0
+            numbers = sign * tf.abs(numbers) * _OUTWARDS
+        moved = tf.clip_by_value(boxes + 0.5 * self.ratio * numbers * sizes, 0.0, 1.0)
+        example = {**example, F.GROUNDTRUTH_BOXES: moved}
+        parts = tf.math.divide_no_nan(moved - tf.tile(boxes[:, :2], [1, 2]), sizes)
+        for name in names_of(Geometry.BOX_MASK):
+            if name in example:
+                example[name] = instance_masks.resample(example[name], parts)
+        return objects.clip_boxes(example)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomSelfConcatImage:
+    """Repeats an image and its objects below itself, beside itself, or both.
+
+    Attributes:
+      concat_vertical_probability: probability of a copy below.
+      concat_horizontal_probability: probability of a copy beside, of all above.
+
+    Raises:
+      ValueError: if a probability is not in [0, 1].
+    """
+
+    concat_vertical_probability: float = 0.1
+    concat_horizontal_probability: float = 0.1
+
+    def __post_init__(self):
+        for field in ('concat_vertical_probability', 'concat_horizontal_probability'):
+            check_share('random_self_concat_image', **{field: getattr(self, field)})
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Repeats `example`; the copies depend only on `seed`, integer [2]."""
+        probabilities = [self.concat_vertical_probability, self.concat_horizontal_probability]
+        return repeat(example, tf.random.stateless_uniform([2], seed) < probabilities)
+
+
+def repeat(example: Example, is_repeated: tf.Tensor) -> Example:
+    """Repeats an image and its objects along y and x where `is_repeated`, bool [2], is true."""
+    counts = 1 + tf.cast(is_repeated, tf.int32)
+    num_copies = tf.reduce_prod(counts)
+    num_objects = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
+    size = tf.shape(example[F.IMAGE])[:2]
+    copies = objects.select(example, tf.tile(tf.range(num_objects), [num_copies]))
+    copies[F.IMAGE] = tf.tile(example[F.IMAGE], tf.concat([counts, [1]], axis=0))
+    # Copies are numbered downwards first.
+    number = tf.repeat(tf.range(num_copies), num_objects)
+    offset = tf.cast(tf.stack([number % counts[0], number // counts[0]], axis=1), tf.float32)
+    scale = tf.cast(counts, tf.float32)
+    for name in names_of(Geometry.BOX):
+        if name in copies:
+            copies[name] = (copies[name] + tf.tile(offset, [1, 2])) / tf.tile(scale, [2])
+    for name in names_of(Geometry.POINTS):
+        if name in copies:
+            copies[name] = (copies[name] + offset[:, tf.newaxis]) / scale
+    for name in names_of(Geometry.IMAGE_MASK):
+        if name in copies:
+            rows, columns = (tf.range(size[i] * counts[i]) // size[i] for i in range(2))
+            copy = rows[:, tf.newaxis] + columns * counts[0]  # [H, W]
+            masks = tf.tile(copies[name], tf.concat([[1], counts], axis=0))
+            is_own = copy == number[:, tf.newaxis, tf.newaxis]
+            copies[name] = tf.where(is_own, masks, tf.zeros([], masks.dtype))
+    return copies
