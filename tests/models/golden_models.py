@@ -19,6 +19,7 @@ from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rpn_head import RpnHead
 from object_detection.protos import faster_rcnn_pb2, model_pb2, pipeline_pb2
 from object_detection.weights import reference
+from object_detection.weights.variable_names import VariableNames
 
 GOLDENS = pathlib.Path(__file__).resolve().parents[3] / 'shared' / 'goldens'
 
@@ -58,11 +59,14 @@ class GoldenModel:
         resized = tf.compat.v1.image.resize(images.astype(np.float32), target)
         return tf.image.pad_to_bounding_box(resized, 0, 0, size, size).numpy()
 
-    def fill(self, parts: Mapping[str, keras.layers.Layer]) -> None:
+    def fill(
+        self, parts: Mapping[str, keras.layers.Layer], names: VariableNames = FASTER_RCNN_NAMES
+    ) -> None:
         """Gives the layers, all built, the reference's weights.
 
         Args:
           parts: of a detector, by their names there (`DetectionModel.parts`).
+          names: of the family's variables.
         """
         recipe = _recipe()
         variables = {
@@ -70,7 +74,7 @@ class GoldenModel:
             for part, layer in parts.items()
             for variable in layer.weights
         }
-        keys = reference.match(variables, self._shapes, FASTER_RCNN_NAMES)
+        keys = reference.match(variables, self._shapes, names)
         assert keys.keys() == variables.keys()
         for name, key in keys.items():
             assert tuple(variables[name].shape) == self._shapes[key], (key, name)
