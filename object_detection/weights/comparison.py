@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
       restored: variables of the same shape in both.
       of_classes: variables whose shapes differ because the number of classes differs.
       reshaped: variables whose shapes differ for another reason.
-      absent: variables that are not in the file.
+      absent: variables that are not in the file, but for dispensable ones.
       extra: variables that are only in the file, of layers that the detector has.
       num_classes: number of classes of the detector in the file; None if it is not known.
     """
@@ -70,12 +70,13 @@ def compare(
         and names.depends_on_classes(name, (there[name], their_classes), (here[name], num_classes))
     ]
     layers = {_layer(name) for name in variables}
+    absent = sorted(variables.keys() - entries.keys())
     extra = (name for name in entries.keys() - variables.keys() if _layer(name) in layers)
     return Comparison(
         restored=[name for name in shared if name not in other_shape],
         of_classes=of_classes,
         reshaped=[name for name in other_shape if name not in of_classes],
-        absent=sorted(variables.keys() - entries.keys()),
+        absent=[name for name in absent if not names.is_dispensable(name)],
         extra=sorted(extra),
         num_classes=their_classes,
     )

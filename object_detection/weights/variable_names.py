@@ -61,6 +61,11 @@ class VariableNames:
         del name, theirs, ours
         return False
 
+    def is_dispensable(self, name: str) -> bool:
+        """Whether nothing is computed with a variable, so that a file may lack it."""
+        del name
+        return False
+
     def advice(self, there: Shapes, here: Shapes) -> str:
         """Returns advice on how to make variables of other shapes fit; '' if none is known.
 

@@ -125,6 +125,10 @@ class SsdNames(VariableNames):
             )
         )
 
+    def is_dispensable(self, name: str) -> bool:
+        # The classifier of an EfficientNet, which files of backbones leave out.
+        return name.startswith('backbone/predictions/')
+
     def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
         if any(layer.startswith(PROJECTION) for layer in layers):
             yield from pyramid_groups(layers, _EXTRACTOR, '_')

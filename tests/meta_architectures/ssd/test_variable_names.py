@@ -2,8 +2,10 @@
 
 import pytest
 
+from object_detection.errors import CheckpointError
 from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
-from object_detection.weights import slim
+from object_detection.weights import checkpoints, restore, slim
+from tests.training.fake_detectors import VariablesDetector
 
 SHARED = 'WeightSharedConvolutionalBoxPredictor'
 RESNET_FPN = 'FeatureExtractor/resnet_v1_50/fpn'
@@ -115,3 +117,29 @@ def test_what_each_type_restores():
     assert scopes['classification'] == ('backbone/',)
     assert scopes['detection'] == ('backbone/', 'fpn/')
     assert 'box_predictor/classes/bias'.startswith(scopes['full'])
+
+
+class _Detector(VariablesDetector):
+    variable_names = SSD_NAMES
+
+
+def test_a_backbone_without_its_classifier_is_whole(tmp_path):
+    backbone = {'backbone/stem_conv/kernel': (3, 3, 3, 2), 'backbone/top_bn/beta': (2,)}
+    there = _Detector(backbone, num_classes=3, value=1.0)
+    prefix = checkpoints.save_model(str(tmp_path), there.named_variables(), 5)
+    here = _Detector(backbone | {'backbone/predictions/bias': (1000,)}, num_classes=3)
+    report = restore.restore(here, prefix, 'classification')
+    assert report.missing == ['backbone/predictions/bias']
+    here = _Detector(backbone | {'backbone/top_conv/kernel': (1, 1, 2, 2)}, num_classes=3)
+    with pytest.raises(CheckpointError, match='not in it: backbone/top_conv/kernel'):
+        restore.restore(here, prefix, 'classification')
+
+
+def test_another_number_of_classes_starts_the_class_heads_anew(tmp_path, caplog):
+    there = _Detector(head(6, 91) | {'fpn/base/kernel': (2,)}, num_classes=90, value=1.0)
+    prefix = checkpoints.save_model(str(tmp_path), there.named_variables(), 5)
+    here = _Detector(head(6, 4) | {'fpn/base/kernel': (2,)}, num_classes=3)
+    with caplog.at_level('INFO', 'object_detection'):
+        report = restore.restore(here, prefix, 'full')
+    assert report.restored == ['box_predictor/box_codes/kernel', 'fpn/base/kernel']
+    assert 'num_classes is 3, and 90 there; started anew: box_predictor/classes' in caplog.text
