@@ -6,16 +6,9 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
-from object_detection.predictors.dense_outputs import (
-    DenseHeadOptions,
-    anchor_rows,
-    check,
-    clip_codes,
-    drop,
-)
+from object_detection.predictors.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +31,7 @@ class ConvolutionalOptions(DenseHeadOptions):
         check('max_depth', self.max_depth >= 0, '0 or more', self.max_depth)
 
 
-class ConvolutionalBoxPredictor(keras.layers.Layer):
+class ConvolutionalBoxPredictor(DenseBoxPredictor):
     """Predicts box codes and classes from each feature map (SSD, https://arxiv.org/abs/1512.02325).
 
     For each level: `num_layers` times a 1x1 convolution, norm (if configured) and activation; then
@@ -82,28 +75,19 @@ class ConvolutionalBoxPredictor(keras.layers.Layer):
         batch_norm_trainable: bool = True,
         name: str = 'box_predictor',
     ):
-        super().__init__(name=name)
-        if min(num_outputs, *num_anchors) < 1:
-            raise UserError(
-                f'{name}: expected at least one output and one anchor in each cell. Received: '
-                f'{num_outputs} outputs, anchors per level {list(num_anchors)}.'
-            )
-        self._num_outputs, self._num_anchors = num_outputs, tuple(num_anchors)
-        self._hyperparams = hyperparams
-        self._options = options or ConvolutionalOptions()
-        self._is_frozen = not batch_norm_trainable
-        self._activation = hyperparams.activation_layer(name='activation')
+        super().__init__(
+            num_outputs,
+            num_anchors,
+            hyperparams=hyperparams,
+            options=options or ConvolutionalOptions(),
+            batch_norm_trainable=batch_norm_trainable,
+            name=name,
+        )
 
-    def build(self, maps_shape):
-        if len(maps_shape) != len(self._num_anchors):
-            raise UserError(
-                f'{self.name}: expected {len(self._num_anchors)} feature maps, as many as the '
-                f'anchor generator has levels. Received: {len(maps_shape)}.'
-            )
+    def _build_layers(self, depths):
         # The layers before the heads have the channels of their maps.
         self._shared, self._box_heads, self._class_heads = [], [], []
-        for level, (shape, anchors) in enumerate(zip(maps_shape, self._num_anchors, strict=True)):
-            channels = shape[-1]
+        for level, (channels, anchors) in enumerate(zip(depths, self._num_anchors, strict=True)):
             self._shared.append(self._build_shared(level, channels))
             if self._shared[-1]:
                 channels = self._shared[-1][-1][0].filters
@@ -113,31 +97,16 @@ class ConvolutionalBoxPredictor(keras.layers.Layer):
             bias = self._options.class_bias
             self._class_heads.append(self._build_head(f'classes_{level}', logits, channels, bias))
 
-    def call(self, maps, training=False, seeds=None):
-        """Predicts for all anchors.
+    def _features(self, level, features, training):
+        for conv, norm in self._shared[level]:
+            features = self._activation(normalized(conv, norm, features, training))
+        return features, features
 
-        Args:
-          maps: one feature map [B, H, W, C] per level, fine to coarse.
-          training: whether dropout and norms act as in training.
-          seeds: int32 [B, 2], a seed of dropout for each image; None draws from the global
-            generator.
+    def _box_maps(self, level, features, training):
+        return self._predict(self._box_heads[level], features, training)
 
-        Returns:
-          Box codes float32 [B, N, D] and class logits float32 [B, N, `num_outputs`], in the order
-          level, y, x, anchor of the cell.
-        """
-        codes, logits = [], []
-        for level, features in enumerate(maps):
-            for conv, norm in self._shared[level]:
-                features = self._activation(normalized(conv, norm, features, training))
-            codes.append(self._predict(self._box_heads[level], features, training))
-            if training and self._options.dropout_rate:
-                features = drop(features, self._options.dropout_rate, seeds, level)
-            logits.append(self._predict(self._class_heads[level], features, training))
-        codes = [anchor_rows(x, self._options.code_size) for x in codes]
-        logits = [anchor_rows(x, self._num_outputs) for x in logits]
-        codes = clip_codes(tf.concat(codes, axis=1), self._options.clip_range)
-        return codes, tf.concat(logits, axis=1)
+    def _class_maps(self, level, features, training):
+        return self._predict(self._class_heads[level], features, training)
 
     def _build_shared(
         self, level: int, channels: int

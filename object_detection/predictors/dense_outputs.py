@@ -1,12 +1,16 @@
 """What the heads of single-stage detectors share: their options, and their outputs as rows."""
 
+import abc
 import dataclasses
+from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from object_detection.core.sampling import sampling_noise
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
+from object_detection.models.hyperparams import LayerHyperparams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +59,96 @@ class DenseHeadOptions:
             check('box_encodings_clip_range', low < high, 'min below max', self.clip_range)
 
 
+class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
+    """The base of heads that predict from each pixel of feature maps; subclasses have the layers.
+
+    Args:
+      num_outputs: number of logits of an anchor, the background included if there is one.
+      num_anchors: number of anchors of a cell, one entry per level.
+      hyperparams: hyperparameters of all convolutions.
+      options: the options of the heads.
+      batch_norm_trainable: False freezes the norms.
+      name: name of the layer.
+
+    Raises:
+      ValueError: if a number is not positive; when called, for another number of feature maps.
+    """
+
+    def __init__(
+        self,
+        num_outputs: int,
+        num_anchors: Sequence[int],
+        *,
+        hyperparams: LayerHyperparams,
+        options: DenseHeadOptions,
+        batch_norm_trainable: bool,
+        name: str,
+    ):
+        super().__init__(name=name)
+        if min(num_outputs, *num_anchors) < 1:
+            raise UserError(
+                f'{name}: expected at least one output and one anchor in each cell. Received: '
+                f'{num_outputs} outputs, anchors per level {list(num_anchors)}.'
+            )
+        self._num_outputs, self._num_anchors = num_outputs, tuple(num_anchors)
+        self._hyperparams, self._options = hyperparams, options
+        self._is_frozen = not batch_norm_trainable
+        self._activation = hyperparams.activation_layer(name='activation')
+
+    def build(self, maps_shape):
+        if len(maps_shape) != len(self._num_anchors):
+            raise UserError(
+                f'{self.name}: expected {len(self._num_anchors)} feature maps, as many as the '
+                f'anchor generator has levels. Received: {len(maps_shape)}.'
+            )
+        self._build_layers([shape[-1] for shape in maps_shape])
+
+    def call(self, maps, training=False, seeds=None):
+        """Predicts for all anchors.
+
+        Args:
+          maps: one feature map [B, H, W, C] per level, fine to coarse.
+          training: whether dropout and norms act as in training.
+          seeds: int32 [B, 2], a seed of dropout for each image; None draws from the global
+            generator.
+
+        Returns:
+          Box codes float32 [B, N, D] and class logits float32 [B, N, `num_outputs`], in the order
+          level, y, x, anchor of the cell.
+        """
+        options, codes, logits = self._options, [], []
+        for level, features in enumerate(maps):
+            for_boxes, for_classes = self._features(level, features, training)
+            if training and options.dropout_rate:
+                for_classes = _drop(for_classes, options.dropout_rate, seeds, level)
+            box_maps = self._box_maps(level, for_boxes, training)
+            codes.append(anchor_rows(box_maps, options.code_size))
+            class_maps = self._class_maps(level, for_classes, training)
+            logits.append(anchor_rows(class_maps, self._num_outputs))
+        all_codes = tf.concat(codes, axis=1)
+        if options.clip_range is not None:
+            all_codes = tf.clip_by_value(all_codes, *options.clip_range)
+        return all_codes, tf.concat(logits, axis=1)
+
+    @abc.abstractmethod
+    def _build_layers(self, depths: list[int]) -> None:
+        """Builds all layers for feature maps with these numbers of channels."""
+
+    @abc.abstractmethod
+    def _features(
+        self, level: int, features: tf.Tensor, training: bool
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Applies the layers before the heads of the boxes, and of the classes: to [B, H, W, C]."""
+
+    @abc.abstractmethod
+    def _box_maps(self, level: int, features: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns box codes [B, H, W, anchors * D]."""
+
+    @abc.abstractmethod
+    def _class_maps(self, level: int, features: tf.Tensor, training: bool) -> tf.Tensor:
+        """Returns logits [B, H, W, anchors * num_outputs]."""
+
+
 def check(name: str, is_right: bool, expected: str, received: object) -> None:
     """Raises a ValueError that names the field unless `is_right`."""
     if not is_right:
@@ -76,12 +170,7 @@ def anchor_rows(maps: tf.Tensor, size: int) -> tf.Tensor:
     return tf.reshape(tf.cast(maps, tf.float32), [tf.shape(maps)[0], count, size])
 
 
-def clip_codes(codes: tf.Tensor, clip_range: tuple[float, float] | None) -> tf.Tensor:
-    """Returns box codes [B, N, D] within `clip_range`, unless it is None."""
-    return codes if clip_range is None else tf.clip_by_value(codes, *clip_range)
-
-
-def drop(maps: tf.Tensor, rate: float, seeds: tf.Tensor | None, level: int) -> tf.Tensor:
+def _drop(maps: tf.Tensor, rate: float, seeds: tf.Tensor | None, level: int) -> tf.Tensor:
     """Sets a random share of features to zero and scales the others, as dropout in training does.
 
     Args:

@@ -9,13 +9,7 @@ import tensorflow as tf
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
-from object_detection.predictors.dense_outputs import (
-    DenseHeadOptions,
-    anchor_rows,
-    check,
-    clip_codes,
-    drop,
-)
+from object_detection.predictors.dense_outputs import DenseBoxPredictor, DenseHeadOptions, check
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +38,7 @@ class WeightSharedOptions(DenseHeadOptions):
         check('depth', is_right, 'at least 1 with num_layers_before_predictor', self.depth)
 
 
-class WeightSharedConvolutionalBoxPredictor(keras.layers.Layer):
+class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
     """Predicts box codes and classes from the levels of a pyramid with the same convolutions.
 
     RetinaNet (https://arxiv.org/abs/1708.02002): towers of `num_layers` times a convolution, norm
@@ -92,31 +86,36 @@ class WeightSharedConvolutionalBoxPredictor(keras.layers.Layer):
         batch_norm_trainable: bool = True,
         name: str = 'box_predictor',
     ):
-        super().__init__(name=name)
-        if len(set(num_anchors)) != 1 or min(num_outputs, *num_anchors) < 1:
+        super().__init__(
+            num_outputs,
+            num_anchors,
+            hyperparams=hyperparams,
+            options=options or WeightSharedOptions(),
+            batch_norm_trainable=batch_norm_trainable,
+            name=name,
+        )
+        if len(set(num_anchors)) != 1:
             raise UserError(
-                f'{name}: expected at least one output, and the same number of anchors in a cell '
-                'of each level, since the levels share their heads. '
-                f'Received: {num_outputs} outputs, anchors per level {list(num_anchors)}.'
+                f'{name}: expected the same number of anchors in a cell of each level, since the '
+                f'levels share their heads. Received: {list(num_anchors)}.'
             )
-        self._num_outputs, self._num_levels = num_outputs, len(num_anchors)
-        self._hyperparams = hyperparams
-        self._options = options or WeightSharedOptions()
-        self._is_frozen = not batch_norm_trainable
-        self._activation = hyperparams.activation_layer(name='activation')
-        self._box_tower = self._tower('tower' if self._options.share_tower else 'box_tower')
-        self._class_tower = None if self._options.share_tower else self._tower('class_tower')
-        (anchors,) = set(num_anchors)
-        self._box_head = self._head('box_codes', anchors * self._options.code_size)
-        self._class_head = self._head('classes', anchors * num_outputs, self._options.class_bias)
+        anchors, options = num_anchors[0], self._options
+        self._box_tower = self._tower('tower' if options.share_tower else 'box_tower')
+        self._class_tower = None if options.share_tower else self._tower('class_tower')
+        self._box_head = self._head('box_codes', anchors * options.code_size)
+        self._class_head = self._head('classes', anchors * num_outputs, options.class_bias)
 
-    def build(self, maps_shape):
-        if len(maps_shape) != self._num_levels:
-            raise UserError(
-                f'{self.name}: expected {self._num_levels} feature maps, as many as the anchor '
-                f'generator has levels. Received: {len(maps_shape)}.'
-            )
-        depths = [shape[-1] for shape in maps_shape]
+    def call(self, maps, training=False, seeds=None):
+        """Predicts for all anchors; see `DenseBoxPredictor.call`.
+
+        In inference with `sigmoid_in_inference`, probabilities replace the logits.
+        """
+        codes, logits = super().call(maps, training, seeds)
+        if self._options.sigmoid_in_inference and not training:
+            logits = tf.sigmoid(logits)
+        return codes, logits
+
+    def _build_layers(self, depths):
         channels = depths[0]
         self._projections = []
         if len(set(depths)) > 1:
@@ -132,36 +131,19 @@ class WeightSharedConvolutionalBoxPredictor(keras.layers.Layer):
         for head in (self._box_head, self._class_head):
             head.build((None, None, None, channels))
 
-    def call(self, maps, training=False, seeds=None):
-        """Predicts for all anchors.
+    def _features(self, level, features, training):
+        if self._projections:
+            features = normalized(*self._projections[level], features, training)
+        for_boxes = self._climb(self._box_tower, level, features, training)
+        if self._class_tower is None:
+            return for_boxes, for_boxes
+        return for_boxes, self._climb(self._class_tower, level, features, training)
 
-        Args:
-          maps: one feature map [B, H, W, C] per level, fine to coarse.
-          training: whether dropout and norms act as in training.
-          seeds: int32 [B, 2], a seed of dropout for each image; None draws from the global
-            generator.
+    def _box_maps(self, level, features, training):
+        return self._box_head(features)
 
-        Returns:
-          Box codes float32 [B, N, D] and class logits float32 [B, N, `num_outputs`], in the order
-          level, y, x, anchor of the cell. In inference with `sigmoid_in_inference`, probabilities
-          replace the logits.
-        """
-        options, codes, logits = self._options, [], []
-        for level, features in enumerate(maps):
-            if self._projections:
-                features = normalized(*self._projections[level], features, training)
-            for_boxes = self._climb(self._box_tower, level, features, training)
-            for_classes = for_boxes
-            if self._class_tower is not None:
-                for_classes = self._climb(self._class_tower, level, features, training)
-            if training and options.dropout_rate:
-                for_classes = drop(for_classes, options.dropout_rate, seeds, level)
-            codes.append(anchor_rows(self._box_head(for_boxes), options.code_size))
-            logits.append(anchor_rows(self._class_head(for_classes), self._num_outputs))
-        codes, logits = tf.concat(codes, axis=1), tf.concat(logits, axis=1)
-        if options.sigmoid_in_inference and not training:
-            logits = tf.sigmoid(logits)
-        return clip_codes(codes, options.clip_range), logits
+    def _class_maps(self, level, features, training):
+        return self._class_head(features)
 
     def _tower(self, name: str) -> list[tuple[keras.layers.Layer, list[keras.layers.Layer]]]:
         """Returns pairs of a convolution and its norms, one norm a level."""
@@ -176,7 +158,9 @@ class WeightSharedConvolutionalBoxPredictor(keras.layers.Layer):
             else:
                 build = self._hyperparams.conv
             conv = build(options.depth, options.kernel_size, **arguments)
-            norms = [self._norm(f'{name}_{i}_bn_{level}') for level in range(self._num_levels)]
+            norms = [
+                self._norm(f'{name}_{i}_bn_{level}') for level in range(len(self._num_anchors))
+            ]
             pairs.append((conv, norms))
         return pairs
 
