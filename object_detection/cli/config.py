@@ -8,6 +8,7 @@ import click
 from object_detection.cli import option_flags, tpu_report
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files, tensorflow_setup
 from object_detection.validation import tpu
 from object_detection.validation.validate import PURPOSES, validate
@@ -78,6 +79,13 @@ def command() -> None:
     show_default=True,
     help='Cores of the TPU, among which batches are divided; with --tpu.',
 )
+@click.option(
+    '--tpu_program',
+    'reads_program',
+    is_flag=True,
+    help='With --tpu: also build the model and look for dynamic shapes in the program of its '
+    'training step. Takes a minute.',
+)
 def check(
     file: str,
     config: str | None,
@@ -86,19 +94,42 @@ def check(
     purposes: tuple[str, ...],
     for_tpu: bool,
     cores: int,
+    reads_program: bool,
 ) -> None:
     """Say what is wrong with FILE: unknown names, missing or damaged files, contradictions."""
     file = _file(file, config)
     pipeline = read_pipeline(file, overrides_text=config_override, settings=settings)
+    if for_tpu and purposes:
+        raise click.UsageError('Expected --tpu or --for. Received: both.')
     if for_tpu:
-        if purposes:
-            raise click.UsageError('Expected --tpu or --for. Received: both.')
-        findings = tpu.find(pipeline, cores=cores)
-        for line in tpu_report.lines(file, findings, cores):
-            click.echo(line)
-        sys.exit(any(finding.is_obstacle for finding in findings))
+        sys.exit(_check_for_tpu(file, pipeline, cores, reads_program))
     validate(pipeline, for_what=purposes or PURPOSES, reads_all=True)
     click.echo(f'{file}: ready to {", ".join(purposes or PURPOSES)}.')
+
+
+def _check_for_tpu(
+    file: str, pipeline: TrainEvalPipelineConfig, cores: int, reads_program: bool
+) -> bool:
+    """Reports what does not fit a TPU; returns whether there is anything."""
+    findings = tpu.find(pipeline, cores=cores)
+    for line in tpu_report.lines(file, findings, cores):
+        click.echo(line)
+    if any(finding.is_obstacle for finding in findings):
+        if reads_program:
+            click.echo('\nThe program was not built: change what does not fit first.')
+        return True
+    if not reads_program:
+        return False
+    tensorflow_setup.import_tensorflow()
+    from object_detection.training import lowering
+    from object_detection.training.monitoring import step_program
+
+    text = lowering.lower_for_tpu(pipeline, cores=cores)
+    unfit = [*step_program.dynamic_shapes(text), *step_program.host_operations(text)]
+    count = sum(step_program.count_operations(text).values())
+    for line in tpu_report.program_lines(count, unfit):
+        click.echo(line)
+    return bool(unfit)
 
 
 @command.command()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from object_detection.validation.tpu_findings import Finding
 
 _WIDTH = 100
+_MOST_INSTRUCTIONS = 20
 _INDENT = ' ' * 8
 
 
@@ -27,6 +28,19 @@ def lines(file: str, findings: Sequence[Finding], cores: int) -> Iterator[str]:
         yield from _entry('why', finding.reason)
         if finding.write:
             yield from _entry('write', finding.write)
+
+
+def program_lines(count: int, unfit: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yields the lines about the program of a training step.
+
+    Args:
+      count: the number of its instructions.
+      unfit: pairs (what it is, the TensorFlow operation that it is part of).
+    """
+    verdict = 'all shapes are fixed, and the host computes nothing' if not unfit else 'does not fit'
+    yield f'\nThe training step of a core is one program of {count:,} instructions: {verdict}.'
+    for what, name in list(dict.fromkeys(unfit))[:_MOST_INSTRUCTIONS]:
+        yield f'   {what}{f" of {name}" if name else ""}'
 
 
 def _settings(count: int) -> str:

@@ -1,8 +1,10 @@
 import re
 
+import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
+from object_detection.cli import tpu_report
 from object_detection.cli.config import command
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -102,3 +104,28 @@ def test_check_for_a_tpu(tmp_path):
     assert 'fits a TPU of 2 cores; ' in result.output
     assert 'advice: model.faster_rcnn.use_static_shapes' in result.output
     assert invoke('check', '--tpu', path, '--for', 'eval').exit_code == 2
+
+
+def test_the_program_of_a_tpu_is_not_built_before_the_config_fits(tmp_path):
+    path = write_files(tmp_path)
+    arguments = ('check', '--tpu', '--tpu_program', path, '--set')
+    result = invoke(*arguments, 'train_config.batch_size=12')
+    assert result.exit_code == 1
+    assert result.output.endswith('was not built: change what does not fit first.\n')
+
+
+@pytest.mark.slow
+def test_the_program_of_a_tpu(tmp_path):
+    path = write_files(tmp_path)
+    result = invoke('check', '--tpu', '--tpu_program', path, '--tpu_cores', 2)
+    assert result.exit_code == 0, result.output
+    pattern = r'one program of [\d,]+ instructions: all shapes are fixed, and the host computes'
+    assert re.search(pattern, result.output)
+
+
+def test_lines_about_a_program_that_does_not_fit():
+    lines = list(tpu_report.program_lines(1234, [('f32[<=7]', 'mask/Where')] * 2))
+    assert lines == [
+        '\nThe training step of a core is one program of 1,234 instructions: does not fit.',
+        '   f32[<=7] of mask/Where',
+    ]
