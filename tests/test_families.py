@@ -29,6 +29,7 @@ ELSEWHERE = {
     'box_coders/keypoint_box_coder.py': 'a box coder is named so, as its message is',
     'builders/box_coder_builder.py': 'a box coder is named so, as its message is',
     'builders/families.py': 'the row of the table',
+    'builders/ssd/rules.py': 'a box coder is named so, as its message is',
     'cli/summary.py': 'an example in a help text',
     'config/unsupported.py': 'what to use in place of families that are not built',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
@@ -57,17 +58,17 @@ def test_each_family_has_both_rows():
 @pytest.fixture
 def toy(monkeypatch):
     """Adds the toy family, whose message is that of a family that is not built."""
-    monkeypatch.delitem(unsupported.FIELDS, 'DetectionModel.ssd')
-    monkeypatch.setitem(families.MODELS, 'ssd', toy_family.FAMILY)
-    monkeypatch.setitem(family_rules.RULES, 'ssd', toy_family.RULES)
+    monkeypatch.delitem(unsupported.FIELDS, 'DetectionModel.center_net')
+    monkeypatch.setitem(families.MODELS, 'center_net', toy_family.FAMILY)
+    monkeypatch.setitem(family_rules.RULES, 'center_net', toy_family.RULES)
 
 
 @pytest.fixture
 def pipeline(toy, tmp_path):
     config = sound_pipeline(tmp_path)
     resizer = config.model.faster_rcnn.image_resizer
-    config.model.ssd.image_resizer.CopyFrom(resizer)
-    config.model.ssd.num_classes = 2
+    config.model.center_net.image_resizer.CopyFrom(resizer)
+    config.model.center_net.num_classes = 2
     config.eval_config.metrics_set[:] = ['coco_detection_metrics']
     for reader in (config.train_input_reader, config.eval_input_reader[0]):
         reader.load_instance_masks = False
@@ -83,20 +84,21 @@ def test_it_is_validated(pipeline, caplog):
     ('change', 'message'),
     [
         (
-            lambda config: config.model.ssd.ClearField('num_classes'),
-            'model.ssd.num_classes: expected at least 1. Received: 0.',
+            lambda config: config.model.center_net.ClearField('num_classes'),
+            'model.center_net.num_classes: expected at least 1. Received: 0.',
         ),
         (
             lambda config: config.eval_config.metrics_set.append('coco_mask_metrics'),
             'eval_config.metrics_set has coco_mask_metrics, but the model predicts no masks.',
         ),
         (
-            lambda config: setattr(config.model.ssd, 'num_classes', 1),
-            r'model.ssd.num_classes is 1, but train_input_reader.label_map_path .* has ids up to 2',
+            lambda config: setattr(config.model.center_net, 'num_classes', 1),
+            r'model.center_net.num_classes is 1, but train_input_reader.label_map_path .* has ids '
+            'up to 2',
         ),
         (
             lambda config: config.train_input_reader.aspect_ratio_buckets.add(height=64, width=64),
-            'expected model.ssd.image_resizer.keep_aspect_ratio_resizer with them',
+            'expected model.center_net.image_resizer.keep_aspect_ratio_resizer with them',
         ),
     ],
 )

@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.builders import image_resizer_builder
 from object_detection.builders.families import ModelFamily
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.protos.ssd_pb2 import Ssd
+from object_detection.protos.center_net_pb2 import CenterNet
 from object_detection.validation.models.families import FamilyRules
 
 LOSSES = ('Loss/box_loss', 'Loss/class_loss')
@@ -56,16 +56,16 @@ class ToyDetector(DetectionModel):
         self.classes.build([None, 3])
 
 
-def build(config: Ssd, is_training: bool) -> ToyDetector:
+def build(config: CenterNet, is_training: bool) -> ToyDetector:
     del is_training
     return ToyDetector(
         num_classes=config.num_classes, resizer=image_resizer_builder.build(config.image_resizer)
     )
 
 
-def check(config: Ssd) -> Iterator[str]:
+def check(config: CenterNet) -> Iterator[str]:
     if config.num_classes < 1:
-        yield f'model.ssd.num_classes: expected at least 1. Received: {config.num_classes}.'
+        yield f'model.center_net.num_classes: expected at least 1. Received: {config.num_classes}.'
 
 
 # The two rows.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from object_detection.builders.faster_rcnn import family as faster_rcnn
+from object_detection.builders.ssd import family as ssd
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ MODELS: dict[str, ModelFamily] = {
         needs_masks=faster_rcnn.needs_masks,
         example_options=faster_rcnn.example_options,
         nvidia_names=faster_rcnn.NVIDIA_NAMES,
+    ),
+    'ssd': ModelFamily(
+        title='SSD',
+        build=ssd.build,
+        loss_names=ssd.loss_names,
+        needs_keypoints=ssd.needs_keypoints,
     ),
 }
 

@@ -70,7 +70,12 @@ _RESIZERS_TO_GREY = (
 _NO_CONTEXT = _error('Context R-CNN is not built yet')
 
 _MODEL = {
-    'DetectionModel.ssd': _error('SSD is not built yet; faster_rcnn is'),
+    'Ssd.inplace_batchnorm_update': _warning('batch norm statistics are updated by Keras'),
+    'Ssd.mask_head_config': _error(
+        'single-shot detectors have no masks, nor have they in the reference implementation; use '
+        'faster_rcnn with number_of_stages: 3'
+    ),
+    'Loss.EqualizationLoss.exclude_prefixes': _warning('equalization_loss is refused itself'),
     'DetectionModel.center_net': _error('CenterNet is not built yet; faster_rcnn is'),
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
     'FasterRcnn.context_config': _NO_CONTEXT,

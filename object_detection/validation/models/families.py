@@ -8,12 +8,14 @@ from google.protobuf.message import Message
 
 from object_detection.builders import families
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
+from object_detection.builders.ssd import rules as ssd
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.validation.models import (
     faster_rcnn_cautions,
     faster_rcnn_parts,
     faster_rcnn_tpu,
+    ssd_parts,
 )
 from object_detection.validation.tpu_findings import Finding
 
@@ -79,6 +81,7 @@ RULES: dict[str, FamilyRules] = {
         tpu=faster_rcnn_tpu.find,
         mask_setting=('number_of_stages', '3'),
     ),
+    'ssd': FamilyRules(check=ssd.check, check_parts=ssd_parts.check),
 }
 
 

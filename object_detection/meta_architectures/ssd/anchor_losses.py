@@ -1,0 +1,273 @@
+"""The losses of the anchors of a single-shot detector, and their targets."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from object_detection.core import replicas
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import UserError
+from object_detection.losses.anchor_sampling import ExpectedLossWeights, RandomExampleSampler
+from object_detection.losses.hard_example_miner import HardExampleMiner
+from object_detection.losses.localization import fill_nan_targets
+from object_detection.meta_architectures.ssd import loss_names
+from object_detection.meta_architectures.ssd.predictions import Predictions
+from object_detection.target_assigners.confidences import confidence_targets
+from object_detection.target_assigners.target_assigner import TargetAssigner, Targets
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetOptions:
+    """Options of the targets of anchors.
+
+    Attributes:
+      num_columns: C, number of classification targets of an anchor.
+      adds_background: whether a background column is put before the classes of the ground truth.
+      background_as_zeros: whether anchors without an object have no class at all; otherwise their
+        class is column 0.
+      from_confidences: whether labels are confidences; see `confidences.confidence_targets`.
+      implicit_weight: with `from_confidences`, class weight of implicit examples.
+    """
+
+    num_columns: int
+    adds_background: bool = True
+    background_as_zeros: bool = False
+    from_confidences: bool = False
+    implicit_weight: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LossOptions:
+    """The losses of anchors, and what divides their sums.
+
+    Attributes:
+      localization: `(predictions [B, N, D], targets [B, N, D], weights [B, N]) -> [B, N]`.
+      classification: `(logits [B, N, C], targets [B, N, C], weights [B, N, C or 1])`, which returns
+        [B, N, C], [B, N] or [B, C].
+      localization_weight, classification_weight: factors of the losses.
+      compares_boxes: whether `localization` compares decoded boxes, not codes.
+      divides_by_matches: whether both losses are divided by the sum of the weights of matched
+        anchors, over the batches of all replicas.
+      divides_by_code_size: whether the localization loss is also divided by D.
+      hard_example_miner: selects the anchors that contribute by their losses; None: all do.
+      random_example_sampler: selects the anchors that contribute at random; None: all do.
+      expected_loss_weights: weights of the losses against label and background; None: none.
+    """
+
+    localization: Callable
+    classification: Callable
+    localization_weight: float = 1.0
+    classification_weight: float = 1.0
+    compares_boxes: bool = False
+    divides_by_matches: bool = True
+    divides_by_code_size: bool = False
+    hard_example_miner: HardExampleMiner | None = None
+    random_example_sampler: RandomExampleSampler | None = None
+    expected_loss_weights: ExpectedLossWeights | None = None
+
+
+class AnchorLosses:
+    """Assigns targets to anchors, and computes the localization and classification losses.
+
+    SSD (https://arxiv.org/abs/1512.02325, sec. 2.2) with its training objectives since: focal loss,
+    hard example mining, sampling, expected losses.
+
+    Args:
+      target_assigner: matches anchors to ground truth; its coder also decodes the codes.
+      targets: options of the targets.
+      losses: options of the losses.
+    """
+
+    def __init__(
+        self, target_assigner: TargetAssigner, targets: TargetOptions, losses: LossOptions
+    ):
+        self.target_assigner = target_assigner
+        self._target_options = targets
+        self._options = losses
+
+    def assign(self, anchors: tf.Tensor, groundtruth: Groundtruth) -> Targets:
+        """Returns the targets of the anchors.
+
+        Args:
+          anchors: float32 [N, 4], normalized to the preprocessed image.
+          groundtruth: the objects.
+
+        Raises:
+          UserError: if the ground truth has another number of classes than the model, or lacks
+            keypoints that the box coder needs.
+        """
+        options = self._target_options
+        labels = self._labels(groundtruth)
+        unmatched = tf.one_hot(0, options.num_columns)
+        if options.background_as_zeros:
+            unmatched = tf.zeros_like(unmatched)
+        targets = self.target_assigner.assign(
+            anchors,
+            groundtruth.boxes,
+            labels,
+            groundtruth.weights,
+            unmatched,
+            keypoints=self._keypoints(groundtruth),
+        )
+        if options.from_confidences:
+            return confidence_targets(
+                targets,
+                has_background=options.adds_background,
+                implicit_weight=options.implicit_weight,
+            )
+        return targets._replace(class_weights=targets.class_weights[..., tf.newaxis])
+
+    def _labels(self, groundtruth: Groundtruth) -> tf.Tensor:
+        """Returns the classes of the objects, float32 [B, M, C]."""
+        options, classes = self._target_options, groundtruth.classes
+        expected = options.num_columns - options.adds_background
+        if classes.shape[-1] != expected:
+            raise UserError(
+                f'ssd: expected groundtruth.classes of {expected} columns (num_classes). '
+                f'Received: shape {classes.shape}.'
+            )
+        if not options.adds_background:
+            return classes
+        return tf.pad(classes, [[0, 0], [0, 0], [1, 0]])
+
+    def _keypoints(self, groundtruth: Groundtruth) -> tf.Tensor | None:
+        if not hasattr(self.target_assigner.box_coder, 'num_keypoints'):
+            return None
+        if groundtruth.keypoints is None:
+            raise UserError(
+                'ssd: keypoint_box_coder needs the keypoints of the objects. '
+                'Received: ground truth without keypoints.'
+            )
+        return groundtruth.keypoints
+
+    def compute(
+        self, predictions: Predictions, targets: Targets, seeds: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Returns the weighted losses, scalars, under the reference's names.
+
+        Args:
+          predictions: of `Ssd.predict`.
+          targets: of `assign`.
+          seeds: int32 [B, 2], of the random sampler; None draws from the global generator.
+        """
+        options = self._options
+        if options.random_example_sampler is not None:
+            targets = self._sample(targets, seeds)
+        localization = self._localization(predictions, targets)
+        if options.expected_loss_weights is not None:
+            localization, classification = self._expected(localization, predictions, targets)
+        else:
+            classification = self._classification(predictions, targets)
+        if options.hard_example_miner is not None:
+            localization, classification = self._mine(
+                localization, classification, predictions, targets
+            )
+        normalizer = self._divisor(targets)
+        code_size = self.target_assigner.box_coder.code_size if options.divides_by_code_size else 1
+        localization = tf.reduce_sum(localization) / (normalizer * code_size)
+        classification = tf.reduce_sum(classification) / normalizer
+        return {
+            loss_names.LOCALIZATION: options.localization_weight * localization,
+            loss_names.CLASSIFICATION: options.classification_weight * classification,
+        }
+
+    def normalizers(self, targets: Targets) -> dict[str, tf.Tensor]:
+        """Returns the per-batch normalizers of the losses; see `DetectionModel`."""
+        if not self._options.divides_by_matches:
+            return {}
+        count = tf.maximum(tf.reduce_sum(targets.box_weights), 1.0)
+        return dict.fromkeys(loss_names.NAMES, count)
+
+    def _divisor(self, targets: Targets) -> tf.Tensor:
+        """Returns the divisor of this replica's sums, so that means over replicas are right."""
+        matches = tf.reduce_sum(targets.box_weights)
+        if not self._options.divides_by_matches:
+            matches = tf.zeros_like(matches)
+        return replicas.global_normalizer(matches)
+
+    def _sample(self, targets: Targets, seeds: tf.Tensor | None) -> Targets:
+        """Sets the weights of anchors that are not sampled to 0."""
+        weights = tf.reduce_mean(targets.class_weights, axis=-1)
+        first = 1 if self._target_options.adds_background else 0
+        is_positive = tf.reduce_sum(targets.class_targets[..., first:], axis=-1) != 0
+        sampled = self._options.random_example_sampler(weights != 0, is_positive, seeds)
+        keep = tf.cast(sampled, tf.float32)
+        return targets._replace(
+            class_weights=targets.class_weights * keep[..., tf.newaxis],
+            box_weights=targets.box_weights * keep,
+        )
+
+    def _localization(self, predictions: Predictions, targets: Targets) -> tf.Tensor:
+        """Returns the localization loss of each anchor, [B, N]."""
+        codes = tf.cast(predictions.box_codes, tf.float32)
+        goals = fill_nan_targets(targets.box_targets, codes)
+        if self._options.compares_boxes:
+            coder = self.target_assigner.box_coder
+            codes, goals = (coder.decode(rows, predictions.anchors) for rows in (codes, goals))
+        return self._options.localization(codes, goals, targets.box_weights)
+
+    def _class_losses(
+        self, predictions: Predictions, targets: tf.Tensor, weights: tf.Tensor
+    ) -> tf.Tensor:
+        logits = tf.cast(predictions.class_logits, tf.float32)
+        return self._options.classification(logits, targets, weights)
+
+    def _classification(self, predictions: Predictions, targets: Targets) -> tf.Tensor:
+        """Returns the classification losses: of each anchor, [B, N]; of dice, [B, C]."""
+        losses = self._class_losses(predictions, targets.class_targets, targets.class_weights)
+        return tf.reduce_sum(losses, axis=2) if losses.shape.rank == 3 else losses
+
+    def _expected(
+        self, localization: tf.Tensor, predictions: Predictions, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the expected losses of each anchor, both [B, N].
+
+        An anchor's label counts by its probability, and so does background; see
+        `ExpectedLossWeights`. With a loss of independent classes, each class of an anchor counts
+        for itself, and the anchor is an object as far as its most probable class is.
+        """
+        goals, weights = targets.class_targets, targets.class_weights
+        unmatched = tf.zeros_like(goals)
+        if not self._target_options.background_as_zeros:
+            unmatched += tf.one_hot(0, goals.shape[-1])
+        of_labels = self._class_losses(predictions, goals, weights)
+        of_background = self._class_losses(predictions, unmatched, weights)
+        if of_labels.shape.rank == 3:
+            is_candidate = tf.broadcast_to(weights != 0, tf.shape(goals))
+            foreground, background = self._options.expected_loss_weights(goals, is_candidate)
+            share = tf.reduce_max(foreground[..., self._first_class() :], axis=-1)
+            losses = tf.reduce_sum(foreground * of_labels + background * of_background, axis=2)
+            return localization * share, losses
+        probabilities = self._probability_of_objects(goals)
+        is_candidate = tf.reduce_any(weights != 0, axis=-1)
+        foreground, background = self._options.expected_loss_weights(probabilities, is_candidate)
+        losses = foreground * of_labels + background * of_background
+        return localization * foreground, losses
+
+    def _first_class(self) -> int:
+        return 1 if self._target_options.adds_background else 0
+
+    def _probability_of_objects(self, goals: tf.Tensor) -> tf.Tensor:
+        """Returns how probable an object is in each anchor, [B, N], by its target."""
+        if self._target_options.background_as_zeros:
+            return tf.reduce_max(goals, axis=-1)
+        return 1.0 - goals[..., 0]
+
+    def _mine(
+        self,
+        localization: tf.Tensor,
+        classification: tf.Tensor,
+        predictions: Predictions,
+        targets: Targets,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sets the losses of easy anchors to zero; returns both [B, N]."""
+        coder: Any = self.target_assigner.box_coder
+        codes = tf.cast(predictions.box_codes, tf.float32)
+        boxes = coder.decode(codes, predictions.anchors)
+        is_hard = self._options.hard_example_miner(
+            localization, classification, boxes, matches=targets.matches
+        )
+        is_hard = tf.cast(is_hard, tf.float32)
+        return localization * is_hard, classification * is_hard

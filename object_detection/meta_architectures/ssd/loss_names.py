@@ -1,0 +1,6 @@
+"""The names of the losses of single-shot detectors, those of the reference; loads no TensorFlow."""
+
+LOCALIZATION = 'Loss/localization_loss'
+CLASSIFICATION = 'Loss/classification_loss'
+
+NAMES = (LOCALIZATION, CLASSIFICATION)

@@ -1,0 +1,50 @@
+"""The predictions of a single-shot detector, as typed values that a `tf.function` can return."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields
+from object_detection.core.shapes import dimensions
+
+
+class Predictions(NamedTuple):
+    """The result of `Ssd.predict` for B images and N anchors, over all levels, fine to coarse.
+
+    Attributes:
+      images: float32 [B, H, W, 3], the preprocessed images.
+      features: the feature maps, fine to coarse, [B, Hl, Wl, C].
+      anchors: float32 [N, 4], normalized to the preprocessed image.
+      box_codes: float32 [B, N, D].
+      class_logits: float32 [B, N, C], with the background column first if the model has one.
+      raw_boxes: float32 [B, N, 4], decoded boxes before suppression, normalized to the preprocessed
+        image, if the config requests them; else None.
+      level_of_anchor: int32 [B, N], indices of feature maps, together with `raw_boxes`.
+    """
+
+    images: tf.Tensor
+    features: list[tf.Tensor]
+    anchors: tf.Tensor
+    box_codes: tf.Tensor
+    class_logits: tf.Tensor
+    raw_boxes: tf.Tensor | None = None
+    level_of_anchor: tf.Tensor | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the predictions by the names of the reference."""
+        (batch,) = dimensions(self.box_codes, 0)
+        named = {
+            'preprocessed_inputs': self.images,
+            'feature_maps': self.features,
+            'anchors': self.anchors,
+            'final_anchors': tf.tile(self.anchors[tf.newaxis], [batch, 1, 1]),
+            'box_encodings': self.box_codes,
+            'class_predictions_with_background': self.class_logits,
+            DetectionFields.RAW_BOXES: self.raw_boxes,
+            'raw_detection_feature_map_indices': self.level_of_anchor,
+        }
+        return {name: value for name, value in named.items() if value is not None}
+
+    def items(self):
+        """Returns the names and values of `to_dict`, for scripts for the reference."""
+        return self.to_dict().items()

@@ -1,0 +1,217 @@
+"""Single-shot detectors: SSD (https://arxiv.org/abs/1512.02325), RetinaNet, EfficientDet."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from object_detection.anchor_generators.tiling import AnchorGenerator
+from object_detection.core import boxes as box_ops
+from object_detection.core.fields import DetectionFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.post_processing import Detections
+from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.ssd import loss_names
+from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
+from object_detection.meta_architectures.ssd.predictions import Predictions
+from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
+from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+from object_detection.target_assigners.target_assigner import Targets
+
+# Distinguish the seeds of the sample of anchors and of dropout. Added to even numbers.
+_SAMPLE, _DROPOUT = (0, 0), (1, 0)
+
+# Side of the image that variables are built for; the coarsest level (stride 128) keeps a cell.
+_PROBE_SIZE = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class PostProcessing:
+    """How predictions become detections.
+
+    Attributes:
+      nms: multi-class non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) ->
+        Detections`.
+      score_converter: logits -> scores.
+      drops_background: whether column 0 of the scores is background.
+      returns_raw_boxes: whether `predict` returns decoded boxes.
+    """
+
+    nms: Callable[..., Detections]
+    score_converter: Callable[[tf.Tensor], tf.Tensor]
+    drops_background: bool = True
+    returns_raw_boxes: bool = False
+
+
+class Ssd(DetectionModel):
+    """A detector that predicts a box and scores of classes for each anchor of its feature maps.
+
+    As in the reference, images are normalised and then padded, and losses are divided by the number
+    of matched anchors of the batch; unlike there, of the batches of all replicas.
+
+    Args:
+      num_classes: K, without background unless the ground truth has a background class of its own.
+      resizer: the image resizer.
+      feature_extractor: backbone and neck.
+      anchor_generator: makes the anchors of each feature map.
+      box_predictor: `(maps, training, seeds) -> (codes [B, N, D], logits [B, N, C])`.
+      anchor_losses: the targets of anchors, and the losses.
+      post_processing: what turns predictions into detections.
+    """
+
+    variable_names = SSD_NAMES
+    pads_normalized = True
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: FeatureExtractor,
+        anchor_generator: AnchorGenerator,
+        box_predictor: keras.layers.Layer,
+        anchor_losses: AnchorLosses,
+        post_processing: PostProcessing,
+        name: str = 'ssd',
+    ):
+        super().__init__(num_classes=num_classes, resizer=resizer, name=name)
+        levels = anchor_generator.num_anchors_per_location()
+        if len(levels) != feature_extractor.num_levels:
+            raise UserError(
+                f'{name}: expected anchors for each of the {feature_extractor.num_levels} feature '
+                f'maps of the feature extractor. Received: an anchor generator of {len(levels)} '
+                'levels.'
+            )
+        self.feature_extractor = feature_extractor
+        self.box_predictor = box_predictor
+        self._anchor_generator = anchor_generator
+        self._losses = anchor_losses
+        self._post_processing = post_processing
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        return {**self.feature_extractor.parts(), 'box_predictor': self.box_predictor}
+
+    def build_variables(self) -> None:
+        self.box_predictor(self.feature_extractor.empty_features(_PROBE_SIZE))
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        return self.feature_extractor.normalize(images)
+
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> Predictions:
+        """Runs the network; see the base class. The ground truth is not needed."""
+        del true_shapes, groundtruth
+        (maps,) = self.feature_extractor.feature_stacks(images, training)
+        anchors = self._anchors(images, maps)
+        codes, logits = self.box_predictor(maps, training=training, seeds=_fold_in(seeds, _DROPOUT))
+        predictions = Predictions(
+            images=images,
+            features=maps,
+            anchors=tf.concat(anchors, axis=0),
+            box_codes=codes,
+            class_logits=logits,
+        )
+        if not self._post_processing.returns_raw_boxes:
+            return predictions
+        levels = [tf.fill(tf.shape(rows)[:1], level) for level, rows in enumerate(anchors)]
+        (batch,) = dimensions(codes, 0)
+        return predictions._replace(
+            raw_boxes=self._decode(predictions),
+            level_of_anchor=tf.tile(tf.concat(levels, axis=0)[tf.newaxis], [batch, 1]),
+        )
+
+    def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
+        options = self._post_processing
+        boxes = predictions.raw_boxes
+        if boxes is None:
+            boxes = self._decode(predictions)
+        scores = options.score_converter(tf.cast(predictions.class_logits, tf.float32))
+        batch, count = dimensions(scores, 0, 1)
+        fields = {
+            'multiclass_scores': scores,
+            'anchor_indices': tf.tile(tf.range(count, dtype=tf.int32)[tf.newaxis], [batch, 1]),
+        }
+        coder = self._losses.target_assigner.box_coder
+        if self.needs_keypoints:
+            codes = tf.cast(predictions.box_codes, tf.float32)
+            fields['keypoints'] = coder.decode_keypoints(codes, predictions.anchors)
+        window = _true_windows(predictions.images, true_shapes)
+        detections = options.nms(
+            boxes[:, :, tf.newaxis],
+            scores[..., 1:] if options.drops_background else scores,
+            clip_window=window,
+            additional_fields=fields,
+        )
+        carried = detections.additional_fields
+        named = {
+            DetectionFields.BOXES: detections.boxes,
+            DetectionFields.SCORES: detections.scores,
+            DetectionFields.CLASSES: detections.classes,
+            DetectionFields.MULTICLASS_SCORES: carried['multiclass_scores'],
+            DetectionFields.ANCHOR_INDICES: tf.cast(carried['anchor_indices'], tf.float32),
+            DetectionFields.NUM_DETECTIONS: tf.cast(detections.num_detections, tf.float32),
+            DetectionFields.RAW_BOXES: boxes,
+            DetectionFields.RAW_SCORES: scores,
+        }
+        if 'keypoints' in carried:
+            named['detection_keypoints'] = carried['keypoints']
+        return named
+
+    def loss(
+        self,
+        predictions: Predictions,
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        targets = self._targets(predictions, groundtruth)
+        return self._losses.compute(predictions, targets, _fold_in(seeds, _SAMPLE))
+
+    def loss_normalizers(
+        self, predictions: Predictions, groundtruth: Groundtruth
+    ) -> dict[str, tf.Tensor]:
+        return self._losses.normalizers(self._targets(predictions, groundtruth))
+
+    def loss_names(self) -> tuple[str, ...]:
+        return loss_names.NAMES
+
+    @property
+    def needs_keypoints(self) -> bool:
+        """Whether boxes are coded together with keypoints."""
+        return hasattr(self._losses.target_assigner.box_coder, 'num_keypoints')
+
+    def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
+        return self._losses.assign(predictions.anchors, groundtruth)
+
+    def _anchors(self, images: tf.Tensor, maps: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the anchors of each level, float32 [N_l, 4], normalized to the images."""
+        height, width = dimensions(images, 1, 2)
+        shapes = [dimensions(features, 1, 2) for features in maps]
+        anchors = self._anchor_generator.generate(shapes, height, width)
+        if self._anchor_generator.normalized:
+            return anchors
+        return [box_ops.absolute_to_normalized(rows, height, width) for rows in anchors]
+
+    def _decode(self, predictions: Predictions) -> tf.Tensor:
+        """Returns the predicted boxes, float32 [B, N, 4], normalized to the images."""
+        coder = self._losses.target_assigner.box_coder
+        return coder.decode(tf.cast(predictions.box_codes, tf.float32), predictions.anchors)
+
+
+def _true_windows(images: tf.Tensor, true_shapes: tf.Tensor) -> tf.Tensor:
+    """Returns the true images within the preprocessed ones, float32 [B, 4], normalized."""
+    sizes = tf.cast(true_shapes[:, :2], tf.float32) / tf.cast(tf.shape(images)[1:3], tf.float32)
+    return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
+
+
+def _fold_in(seeds: tf.Tensor | None, use: tuple[int, int]) -> tf.Tensor | None:
+    """Derives the seeds of one use from an image's seeds, int32 [B, 2]."""
+    return None if seeds is None else seeds * 2 + tf.constant(use)

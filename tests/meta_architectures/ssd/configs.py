@@ -1,0 +1,51 @@
+"""Small messages of single-shot detectors for tests."""
+
+from google.protobuf import text_format
+
+from object_detection.protos.model_pb2 import DetectionModel
+
+TINY = """
+  ssd {
+    num_classes: 3
+    image_resizer { fixed_shape_resizer { height: 64 width: 64 } }
+    feature_extractor {
+      type: 'ssd_mobilenet_v2_keras'
+      depth_multiplier: 0.1
+      min_depth: 8
+      num_layers: 3
+      conv_hyperparams {
+        activation: RELU_6
+        regularizer { l2_regularizer { weight: 0.00004 } }
+        initializer { truncated_normal_initializer { stddev: 0.1 } }
+        batch_norm { decay: 0.97 epsilon: 0.001 }
+      }
+    }
+    box_predictor {
+      convolutional_box_predictor {
+        use_dropout: false
+        conv_hyperparams { initializer { random_normal_initializer { stddev: 0.05 } } }
+      }
+    }
+    anchor_generator {
+      ssd_anchor_generator { num_layers: 3 aspect_ratios: 1 aspect_ratios: 2 aspect_ratios: 0.5 }
+    }
+    box_coder { faster_rcnn_box_coder {} }
+    matcher { argmax_matcher { force_match_for_each_row: true use_matmul_gather: true } }
+    similarity_calculator { iou_similarity {} }
+    encode_background_as_zeros: true
+    loss {
+      classification_loss { weighted_sigmoid_focal { alpha: 0.75 gamma: 2 } }
+      localization_loss { weighted_smooth_l1 {} }
+    }
+    post_processing {
+      batch_non_max_suppression { max_detections_per_class: 5 max_total_detections: 10 }
+      score_converter: SIGMOID
+    }
+  }"""
+
+
+def tiny(changes: str = '') -> DetectionModel:
+    """Returns the tiny model with the fields of `changes`, a text of an Ssd message, merged in."""
+    config = text_format.Parse(TINY, DetectionModel())
+    text_format.Merge(changes, config.ssd)
+    return config

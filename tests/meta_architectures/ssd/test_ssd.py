@@ -1,0 +1,77 @@
+"""Single-shot detectors against numbers by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.builders import model_builder
+from object_detection.core.groundtruth import Groundtruth
+from tests.meta_architectures.ssd.configs import tiny
+
+LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
+
+
+def run(changes='', objects=((0.1, 0.1, 0.6, 0.6),), training=False):
+    """Returns a detector, its predictions and the ground truth of two images."""
+    detector = model_builder.build(tiny(changes))
+    images, shapes = detector.preprocess(
+        tf.random.stateless_uniform([2, 64, 64, 3], (1, 2), 0.0, 255.0)
+    )
+    boxes = [np.array(objects, np.float32).reshape(-1, 4), np.zeros([0, 4], np.float32)]
+    groundtruth = Groundtruth.from_lists(
+        boxes=boxes, classes=[np.eye(3, dtype=np.float32)[[1] * len(rows)] for rows in boxes]
+    )
+    seeds = tf.constant([[1, 2], [3, 4]])
+    predictions = detector.predict(images, shapes, training, groundtruth, seeds)
+    return detector, predictions, groundtruth, shapes
+
+
+def test_detections_have_the_names_and_shapes_of_the_reference():
+    detector, predictions, _, shapes = run('return_raw_detections_during_predict: true')
+    detections = detector.postprocess(predictions, shapes)
+    # Maps of 4 x 4, 2 x 2 and 1 x 1 cells with 3, 4 and 4 boxes each.
+    count = 16 * 3 + 4 * 4 + 4
+    assert {name: tuple(value.shape) for name, value in detections.items()} == {
+        'detection_boxes': (2, 10, 4),
+        'detection_scores': (2, 10),
+        'detection_classes': (2, 10),
+        'detection_multiclass_scores': (2, 10, 4),
+        'detection_anchor_indices': (2, 10),
+        'num_detections': (2,),
+        'raw_detection_boxes': (2, count, 4),
+        'raw_detection_scores': (2, count, 4),
+    }
+    named = predictions.to_dict()
+    np.testing.assert_array_equal(named['raw_detection_boxes'], detections['raw_detection_boxes'])
+    levels = named['raw_detection_feature_map_indices'][1]
+    np.testing.assert_array_equal(np.bincount(levels), [48, 16, 4])
+
+
+@pytest.mark.parametrize('by_matches', [True, False])
+def test_losses_are_sums_over_anchors_by_the_matches_of_the_batch(by_matches):
+    detector, predictions, groundtruth, _ = run(
+        f'normalize_loss_by_num_matches: {str(by_matches).lower()} '
+        'normalize_loc_loss_by_codesize: true '
+        'loss { classification_weight: 2 localization_weight: 3 '
+        'classification_loss { weighted_sigmoid {} } }'
+    )
+    targets = detector._losses.assign(predictions.anchors, groundtruth)
+    weights = targets.box_weights.numpy()
+    assert weights.sum() >= 1
+    divisor = weights.sum() if by_matches else 1.0
+    differences = np.abs(predictions.box_codes.numpy() - targets.box_targets.numpy())
+    smooth = np.where(differences < 1, 0.5 * differences**2, differences - 0.5).sum(-1)
+    logits, labels = predictions.class_logits.numpy(), targets.class_targets.numpy()
+    crossed = np.log1p(np.exp(-np.abs(logits))) + np.maximum(logits, 0) - logits * labels
+    losses = detector.loss(predictions, groundtruth)
+    np.testing.assert_allclose(
+        losses[LOCALIZATION], 3 * (smooth * weights).sum() / divisor / 4, rtol=1e-5
+    )
+    np.testing.assert_allclose(losses[CLASSIFICATION], 2 * crossed.sum() / divisor, rtol=1e-5)
+
+
+def test_without_objects_the_losses_are_finite():
+    detector, predictions, groundtruth, _ = run(objects=())
+    losses = detector.loss(predictions, groundtruth)
+    assert losses[LOCALIZATION] == 0
+    assert np.isfinite(losses[CLASSIFICATION])
