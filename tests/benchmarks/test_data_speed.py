@@ -6,6 +6,9 @@ import json
 import pathlib
 
 import pytest
+import tensorflow as tf
+
+from tests.data import examples
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 
@@ -58,3 +61,17 @@ def test_tables_align(load):
     columns = (('name', 'name', '{}'), ('value', 'x', '{:.1f}'))
     rows = [{'name': 'ours', 'value': 10.04}, {'name': 'b', 'value': 2}]
     assert table(columns, rows) == ['name     x', 'ours  10.0', '   b   2.0']
+
+
+def test_measures_augmentation(load, tmp_path, monkeypatch):
+    program = load('augmentation')
+    for i in range(2):
+        (tmp_path / f'{i}.jpg').write_bytes(examples.png(examples.noise(40, 60, i), 'JPEG'))
+    # Threads are set before the first operation of a process.
+    monkeypatch.setattr(tf.config.threading, 'set_inter_op_parallelism_threads', lambda count: None)
+    monkeypatch.setattr(tf.config.threading, 'set_intra_op_parallelism_threads', lambda count: None)
+    monkeypatch.setattr(program, '_STEPS', dict(list(program._STEPS.items())[1:3]))
+    arguments = argparse.Namespace(images=f'{tmp_path}/*.jpg', resize=32, rounds=1, count=2)
+    flip, crops = program.measure_steps(arguments)
+    assert flip['of_flip'] == 1
+    assert crops['images_per_second'] == pytest.approx(1e3 / crops['cpu_ms_per_image'])
