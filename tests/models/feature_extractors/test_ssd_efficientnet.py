@@ -50,6 +50,7 @@ def test_contract(shallow):
     check_stacks(build())
 
 
+@pytest.mark.slow
 def test_contract_in_mixed_precision(shallow):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy('mixed_bfloat16')
@@ -89,6 +90,7 @@ def test_images(shallow):
     np.testing.assert_allclose(build().normalize(images)[0, 0, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_pyramids_of_configs_without_one(shallow):
     extractor = build_ssd('ssd_efficientnet-b6_bifpn_keras', options())
     assert extractor.strides == [8, 16, 32, 64, 128]
