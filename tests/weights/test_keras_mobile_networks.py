@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from keras.src.legacy.saving import legacy_h5_format
 
-from object_detection.weights import networks
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.ssd.variable_names import SSD_NAMES
+from object_detection.models.feature_extractors.single_shot_types import (
+    SingleShotOptions,
+    build_ssd,
+)
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams
+from object_detection.weights import networks, restore
 from object_detection.weights.keras_applications import KerasWeights
 from object_detection.weights.variable_names import PLAIN_NAMES
 
@@ -92,3 +100,72 @@ def test_networks_are_recognised_by_the_names_and_numbers_of_their_layers():
     for title in names:
         assert networks.differing(names[title], names[title]) is None
         assert networks.differing(names[title], ['head/kernel']) is None
+
+
+class _Extractor:
+    """A feature extractor as the parts of a single-shot detector."""
+
+    num_classes = 3
+    name = 'detector'
+    variable_names = SSD_NAMES
+    named_variables = DetectionModel.named_variables
+
+    def __init__(self, type_name, **options):
+        hyperparams = LayerHyperparams(batch_norm=BatchNormParams(scale=True))
+        options = SingleShotOptions(
+            hyperparams=hyperparams, batch_norm_trainable=False, min_depth=8, **options
+        )
+        self.extractor = build_ssd(type_name, options)
+        self.parts, self.normalize = self.extractor.parts, self.extractor.normalize
+
+
+@pytest.mark.parametrize(
+    ('type_name', 'application', 'alpha', 'outputs'),
+    [
+        ('ssd_mobilenet_v2_keras', 'MobileNetV2', 1.0, ['block_13_expand_relu', 'out_relu']),
+        pytest.param(
+            'ssd_mobilenet_v1_keras',
+            'MobileNet',
+            0.25,
+            ['conv_pw_11_relu', 'conv_pw_13_relu'],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            'ssd_efficientnet-b0_bifpn_keras',
+            'EfficientNetB0',
+            None,
+            ['block3b_add', 'block5c_add', 'block7a_project_bn'],
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_features_are_those_of_keras(tmp_path, type_name, application, alpha, outputs):
+    keras.utils.set_random_seed(0)
+    scaled = {} if alpha is None else {'alpha': alpha}
+    model = getattr(keras.applications, application)(
+        weights=None, include_top=False, input_shape=(64, 64, 3), **scaled
+    )
+    rng = np.random.default_rng(0)
+    for layer in model.layers:
+        for variable in layer.weights:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                low = 0.5 if variable.name in ('gamma', 'moving_variance') else -0.2
+                variable.assign(rng.uniform(low, low + 0.5, variable.shape))
+            elif isinstance(layer, keras.layers.Normalization) and variable.name != 'count':
+                # Of ImageNet, in 0..1, as in Keras's own files.
+                mean = variable.name == 'mean'
+                values = [0.485, 0.456, 0.406] if mean else np.square([0.229, 0.224, 0.225])
+                variable.assign(np.reshape(values, variable.shape))
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()
+    path = str(tmp_path / 'network.weights.h5')
+    model.save_weights(path)
+    detector = _Extractor(type_name, **({} if alpha is None else {'depth_multiplier': alpha}))
+    report = restore.restore(detector, path, 'classification')
+    assert {name.partition('/')[0] for name in report.missing} <= {'fpn', 'backbone'}
+    images = rng.uniform(0, 255, (1, 64, 64, 3)).astype(np.float32)
+    inputs = images if alpha is None else images / 127.5 - 1.0
+    expected = keras.Model(model.input, [model.get_layer(name).output for name in outputs])(inputs)
+    received = detector.parts()['backbone'](detector.normalize(images))
+    for ours, theirs in zip(received, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4 * np.std(theirs))
