@@ -88,7 +88,7 @@ class Ssd(DetectionModel):
         self.feature_extractor = feature_extractor
         self.box_predictor = box_predictor
         self._anchor_generator = anchor_generator
-        self._losses = anchor_losses
+        self._anchor_losses = anchor_losses
         self._post_processing = post_processing
 
     def parts(self) -> dict[str, keras.layers.Layer]:
@@ -140,7 +140,7 @@ class Ssd(DetectionModel):
             'multiclass_scores': scores,
             'anchor_indices': tf.tile(tf.range(count, dtype=tf.int32)[tf.newaxis], [batch, 1]),
         }
-        coder = self._losses.target_assigner.box_coder
+        coder = self._anchor_losses.target_assigner.box_coder
         if self.needs_keypoints:
             codes = tf.cast(predictions.box_codes, tf.float32)
             fields['keypoints'] = coder.decode_keypoints(codes, predictions.anchors)
@@ -173,12 +173,12 @@ class Ssd(DetectionModel):
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         targets = self._targets(predictions, groundtruth)
-        return self._losses.compute(predictions, targets, _fold_in(seeds, _SAMPLE))
+        return self._anchor_losses.compute(predictions, targets, _fold_in(seeds, _SAMPLE))
 
     def loss_normalizers(
         self, predictions: Predictions, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        return self._losses.normalizers(self._targets(predictions, groundtruth))
+        return self._anchor_losses.normalizers(self._targets(predictions, groundtruth))
 
     def loss_names(self) -> tuple[str, ...]:
         return loss_names.NAMES
@@ -186,10 +186,10 @@ class Ssd(DetectionModel):
     @property
     def needs_keypoints(self) -> bool:
         """Whether boxes are coded together with keypoints."""
-        return hasattr(self._losses.target_assigner.box_coder, 'num_keypoints')
+        return hasattr(self._anchor_losses.target_assigner.box_coder, 'num_keypoints')
 
     def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
-        return self._losses.assign(predictions.anchors, groundtruth)
+        return self._anchor_losses.assign(predictions.anchors, groundtruth)
 
     def _anchors(self, images: tf.Tensor, maps: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the anchors of each level, float32 [N_l, 4], normalized to the images."""
@@ -202,7 +202,7 @@ class Ssd(DetectionModel):
 
     def _decode(self, predictions: Predictions) -> tf.Tensor:
         """Returns the predicted boxes, float32 [B, N, 4], normalized to the images."""
-        coder = self._losses.target_assigner.box_coder
+        coder = self._anchor_losses.target_assigner.box_coder
         return coder.decode(tf.cast(predictions.box_codes, tf.float32), predictions.anchors)
 
 

@@ -55,7 +55,7 @@ def test_losses_are_sums_over_anchors_by_the_matches_of_the_batch(by_matches):
         'loss { classification_weight: 2 localization_weight: 3 '
         'classification_loss { weighted_sigmoid {} } }'
     )
-    targets = detector._losses.assign(predictions.anchors, groundtruth)
+    targets = detector._anchor_losses.assign(predictions.anchors, groundtruth)
     weights = targets.box_weights.numpy()
     assert weights.sum() >= 1
     divisor = weights.sum() if by_matches else 1.0
@@ -75,3 +75,10 @@ def test_without_objects_the_losses_are_finite():
     losses = detector.loss(predictions, groundtruth)
     assert losses[LOCALIZATION] == 0
     assert np.isfinite(losses[CLASSIFICATION])
+
+
+def test_penalties_of_kernels_are_among_the_losses_of_keras():
+    detector = model_builder.build(tiny())
+    detector.build_variables()
+    assert detector.losses
+    assert all(penalty > 0 for penalty in detector.losses)
