@@ -6,11 +6,15 @@ import keras
 import pytest
 from google.protobuf import text_format
 
+from object_detection.core.fields import InputFields
 from object_detection.optimizers import schedules
 from object_detection.optimizers.gradients import Execution
 from object_detection.optimizers.optimizers import Averaging, Momentum
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.training import setup, step
 from object_detection.training.monitoring import step_program
+from tests.meta_architectures.ssd import configs
 from tests.training import fakes, step_runs
 
 BATCH = 2
@@ -32,13 +36,14 @@ train_config {
 TWO_STAGES = 'model { faster_rcnn { number_of_stages: 2 } }'
 
 
-def make_step(*overrides: str) -> step.TrainStep:
-    """Builds the step of a tiny Mask R-CNN as a training does."""
-    pipeline = step_runs.tiny_recipe()
-    pipeline.ClearField('train_config')
+def make_step(*overrides: str, model: DetectionModel | None = None) -> step.TrainStep:
+    """Builds the step of a tiny detector as a training does; by default of a Mask R-CNN."""
+    pipeline = TrainEvalPipelineConfig(model=model or step_runs.tiny_recipe().model)
     for part in (TRAINING, *overrides):
         text_format.Merge(part, pipeline)
     (batch,) = step_runs.batches(BATCH)
+    if model is not None:
+        del batch[InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS]
     keras.utils.set_random_seed(0)
     detector = setup.build_detector(pipeline)
     spec = step_runs.element_spec(batch)
@@ -68,6 +73,41 @@ def num_outputs(text: str) -> int:
 def test_the_whole_step_is_one_program_of_fixed_shapes(overrides):
     train_step = make_step(*overrides)
     check(train_step)
+
+
+def test_the_whole_step_of_a_single_shot_detector():
+    check(make_step(model=configs.tiny('num_classes: 4')))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'changes',
+    [
+        """loss { hard_example_miner { num_hard_examples: 9 max_negatives_per_positive: 3 }
+          classification_loss { weighted_sigmoid {} } }""",
+        'matcher { bipartite_matcher {} }',
+        'loss { random_example_sampler { positive_sample_fraction: 0.5 } }',
+        'loss { expected_loss_weights: EXPECTED_SAMPLING }',
+        'use_confidences_as_targets: true implicit_example_weight: 0.5',
+        'freeze_batchnorm: true normalize_loc_loss_by_codesize: true',
+    ],
+    ids=['miner', 'bipartite', 'sampler', 'expectation', 'confidences', 'frozen'],
+)
+def test_options_of_a_single_shot_detector_leave_no_dynamic_shape(changes):
+    check(make_step(model=configs.tiny(f'num_classes: 4 {changes}')))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'override',
+    [
+        'train_config { gradient_accumulation_steps: 2 }',
+        'train_config { precision: MIXED_BFLOAT16 }',
+    ],
+    ids=['parts', 'bfloat16'],
+)
+def test_trainings_of_a_single_shot_detector_leave_no_dynamic_shape(override):
+    check(make_step(override, model=configs.tiny('num_classes: 4')))
 
 
 @pytest.mark.slow

@@ -103,6 +103,7 @@ def _predictor(text: str) -> str:
 OBSTACLES = [
     ('model.ssd.matcher.bipartite_matcher', _ssd('matcher { bipartite_matcher {} }')),
     ('model.ssd.matcher.hungarian_matcher', _ssd('matcher { hungarian_matcher {} }')),
+    ('model.ssd.loss.hard_example_miner', _ssd('loss { hard_example_miner {} }')),
     (
         'model.ssd.image_resizer.keep_aspect_ratio_resizer.pad_to_max_dimension',
         _ssd('image_resizer { keep_aspect_ratio_resizer { pad_height: 9 } }'),
@@ -134,6 +135,10 @@ ADVICE = [
     (
         f'{PREDICTOR}.conv_hyperparams.batch_norm.decay',
         _predictor('conv_hyperparams { batch_norm { decay: 0.9997 } }'),
+    ),
+    (
+        'model.ssd.box_predictor.convolutional_box_predictor.box_encodings_clip_range',
+        _ssd('box_predictor { convolutional_box_predictor {} }'),
     ),
     ('train_config.use_bfloat16', _train('use_bfloat16: false')),
     ('train_config.unpad_groundtruth_tensors', _train('unpad_groundtruth_tensors: true')),
@@ -273,6 +278,7 @@ def test_the_configs_of_the_page_fit(name):
 @pytest.mark.parametrize(
     ('name', 'obstacles'),
     [
+        ('ssd_mobilenet_v2_coco', ['model.ssd.loss.hard_example_miner']),
         (
             'faster_rcnn_resnet50_coco',
             [

@@ -16,6 +16,7 @@ from object_detection.validation.models import (
     faster_rcnn_parts,
     faster_rcnn_tpu,
     ssd_parts,
+    ssd_tpu,
 )
 from object_detection.validation.tpu_findings import Finding
 
@@ -81,7 +82,7 @@ RULES: dict[str, FamilyRules] = {
         tpu=faster_rcnn_tpu.find,
         mask_setting=('number_of_stages', '3'),
     ),
-    'ssd': FamilyRules(check=ssd.check, check_parts=ssd_parts.check),
+    'ssd': FamilyRules(check=ssd.check, check_parts=ssd_parts.check, tpu=ssd_tpu.find),
 }
 
 
