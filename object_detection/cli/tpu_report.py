@@ -7,7 +7,7 @@ from object_detection.validation.tpu_findings import Finding
 
 _WIDTH = 100
 _MOST_INSTRUCTIONS = 20
-_INDENT = ' ' * 8
+_INDENT = 10
 
 
 def lines(file: str, findings: Sequence[Finding], cores: int) -> Iterator[str]:
@@ -47,12 +47,15 @@ def _settings(count: int) -> str:
     return f'{count} setting{"s" * (count != 1)}'
 
 
-def _entry(name: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
+def _entry(name: str, text: str) -> Iterator[str]:
+    # A name of a field stays with its value: text wraps at blanks, but not at these.
+    kept = text.replace(': ', ':\xa0')
+    wrapped = textwrap.wrap(
+        kept,
         _WIDTH,
-        initial_indent=f'   {name}:'.ljust(len(_INDENT) + 2),
-        subsequent_indent=_INDENT + '  ',
+        initial_indent=f'   {name}:'.ljust(_INDENT),
+        subsequent_indent=' ' * _INDENT,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return (line.replace('\xa0', ' ') for line in wrapped)

@@ -4,7 +4,6 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
-from object_detection.cli import tpu_report
 from object_detection.cli.config import command
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -121,11 +120,3 @@ def test_the_program_of_a_tpu(tmp_path):
     assert result.exit_code == 0, result.output
     pattern = r'one program of [\d,]+ instructions: all shapes are fixed, and the host computes'
     assert re.search(pattern, result.output)
-
-
-def test_lines_about_a_program_that_does_not_fit():
-    lines = list(tpu_report.program_lines(1234, [('f32[<=7]', 'mask/Where')] * 2))
-    assert lines == [
-        '\nThe training step of a core is one program of 1,234 instructions: does not fit.',
-        '   f32[<=7] of mask/Where',
-    ]
