@@ -116,7 +116,7 @@ NOT_MATCHED: Lists = {
 }
 
 _POSES = 'keypoint detection is not built'
-_SSD = 'SSD is not built'
+_CONFIDENCES = 'the classes are the confidences: records hold no others'
 _PASCAL = 'PASCAL VOC metrics are not built'
 _OPEN_IMAGES = 'Open Images metrics are not built'
 _IMAGE_LABELS = 'labels of whole images are not read'
@@ -218,7 +218,7 @@ NOT_COMPARED: Lists = {
         't/*': 'the same objects before they are padded; p/* are compared',
         'p/filename': 'not carried: source_id names the image',
         'p/key': 'not carried: source_id names the image',
-        'p/groundtruth_confidences': _SSD,
+        'p/groundtruth_confidences': _CONFIDENCES,
         'p/groundtruth_difficult': _PASCAL,
         'p/groundtruth_group_of': _OPEN_IMAGES,
         'p/groundtruth_image_*': _IMAGE_LABELS,
@@ -239,7 +239,7 @@ NOT_COMPARED: Lists = {
     },
     'preprocessor': {
         'draws.*': 'what the reference drew: an input here',
-        'groundtruth_confidences': _SSD,
+        'groundtruth_confidences': _CONFIDENCES,
     },
     'tf_example_decoder': {
         '*context_feature*': 'context features are not built',
