@@ -1,4 +1,4 @@
-"""The two-stage configs of the TensorFlow Object Detection API, as their users have them.
+"""The configs of the TensorFlow Object Detection API, as their users have them.
 
 Each is read from its own file, made small by settings of the command line, trained for a step on
 TFRecords, evaluated, exported and run. `pytest -m zoo tests/test_zoo.py` runs those that the
@@ -28,7 +28,7 @@ from tests.conftest import SHARED
 from tests.data import examples
 
 CONFIGS = SHARED / 'reference' / 'configs'
-ZOO = (
+TWO_STAGE = (
     'faster_rcnn_resnet50_v1_640x640_coco17_tpu-8',
     'faster_rcnn_resnet50_v1_800x1333_coco17_gpu-8',
     'faster_rcnn_resnet50_v1_1024x1024_coco17_tpu-8',
@@ -40,6 +40,26 @@ ZOO = (
     'faster_rcnn_resnet152_v1_1024x1024_coco17_tpu-8',
     'faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8',
     'mask_rcnn_inception_resnet_v2_1024x1024_coco17_gpu-8',
+)
+SINGLE_SHOT = (
+    'ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',
+    'ssd_mobilenet_v2_320x320_coco17_tpu-8',
+    'ssd_mobilenet_v2_fpnlite_640x640_coco17_tpu-8',
+    'ssd_mobilenet_v1_fpn_640x640_coco17_tpu-8',
+    'ssd_resnet50_v1_fpn_640x640_coco17_tpu-8',
+    'ssd_resnet50_v1_fpn_1024x1024_coco17_tpu-8',
+    'ssd_resnet101_v1_fpn_640x640_coco17_tpu-8',
+    'ssd_resnet101_v1_fpn_1024x1024_coco17_tpu-8',
+    'ssd_resnet152_v1_fpn_640x640_coco17_tpu-8',
+    'ssd_resnet152_v1_fpn_1024x1024_coco17_tpu-8',
+    'ssd_efficientdet_d0_512x512_coco17_tpu-8',
+    'ssd_efficientdet_d1_640x640_coco17_tpu-8',
+    'ssd_efficientdet_d2_768x768_coco17_tpu-8',
+    'ssd_efficientdet_d3_896x896_coco17_tpu-32',
+    'ssd_efficientdet_d4_1024x1024_coco17_tpu-32',
+    'ssd_efficientdet_d5_1280x1280_coco17_tpu-32',
+    'ssd_efficientdet_d6_1408x1408_coco17_tpu-32',
+    'ssd_efficientdet_d7_1536x1536_coco17_tpu-32',
 )
 # What the default run tries. The config with a pyramid resembles a sample config, which
 # test_samples tries too.
@@ -74,11 +94,13 @@ TPU_FIELDS = (
     'train_config.sync_replicas',
     'train_config.unpad_groundtruth_tensors',
 )
+SINGLE_SHOT_FIELDS = ('model.ssd.inplace_batchnorm_update',)
 MASK_FIELDS = ('eval_config.eval_instance_masks',)
 METRICS = {
     'coco_detection_metrics': 'DetectionBoxes',
     'coco_mask_metrics': 'DetectionMasks',
 }
+FEW_PROPOSALS = ('first_stage_max_proposals=32', 'second_stage_batch_size=8')
 CLASSES = 90
 DETECTIONS = 4
 SIZE = 96
@@ -113,9 +135,13 @@ def records(tmp_path_factory) -> pathlib.Path:
 
 def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]:
     """Settings that fill the paths in and make a config small; what it builds stays the same."""
-    model = 'model.faster_rcnn'
-    nms = f'{model}.second_stage_post_processing.batch_non_max_suppression'
-    resizer = pipeline.model.faster_rcnn.image_resizer.WhichOneof('image_resizer_oneof')
+    kind = pipeline.model.WhichOneof('model')
+    model = f'model.{kind}'
+    is_two_stage = kind == 'faster_rcnn'
+    post_processing = 'second_stage_post_processing' if is_two_stage else 'post_processing'
+    nms = f'{model}.{post_processing}.batch_non_max_suppression'
+    message = getattr(pipeline.model, kind)
+    resizer = message.image_resizer.WhichOneof('image_resizer_oneof')
     sides = {
         'fixed_shape_resizer': ('height', 'width'),
         'keep_aspect_ratio_resizer': ('min_dimension', 'max_dimension'),
@@ -124,8 +150,7 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
     return [
         *(f'{model}.image_resizer.{resizer}.{side}={SIZE}' for side in sides),
         f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer
-        f'{model}.first_stage_max_proposals=32',
-        f'{model}.second_stage_batch_size=8',
+        *(f'{model}.{field}' for field in (FEW_PROPOSALS if is_two_stage else ())),
         f'{nms}.max_detections_per_class={DETECTIONS}',
         f'{nms}.max_total_detections={DETECTIONS}',
         *(f'{reader}.label_map_path={records}/label_map.txt' for reader in readers),
@@ -175,6 +200,9 @@ def run_apart(*arguments: Any) -> dict[str, Any]:
 def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
     """Checks what `run` returns for a config."""
     losses, metrics, shapes = result['losses'], result['metrics'], result['shapes']
+    if pipeline.model.HasField('ssd'):
+        check_single_shot(result, pipeline.model.ssd.add_background_class)
+        return
     predictor = pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
     has_masks = predictor.predict_instance_masks
     mask_shape = (DETECTIONS, predictor.mask_height, predictor.mask_width)
@@ -190,24 +218,43 @@ def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
     assert shapes.get('detection_masks') == (mask_shape if has_masks else None)
 
 
+def check_single_shot(result: dict[str, Any], has_background: bool) -> None:
+    """Checks what `run` returns for a config of a single-shot detector."""
+    losses, shapes = result['losses'], result['shapes']
+    assert np.isfinite(list(losses.values())).all()
+    assert min(losses[f'Loss/{kind}_loss'] for kind in ('localization', 'classification')) > 0
+    assert 'DetectionBoxes_Precision/mAP' in result['metrics']
+    assert shapes['detection_boxes'] == (DETECTIONS, 4)
+    assert shapes['detection_multiclass_scores'] == (DETECTIONS, CLASSES + has_background)
+    assert 'detection_masks' not in shapes
+
+
 def fields_without_effect(warnings: list[str]) -> list[str]:
     """The fields that warnings name as having no effect; the same one twice if it is told twice."""
     found = [re.match(r'no effect: (.*?) \(', warning) for warning in warnings]
     return sorted(path for match in found if match for path in match[1].split(', '))
 
 
-def two_stage(folder: str) -> set[str]:
+def configs_of(kind: str, folder: str) -> set[str]:
     paths = (CONFIGS / folder).glob('*.config')
-    return {path.stem for path in paths if 'faster_rcnn {' in path.read_text()}
+    return {path.stem for path in paths if re.search(rf'^\s*{kind}:? {{', path.read_text(), re.M)}
+
+
+OLD = sorted(configs_of('faster_rcnn', 'samples'))
 
 
 def test_the_lists_are_complete():
-    assert two_stage('tf2') == set(ZOO)
-    assert set(OLD_REJECTED) | set(OLD_TRAINED) <= two_stage('samples')
+    assert configs_of('faster_rcnn', 'tf2') == set(TWO_STAGE)
+    assert configs_of('ssd', 'tf2') == set(SINGLE_SHOT)
+    assert set(OLD_REJECTED) | set(OLD_TRAINED) <= configs_of('faster_rcnn', 'samples')
 
 
 @pytest.mark.parametrize(
-    'name', [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.zoo) for name in ZOO]
+    'name',
+    [
+        name if name in SAMPLE else pytest.param(name, marks=pytest.mark.zoo)
+        for name in (*TWO_STAGE, *SINGLE_SHOT)
+    ],
 )
 def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
     config = str(CONFIGS / 'tf2' / f'{name}.config')
@@ -215,6 +262,8 @@ def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
     result = run_apart(config, tuple(small(pipeline, records)), tmp_path)
     check(result, pipeline)
     unread = TPU_FIELDS if 'tpu' in name else MASK_FIELDS if name.startswith('mask') else ()
+    if name in SINGLE_SHOT:
+        unread = (*SINGLE_SHOT_FIELDS, *unread)
     assert fields_without_effect(result['warnings']) == list(unread)
     # The only other one is about a training of one step.
     others = [text for text in result['warnings'] if not text.startswith('no effect: ')]
@@ -233,7 +282,7 @@ def test_old_configs_train(name, tmp_path, records):
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize('name', sorted(two_stage('samples')) if CONFIGS.is_dir() else [])
+@pytest.mark.parametrize('name', OLD)
 def test_old_configs_are_accepted_or_refused_with_a_reason(name, records):
     config = str(CONFIGS / 'samples' / f'{name}.config')
     pipeline = read_pipeline(config, settings=small(read_pipeline(config), records))
