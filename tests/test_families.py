@@ -33,7 +33,8 @@ ELSEWHERE = {
     'cli/summary.py': 'an example in a help text',
     'config/unsupported.py': 'what to use in place of families that are not built',
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
-    'dataset_tools/starter.py': 'writes configs of this family alone',
+    'dataset_tools/starter_single_shot.py': 'a box coder is named so, as its message is',
+    'dataset_tools/starter_two_stage.py': 'writes configs of this family alone',
     'exporter_main_v2.py': 'an example in a help text',
     'models/feature_extractors/two_stage_types.py': 'types of feature extractors',
 }

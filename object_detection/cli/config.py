@@ -162,7 +162,7 @@ def show(file: str, config: str | None, config_override: str, settings: tuple[st
     'device',
     type=click.Choice(['cpu', 'gpu', 'mobile']),
     default='cpu',
-    help='What the model is trained on, or `mobile` for the smallest one.',
+    help='What the model is trained on, or `mobile` for an SSD, made for phones.',
 )
 @click.option(
     '--task',
@@ -196,11 +196,16 @@ def new(
     steps come from the records. The config passes `tfod config check`; change what you know better.
     """
     tensorflow_setup.import_tensorflow()
-    from object_detection.dataset_tools import data_statistics, starter, starter_weights
+    from object_detection.dataset_tools import (
+        data_statistics,
+        starter,
+        starter_parts,
+        starter_weights,
+    )
 
     if os.path.exists(output) and not force:
         raise click.ClickException(f'{output} exists; give another --output, or --force.')
-    found = starter_weights.find(weights)
+    found = starter_weights.find(weights, is_mobile=device == starter_parts.MOBILE)
     validation = validation or starter.validation_prefix(data)
     measured = data_statistics.measure(data, label_map)
     made = starter.make(

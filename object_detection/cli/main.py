@@ -22,7 +22,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 COMMANDS = {
     'demo': 'Run the main job on generated data, printing each command.',
     'data': 'Download a public data set and convert it, or split yours.',
-    'weights': 'Download ImageNet weights of backbones.',
+    'weights': 'Download weights of backbones and of whole detectors.',
     'convert': 'Convert a data set to sharded TFRecords and a label map.',
     'config': 'Make a pipeline config from data, check or show one.',
     'summary': "List a model's layers, shapes, parameters and FLOPs.",

@@ -5,76 +5,23 @@ objects allow, and the number of passes over the data depends on the number of i
 """
 
 import contextlib
-import dataclasses
-import importlib.resources
 import math
 import os
 import textwrap
 
-import numpy as np
 from google.protobuf import text_format
 
-from object_detection.config.reader import parse_pipeline
+from object_detection.dataset_tools import starter_single_shot, starter_two_stage
 from object_detection.dataset_tools.data_statistics import DataStatistics, find_pattern
+from object_detection.dataset_tools.starter_parts import DEVICES, MOBILE, Device, Starter
 from object_detection.dataset_tools.starter_weights import Weights
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos import input_reader_pb2
-from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor
-from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 TASKS = ('boxes', 'masks')
-_TEMPLATE = 'mask_rcnn_resnet18_fpn_shapes.config'
-# The finest pyramid level is the coarsest of these levels whose smallest anchor covers enough
-# cells.
-_FINEST_LEVELS, _MIN_ANCHOR_CELLS, _MAX_ANCHOR_CELLS = (3, 2), 2.5, 8.0
-_MAX_LEVEL = 6
-_STRIDE = 32  # The stride of the backbone's last stage; sides of images are multiples of it.
-
-
-@dataclasses.dataclass(frozen=True)
-class Device:
-    """Limits of model and training for a kind of machine.
-
-    Attributes:
-      min_side: minimum length of an image's longer side, in pixels.
-      max_side: maximum length of an image's longer side, in pixels.
-      small_object: minimum side of small objects in resized images, in pixels.
-      batch_size: number of images per training step.
-      depth: depth of the ResNet, unless pretrained weights determine it.
-      channels: channels of the pyramid and of the convolutions of the heads.
-      box_head_depth: width of the fully connected layers of the box head.
-      num_proposals: number of regions per image that the second stage classifies.
-      num_sampled: number of regions per image that train the second stage.
-    """
-
-    min_side: int
-    max_side: int
-    small_object: float
-    batch_size: int
-    depth: int
-    channels: int
-    box_head_depth: int
-    num_proposals: int
-    num_sampled: int
-
-
-DEVICES = {
-    'cpu': Device(128, 512, 20.0, 4, 18, 64, 256, 100, 32),
-    'gpu': Device(320, 1024, 32.0, 8, 50, 256, 1024, 300, 128),
-    'mobile': Device(128, 320, 16.0, 8, 18, 64, 256, 50, 32),
-}
-
-
-@dataclasses.dataclass
-class Starter:
-    """A config, and pairs of a field's path and the reason for its value."""
-
-    pipeline: TrainEvalPipelineConfig
-    reasons: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-
-    def explain(self, path: str, reason: str) -> None:
-        self.reasons.append((path, reason))
+# Field of the message of a model -> the module that makes configs of it.
+_KINDS = {module.KIND: module for module in (starter_two_stage, starter_single_shot)}
 
 
 def make(
@@ -98,17 +45,25 @@ def make(
       ConfigError: if the records or the weights do not fit the task.
     """
     wants_masks = _wants_masks(train, validation, task)
-    limits = DEVICES[device]
     if weights and weights.pipeline:
-        wants_masks &= task == 'masks' or _predictor(weights.pipeline).predict_instance_masks
+        wants_masks &= task == 'masks' or starter_two_stage.predicts_masks(weights.pipeline)
         starter = Starter(_from_detector(weights, wants_masks))
         starter.explain('model', f'is the model of {weights.path}, with the classes of the data.')
+    elif device == MOBILE:
+        if task == 'masks':
+            raise ConfigError(
+                f'--task masks: expected --for cpu or gpu, as the detector of --for {MOBILE} '
+                'predicts boxes alone.'
+            )
+        wants_masks = False
+        starter = Starter(starter_single_shot.template())
+        starter_single_shot.fit(starter, train, weights)
     else:
-        starter = Starter(_template())
-        _fit_model(starter, train, device, wants_masks, weights)
+        starter = Starter(starter_two_stage.template())
+        starter_two_stage.fit(starter, train, device, wants_masks=wants_masks, weights=weights)
     _fit_classes(starter, train)
     _fit_readers(starter, train, validation, wants_masks)
-    _fit_training(starter, train, limits, weights)
+    _fit_training(starter, train, DEVICES[device], weights)
     return starter
 
 
@@ -122,171 +77,34 @@ def _wants_masks(train: DataStatistics, validation: DataStatistics | None, task:
     return all(kinds) and task != 'boxes'
 
 
-def _template() -> TrainEvalPipelineConfig:
-    folder = importlib.resources.files('object_detection') / 'samples' / 'configs'
-    pipeline = parse_pipeline((folder / _TEMPLATE).read_text(), _TEMPLATE)
-    pipeline.ClearField('train_input_reader')
-    pipeline.ClearField('eval_input_reader')
-    pipeline.ClearField('eval_config')
-    return pipeline
-
-
 def _from_detector(weights: Weights, wants_masks: bool) -> TrainEvalPipelineConfig:
     """Returns a config with the model and the augmentation of a trained detector."""
     pipeline = TrainEvalPipelineConfig()
     pipeline.model.CopyFrom(weights.pipeline.model)
     kind = pipeline.model.WhichOneof('model')
-    if kind != 'faster_rcnn':
+    if kind not in _KINDS:
         raise ConfigError(
-            f'--weights {weights.path}: expected a Faster or Mask R-CNN. Received: {kind}, which '
-            'is not available yet.'
+            f'--weights {weights.path}: expected a detector of one of the kinds '
+            f'{", ".join(_KINDS)}. Received: {kind}, which is not available yet.'
         )
-    if wants_masks and not _predictor(pipeline).predict_instance_masks:
+    if wants_masks and not starter_two_stage.predicts_masks(pipeline):
         raise ConfigError(
             f'--weights {weights.path}: that detector predicts no masks; use --task boxes.'
         )
-    if not wants_masks:
-        _remove_masks(pipeline.model.faster_rcnn)
+    if starter_two_stage.predicts_masks(pipeline) and not wants_masks:
+        starter_two_stage.remove_masks(pipeline)
     for step in weights.pipeline.train_config.data_augmentation_options:
         pipeline.train_config.data_augmentation_options.add().CopyFrom(step)
-    pipeline.train_config.optimizer.CopyFrom(_template().train_config.optimizer)
+    pipeline.train_config.optimizer.CopyFrom(_KINDS[kind].template().train_config.optimizer)
     pipeline.train_config.gradient_clipping_by_norm = 10.0
     return pipeline
 
 
-def _predictor(pipeline: TrainEvalPipelineConfig) -> MaskRCNNBoxPredictor:
-    return pipeline.model.faster_rcnn.second_stage_box_predictor.mask_rcnn_box_predictor
-
-
-def _remove_masks(model: FasterRcnn) -> None:
-    model.number_of_stages = 2
-    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
-    for field in predictor.DESCRIPTOR.fields:
-        if 'mask' in field.name:
-            predictor.ClearField(field.name)
-    predictor.ClearField('conv_hyperparams')
-    for field in model.DESCRIPTOR.fields:
-        if 'mask' in field.name:
-            model.ClearField(field.name)
-
-
-def _fit_model(
-    starter: Starter,
-    train: DataStatistics,
-    device: str,
-    wants_masks: bool,
-    weights: Weights | None,
-) -> None:
-    model, limits = starter.pipeline.model.faster_rcnn, DEVICES[device]
-    extractor = model.feature_extractor
-    depth = weights.depth if weights else limits.depth
-    extractor.type = f'faster_rcnn_resnet{depth}_fpn_keras'
-    extractor.fpn.additional_layer_depth = limits.channels
-    extractor.box_head_depth = limits.box_head_depth
-    model.first_stage_box_predictor_depth = limits.channels
-    predictor = model.second_stage_box_predictor.mask_rcnn_box_predictor
-    predictor.mask_prediction_conv_depth = limits.channels
-    if weights:
-        # Few images give no better statistics than ImageNet, and the first layers are generic. The
-        # norms keep the epsilon of their training.
-        extractor.batch_norm_trainable = False
-        extractor.override_base_feature_extractor_hyperparams = False
-        extractor.frozen_stages = 2
-        why = f'the backbone of the weights {weights.path}; its first two stages stay frozen.'
-    else:
-        why = f'a ResNet that suits --for {device}; it trains from random weights.'
-    if device == 'mobile':
-        why += ' Detectors made for phones (SSD, EfficientDet) are not available yet.'
-    starter.explain('model.faster_rcnn.feature_extractor', why)
-    longer = _fit_image_size(starter, train, limits)
-    _fit_anchors(starter, train, longer)
-    _fit_counts(starter, train, limits)
-    if not wants_masks:
-        _remove_masks(model)
-
-
-def _fit_image_size(starter: Starter, train: DataStatistics, limits: Device) -> int:
-    """Sets the resizer; returns the length of the longer side of most images, in pixels."""
-    longer = train.image_sizes.max(axis=1)
-    original = int(np.quantile(longer, 0.9))
-    # A tenth of the objects may be smaller.
-    small = float(np.quantile(np.sqrt(train.box_sizes.prod(axis=1)), 0.1))
-    needed = limits.small_object / small
-    side = min(max(needed, limits.min_side), limits.max_side, max(original, limits.min_side))
-    side = _round_up(side)
-    scaled = side * train.image_sizes / longer[:, None]
-    height, width = (_round_up(value) for value in np.quantile(scaled, 0.98, axis=0))
-    resizer = starter.pipeline.model.faster_rcnn.image_resizer.keep_aspect_ratio_resizer
-    resizer.min_dimension, resizer.max_dimension = side, side
-    resizer.pad_height, resizer.pad_width = height, width
-    starter.explain(
-        'model.faster_rcnn.image_resizer',
-        f'{height} x {width} (height x width): the images are {_range(longer)} pixels along their '
-        f'longer side; a small object (1 of 10 is smaller) has {small * side:.0f} pixels then.'
-        + _too_small(small * side, limits),
-    )
-    return side
-
-
-def _too_small(pixels: float, limits: Device) -> str:
-    if pixels >= limits.small_object / 2:
-        return ''
-    return ' That is little: cut the images into tiles, or allow larger ones by these fields.'
-
-
-def _fit_anchors(starter: Starter, train: DataStatistics, side: int) -> None:
-    model = starter.pipeline.model.faster_rcnn
-    sizes = np.sqrt(train.box_sizes.prod(axis=1)) * side
-    smallest, largest = np.quantile(sizes, [0.05, 0.95])
-    finest = next(
-        (level for level in _FINEST_LEVELS if smallest >= _MIN_ANCHOR_CELLS * 2**level),
-        _FINEST_LEVELS[-1],
-    )
-    scale = float(np.clip(smallest / 2**finest, _MIN_ANCHOR_CELLS, _MAX_ANCHOR_CELLS))
-    scale = round(2 * scale) / 2
-    # A level has anchors of its smallest size, and of this size times the square root of 2.
-    levels = math.ceil(math.log2(max(largest / (scale * 2**finest * math.sqrt(2)), 1)))
-    # The pyramid needs at least two levels, and more than one cell in its coarsest level.
-    coarsest = min(max(finest + levels, finest + 1), _MAX_LEVEL, int(math.log2(side)) - 1)
-    anchors = model.first_stage_anchor_generator.multiscale_anchor_generator
-    for message in (anchors, model.feature_extractor.fpn):
-        message.min_level, message.max_level = finest, coarsest
-    anchors.anchor_scale = scale
-    ratios = train.box_sizes[:, 1] / train.box_sizes[:, 0]
-    narrow, wide = np.quantile(ratios, [0.1, 0.9])
-    del anchors.aspect_ratios[:]
-    anchors.aspect_ratios.append(1.0)
-    anchors.aspect_ratios.extend(r for r in (2.0, 3.0) if wide > r / math.sqrt(2))
-    anchors.aspect_ratios.extend(1 / r for r in (2.0, 3.0) if narrow < math.sqrt(2) / r)
-    starter.explain(
-        'model.faster_rcnn.first_stage_anchor_generator',
-        f'sides of {scale * 2**finest:.0f} to {scale * 2**coarsest * math.sqrt(2):.0f} pixels, as '
-        f'objects have {smallest:.0f} to {largest:.0f} (9 of 10); width is {narrow:.1f} to '
-        f'{wide:.1f} times the height (8 of 10).',
-    )
-
-
-def _fit_counts(starter: Starter, train: DataStatistics, limits: Device) -> None:
-    model = starter.pipeline.model.faster_rcnn
-    most = int(train.objects_per_image.max())
-    model.first_stage_max_proposals = max(limits.num_proposals, min(2 * most, 1000))
-    model.second_stage_batch_size = limits.num_sampled
-    model.first_stage_minibatch_size = 4 * limits.num_sampled
-    suppression = model.second_stage_post_processing.batch_non_max_suppression
-    detections = min(max(20, -(-3 * most // 20) * 10), 300)
-    suppression.max_detections_per_class = suppression.max_total_detections = detections
-    starter.explain(
-        'model.faster_rcnn.second_stage_post_processing',
-        f'{detections} detections an image, as images have up to {most} objects.',
-    )
-
-
 def _fit_classes(starter: Starter, train: DataStatistics) -> None:
-    model = starter.pipeline.model.faster_rcnn
-    model.num_classes = max(train.class_names)
+    starter.model.num_classes = max(train.class_names)
     unused = [name for name, count in train.objects_per_class.items() if not count]
-    starter.explain(
-        'model.faster_rcnn.num_classes',
+    starter.explain_model(
+        'num_classes',
         f'the largest id of {train.label_map_path}.'
         + (f' Without any object: {format_list(unused)}.' if unused else ''),
     )
@@ -333,7 +151,7 @@ def _fit_training(
     images = images_to_see(train.num_images)
     config.num_steps = 50 * math.ceil(images / config.batch_size / 50)
     schedule = config.optimizer.momentum_optimizer.learning_rate.cosine_decay_learning_rate
-    rate = (0.01 if weights else 0.03) * config.batch_size / 4
+    rate = limits.rates[0 if weights else 1] * config.batch_size / 4
     schedule.learning_rate_base, schedule.warmup_learning_rate = rate, round(rate / 10, 6)
     schedule.total_steps = config.num_steps
     schedule.warmup_steps = min(500, config.num_steps // 10)
@@ -349,8 +167,8 @@ def _fit_training(
         starter.explain(
             'train_config.fine_tune_checkpoint',
             'none: the model trains from random weights, which takes long and generalizes badly '
-            'from few images. `tfod weights download resnet50 --output weights`, or the folder of '
-            'a TensorFlow 2 zoo model as --weights, gives a better start.',
+            f'from few images. `tfod weights download {limits.backbone} --output weights`, or the '
+            'folder of a TensorFlow 2 zoo model as --weights, gives a better start.',
         )
 
 
@@ -361,15 +179,6 @@ def images_to_see(num_images: int) -> int:
     and 12 passes, the usual "1x" schedule, over large ones.
     """
     return max(2000, min(60 * num_images, 12_000), 12 * num_images)
-
-
-def _round_up(value: float) -> int:
-    return _STRIDE * math.ceil(value / _STRIDE - 1e-6)
-
-
-def _range(values: np.ndarray) -> str:
-    lowest, highest = int(values.min()), int(values.max())
-    return str(lowest) if lowest == highest else f'{lowest} to {highest}'
 
 
 def validation_prefix(prefix: str) -> str:

@@ -13,10 +13,12 @@ DEFAULT_FOLDER = 'weights'
 # The first file is written by a training, the second one is in archives of models.
 _CONFIG_NAMES = ('resolved_pipeline.config', 'pipeline.config')
 _KERAS_RESNET = re.compile(r'^resnet(50|101|152)_weights_\w*notop\.h5$')
+_KERAS_MOBILENET = re.compile(r'^mobilenet_v2_weights_\w*_1\.0_\d+_no_top\.h5$')
 _EXPECTED = (
-    'a file that `tfod weights download` wrote for resnet50, resnet101 or resnet152, a folder of '
-    'them, or the folder of a trained detector with its config (a zoo model, a model_dir)'
+    'a file that `tfod weights download` wrote for {}, a folder of them, or the folder of a '
+    'trained detector with its config (a zoo model, a model_dir)'
 )
+_RESNETS, _MOBILENET = 'resnet50, resnet101 or resnet152', 'mobilenet_v2'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Weights:
     Attributes:
       path: the value of `train_config.fine_tune_checkpoint`.
       kind: the value of `train_config.fine_tune_checkpoint_type`.
-      depth: depth of their ResNet; 0 for a whole detector.
+      depth: depth of their ResNet; 0 for a MobileNet or a whole detector.
       pipeline: the config of their detector; None for a backbone.
     """
 
@@ -36,30 +38,45 @@ class Weights:
     pipeline: TrainEvalPipelineConfig | None = None
 
 
-def find(path: str) -> Weights | None:
+def find(path: str, *, is_mobile: bool = False) -> Weights | None:
     """Returns the weights at `path`; '' searches the folder `weights`, which need not exist.
+
+    Args:
+      path: a file of a backbone, a folder of such files, or the folder of a detector.
+      is_mobile: whether the backbone is MobileNet v2, not a ResNet.
 
     Raises:
       ConfigError: if a path is given that holds no weights of a known kind.
     """
+    backbone = _mobilenet if is_mobile else _resnet
     if not path:
-        return _backbone(DEFAULT_FOLDER)
+        return backbone(DEFAULT_FOLDER)
     for name in _CONFIG_NAMES:
         config = os.path.join(path, name)
         if os.path.isfile(config):
             return Weights(_checkpoint(path), 'detection', pipeline=read_pipeline(config))
-    found = _backbone(path)
+    found = backbone(path)
     if found is None:
         state = 'other files' if os.path.exists(path) else 'there is no such file or folder'
-        raise ConfigError(f'--weights {path}: expected {_EXPECTED}. Received: {state}.')
+        expected = _EXPECTED.format(_MOBILENET if is_mobile else _RESNETS)
+        raise ConfigError(f'--weights {path}: expected {expected}. Received: {state}.')
     return found
 
 
-def _backbone(path: str) -> Weights | None:
+def _files(path: str) -> list[str]:
+    """Returns the files of weights in a folder, or the given file."""
+    return glob.glob(os.path.join(path, '*.h5')) if os.path.isdir(path) else glob.glob(path)
+
+
+def _mobilenet(path: str) -> Weights | None:
+    names = [n for n in _files(path) if _KERAS_MOBILENET.match(os.path.basename(n))]
+    return Weights(names[0], 'classification') if names else None
+
+
+def _resnet(path: str) -> Weights | None:
     """Returns the shallowest ResNet among the files of a folder, or the given file."""
-    names = glob.glob(os.path.join(path, '*.h5')) if os.path.isdir(path) else glob.glob(path)
     found = {}
-    for name in names:
+    for name in _files(path):
         match = _KERAS_RESNET.match(os.path.basename(name))
         if match:
             found[int(match[1])] = name

@@ -82,6 +82,11 @@ def test_new_writes_a_config_that_is_ready(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert 'my.config exists' in result.output
     assert invoke('new', '--data', 'train', '--output', 'my.config', '--force').exit_code == 0
+    mobile = ('--for', 'mobile', '--output', 'mobile.config')
+    result = invoke('new', '--data', 'train', *mobile)
+    assert result.exit_code == 0, result.output
+    assert 'feature_extractor: SSD on MobileNet v2' in result.output
+    assert read_pipeline('mobile.config').model.ssd.num_classes == 2
 
 
 def test_check_for_a_tpu(tmp_path):

@@ -28,7 +28,14 @@ def make(data=DATA, validation=None, *, device='cpu', task='', weights=None):
 
 
 def model_of(made):
-    return made.pipeline.model.faster_rcnn
+    return made.model
+
+
+def anchors_of(made):
+    model = model_of(made)
+    if made.pipeline.model.HasField('ssd'):
+        return model.anchor_generator.multiscale_anchor_generator
+    return model.first_stage_anchor_generator.multiscale_anchor_generator
 
 
 def reasons_of(made):
@@ -69,11 +76,12 @@ def test_anchors_are_as_large_as_the_objects(size, device):
     made = make(dataclasses.replace(DATA, box_sizes=np.full((1200, 2), size)), device=device)
     model = model_of(made)
     side = model.image_resizer.keep_aspect_ratio_resizer.max_dimension * size
-    anchors = model.first_stage_anchor_generator.multiscale_anchor_generator
+    anchors = anchors_of(made)
     smallest = anchors.anchor_scale * 2**anchors.min_level
     largest = anchors.anchor_scale * 2**anchors.max_level * 2**0.5
     # An anchor with half the side of an object still has an IoU of a quarter with it.
-    assert smallest <= max(1.5 * side, 10.0)
+    # Maps of a quarter of the size of the image cost too much on phones.
+    assert smallest <= max(1.5 * side, 20.0 if device == 'mobile' else 10.0)
     assert largest >= side / 1.5
     assert (anchors.min_level, anchors.max_level) == (
         model.feature_extractor.fpn.min_level,
@@ -151,9 +159,44 @@ def test_a_detector_brings_its_model_along():
     assert made.pipeline.train_config.fine_tune_checkpoint_type == 'detection'
     with pytest.raises(ConfigError, match='predicts no masks'):
         make(weights=found, task='masks')
-    trained = parse_pipeline('model { ssd { num_classes: 90 } }', 'test')
-    with pytest.raises(ConfigError, match='Received: ssd'):
+    trained = parse_pipeline('model { center_net { num_classes: 90 } }', 'test')
+    with pytest.raises(ConfigError, match='Received: center_net'):
         make(weights=starter_weights.Weights('zoo', 'detection', pipeline=trained))
+
+
+def test_a_single_shot_detector_is_for_phones_or_comes_with_weights():
+    made = make(device='mobile')
+    model, reasons = model_of(made), reasons_of(made)
+    assert made.pipeline.model.WhichOneof('model') == 'ssd'
+    assert model.feature_extractor.type == 'ssd_mobilenet_v2_fpn_keras'
+    assert (model.num_classes, made.pipeline.train_config.batch_size) == (3, 8)
+    assert model.post_processing.batch_non_max_suppression.max_total_detections == 20
+    # The records have masks.
+    assert not made.pipeline.train_input_reader.load_instance_masks
+    assert list(made.pipeline.eval_config.metrics_set) == ['coco_detection_metrics']
+    assert 'predicts boxes alone' in reasons['model.ssd.feature_extractor']
+    assert 'weights download mobilenet_v2' in reasons['train_config.fine_tune_checkpoint']
+    with pytest.raises(ConfigError, match='--task masks: expected --for cpu or gpu'):
+        make(device='mobile', task='masks')
+    trained = parse_pipeline('model { ssd { num_classes: 90 negative_class_weight: 7 } }', 'test')
+    made = make(weights=starter_weights.Weights('zoo', 'detection', pipeline=trained))
+    assert (model_of(made).num_classes, model_of(made).negative_class_weight) == (3, 7)
+    assert not made.pipeline.train_input_reader.load_instance_masks
+
+
+def test_weights_of_a_mobilenet_are_found_for_phones(tmp_path):
+    name = 'mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5'
+    (tmp_path / name).touch()
+    (tmp_path / 'resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5').touch()
+    found = starter_weights.find(str(tmp_path), is_mobile=True)
+    assert (found.path, found.kind) == (str(tmp_path / name), 'classification')
+    assert (
+        'begins with the weights'
+        in (reasons_of(make(device='mobile', weights=found))['model.ssd.feature_extractor'])
+    )
+    assert starter_weights.find(str(tmp_path)).depth == 50
+    with pytest.raises(ConfigError, match='expected a file that `tfod weights download` wrote'):
+        starter_weights.find(str(tmp_path / name))
 
 
 def test_weights_are_found_by_their_names(tmp_path, monkeypatch):
