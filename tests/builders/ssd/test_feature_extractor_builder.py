@@ -1,16 +1,11 @@
-import pathlib
-
 import pytest
 from google.protobuf import text_format
 
-from object_detection.builders.ssd import extractor_types, feature_extractor_builder
+from object_detection.builders.ssd import feature_extractor_builder
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.normalization import FrozenBatchNorm
-from object_detection.protos import pipeline_pb2, ssd_pb2
+from object_detection.protos import ssd_pb2
 
-SAMPLES = (
-    pathlib.Path(__file__).resolve().parents[4] / 'shared' / 'reference' / 'configs' / 'samples'
-)
 CONV = (
     'depth_multiplier: 0.125 min_depth: 8 conv_hyperparams { '
     'regularizer { l2_regularizer { weight: 0.5 } } batch_norm { decay: 0.5 } } '
@@ -90,22 +85,3 @@ def test_errors(text, message):
         feature_extractor_builder.check(parse(text))
     with pytest.raises(ValueError, match=message):
         build(text)
-
-
-def test_every_sample_of_the_reference_fits_or_names_the_nearest_type():
-    if not SAMPLES.is_dir():
-        pytest.skip('needs ../shared/reference')
-    checked, refused = [], []
-    for path in sorted(SAMPLES.glob('*.config')):
-        pipeline = text_format.Parse(path.read_text(), pipeline_pb2.TrainEvalPipelineConfig())
-        if pipeline.model.WhichOneof('model') != 'ssd':
-            continue
-        extractor = pipeline.model.ssd.feature_extractor
-        if extractor.type in extractor_types.NEAREST:
-            with pytest.raises(ValueError, match='the nearest one is ssd_'):
-                feature_extractor_builder.check(extractor)
-            refused.append(path.name)
-        else:
-            feature_extractor_builder.check(extractor)
-            checked.append(path.name)
-    assert (len(checked), len(refused)) == (22, 13)
