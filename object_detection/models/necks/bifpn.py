@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
-from object_detection.models.necks.cropping import CropTo
+from object_detection.models.necks.resizing import CropTo, Doubling
 from object_detection.models.normalization import normalized
 
 # Fast attention: added to the sum of the weights that it divides by.
@@ -190,7 +190,7 @@ class _Layers:
         if steps < 0:
             return keras.layers.MaxPooling2D(3, strides=2, padding='same', name=f'{name}_pool')(x)
         if steps > 0:
-            x = keras.layers.UpSampling2D(2, name=f'{name}_upsampling')(x)
+            x = Doubling(name=f'{name}_doubling')(x)
             return CropTo(name=f'{name}_crop')(x, like)
         return x
 

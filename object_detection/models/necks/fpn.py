@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
-from object_detection.models.necks.cropping import CropTo
+from object_detection.models.necks.resizing import CropTo, Doubling
 from object_detection.models.normalization import normalized
 
 
@@ -122,7 +122,7 @@ def feature_pyramid(
         if options.bilinear:
             x = _BilinearUpsampling(name=f'upsampling_{level}')(x)
         else:
-            x = keras.layers.UpSampling2D(2, name=f'upsampling_{level}')(x)
+            x = Doubling(name=f'upsampling_{level}')(x)
         if options.crop_upsampled:
             x = CropTo(name=f'crop_{level}')(x, inputs[level])
         return x

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +7,7 @@ from object_detection.builders.faster_rcnn import feature_extractor_builder
 from object_detection.models.backbones import resnet_v1
 from object_detection.models.backbones.resnet_v1 import Options, Padding
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
+from object_detection.models.necks.resizing import Doubling
 from object_detection.models.normalization import FrozenBatchNorm, GroupNorm
 from object_detection.protos import faster_rcnn_pb2, fpn_pb2
 
@@ -141,11 +141,11 @@ def test_variants_of_the_pyramid():
     default = layers('')
     assert 'smoothing_5' not in default
     assert default['coarse_6'].kernel.shape == (3, 3, 256, 256)
-    assert isinstance(default['upsampling_4'], keras.layers.UpSampling2D)
+    assert isinstance(default['upsampling_4'], Doubling)
     for text in ('num_filters: 8', 'num_filters: 8 additional_layer_depth: 8'):
         assert layers(text)['coarse_6'].kernel.shape == (3, 3, 8, 8)
     bilinear = layers('upsample_type: BILINEAR')['upsampling_4']
-    assert not isinstance(bilinear, keras.layers.UpSampling2D)
+    assert not isinstance(bilinear, Doubling)
     assert not layers('extra_level_type: MAX_POOL')['coarse_6'].variables
     assert layers('smoothing_type: AFTER_TOP_DOWN')['smoothing_5'].kernel.shape[:2] == (3, 3)
 
