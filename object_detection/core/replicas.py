@@ -9,6 +9,10 @@ import tensorflow as tf
 
 from object_detection.core.tracing import Scope
 
+# Minimum of the normalizer of a part of a batch: it must not be 0, as the losses of a part are
+# scaled by it, but counts as 0 next to the minimum of a whole batch.
+_PART_MINIMUM = 1e-6
+
 
 class PerReplica(Scope):
     """A context in which sums cover only the part of the batch of each replica.
@@ -40,9 +44,24 @@ def global_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
     Returns:
       The sum of all parts, at least `minimum`, divided by the number of replicas.
     """
+    if PerReplica.is_on():
+        return part_normalizer(value, minimum)
     context = _several_replicas()
     whole = tf.maximum(global_sum(value), minimum)
     return whole if context is None else whole / context.num_replicas_in_sync
+
+
+def part_normalizer(value: tf.Tensor, minimum: float = 1.0) -> tf.Tensor:
+    """Returns the divisor of the sum of losses of a batch or, in `PerReplica`, of a part of one.
+
+    It is the weight of the loss in a mean over parts. The weights of all parts of a batch sum to
+    its normalizer, unless that is below `minimum`.
+
+    Args:
+      value: float32 scalar, the normalizer of the batch or of the part.
+      minimum: minimum of the normalizer of a whole batch.
+    """
+    return tf.maximum(tf.stop_gradient(value), _PART_MINIMUM if PerReplica.is_on() else minimum)
 
 
 def _several_replicas() -> tf.distribute.ReplicaContext | None:

@@ -169,8 +169,8 @@ class LossGradients:
         )
         shares = {}
         for name, own in numbers.items():  # [parts]
-            whole = replicas.global_sum(tf.reduce_sum(own))
-            shares[name] = tf.math.divide_no_nan(own * (parts * replicas_in_sync), whole)
+            whole = tf.maximum(replicas.global_sum(tf.reduce_sum(own)), 1.0)
+            shares[name] = own * (parts * replicas_in_sync) / whole
         return shares
 
     def _program(

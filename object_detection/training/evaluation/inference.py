@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core import replicas
 from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.meta_architectures import side_inputs
@@ -174,7 +175,7 @@ class _LossMeans:
 
     def result(self) -> dict[str, float]:
         """Returns the means and their sum; a loss that nothing contributed to is 0."""
-        means = {name: total / (self._weights[name] or 1.0) for name, total in self._sums.items()}
+        means = {name: total / max(self._weights[name], 1.0) for name, total in self._sums.items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 
 
@@ -237,24 +238,27 @@ def predict_part(
     true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
     images = detector.normalize_padded(batch[InputFields.IMAGE], true_shapes)
     groundtruth = Groundtruth.from_batch(batch) if with_losses else None
+    hashes = batch[InputFields.HASH_FROM_SOURCE_ID]
+    seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
     predictions = detector.predict(
         images,
         true_shapes,
         training=False,
         groundtruth=groundtruth,
+        seeds=seeds,
         **side_inputs.select(detector, batch),
     )
     detections = detector.postprocess(predictions, true_shapes)
     kept = {name: value for name, value in detections.items() if name not in _LEFT_OUT}
     if not with_losses:
         return kept, {}, {}
-    hashes = batch[InputFields.HASH_FROM_SOURCE_ID]
-    seeds = tf.stack([hashes, tf.zeros_like(hashes)], axis=1)
-    losses = detector.loss(predictions, groundtruth, seeds=seeds)
+    with replicas.PerReplica():  # the batch is a part of the images
+        losses = detector.loss(predictions, groundtruth, seeds=seeds)
+        normalizers = detector.loss_normalizers(predictions, groundtruth)
     losses = with_total(losses, detector.regularization_losses())
     # The total is no mean over batches: its terms are means over different things.
     del losses[TOTAL_LOSS]
-    return kept, losses, detector.loss_normalizers(predictions, groundtruth)
+    return kept, losses, normalizers
 
 
 def _is_needed(name: str, detector: DetectionModel) -> bool:

@@ -59,22 +59,21 @@ class ReplicatedPredict:
         full = _filled_up(batch, self._part * self._parts)
         detections, losses, normalizers = self._run(full)
         missing = self._part * self._parts - count
-        empty_losses = losses
+        empty_losses, empty_normalizers = losses, normalizers
         if missing and losses:
-            _, empty_losses, _ = self._run(
+            _, empty_losses, empty_normalizers = self._run(
                 _filled_up(_without_images(batch), self._part * self._parts)
             )
         images = np.clip(count - self._part * np.arange(self._parts), 0, self._part)
         sums, weights = {}, {}
         for name, values in losses.items():  # [parts]
             if name in normalizers:
-                weight = normalizers[name].numpy().astype(np.float64)
-                sums[name] = np.sum(values.numpy() * weight)
+                weights[name] = np.sum(normalizers[name].numpy().astype(np.float64))
             else:
-                weight = images
-                of_empty = (self._part - images) * empty_losses[name].numpy().astype(np.float64)
-                sums[name] = np.sum(self._part * values.numpy().astype(np.float64) - of_empty)
-            weights[name] = np.sum(weight)
+                weights[name] = np.sum(images)
+            of_all = _sum_of_parts(name, values, normalizers, self._part)
+            of_empty = _sum_of_parts(name, empty_losses[name], empty_normalizers, self._part)
+            sums[name] = np.sum(of_all - (1.0 - images / self._part) * of_empty)
         means = {name: total / (weights[name] or 1.0) for name, total in sums.items()}
         return {name: t.numpy()[:count] for name, t in detections.items()}, means, weights
 
@@ -138,3 +137,12 @@ def _filled_up(batch: Tensors, size: int) -> Tensors:
 
 def _without_images(batch: Tensors) -> Tensors:
     return {name: tensor[:0] for name, tensor in batch.items()}
+
+
+def _sum_of_parts(name: str, losses: tf.Tensor, normalizers: Tensors, part: int) -> np.ndarray:
+    """Returns what the losses of parts, [parts], are before they are divided by a normalizer.
+
+    Without a normalizer, a loss is a mean over the `part` images of a part.
+    """
+    weights = normalizers[name].numpy().astype(np.float64) if name in normalizers else part
+    return losses.numpy().astype(np.float64) * weights
