@@ -34,7 +34,6 @@ def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     raise_if_any(rules.problems_of_parts(config))
     trains_norms = is_training and not config.freeze_batchnorm
     anchor_generator = anchor_generator_builder.build(config.anchor_generator)
-    num_outputs = config.num_classes + config.add_background_class
     return Ssd(
         num_classes=config.num_classes,
         resizer=image_resizer_builder.build(config.image_resizer),
@@ -42,16 +41,21 @@ def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
         anchor_generator=anchor_generator,
         box_predictor=predictor_builder.build(
             config.box_predictor,
-            num_outputs=num_outputs,
+            num_outputs=config.num_classes + config.add_background_class,
             num_anchors=anchor_generator.num_anchors_per_location(),
             batch_norm_trainable=trains_norms,
         ),
-        anchor_losses=_losses(config, num_outputs),
+        anchor_losses=build_losses(config),
         post_processing=_post_processing(config),
     )
 
 
-def _losses(config: ssd_pb2.Ssd, num_outputs: int) -> AnchorLosses:
+def build_losses(config: ssd_pb2.Ssd) -> AnchorLosses:
+    """Builds the targets of anchors and the losses.
+
+    Raises:
+      ValueError: if a component is not set, or an option is not supported.
+    """
     losses = losses_builder.build(config.loss)
     return AnchorLosses(
         TargetAssigner(
@@ -61,8 +65,9 @@ def _losses(config: ssd_pb2.Ssd, num_outputs: int) -> AnchorLosses:
             negative_class_weight=config.negative_class_weight,
         ),
         TargetOptions(
-            num_columns=num_outputs,
+            num_columns=config.num_classes + config.add_background_class,
             adds_background=config.add_background_class,
+            labels_background=config.explicit_background_class,
             background_as_zeros=config.encode_background_as_zeros,
             from_confidences=config.use_confidences_as_targets,
             implicit_weight=config.implicit_example_weight,

@@ -25,17 +25,34 @@ class TargetOptions:
     Attributes:
       num_columns: C, number of classification targets of an anchor.
       adds_background: whether a background column is put before the classes of the ground truth.
-      background_as_zeros: whether anchors without an object have no class at all; otherwise their
-        class is column 0.
-      from_confidences: whether labels are confidences; see `confidences.confidence_targets`.
+      labels_background: whether the first class of the ground truth is background.
+      background_as_zeros: whether anchors without an object have no class at all, as they do
+        without a background column; otherwise their class is that column.
+      from_confidences: whether the classes of the ground truth are confidences in training; see
+        `confidences.confidence_targets`.
       implicit_weight: with `from_confidences`, class weight of implicit examples.
     """
 
     num_columns: int
     adds_background: bool = True
+    labels_background: bool = False
     background_as_zeros: bool = False
     from_confidences: bool = False
     implicit_weight: float = 1.0
+
+    @property
+    def first_class(self) -> int:
+        """The first column of an object's class: 1 if column 0 is background, otherwise 0."""
+        return int(self.adds_background or self.labels_background)
+
+    @property
+    def has_background_class(self) -> bool:
+        """Whether anchors without an object have a class, column 0."""
+        return self.first_class == 1 and not self.background_as_zeros
+
+    def unmatched_label(self) -> tf.Tensor:
+        """Returns the targets of an anchor without an object, float32 [C]."""
+        return tf.one_hot(0 if self.has_background_class else -1, self.num_columns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,37 +104,49 @@ class AnchorLosses:
         self._target_options = targets
         self._options = losses
 
-    def assign(self, anchors: tf.Tensor, groundtruth: Groundtruth) -> Targets:
-        """Returns the targets of the anchors.
+    @property
+    def differs_in_training(self) -> bool:
+        """Whether the targets of a training are others than those of an evaluation."""
+        return self._target_options.from_confidences
+
+    def assign(
+        self,
+        anchors: tf.Tensor,
+        groundtruth: Groundtruth,
+        training: bool = False,
+        seeds: tf.Tensor | None = None,
+    ) -> Targets:
+        """Returns the targets of the anchors; `class_weights` are [B, N, C or 1].
 
         Args:
           anchors: float32 [N, 4], normalized to the preprocessed image.
           groundtruth: the objects.
+          training: whether they are for a training, where labels may be confidences.
+          seeds: int32 [B, 2], of the random sampler; None draws from the global generator.
 
         Raises:
           UserError: if the ground truth has another number of classes than the model, or lacks
             keypoints that the box coder needs.
         """
         options = self._target_options
-        labels = self._labels(groundtruth)
-        unmatched = tf.one_hot(0, options.num_columns)
-        if options.background_as_zeros:
-            unmatched = tf.zeros_like(unmatched)
         targets = self.target_assigner.assign(
             anchors,
             groundtruth.boxes,
-            labels,
+            self._labels(groundtruth),
             groundtruth.weights,
-            unmatched,
+            options.unmatched_label(),
             keypoints=self._keypoints(groundtruth),
         )
-        if options.from_confidences:
-            return confidence_targets(
+        if training and options.from_confidences:
+            targets = confidence_targets(
                 targets,
                 has_background=options.adds_background,
                 implicit_weight=options.implicit_weight,
             )
-        return targets._replace(class_weights=targets.class_weights[..., tf.newaxis])
+        else:
+            targets = targets._replace(class_weights=targets.class_weights[..., tf.newaxis])
+        sampler = self._options.random_example_sampler
+        return targets if sampler is None else self._sample(targets, sampler, seeds)
 
     def _labels(self, groundtruth: Groundtruth) -> tf.Tensor:
         """Returns the classes of the objects, float32 [B, M, C]."""
@@ -142,19 +171,14 @@ class AnchorLosses:
             )
         return groundtruth.keypoints
 
-    def compute(
-        self, predictions: Predictions, targets: Targets, seeds: tf.Tensor | None = None
-    ) -> dict[str, tf.Tensor]:
+    def compute(self, predictions: Predictions, targets: Targets) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, scalars, under the reference's names.
 
         Args:
           predictions: of `Ssd.predict`.
           targets: of `assign`.
-          seeds: int32 [B, 2], of the random sampler; None draws from the global generator.
         """
         options = self._options
-        if options.random_example_sampler is not None:
-            targets = self._sample(targets, seeds)
         localization = self._localization(predictions, targets)
         if options.expected_loss_weights is not None:
             localization, classification = self._expected(localization, predictions, targets)
@@ -164,7 +188,7 @@ class AnchorLosses:
             localization, classification = self._mine(
                 localization, classification, predictions, targets
             )
-        normalizer = self._divisor(targets)
+        normalizer = replicas.global_normalizer(self._num_matches(targets))
         code_size = self.target_assigner.box_coder.code_size if options.divides_by_code_size else 1
         localization = tf.reduce_sum(localization) / (normalizer * code_size)
         classification = tf.reduce_sum(classification) / normalizer
@@ -175,24 +199,22 @@ class AnchorLosses:
 
     def normalizers(self, targets: Targets) -> dict[str, tf.Tensor]:
         """Returns the per-batch normalizers of the losses; see `DetectionModel`."""
-        if not self._options.divides_by_matches:
-            return {}
-        count = tf.maximum(tf.reduce_sum(targets.box_weights), 1.0)
+        count = replicas.part_normalizer(self._num_matches(targets))
         return dict.fromkeys(loss_names.NAMES, count)
 
-    def _divisor(self, targets: Targets) -> tf.Tensor:
-        """Returns the divisor of this replica's sums, so that means over replicas are right."""
-        matches = tf.reduce_sum(targets.box_weights)
+    def _num_matches(self, targets: Targets) -> tf.Tensor:
+        """Returns what divides the sums of the losses unless it is below 1; 0 divides none."""
         if not self._options.divides_by_matches:
-            matches = tf.zeros_like(matches)
-        return replicas.global_normalizer(matches)
+            return tf.zeros([])
+        return tf.reduce_sum(targets.box_weights)
 
-    def _sample(self, targets: Targets, seeds: tf.Tensor | None) -> Targets:
+    def _sample(
+        self, targets: Targets, sampler: RandomExampleSampler, seeds: tf.Tensor | None
+    ) -> Targets:
         """Sets the weights of anchors that are not sampled to 0."""
         weights = tf.reduce_mean(targets.class_weights, axis=-1)
-        first = 1 if self._target_options.adds_background else 0
-        is_positive = tf.reduce_sum(targets.class_targets[..., first:], axis=-1) != 0
-        sampled = self._options.random_example_sampler(weights != 0, is_positive, seeds)
+        labels = targets.class_targets[..., self._target_options.first_class :]
+        sampled = sampler(weights != 0, tf.reduce_sum(labels, axis=-1) != 0, seeds)
         keep = tf.cast(sampled, tf.float32)
         return targets._replace(
             class_weights=targets.class_weights * keep[..., tf.newaxis],
@@ -205,6 +227,8 @@ class AnchorLosses:
         goals = fill_nan_targets(targets.box_targets, codes)
         if self._options.compares_boxes:
             coder = self.target_assigner.box_coder
+            # The gradient of a box that overflows is not finite even if its loss has no weight.
+            codes = tf.where(targets.box_weights[..., tf.newaxis] > 0, codes, goals)
             codes, goals = (coder.decode(rows, predictions.anchors) for rows in (codes, goals))
         return self._options.localization(codes, goals, targets.box_weights)
 
@@ -226,34 +250,27 @@ class AnchorLosses:
 
         An anchor's label counts by its probability, and so does background; see
         `ExpectedLossWeights`. With a loss of independent classes, each class of an anchor counts
-        for itself, and the anchor is an object as far as its most probable class is.
+        for itself, and the anchor is an object as far as its most probable class is. If background
+        is one of these classes, it tells of the whole anchor whether it is an object.
         """
-        goals, weights = targets.class_targets, targets.class_weights
-        unmatched = tf.zeros_like(goals)
-        if not self._target_options.background_as_zeros:
-            unmatched += tf.one_hot(0, goals.shape[-1])
+        options, goals, weights = self._target_options, targets.class_targets, targets.class_weights
+        unmatched = tf.broadcast_to(options.unmatched_label(), tf.shape(goals))
         of_labels = self._class_losses(predictions, goals, weights)
         of_background = self._class_losses(predictions, unmatched, weights)
-        if of_labels.shape.rank == 3:
+        if of_labels.shape.rank == 3 and not options.has_background_class:
             is_candidate = tf.broadcast_to(weights != 0, tf.shape(goals))
             foreground, background = self._options.expected_loss_weights(goals, is_candidate)
-            share = tf.reduce_max(foreground[..., self._first_class() :], axis=-1)
+            share = tf.reduce_max(foreground[..., options.first_class :], axis=-1)
             losses = tf.reduce_sum(foreground * of_labels + background * of_background, axis=2)
             return localization * share, losses
-        probabilities = self._probability_of_objects(goals)
+        if of_labels.shape.rank == 3:
+            of_labels = tf.reduce_sum(of_labels, axis=2)
+            of_background = tf.reduce_sum(of_background, axis=2)
+        probabilities = tf.reduce_max(goals[..., options.first_class :], axis=-1)
         is_candidate = tf.reduce_any(weights != 0, axis=-1)
         foreground, background = self._options.expected_loss_weights(probabilities, is_candidate)
         losses = foreground * of_labels + background * of_background
         return localization * foreground, losses
-
-    def _first_class(self) -> int:
-        return 1 if self._target_options.adds_background else 0
-
-    def _probability_of_objects(self, goals: tf.Tensor) -> tf.Tensor:
-        """Returns how probable an object is in each anchor, [B, N], by its target."""
-        if self._target_options.background_as_zeros:
-            return tf.reduce_max(goals, axis=-1)
-        return 1.0 - goals[..., 0]
 
     def _mine(
         self,

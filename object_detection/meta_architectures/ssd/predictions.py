@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
 from object_detection.core.shapes import dimensions
+from object_detection.target_assigners.target_assigner import Targets
 
 
 class Predictions(NamedTuple):
@@ -20,6 +21,7 @@ class Predictions(NamedTuple):
       raw_boxes: float32 [B, N, 4], decoded boxes before suppression, normalized to the preprocessed
         image, if the config requests them; else None.
       level_of_anchor: int32 [B, N], indices of feature maps, together with `raw_boxes`.
+      targets: targets of the anchors, from the ground truth given to `predict`.
     """
 
     images: tf.Tensor
@@ -29,6 +31,7 @@ class Predictions(NamedTuple):
     class_logits: tf.Tensor
     raw_boxes: tf.Tensor | None = None
     level_of_anchor: tf.Tensor | None = None
+    targets: Targets | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the predictions by the names of the reference."""

@@ -108,8 +108,16 @@ class Ssd(DetectionModel):
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
     ) -> Predictions:
-        """Runs the network; see the base class. The ground truth is not needed."""
-        del true_shapes, groundtruth
+        """Runs the network; see the base class.
+
+        With ground truth, anchors are matched to it, once for the losses and their normalizers.
+        """
+        del true_shapes
+        if training and groundtruth is None and self._anchor_losses.differs_in_training:
+            raise UserError(
+                f'{self.name}: use_confidences_as_targets makes targets for training alone, so '
+                'that `predict` needs `groundtruth` there. Received: None.'
+            )
         (maps,) = self.feature_extractor.feature_stacks(images, training)
         anchors = self._anchors(images, maps)
         codes, logits = self.box_predictor(maps, training=training, seeds=_fold_in(seeds, _DROPOUT))
@@ -120,6 +128,12 @@ class Ssd(DetectionModel):
             box_codes=codes,
             class_logits=logits,
         )
+        if groundtruth is not None:
+            predictions = predictions._replace(
+                targets=self._anchor_losses.assign(
+                    predictions.anchors, groundtruth, training, _fold_in(seeds, _SAMPLE)
+                )
+            )
         if not self._post_processing.returns_raw_boxes:
             return predictions
         levels = [tf.fill(tf.shape(rows)[:1], level) for level, rows in enumerate(anchors)]
@@ -172,13 +186,19 @@ class Ssd(DetectionModel):
         groundtruth: Groundtruth,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        targets = self._targets(predictions, groundtruth)
-        return self._anchor_losses.compute(predictions, targets, _fold_in(seeds, _SAMPLE))
+        """Returns the losses; see the base class.
+
+        Anchors are matched here if `predict` was not given the ground truth.
+        """
+        return self._anchor_losses.compute(
+            predictions, self._targets(predictions, groundtruth, seeds)
+        )
 
     def loss_normalizers(
         self, predictions: Predictions, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        return self._anchor_losses.normalizers(self._targets(predictions, groundtruth))
+        """Returns the number of matched anchors, by which both losses are divided."""
+        return self._anchor_losses.normalizers(self._targets(predictions, groundtruth, None))
 
     def loss_names(self) -> tuple[str, ...]:
         return loss_names.NAMES
@@ -188,8 +208,14 @@ class Ssd(DetectionModel):
         """Whether boxes are coded together with keypoints."""
         return hasattr(self._anchor_losses.target_assigner.box_coder, 'num_keypoints')
 
-    def _targets(self, predictions: Predictions, groundtruth: Groundtruth) -> Targets:
-        return self._anchor_losses.assign(predictions.anchors, groundtruth)
+    def _targets(
+        self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None
+    ) -> Targets:
+        """The targets of the anchors: those of `predict`, or else matched here."""
+        if predictions.targets is not None:
+            return predictions.targets
+        seeds = _fold_in(seeds, _SAMPLE)
+        return self._anchor_losses.assign(predictions.anchors, groundtruth, seeds=seeds)
 
     def _anchors(self, images: tf.Tensor, maps: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns the anchors of each level, float32 [N_l, 4], normalized to the images."""

@@ -26,7 +26,7 @@ def losses_of(changes: str) -> tuple[AnchorLosses, tf.Tensor]:
     config = tiny(changes).ssd
     generator = anchor_generator_builder.build(config.anchor_generator)
     anchors = tf.concat(generator.generate([(4, 4), (2, 2), (1, 1)], 64, 64), axis=0)
-    return builder._losses(config, config.num_classes + config.add_background_class), anchors
+    return builder.build_losses(config), anchors
 
 
 def groundtruth(num_keypoints: int = 0) -> Groundtruth:
@@ -87,12 +87,12 @@ CLASSIFICATION_LOSSES = (
 def test_a_step_against_the_gradient_reduces_the_losses(changes):
     losses, anchors = losses_of(changes)
     seeds = tf.constant([[1, 2], [3, 4]])
-    targets = losses.assign(anchors, groundtruth())
+    targets = losses.assign(anchors, groundtruth(), training=True, seeds=seeds)
 
     def compute(outputs):
         with tf.GradientTape() as tape:
             tape.watch(outputs)
-            values = losses.compute(predictions_of(*outputs, anchors), targets, seeds)
+            values = losses.compute(predictions_of(*outputs, anchors), targets)
             total = tf.add_n(list(values.values()))
         return values, tape.gradient(total, outputs)
 
@@ -187,10 +187,10 @@ def test_the_random_sampler_keeps_the_losses_of_its_anchors():
     sampler = 'loss { random_example_sampler { positive_sample_fraction: 0.5 } }'
     losses, anchors = losses_of(f'{SIGMOID} {sampler}')
     whole, _ = losses_of(SIGMOID)
-    targets = losses.assign(anchors, groundtruth())
+    targets = whole.assign(anchors, groundtruth())
     outputs = predictions_of(*random_outputs(losses, anchors), anchors)
     seeds = tf.constant([[1, 2], [3, 4]])
-    found = losses.compute(outputs, targets, seeds)
+    found = losses.compute(outputs, losses.assign(anchors, groundtruth(), seeds=seeds))
     keep = losses._options.random_example_sampler(
         targets.class_weights[..., 0] != 0, targets.matches >= 0, seeds
     )
