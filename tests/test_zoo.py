@@ -76,6 +76,13 @@ OLD_TRAINED = (
     'faster_rcnn_resnet101_atrous_coco',
     'mask_rcnn_resnet50_atrous_coco',
 )
+# Those that the page about TPUs recommends.
+OLD_FOR_TPUS = (
+    'ssd_mobilenet_v1_300x300_coco14_sync',
+    'ssd_mobilenet_v1_ppn_shared_box_predictor_300x300_coco14_sync',
+    'ssd_mobilenet_v1_fpn_shared_box_predictor_640x640_coco14_sync',
+    'ssd_resnet50_v1_fpn_shared_box_predictor_640x640_coco14_sync',
+)
 # Those that are rejected, and by what word of the message.
 OLD_REJECTED = {
     'context_rcnn_resnet101_snapshot_serengeti': 'Context R-CNN is not built',
@@ -271,7 +278,7 @@ def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
 
 
 @pytest.mark.zoo
-@pytest.mark.parametrize('name', OLD_TRAINED)
+@pytest.mark.parametrize('name', [*OLD_TRAINED, *OLD_FOR_TPUS])
 def test_old_configs_train(name, tmp_path, records):
     config = str(CONFIGS / 'samples' / f'{name}.config')
     pipeline = read_pipeline(config)
