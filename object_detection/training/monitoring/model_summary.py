@@ -166,9 +166,10 @@ def _recorded(
 
     def record(layer: keras.layers.Layer, original):
         def call(inputs, *arguments, **options):
-            before = len(inputs.graph.get_operations())
+            graph = tf.nest.flatten(inputs)[0].graph  # of one of the maps that a layer combines
+            before = len(graph.get_operations())
             output = original(inputs, *arguments, **options)
-            operations = inputs.graph.get_operations()[before:]
+            operations = graph.get_operations()[before:]
             earlier = calls[id(layer)][1] if id(layer) in calls else []
             calls[id(layer)] = (tuple(output.shape), earlier + operations)
             return output

@@ -1,7 +1,10 @@
 """The table of a tiny detector against its variables and hand-made numbers."""
 
 import pytest
+import tensorflow as tf
 
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.necks import bifpn
 from object_detection.training.monitoring import model_summary
 from tests import tiny_models as tiny
 
@@ -54,3 +57,40 @@ def test_lines_are_grouped_or_complete(detector, summary):
     assert len(every) >= len(summary.layers) + 3
     # The layers are as they were before.
     assert 'call' not in vars(detector.rpn.head)
+
+
+class _Pyramid:
+    """A bidirectional pyramid alone, some layers of which take several maps."""
+
+    def __init__(self):
+        options = bifpn.Options(min_level=3, max_level=4, num_iterations=1, num_filters=8)
+        self.pyramid = bifpn.bidirectional_pyramid(
+            [8, 8],
+            hyperparams=LayerHyperparams(),
+            batch_norm_trainable=False,
+            name='fpn',
+            options=options,
+        )
+
+    def parts(self):
+        return {'fpn': self.pyramid}
+
+    def side_inputs(self):
+        return {}
+
+    def named_variables(self):
+        return {v.path: v.value for v in self.pyramid.weights}
+
+    def predict(self, images, shape):
+        return self.pyramid([tf.zeros([1, 8, 8, 8]), tf.zeros([1, 4, 4, 8])])
+
+    def postprocess(self, predictions, shape):
+        return {str(i): x for i, x in enumerate(predictions)}
+
+
+def test_layers_that_take_several_maps_are_counted():
+    rows = {
+        row.name: row for row in model_summary.summarize(_Pyramid(), image_size=(64, 64)).layers
+    }
+    assert rows['node_0_weights'].output == (1, 8, 8, 8)
+    assert rows['node_0_weights'].trained == 2
