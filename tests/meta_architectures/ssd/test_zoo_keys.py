@@ -35,10 +35,10 @@ SLOW = (
 )
 
 
-def build_parts(shared, config: str):
-    """Builds the networks of a zoo config with their variables; nothing is computed."""
+def build_variables(config: str):
+    """Builds the networks of a config and returns their variables; nothing is computed."""
     pipeline = pipeline_pb2.TrainEvalPipelineConfig()
-    text_format.Parse((shared / f'reference/configs/tf2/{config}.config').read_text(), pipeline)
+    text_format.Parse(config, pipeline)
     model = pipeline.model.ssd
     trains_norms = not model.freeze_batchnorm
     extractor = feature_extractor_builder.build(model.feature_extractor, trains_norms)
@@ -52,7 +52,11 @@ def build_parts(shared, config: str):
     )
     maps = (extractor.pyramid or extractor.backbone).outputs
     predictor.build([tuple(each.shape) for each in maps])
-    return extractor.parts() | {'box_predictor': predictor}
+    return {
+        f'{part}/{variable.path.removeprefix(layer.name + "/")}': variable
+        for part, layer in (extractor.parts() | {'box_predictor': predictor}).items()
+        for variable in layer.weights
+    }
 
 
 @pytest.mark.parametrize(
@@ -61,11 +65,8 @@ def build_parts(shared, config: str):
 def test_zoo_keys(shared, config):
     zoo = json.loads((shared / f'goldens/zoo_keys/{config}.json').read_text())
     shapes = {key: shape for key, shape, _ in zoo['keys']}
-    variables = {
-        f'{part}/{variable.path.removeprefix(layer.name + "/")}': variable
-        for part, layer in build_parts(shared, config).items()
-        for variable in layer.weights
-    }
+    text = (shared / f'reference/configs/tf2/{config}.config').read_text()
+    variables = build_variables(text)
 
     keys = reference.match(variables, shapes, SSD_NAMES)
 
@@ -79,3 +80,28 @@ def test_zoo_keys(shared, config):
 def test_every_single_shot_config_of_the_zoo_is_listed(shared):
     found = {path.stem for path in (shared / 'goldens' / 'zoo_keys').glob('ssd_*.json')}
     assert found == {*QUICK, *SLOW}
+
+
+@pytest.mark.parametrize(
+    'model',
+    [
+        'ssd_mobilenet_v1_300x300',
+        pytest.param('ssd_efficientdet_d0_512x512', marks=pytest.mark.slow),
+        pytest.param('ssd_mobilenet_v1_fpn_640x640', marks=pytest.mark.slow),
+        pytest.param('ssd_mobilenet_v2_320x320', marks=pytest.mark.slow),
+        pytest.param('ssd_mobilenet_v2_fpnlite_320x320', marks=pytest.mark.slow),
+        pytest.param('ssd_resnet50_v1_fpn_640x640', marks=pytest.mark.slow),
+    ],
+)
+def test_each_type_takes_the_keys_that_the_reference_takes(shared, model):
+    """A backbone is that of a classifier there, whose keys begin differently."""
+    golden = json.loads((shared / f'goldens/models/{model}.json').read_text())
+    variables = build_variables(golden['config'])
+    scopes = SSD_NAMES.checkpoint_scopes(variables)
+    for checkpoint_type in ('classification', 'detection'):
+        scope = scopes[checkpoint_type]
+        theirs = golden['restore_from_objects'][checkpoint_type]['keys']
+        found = reference.match(variables, theirs, SSD_NAMES)
+        wanted = {name for name in variables if name.startswith(scope)}
+        assert found.keys() == wanted, checkpoint_type
+        assert set(found.values()) == set(theirs), checkpoint_type
