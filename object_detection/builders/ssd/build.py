@@ -86,5 +86,6 @@ def _post_processing(config: ssd_pb2.Ssd) -> PostProcessing:
         nms=nms,
         score_converter=score_converter,
         drops_background=config.add_background_class or config.explicit_background_class,
+        changes_frame=config.post_processing.batch_non_max_suppression.change_coordinate_frame,
         returns_raw_boxes=config.return_raw_detections_during_predict,
     )

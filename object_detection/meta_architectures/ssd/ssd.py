@@ -37,12 +37,15 @@ class PostProcessing:
         Detections`.
       score_converter: logits -> scores.
       drops_background: whether column 0 of the scores is background.
+      changes_frame: whether `nms` returns boxes relative to the true images; otherwise they are
+        relative to the preprocessed ones.
       returns_raw_boxes: whether `predict` returns decoded boxes.
     """
 
     nms: Callable[..., Detections]
     score_converter: Callable[[tf.Tensor], tf.Tensor]
     drops_background: bool = True
+    changes_frame: bool = True
     returns_raw_boxes: bool = False
 
 
@@ -177,7 +180,10 @@ class Ssd(DetectionModel):
             DetectionFields.RAW_SCORES: scores,
         }
         if 'keypoints' in carried:
-            named['detection_keypoints'] = carried['keypoints']
+            keypoints = carried['keypoints']  # [B, T, P, 2]
+            if options.changes_frame:
+                keypoints /= window[:, tf.newaxis, tf.newaxis, 2:]
+            named['detection_keypoints'] = keypoints
         return named
 
     def loss(

@@ -82,3 +82,29 @@ def test_penalties_of_kernels_are_among_the_losses_of_keras():
     detector.build_variables()
     assert detector.losses
     assert all(penalty > 0 for penalty in detector.losses)
+
+
+@pytest.mark.parametrize('changes_frame', [True, False])
+def test_keypoints_are_in_the_frame_of_their_boxes(changes_frame):
+    detector = model_builder.build(
+        tiny(
+            'box_coder { keypoint_box_coder { num_keypoints: 2 } } '
+            'box_predictor { convolutional_box_predictor { box_code_size: 8 } } '
+            'post_processing { batch_non_max_suppression { '
+            f'change_coordinate_frame: {str(changes_frame).lower()} }} }}'
+        )
+    )
+    images, _ = detector.preprocess(tf.zeros([1, 64, 64, 3]))
+    # The lower half of the image is padding.
+    shapes = tf.constant([[32, 64, 3]])
+    predictions = detector.predict(images, shapes)
+    # Codes of zeros are boxes at the anchors, with keypoints at their centres.
+    predictions = predictions._replace(box_codes=tf.zeros_like(predictions.box_codes))
+    detections = detector.postprocess(predictions, shapes)
+    count = int(detections['num_detections'][0])
+    rows = tf.cast(detections['detection_anchor_indices'][0][:count], tf.int32)
+    anchors = tf.gather(predictions.anchors, rows).numpy()
+    centers = (anchors[:, :2] + anchors[:, 2:]) / 2 * ([2, 1] if changes_frame else [1, 1])
+    assert count
+    keypoints = detections['detection_keypoints'][0][:count]
+    np.testing.assert_allclose(keypoints, np.stack([centers, centers], axis=1), atol=1e-5)
