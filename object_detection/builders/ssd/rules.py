@@ -37,8 +37,24 @@ _ONEOFS = {
     'similarity_calculator': ('region_similarity', 'iou_similarity'),
     'box_predictor': ('box_predictor_oneof', 'convolutional_box_predictor'),
 }
+# Lists of a generator without which there are no anchors.
+_LISTS = {
+    'grid_anchor_generator': ('scales', 'aspect_ratios'),
+    'multiscale_anchor_generator': ('aspect_ratios',),
+    'flexible_grid_anchor_generator': ('anchor_grid',),
+}
+# Functions of single columns of the scores.
+_CALIBRATIONS = {
+    'class_id_function_approximations': 'class_id_xy_pairs_map',
+    'class_id_sigmoid_calibrations': 'class_id_sigmoid_parameters_map',
+}
 # Numbers of a box code; a keypoint adds two.
 _CODE_SIZES = {'faster_rcnn_box_coder': 4, 'mean_stddev_box_coder': 4, 'square_box_coder': 3}
+
+
+def padding_multiple(config: Ssd) -> int:
+    """Returns the multiple to which the extractor pads sides of images; 1 means no padding."""
+    return max(config.feature_extractor.pad_to_multiple, 1)
 
 
 def check(config: Ssd) -> Iterator[str]:
@@ -53,7 +69,9 @@ def check(config: Ssd) -> Iterator[str]:
     for name in ('localization_loss', 'classification_loss'):
         if getattr(config.loss, name).WhichOneof(name) is None:
             yield f'{ROOT}.loss.{name} is not set; expected one of its options.'
+    yield from _anchors(config)
     yield from _suppression(config)
+    yield from _calibration(config)
 
 
 def problems_of_parts(config: Ssd) -> Iterator[str]:
@@ -100,6 +118,65 @@ def _feature_extractor(config: Ssd) -> Iterator[str]:
     problem = extractor_types.problem(config.feature_extractor.type)
     if problem:
         yield f'{path}: {problem}'
+
+
+def _anchors(config: Ssd) -> Iterator[str]:
+    kind = config.anchor_generator.WhichOneof('anchor_generator_oneof')
+    if kind is None:
+        return
+    path, option = f'{ROOT}.anchor_generator.{kind}', getattr(config.anchor_generator, kind)
+    for name in _LISTS.get(kind, ()):
+        if not getattr(option, name):
+            yield f'{path}.{name} is empty; without any there are no anchors.'
+    for index, grid in enumerate(getattr(option, 'anchor_grid', ())):
+        if not grid.base_sizes:
+            place = f'{path}.anchor_grid[{index}]'
+            yield f'{place}.base_sizes is empty; without any there are no anchors.'
+    maps, received = _num_maps(config), _num_anchor_levels(config)
+    if maps is not None and received != maps:
+        yield (
+            f'{path}: expected anchors for the {maps} feature maps of {ROOT}.feature_extractor. '
+            f'Received: anchors for {received}.'
+        )
+
+
+def _num_maps(config: Ssd) -> int | None:
+    """Returns the number of feature maps; None if the type or its levels are not valid."""
+    extractor = config.feature_extractor
+    if extractor.type not in extractor_types.TYPES:
+        return None
+    if not {'_fpn', '_bifpn'} & {f'_{part}' for part in extractor.type.split('_')}:
+        return extractor.num_layers
+    pyramid = extractor.bifpn if '_bifpn' in extractor.type else extractor.fpn
+    count = pyramid.max_level - pyramid.min_level + 1
+    return count if count > 0 else None
+
+
+def _num_anchor_levels(config: Ssd) -> int:
+    """Returns the number of feature maps that there are anchors for."""
+    kind = config.anchor_generator.WhichOneof('anchor_generator_oneof')
+    option = getattr(config.anchor_generator, kind)
+    if kind == 'multiscale_anchor_generator':
+        return option.max_level - option.min_level + 1
+    if kind == 'ssd_anchor_generator':
+        return option.num_layers
+    return len(option.anchor_grid) if kind == 'flexible_grid_anchor_generator' else 1
+
+
+def _calibration(config: Ssd) -> Iterator[str]:
+    calibration = config.post_processing.calibration_config
+    kind = calibration.WhichOneof('calibrator')
+    if kind not in _CALIBRATIONS or config.num_classes < 1:
+        return
+    name = _CALIBRATIONS[kind]
+    last = config.num_classes + config.add_background_class - 1
+    ids = sorted(getattr(getattr(calibration, kind), name))
+    unknown = [str(number) for number in ids if not 0 <= number <= last]
+    if unknown:
+        yield (
+            f'{ROOT}.post_processing.calibration_config.{kind}.{name}: expected columns of the '
+            f'scores, from 0 to {last}. Received: {", ".join(unknown)}.'
+        )
 
 
 def _suppression(config: Ssd) -> Iterator[str]:

@@ -15,6 +15,7 @@ from object_detection.validation.models import (
     faster_rcnn_cautions,
     faster_rcnn_parts,
     faster_rcnn_tpu,
+    ssd_cautions,
     ssd_parts,
     ssd_tpu,
 )
@@ -82,7 +83,15 @@ RULES: dict[str, FamilyRules] = {
         tpu=faster_rcnn_tpu.find,
         mask_setting=('number_of_stages', '3'),
     ),
-    'ssd': FamilyRules(check=ssd.check, check_parts=ssd_parts.check, tpu=ssd_tpu.find),
+    'ssd': FamilyRules(
+        check=ssd.check,
+        check_parts=ssd_parts.check,
+        tpu=ssd_tpu.find,
+        without_effect=ssd_cautions.find,
+        untrained=ssd_cautions.find_untrained,
+        advice=ssd_cautions.find_advice,
+        padding_multiple=ssd.padding_multiple,
+    ),
 }
 
 

@@ -1,14 +1,12 @@
 """Fields of a model that are set, but that have no effect because of other fields."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-from google.protobuf.message import Message
+from collections.abc import Iterator
 
 from object_detection.builders.faster_rcnn import rules as model_rules
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.protos.hyperparams_pb2 import Hyperparams
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models.set_fields import among, is_set
 
 _HEAD = 'second_stage_box_predictor.mask_rcnn_box_predictor'
 _NMS = 'second_stage_post_processing.batch_non_max_suppression'
@@ -137,7 +135,7 @@ def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
         yield 'first_stage_box_predictor_conv_hyperparams.activation', _ACTIVATION
     if not config.use_static_shapes:
         static = ('use_static_balanced_label_sampler', 'use_static_shapes_for_eval')
-        yield from _among(config, static, _NOT_STATIC)
+        yield from among(config, static, _NOT_STATIC)
     extractor = config.feature_extractor
     # A pyramid does not have the default stride of 16 either.
     if model_rules.has_pyramid(extractor) and extractor.HasField('first_stage_features_stride'):
@@ -147,64 +145,49 @@ def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 def _one_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     # Fields in the message of the box predictor are reported with that message.
     fields = [*_SECOND_STAGE, *(path for path in _MASKS if _HEAD not in path)]
-    yield from _among(config, fields, _ONE_STAGE)
+    yield from among(config, fields, _ONE_STAGE)
 
 
 def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    has_layers = _is_set(config, f'{_HEAD}.box_head')
+    has_layers = is_set(config, f'{_HEAD}.box_head')
     if config.number_of_stages == 2:
         # The same message configures the convolutions of box_head.
         used = {f'{_HEAD}.conv_hyperparams'} if has_layers else set()
-        yield from _among(config, [path for path in _MASKS if path not in used], _NO_MASKS)
+        yield from among(config, [path for path in _MASKS if path not in used], _NO_MASKS)
     if model_rules.is_rfcn(config):
-        yield from _among(config, _CROPS, _NO_CROPS)
+        yield from among(config, _CROPS, _NO_CROPS)
     elif config.HasField('roi_align'):
-        yield from _among(config, ['initial_crop_size'], _ALIGNED)
+        yield from among(config, ['initial_crop_size'], _ALIGNED)
     if has_layers:
-        yield from _among(config, ['feature_extractor.box_head_depth'], _OWN_LAYERS)
+        yield from among(config, ['feature_extractor.box_head_depth'], _OWN_LAYERS)
     else:
         yield from _outputs(config)
     path = f'{_HEAD}.dropout_keep_probability'
     drops = config.second_stage_box_predictor.mask_rcnn_box_predictor.use_dropout
-    if not drops and _is_set(config, path, 1.0):
+    if not drops and is_set(config, path, 1.0):
         yield path, _NO_DROPOUT
     if config.HasField('hard_example_miner'):
-        yield from _among(config, _SAMPLE, _MINED)
+        yield from among(config, _SAMPLE, _MINED)
     if not config.hard_example_miner.max_negatives_per_positive:
-        yield from _among(config, ['hard_example_miner.min_negatives_per_image'], _NO_RATIO)
+        yield from among(config, ['hard_example_miner.min_negatives_per_image'], _NO_RATIO)
 
 
 def _outputs(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     """Yields the options of the class and box layers that these do not use."""
-    if _is_set(config, f'{_HEAD}.fc_hyperparams.activation', Hyperparams.NONE):
+    if is_set(config, f'{_HEAD}.fc_hyperparams.activation', Hyperparams.NONE):
         yield f'{_HEAD}.fc_hyperparams.activation', _OUTPUTS
-    yield from _among(config, [f'{_HEAD}.fc_hyperparams.force_use_bias'], _OUTPUTS)
+    yield from among(config, [f'{_HEAD}.fc_hyperparams.force_use_bias'], _OUTPUTS)
 
 
 def _post_processing(config: FasterRcnn) -> Iterator[tuple[str, str]]:
-    yield from _among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
-    yield from _among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
+    yield from among(config, [f'{_NMS}.change_coordinate_frame'], _OWN_FRAME)
+    yield from among(config, [f'{_NMS}.use_combined_nms'], _NEVER_COMBINED)
     nms = config.second_stage_post_processing.batch_non_max_suppression
     if nms.use_class_agnostic_nms:
         total = nms.max_total_detections
-        if _is_set(config, f'{_NMS}.max_detections_per_class', total):
+        if is_set(config, f'{_NMS}.max_detections_per_class', total):
             yield f'{_NMS}.max_detections_per_class', _ONE_TOTAL
     if nms.use_hard_nms:
-        yield from _among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
+        yield from among(config, [f'{_NMS}.soft_nms_sigma'], _HARD)
     elif nms.soft_nms_sigma > 0:
-        yield from _among(config, [f'{_NMS}.iou_threshold'], _DECAYS)
-
-
-def _among(config: FasterRcnn, paths: Iterable[str], reason: str) -> Iterator[tuple[str, str]]:
-    return ((path, reason) for path in paths if _is_set(config, path))
-
-
-def _is_set(config: Message, path: str, *harmless: Any) -> bool:
-    """Returns whether a field is set to a value that is neither its default nor harmless."""
-    *parents, name = path.split('.')
-    for parent in parents:
-        config = getattr(config, parent)
-    if not config.HasField(name):
-        return False
-    value, default = getattr(config, name), config.DESCRIPTOR.fields_by_name[name].default_value
-    return isinstance(value, Message) or value not in (default, *harmless)
+        yield from among(config, [f'{_NMS}.iou_threshold'], _DECAYS)

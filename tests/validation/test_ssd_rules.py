@@ -1,0 +1,118 @@
+"""What the validation says of single-shot detectors; needs no files and no TensorFlow."""
+
+import glob
+import os
+
+import pytest
+
+from object_detection.builders.ssd import rules
+from object_detection.config import reader
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.validation.models import ssd_cautions
+from tests.meta_architectures.ssd.configs import tiny
+
+MULTISCALE = 'anchor_generator { multiscale_anchor_generator { min_level: 3 max_level: 5 %s } }'
+
+
+@pytest.mark.parametrize(
+    ('changes', 'found'),
+    [
+        ('', None),
+        (MULTISCALE % 'aspect_ratios: 1', None),
+        (MULTISCALE % '', 'anchor_generator.multiscale_anchor_generator.aspect_ratios is empty'),
+        (
+            'anchor_generator { grid_anchor_generator { scales: 1 aspect_ratios: 1 } }',
+            'anchor_generator.grid_anchor_generator: expected anchors for the 3 feature maps',
+        ),
+        (
+            'feature_extractor { num_layers: 4 }',
+            'anchor_generator.ssd_anchor_generator: expected anchors for the 4 feature maps',
+        ),
+        (
+            "feature_extractor { type: 'ssd_resnet50_v1_fpn_keras' }",
+            'anchor_generator.ssd_anchor_generator: expected anchors for the 5 feature maps',
+        ),
+        (
+            'box_coder { square_box_coder {} }',
+            'box_predictor.convolutional_box_predictor.box_code_size: expected 3',
+        ),
+        (
+            'post_processing { calibration_config { class_id_sigmoid_calibrations { '
+            'class_id_sigmoid_parameters_map { key: 4 value {} } } } }',
+            'post_processing.calibration_config.class_id_sigmoid_calibrations.'
+            'class_id_sigmoid_parameters_map: expected columns of the scores, from 0 to 3',
+        ),
+    ],
+)
+def test_problems(changes, found):
+    problems = list(rules.check(tiny(changes).ssd))
+    assert len(problems) == (found is not None), problems
+    assert not problems or problems[0].startswith(f'model.ssd.{found}')
+
+
+@pytest.mark.parametrize(
+    ('changes', 'path'),
+    [
+        ('', None),
+        ('implicit_example_weight: 0.5', 'implicit_example_weight'),
+        ('implicit_example_weight: 0.5 use_confidences_as_targets: true', None),
+        ('loss { min_num_negative_samples: 3 }', 'loss.min_num_negative_samples'),
+        (
+            'loss { min_num_negative_samples: 3 expected_loss_weights: EXPECTED_SAMPLING }',
+            None,
+        ),
+        (
+            'loss { hard_example_miner { min_negatives_per_image: 3 } }',
+            'loss.hard_example_miner.min_negatives_per_image',
+        ),
+        (
+            'post_processing { batch_non_max_suppression { '
+            'soft_nms_sigma: 1 iou_threshold: 0.5 } }',
+            'post_processing.batch_non_max_suppression.iou_threshold',
+        ),
+        (
+            'box_predictor { convolutional_box_predictor { dropout_keep_probability: 0.5 } }',
+            'box_predictor.convolutional_box_predictor.dropout_keep_probability',
+        ),
+    ],
+)
+def test_fields_without_an_effect(changes, path):
+    found = list(ssd_cautions.find(TrainEvalPipelineConfig(model=tiny(changes))))
+    assert [field for _, field, _ in found] == ([f'model.ssd.{path}'] if path else [])
+
+
+@pytest.mark.parametrize(
+    ('changes', 'found'),
+    [
+        ('', []),
+        ('post_processing { score_converter: IDENTITY }', ['score_converter is IDENTITY']),
+        (
+            'loss { classification_loss { weighted_softmax {} } }',
+            ['score_converter is SIGMOID', 'set model.ssd.encode_background_as_zeros: false'],
+        ),
+        (
+            'post_processing { batch_non_max_suppression { change_coordinate_frame: false } }',
+            ['change_coordinate_frame is false'],
+        ),
+    ],
+)
+def test_advice(changes, found):
+    sentences = list(ssd_cautions.find_advice(tiny(changes).ssd))
+    assert len(sentences) == len(found)
+    assert all(part in sentence for part, sentence in zip(found, sentences, strict=True))
+
+
+def test_frozen_norms_need_weights_of_others():
+    (sentence,) = ssd_cautions.find_untrained(tiny('freeze_batchnorm: true').ssd)
+    assert 'model.ssd.freeze_batchnorm' in sentence
+    assert not list(ssd_cautions.find_untrained(tiny().ssd))
+
+
+def test_published_configs_have_no_problems(shared):
+    paths = glob.glob(os.path.join(shared, 'reference', 'configs', 'tf2', 'ssd_*.config'))
+    assert len(paths) >= 18
+    for path in paths:
+        config = reader.read_pipeline(path)
+        assert not list(rules.check(config.model.ssd)), path
+        assert not list(ssd_cautions.find(config)), path
+        assert not list(ssd_cautions.find_advice(config.model.ssd)), path
