@@ -1,5 +1,9 @@
 """Every option of the losses of anchors, against numbers by hand."""
 
+import json
+import pathlib
+import subprocess
+import sys
 from unittest import mock
 
 import numpy as np
@@ -14,6 +18,7 @@ from object_detection.errors import UserError
 from object_detection.meta_architectures.ssd.predictions import Predictions
 from tests.meta_architectures.ssd.configs import tiny
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
 # Four anchors in a row, the first two of them on objects of classes 2 and 0.
 ANCHORS = np.array(
@@ -277,3 +282,14 @@ def test_groundtruth_is_matched_once(training):
     for name, loss in detector.loss(later, objects(), SEEDS).items():
         if not training:
             np.testing.assert_array_equal(loss, losses[name])
+
+
+@pytest.mark.slow
+def test_two_replicas_have_the_losses_and_the_gradient_of_the_whole_batch():
+    # Devices are divided before TensorFlow starts, so in a process of its own.
+    command = [sys.executable, '-m', 'tests.meta_architectures.ssd.replica_runs']
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for one, two in json.loads(done.stdout.splitlines()[-1]):
+        assert one['gradient'] != 0
+        assert two == pytest.approx(one, rel=1e-5)
