@@ -1,20 +1,25 @@
-"""Measures inference, from resized images to detections with masks, of a config by name.
+"""Measures inference, from resized images to detections and their masks, of a config by name.
 
     python benchmarks/inference.py
     python benchmarks/inference.py --config NAME --batch_size 2 --precision float32 \
         --precision bfloat16
+    python benchmarks/inference.py --config ssd_resnet50_v1_fpn_640x640_coco17_tpu-8 --roof
 
 "time" is the median; "first" the time from the start of the process to the first result, imports
 apart; "own MB" the peak memory without what the process held after imports; "share" that of the
-rate of matrix products in the same precision, measured between the runs.
+rate of matrix products in the same precision, measured between the runs. With --roof, "of roof" is
+the rate as a share of that of the model's convolutions alone, and "post-processing" the share of
+the time that is saved without it; all three take turns.
 """
 
 import os
+import statistics
 import time
 
 _START = time.perf_counter()
 
 import agreement  # noqa: E402
+import convolutions  # noqa: E402
 import measure  # noqa: E402
 import node_times  # noqa: E402
 import work  # noqa: E402
@@ -26,12 +31,19 @@ _OUTPUTS = (
     'detection_masks',
     'num_detections',
 )
+# Exported beside them by detectors that propose no regions: made from every anchor.
+_DENSE_OUTPUTS = (
+    'detection_multiclass_scores',
+    'raw_detection_boxes',
+    'raw_detection_scores',
+)
 # What the layers give, before anything is chosen by it.
 _RAW = (
     'rpn_box_encodings',
     'rpn_objectness_predictions_with_background',
     'refined_box_encodings',
     'class_predictions_with_background',
+    'box_encodings',
 )
 
 _PROPOSALS = ('proposal_boxes', 'proposal_scores', 'num_proposals')
@@ -50,7 +62,7 @@ def measure_inference(job: work.Job) -> dict:
     imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
-    detector = work.build(pipeline, precision, is_training=False)
+    detector = work.build(pipeline, precision, is_training=False, weights=job.weights)
     if job.profile:
         node_times.name_parts(detector)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
@@ -63,7 +75,8 @@ def measure_inference(job: work.Job) -> dict:
 
     def run() -> dict:
         found = detect(images)
-        return {name: found[name].numpy() for name in (*_OUTPUTS, 'num_proposals') if name in found}
+        wanted = (*_OUTPUTS, *_DENSE_OUTPUTS, 'num_proposals')
+        return {name: found[name].numpy() for name in wanted if name in found}
 
     with precisions.scope(precision):
         timed = run()
@@ -82,41 +95,82 @@ def measure_inference(job: work.Job) -> dict:
             matmul_rate=rate,
             flops=counted,
         )
+        if job.roof:
+            result |= _against_roof(
+                run,
+                tf.function(lambda images: _predict(detector, images, shapes), autograph=False),
+                images,
+                job.steps,
+            )
         if job.profile:
             result['parts'] = node_times.parts(run, counted.by_operation)
     result['counts'] = _counts(timed)
     if job.compare:
-        plain = work.build(pipeline, 'float32', is_training=False)
+        plain = work.build(pipeline, 'float32', is_training=False, weights=job.weights)
         with precisions.scope('float32'):
             found = _detect(plain, images, shapes)
-            # Its own proposals would be others, and so would be all that follows.
             raw = detect(images)
-            plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
+            if _has_regions(plain):
+                # Its own proposals would be others, and so would be all that follows.
+                plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
             predictions = plain.predict(plain.normalize(images), shapes).to_dict()
         found = {name: value.numpy() for name, value in found.items()}
         result['agreement'] = agreement.detections(timed, found, precision)
         result['raw_agreement'] = agreement.arrays(
-            {name: raw[name].numpy() for name in _RAW},
-            {name: predictions[name].numpy() for name in _RAW},
+            {name: raw[name].numpy() for name in _RAW if name in raw},
+            {name: predictions[name].numpy() for name in _RAW if name in predictions},
             precision,
         )
     return result
 
 
+def _has_regions(detector) -> bool:
+    return hasattr(detector, 'rpn')
+
+
+def _predict(detector, images, shapes) -> dict:
+    predictions = detector.predict(detector.normalize(images), shapes).to_dict()
+    return {name: predictions[name] for name in (*_PROPOSALS, *_RAW) if name in predictions}
+
+
 def _detect(detector, images, shapes) -> dict:
     predictions = detector.predict(detector.normalize(images), shapes)
     found = detector.postprocess(predictions, shapes)
-    return {name: found[name] for name in _OUTPUTS if name in found} | {
-        name: predictions.to_dict()[name] for name in (*_PROPOSALS, *_RAW)
+    wanted = _OUTPUTS if _has_regions(detector) else (*_OUTPUTS, *_DENSE_OUTPUTS)
+    raw = predictions.to_dict()
+    return {name: found[name] for name in wanted if name in found} | {
+        name: raw[name] for name in (*_PROPOSALS, *_RAW) if name in raw
+    }
+
+
+def _against_roof(run, predict, images, steps: int) -> dict:
+    """Times the model, the model without post-processing and its convolutions alone, in turns.
+
+    Shares are medians over the rounds.
+    """
+    graph = predict.get_concrete_function(images).graph
+    functions = {
+        'whole': run,
+        'prediction': lambda: [value.numpy() for value in predict(images).values()],
+        'convolutions': convolutions.loop(convolutions.collect(graph)),
+    }
+    measure.turns(functions, 2)
+    seconds = measure.turns(functions, steps)
+    rounds = list(zip(*seconds.values(), strict=True))
+    return {
+        **{name: statistics.median(times) for name, times in seconds.items()},
+        'share_of_roof': statistics.median(roof / whole for whole, _, roof in rounds),
+        'share_of_postprocessing': statistics.median(
+            1 - prediction / whole for whole, prediction, _ in rounds
+        ),
     }
 
 
 def _counts(detections: dict) -> dict[str, float]:
     """What an image had of each on average."""
-    counts = {
-        'proposals': detections['num_proposals'].mean(),
-        'detections': detections['num_detections'].mean(),
-    }
+    counts = {'detections': detections['num_detections'].mean()}
+    if 'num_proposals' in detections:
+        counts = {'proposals': detections['num_proposals'].mean(), **counts}
     if 'detection_masks' in detections:
         counts['masks'] = counts['detections']
     return {name: float(count) for name, count in counts.items()}

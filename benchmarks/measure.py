@@ -8,14 +8,16 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import agreement
 import click
 import numpy as np
-from work import SETTINGS, Job
+import work as works
+from work import SETTINGS, Job, has_regions
 
 from object_detection.system import tensorflow_setup
 
@@ -49,6 +51,9 @@ _COLUMNS = (
     ('rate', 'GFLOP/s', '{:.1f}'),
     ('matmul_rate', 'matmul GFLOP/s', '{:.1f}'),
     ('share', 'share', '{:.3f}'),
+    ('convolutions', 'convolutions s', '{:.4f}'),
+    ('share_of_roof', 'of roof', '{:.3f}'),
+    ('share_of_postprocessing', 'post-processing', '{:.3f}'),
 )
 
 
@@ -89,6 +94,12 @@ def command(
     @click.option('--compare/--no_compare', default=True, help='With the plain execution.')
     @click.option('--profile', is_flag=True, help='Add the time of each part of the model.')
     @click.option(
+        '--roof',
+        is_flag=True,
+        help="Inference: time the model's convolutions alone, and the model without its "
+        'post-processing, too, in turns.',
+    )
+    @click.option(
         '--json',
         'json_path',
         is_flag=False,
@@ -109,8 +120,8 @@ def command(
             'torchvision' if options['config'] == DEFAULT_CONFIG else 'config'
         )
         wanted = [name for name in variants if mask_rois in (name, 'both')] or variants
-        if options['jit_compile']:
-            # XLA knows no rows that come and go.
+        if options['jit_compile'] or not has_regions(find_config(options['config'])):
+            # XLA knows no rows that come and go, and one stage has none.
             wanted = ['padded']
         jobs = [
             Job(**options, precision=precision, mask_rois=rois)
@@ -120,7 +131,9 @@ def command(
         if here:
             click.echo(json.dumps(measure(jobs[0])))
             return
-        results = [_run_alone(job) for job in jobs]
+        with tempfile.TemporaryDirectory() as folder:
+            weights = _weights(options['config'], folder) if what == 'inference' else None
+            results = [_run_alone(dataclasses.replace(job, weights=weights)) for job in jobs]
         path = json_path or RESULTS / f'{what.split()[0]}.json'
         if json_path == _STANDARD_OUTPUT:
             for row in results:
@@ -132,6 +145,16 @@ def command(
             raise SystemExit('The timed step does not do what the plain execution does.')
 
     return main
+
+
+def _weights(config: str, folder: str) -> str | None:
+    """Makes the weights that a config is measured with, if random ones do not do."""
+    path = find_config(config)
+    if has_regions(path):
+        return None
+    weights = f'{folder}/weights.npz'
+    subprocess.run([sys.executable, works.__file__, path, weights], check=True)
+    return weights
 
 
 def _run_alone(job: Job) -> dict:
@@ -197,6 +220,15 @@ def run(function: Callable[[], object], steps: int, precision: str) -> tuple[lis
         seconds.append(timed(function))
         rates.append(matmul_rate(precision))
     return seconds, statistics.median(rates)
+
+
+def turns(functions: Mapping[str, Callable[[], object]], steps: int) -> dict[str, list[float]]:
+    """Times functions by turns; returns the seconds of each run by their names."""
+    seconds = {name: [] for name in functions}
+    for _ in range(steps):
+        for name, function in functions.items():
+            seconds[name].append(timed(function))
+    return seconds
 
 
 def result(

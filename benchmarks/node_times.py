@@ -13,11 +13,16 @@ _FUNCTIONS = {
     'mask_roi_align': ('mask_stage', 'cropper'),
     'sampling': ('box_stage', 'sample'),
     'detections': ('box_stage', 'detect'),
+    'postprocess': ('', 'postprocess'),
+    'loss': ('', 'loss'),
 }
+# Those that call the others.
+_OUTER = ('postprocess', 'loss')
 _LAYERS = (
     'backbone',
     'fpn',
     'rpn_head',
+    'box_predictor',
     'box_classifier',
     'box_head',
     'mask_head',
@@ -53,7 +58,9 @@ def part_of(node: str) -> str:
     if _XLA in node:
         return _XLA_PART
     known = [word for word in words if word in _FUNCTIONS or word in _LAYERS]
-    part = known[0] if known else _OTHER
+    # Functions are named inside each other, layers are not.
+    inner = [word for word in known if word not in _OUTER] or known
+    part = inner[0] if inner else _OTHER
     return f'{part} gradient' if 'gradient_tape' in words else part
 
 

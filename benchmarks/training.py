@@ -69,12 +69,13 @@ def measure_training(job: work.Job) -> dict:
         if job.profile:
             result['parts'] = node_times.parts(run, counted.by_operation)
     result |= {'peak_memory': memory, 'memory_beyond_imports': memory - imports_memory}
-    result['counts'] = {
-        'proposals': pipeline.model.faster_rcnn.first_stage_max_proposals,
-        'ground-truth objects': work.OBJECTS,
-        'RoIs': pipeline.model.faster_rcnn.second_stage_batch_size,
-    }
-    if detector.mask_stage is not None:
+    result['counts'] = {'ground-truth objects': work.OBJECTS}
+    if pipeline.model.HasField('faster_rcnn'):
+        result['counts'] |= {
+            'proposals': pipeline.model.faster_rcnn.first_stage_max_proposals,
+            'RoIs': pipeline.model.faster_rcnn.second_stage_batch_size,
+        }
+    if _mask_stage(detector) is not None:
         result['mask_rois'] = mask_rois
     result['losses'] = {name: float(value) for name, value in losses.items()}
     if job.compare:
@@ -93,11 +94,16 @@ def _model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
 
     detector = work.build(pipeline, precision, is_training=True)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
-    mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
-    arrays = work.batch(
-        job.batch_size, side, detector.num_classes, mask_size if detector.mask_stage else None
-    )
+    mask_size = None
+    if _mask_stage(detector) is not None:
+        mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
+    arrays = work.batch(job.batch_size, side, detector.num_classes, mask_size)
     return detector, {name: tf.constant(array) for name, array in arrays.items()}
+
+
+def _mask_stage(detector):
+    """The part that computes masks, if the detector has one."""
+    return getattr(detector, 'mask_stage', None)
 
 
 def _step(pipeline, detector, batch, jit_compile: bool = False):
@@ -124,7 +130,7 @@ def _count_mask_rows(detector):
 
     def counting(*arguments, **options):
         predictions = predict(*arguments, **options)
-        if predictions.masks is not None:
+        if getattr(predictions, 'masks', None) is not None:
             total.assign_add(tf.shape(predictions.masks.rows)[1])
         return predictions
 
@@ -138,7 +144,7 @@ def _count_flops(pipeline, step, batch, mask_rois: int):
 
     from object_detection.training.monitoring import flops
 
-    masks = step.detector.mask_stage
+    masks = _mask_stage(step.detector)
     if masks is not None and not masks.pad_regions:
         masks.pad_regions, masks.max_regions = True, mask_rois
         # Another one, as a step keeps the graph that it has run.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import sys
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,9 @@ class Job:
       settings: further ones, PATH=VALUE; they go before those of the work.
       compare: whether to compare with the plain execution.
       profile: whether to add the seconds of each part.
+      weights: file that `write_weights` wrote; None takes random weights.
+      roof: inference only: whether to time the convolutions alone and the model without its
+        post-processing, too.
     """
 
     config: str
@@ -73,6 +77,8 @@ class Job:
     settings: tuple[str, ...] = ()
     compare: bool = True
     profile: bool = False
+    roof: bool = False
+    weights: str | None = None
 
     @property
     def all_settings(self) -> tuple[str, ...]:
@@ -80,7 +86,14 @@ class Job:
         return (*SETTINGS[self.work], *real, *self.settings)
 
 
-def build(pipeline: Any, precision: str, *, is_training: bool) -> Any:
+def has_regions(path: str) -> bool:
+    """Whether the config is of a detector that proposes regions."""
+    from object_detection.config.reader import read_pipeline
+
+    return read_pipeline(path).model.HasField('faster_rcnn')
+
+
+def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | None = None) -> Any:
     """Builds the detector of a config; its random weights are the same in every process.
 
     Residual blocks end with a factor of 0.2, without which the values of a deep network of random
@@ -98,7 +111,53 @@ def build(pipeline: Any, precision: str, *, is_training: bool) -> Any:
     variables_builder.install_weight_decay(detector, pipeline.train_config)
     for variable in _last_of_blocks(detector.named_variables()):
         variable.assign(variable * 0.2)
+    if weights is not None:
+        variables = detector.named_variables()
+        for name, values in np.load(weights).items():
+            variables[name].assign(values)
     return detector
+
+
+def write_weights(config: str, path: str) -> None:
+    """Writes weights with which a detector without regions gives values like a trained one's.
+
+    With random weights the values of a deep network vanish, so that all scores are equal, and
+    suppression has other work than it has in use. Here each batch norm has the statistics of an
+    image, class logits vary by 1.5 about their bias, and box codes by 1.
+
+    Args:
+      config: path.
+      path: of the file, .npz: name of a variable -> what differs from `build`'s.
+    """
+    import keras
+    import tensorflow as tf
+
+    from object_detection.config.reader import read_pipeline
+    from object_detection.training.monitoring import model_summary
+
+    pipeline = read_pipeline(config)
+    detector = build(pipeline, 'float32', is_training=True)
+    for part in detector.parts().values():
+        for layer in part._flatten_layers():
+            if isinstance(layer, keras.layers.BatchNormalization):
+                # The next update takes the image's statistics alone.
+                layer.momentum = 0.0
+    side = model_summary.resized_image_size(detector)
+    pixels = detector.normalize(tf.constant(images(1, side)))
+    seeds = tf.zeros([1, 2], tf.int32)
+    predictions = detector.predict(pixels, tf.constant([[*side, 3]]), training=True, seeds=seeds)
+    spreads = {
+        'classes': np.std(predictions.class_logits) / 1.5,
+        'box_codes': np.std(predictions.box_codes),
+    }
+    changed = {}
+    for name, variable in detector.named_variables().items():
+        layer = re.fullmatch(r'box_predictor/(classes|box_codes)/(?:pointwise_)?kernel', name)
+        if layer:
+            changed[name] = variable.numpy() / spreads[layer[1]]
+        elif 'moving_' in name:
+            changed[name] = variable.numpy()
+    np.savez(path, **changed)
 
 
 def _last_of_blocks(variables: dict[str, Any]) -> list[Any]:
@@ -164,3 +223,8 @@ def batch(
     elif mask_size is not None:
         arrays['groundtruth_instance_masks'] = np.ones((*rows, *side), np.uint8)
     return arrays
+
+
+if __name__ == '__main__':
+    # Not in the process that is measured, whose first result would come sooner after this.
+    write_weights(*sys.argv[1:])

@@ -63,6 +63,14 @@ def count_operations(operations: Iterable[tf.Operation]) -> FlopCount:
     return result
 
 
+def running_operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Yields the nodes of a graph that run, those of the functions that they call included."""
+    for operation in _that_run(graph):
+        yield operation
+        for called in _called_graphs(operation):
+            yield from running_operations(called)
+
+
 def _that_run(graph: tf.Graph) -> list[tf.Operation]:
     """Returns the nodes that a function's outputs or effects need; all nodes of other graphs."""
     if not private_names.is_function_graph(graph):

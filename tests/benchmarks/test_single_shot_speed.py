@@ -1,0 +1,107 @@
+"""The speed of single-shot detectors: their roof and their weights; times are not tested."""
+
+import importlib
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from click.testing import CliRunner
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+CONFIG = 'ssd_mobilenet_v2_fpnlite_shapes'
+
+
+@pytest.fixture
+def load(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.syspath_prepend(FOLDER / 'peers')
+    monkeypatch.setattr(importlib.import_module('measure'), '_MATRIX_SIDE', 32)
+    return importlib.import_module
+
+
+def test_roof_has_the_convolutions_of_a_function_and_of_those_that_it_calls(load):
+    convolutions = load('convolutions')
+    kernel, thin = tf.ones([3, 3, 2, 4]), tf.ones([3, 3, 4, 1])
+
+    @tf.function
+    def inner(values):
+        return tf.nn.depthwise_conv2d(values, thin, [1, 2, 2, 1], 'VALID')
+
+    @tf.function
+    def outer(values):
+        return inner(tf.nn.conv2d(values, kernel, 2, [[0, 0], [1, 1], [0, 1], [0, 0]]))
+
+    image = tf.TensorSpec([1, 16, 12, 2], tf.float32)
+    plain, depthwise = convolutions.collect(outer.get_concrete_function(image).graph)
+    assert (plain.type, plain.image, plain.kernel) == ('Conv2D', (1, 16, 12, 2), (3, 3, 2, 4))
+    assert plain.attributes['explicit_paddings'] == [0, 0, 1, 1, 0, 1, 0, 0]
+    assert (depthwise.type, depthwise.image) == ('DepthwiseConv2dNative', (1, 8, 6, 4))
+    assert depthwise.attributes['strides'] == [1, 2, 2, 1]
+    run = convolutions.loop([plain, depthwise, plain._replace(dtype='bfloat16')])
+    assert np.isfinite(run())
+    assert run() == run() != 0
+    unknown = tf.TensorSpec([None, 16, 12, 2], tf.float32)
+    with pytest.raises(ValueError, match='static shape'):
+        convolutions.collect(outer.get_concrete_function(unknown).graph)
+
+
+def test_functions_take_turns(load):
+    order = []
+    functions = {name: lambda name=name: order.append(name) for name in 'ab'}
+    seconds = load('measure').turns(functions, 3)
+    assert order == ['a', 'b'] * 3
+    assert [len(times) for times in seconds.values()] == [3, 3]
+
+
+def test_single_shot_detectors_are_measured_with_weights_like_trained_ones(load, tmp_path):
+    measure, work = load('measure'), load('work')
+    path = str(tmp_path / 'weights.npz')
+    work.write_weights(measure.find_config(CONFIG), path)
+    job = work.Job(CONFIG, size=64, steps=2, roof=True, profile=True, weights=path)
+    result = load('inference').measure_inference(job)
+    assert result['agreement']['agrees'], result['agreement']
+    assert result['raw_agreement']['agrees'], result['raw_agreement']
+    assert set(result['raw_agreement']['differences']) == {
+        'box_encodings',
+        'class_predictions_with_background',
+    }
+    assert result['counts'] == {'detections': 50}
+    assert result['share_of_roof'] > 0
+    assert result['share_of_postprocessing'] < 1
+    assert {'backbone', 'fpn', 'box_predictor', 'postprocess'} <= {
+        row['part'] for row in result['parts']
+    }
+    assert 'of roof' in measure.table([result])[0]
+
+
+@pytest.mark.slow
+def test_training_of_a_single_shot_detector_is_measured(load):
+    command = load('measure').command(
+        'training', load('training').measure_training, ('padded', 'real')
+    )
+    arguments = ['--config', CONFIG, '--size', '64', '--steps', '2', '--here']
+    ran = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    result = json.loads(ran.output)
+    assert result['agreement']['agrees'], result['agreement']
+    assert result['counts'] == {'ground-truth objects': 20}
+
+
+def test_peers_are_compared_in_time_and_operations(load, monkeypatch, tmp_path, capsys):
+    peers = load('torchvision_single_shot')
+    fake = (
+        'import json, sys\n'
+        "ours = '--config' in sys.argv\n"
+        "print(json.dumps({'seconds': 1.0 + ours, 'gigaflop': 8.0 - 2 * ours}))\n"
+    )
+    for name in ('inference', 'torchvision_single_shot_step'):
+        (tmp_path / f'{name}.py').write_text(fake)
+    monkeypatch.setattr(peers, '_BENCHMARKS', tmp_path)
+    monkeypatch.setattr(peers, '_FOLDER', tmp_path)
+    path = tmp_path / 'results' / 'out.json'
+    peers.main(['--python', sys.executable, '--rounds', '1', '--json', str(path)])
+    first, second = json.loads(path.read_text())
+    assert (first['time'], first['size'], second['size']) == (2.0, 640, 320)
+    assert 'operations 0.750 of it' in capsys.readouterr().out
