@@ -1,0 +1,119 @@
+"""Times inference of torchvision's single-shot detectors, from normalised images to detections.
+
+    python torchvision_single_shot_step.py --model retinanet_resnet50_fpn --size 640
+
+Needs torch and torchvision only; prints a JSON object. Resizing is left out; normalising is not.
+Weights are random, but batch norm has the statistics of an image, and class logits vary by 1.5
+about their bias, so that suppression has work.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torchvision
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision.models.detection.image_list import ImageList
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SPREAD = 1.5
+
+
+class Normalize(torch.nn.Module):
+    """In place of torchvision's transform: images have their size.
+
+    Args:
+      side: of the images.
+    """
+
+    def __init__(self, side: int):
+        super().__init__()
+        self._size = (side, side)
+        self.register_buffer('mean', torch.tensor(_MEAN).view(1, 3, 1, 1))
+        self.register_buffer('std', torch.tensor(_STD).view(1, 3, 1, 1))
+
+    def forward(self, images, targets=None):
+        pixels = (images / 255 - self.mean) / self.std
+        return ImageList(pixels, [self._size] * len(images)), targets
+
+    def postprocess(self, result, image_shapes, original_image_sizes):
+        return result
+
+
+def build(options: argparse.Namespace) -> torch.nn.Module:
+    """The model with 90 classes and the background that torchvision's have, ready for images."""
+    torch.manual_seed(0)
+    words = {'score_thresh': options.score_threshold} if options.score_threshold else {}
+    # Without weights, RetinaNet has batch norm that trains; its statistics are then an image's.
+    model = getattr(torchvision.models.detection, options.model)(
+        weights=None, weights_backbone=None, num_classes=91, **words
+    )
+    model.transform = Normalize(options.size)
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = 1.0
+    model.train()
+    images = torch.rand(2, 3, options.size, options.size)
+    with torch.no_grad():
+        features = list(model.backbone((images - 0.5) / 0.25).values())
+        logits = model.head(features)['cls_logits']
+        scale = _SPREAD / float(logits.std())
+        for name, values in model.head.named_parameters():
+            is_last = name.endswith('cls_logits.weight') or (
+                'classification_head.module_list' in name and name.endswith('.1.weight')
+            )
+            if is_last:
+                values.mul_(scale)
+    return model.eval()
+
+
+def measure(options: argparse.Namespace) -> dict:
+    """Runs the model; `seconds` is the median."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model = build(options)
+    images = torch.rand(1, 3, options.size, options.size) * 255
+
+    @torch.inference_mode()
+    def detect():
+        with torch.autocast('cpu', torch.bfloat16, options.precision == 'bfloat16'):
+            return model(images)
+
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        model(images)
+    times = []
+    for _ in range(options.warmup + options.steps):
+        start = time.perf_counter()
+        found = detect()
+        times.append(time.perf_counter() - start)
+    return {
+        'model': options.model,
+        'precision': options.precision,
+        'size': options.size,
+        'seconds': statistics.median(times[options.warmup :]),
+        'gigaflop': counter.get_total_flops() / 1e9,
+        'detections': len(found[0]['scores']),
+        'threads': torch.get_num_threads(),
+        'version': f'torch {torch.__version__}, torchvision {torchvision.__version__}',
+    }
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--model', default='retinanet_resnet50_fpn')
+    parser.add_argument('--precision', choices=['float32', 'bfloat16'], default='float32')
+    parser.add_argument('--size', type=int, default=640)
+    parser.add_argument('--score_threshold', type=float, help="the model's own if not given")
+    parser.add_argument('--threads', type=int, help="torch's own number if not given")
+    parser.add_argument('--warmup', type=int, default=2)
+    parser.add_argument('--steps', type=int, default=5)
+    return parser
+
+
+if __name__ == '__main__':
+    print(json.dumps(measure(arguments().parse_args())))
