@@ -13,7 +13,6 @@ averages of precision to reach are not reached in time.
 import itertools
 import json
 import pathlib
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from collections import Counter
 import click
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
+from learned import tfod
 
 from object_detection.visualization.report import write_report
 
@@ -115,23 +115,6 @@ def split(annotations: pathlib.Path, folder: pathlib.Path) -> list[dict]:
         content = {**data, 'images': images, 'annotations': rows}
         (folder / f'{part}.json').write_text(json.dumps(content))
     return parts['val']
-
-
-def tfod(*words, max_minutes: float | None = None) -> None:
-    """Prints and runs a `tfod` command; after `max_minutes` it is told to save and end."""
-    argv = [str(word) for word in words]
-    shown = argv if len(argv) < 20 else [*argv[:20], '...']
-    print('$ tfod', ' '.join(shown), flush=True)
-    process = subprocess.Popen([sys.executable, '-m', 'object_detection.cli.main', *argv])
-    try:
-        process.wait(timeout=max_minutes and 60 * max_minutes)
-    except subprocess.TimeoutExpired:
-        print(f'stopped after {max_minutes:g} minutes', flush=True)
-        process.terminate()
-        process.wait()
-    else:
-        if process.returncode:
-            sys.exit(f'the command above failed (exit {process.returncode})')
 
 
 def find_limits(folder: pathlib.Path, images: pathlib.Path) -> dict:

@@ -58,6 +58,11 @@ def cpu_seconds() -> float:
     return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 
 
+def children_cpu_seconds() -> float:
+    """Processor seconds of all processes that this one has waited for, of the system's too."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
 def _resident_bytes(process: psutil.Process) -> int:
     total = 0
     try:

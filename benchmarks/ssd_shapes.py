@@ -1,0 +1,52 @@
+"""Trains a small SSD, MobileNet v2 with a light feature pyramid, on generated shapes.
+
+    python benchmarks/ssd_shapes.py --output DIR
+
+Makes the shapes of `tfod demo`, converts them to records, trains the sample config and evaluates
+it, by the commands that a user would type. Exits with 1 if the average precision to reach is not
+reached in time.
+"""
+
+import pathlib
+
+import click
+import learned
+
+from object_detection.dataset_tools import shapes
+
+_SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
+
+
+@click.command(help=__doc__)
+@click.option('--output', required=True, type=click.Path(file_okay=False))
+@click.option('--num_train', default=2500, show_default=True, help='Training images.')
+@click.option('--num_val', default=150, show_default=True, help='Validation images.')
+@click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')
+@click.option('--max_minutes', default=10.0, show_default=True, help='For the training.')
+@click.option('--seed', default=0, show_default=True, help='Of data and training.')
+@click.option('--box_ap', default=0.75, show_default=True, help='AP@.50 to reach.')
+def main(
+    output: str,
+    num_train: int,
+    num_val: int,
+    num_steps: int,
+    max_minutes: float,
+    seed: int,
+    box_ap: float,
+) -> None:
+    folder = pathlib.Path(output)
+    data = folder / 'shapes'
+    shapes.write_shapes(data, num_train=num_train, num_val=num_val, seed=seed)
+    for part, shards in (('train', 4), ('val', 1)):
+        learned.tfod(
+            *('convert', 'coco', '--images', data / part, '--shards', shards),
+            *('--annotations', data / f'instances_{part}.json', '--output', folder / part),
+        )
+    trained = learned.train(
+        _SAMPLE, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes
+    )
+    learned.finish(trained, box_ap)
+
+
+if __name__ == '__main__':
+    main()
