@@ -3,6 +3,7 @@
 import pathlib
 import re
 
+from object_detection.builders.ssd import extractor_types
 from object_detection.config import unsupported
 from object_detection.models.feature_extractors.two_stage_types import FASTER_RCNN
 
@@ -20,7 +21,7 @@ def rows(heading: str) -> list[list[list[str]]]:
 def test_types_of_feature_extractors():
     listed = [types[0] for types, *_ in rows('Feature extractors')[1:]]
     assert len(set(listed)) == len(listed)
-    assert set(listed) == set(FASTER_RCNN)
+    assert set(listed) == {*FASTER_RCNN, *extractor_types.TYPES}
 
 
 def test_rejected_fields():
