@@ -103,6 +103,11 @@ class DenseBoxPredictor(keras.layers.Layer, abc.ABC):
             )
         self._build_layers([shape[-1] for shape in maps_shape])
 
+    @property
+    def converts_to_probabilities(self) -> bool:
+        """Whether the detector converts logits to probabilities in inference, not for losses."""
+        return False
+
     def call(self, maps, training=False, seeds=None):
         """Predicts for all anchors.
 

@@ -23,7 +23,7 @@ class WeightSharedOptions(DenseHeadOptions):
         hyperparameters, in both of their kernels; otherwise they have neither.
       hyperparams_pointwise: whether the 1x1 kernels of separable convolutions in towers have them
         too, not only the depthwise kernels.
-      sigmoid_in_inference: whether class outputs in inference are probabilities, not logits.
+      sigmoid_in_inference: see `DenseBoxPredictor.converts_to_probabilities`.
     """
 
     depth: int = 0
@@ -105,15 +105,9 @@ class WeightSharedConvolutionalBoxPredictor(DenseBoxPredictor):
         self._box_head = self._head('box_codes', anchors * options.code_size)
         self._class_head = self._head('classes', anchors * num_outputs, options.class_bias)
 
-    def call(self, maps, training=False, seeds=None):
-        """Predicts for all anchors; see `DenseBoxPredictor.call`.
-
-        In inference with `sigmoid_in_inference`, probabilities replace the logits.
-        """
-        codes, logits = super().call(maps, training, seeds)
-        if self._options.sigmoid_in_inference and not training:
-            logits = tf.sigmoid(logits)
-        return codes, logits
+    @property
+    def converts_to_probabilities(self) -> bool:
+        return self._options.sigmoid_in_inference
 
     def _build_layers(self, depths):
         channels = depths[0]

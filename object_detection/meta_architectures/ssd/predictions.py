@@ -18,6 +18,8 @@ class Predictions(NamedTuple):
       anchors: float32 [N, 4], normalized to the preprocessed image.
       box_codes: float32 [B, N, D].
       class_logits: float32 [B, N, C], with the background column first if the model has one.
+      class_probabilities: float32 [B, N, C], in inference if the box predictor converts its logits;
+        else None. Losses take the logits.
       raw_boxes: float32 [B, N, 4], decoded boxes before suppression, normalized to the preprocessed
         image, if the config requests them; else None.
       level_of_anchor: int32 [B, N], indices of feature maps, together with `raw_boxes`.
@@ -29,9 +31,15 @@ class Predictions(NamedTuple):
     anchors: tf.Tensor
     box_codes: tf.Tensor
     class_logits: tf.Tensor
+    class_probabilities: tf.Tensor | None = None
     raw_boxes: tf.Tensor | None = None
     level_of_anchor: tf.Tensor | None = None
     targets: Targets | None = None
+
+    @property
+    def class_outputs(self) -> tf.Tensor:
+        """The outputs for the score converter: probabilities where there are any, else logits."""
+        return self.class_logits if self.class_probabilities is None else self.class_probabilities
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the predictions by the names of the reference."""
@@ -42,7 +50,7 @@ class Predictions(NamedTuple):
             'anchors': self.anchors,
             'final_anchors': tf.tile(self.anchors[tf.newaxis], [batch, 1, 1]),
             'box_encodings': self.box_codes,
-            'class_predictions_with_background': self.class_logits,
+            'class_predictions_with_background': self.class_outputs,
             DetectionFields.RAW_BOXES: self.raw_boxes,
             'raw_detection_feature_map_indices': self.level_of_anchor,
         }

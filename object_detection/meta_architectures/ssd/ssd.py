@@ -137,6 +137,8 @@ class Ssd(DetectionModel):
                     predictions.anchors, groundtruth, training, _fold_in(seeds, _SAMPLE)
                 )
             )
+        if self.box_predictor.converts_to_probabilities and not training:
+            predictions = predictions._replace(class_probabilities=tf.sigmoid(logits))
         if not self._post_processing.returns_raw_boxes:
             return predictions
         levels = [tf.fill(tf.shape(rows)[:1], level) for level, rows in enumerate(anchors)]
@@ -151,7 +153,7 @@ class Ssd(DetectionModel):
         boxes = predictions.raw_boxes
         if boxes is None:
             boxes = self._decode(predictions)
-        scores = options.score_converter(tf.cast(predictions.class_logits, tf.float32))
+        scores = options.score_converter(tf.cast(predictions.class_outputs, tf.float32))
         batch, count = dimensions(scores, 0, 1)
         fields = {
             'multiclass_scores': scores,

@@ -108,3 +108,34 @@ def test_keypoints_are_in_the_frame_of_their_boxes(changes_frame):
     assert count
     keypoints = detections['detection_keypoints'][0][:count]
     np.testing.assert_allclose(keypoints, np.stack([centers, centers], axis=1), atol=1e-5)
+
+
+def test_a_predictor_converts_scores_in_inference_and_losses_take_logits():
+    predictor = """
+      box_predictor {
+        weight_shared_convolutional_box_predictor {
+          depth: 8
+          num_layers_before_predictor: 1
+          score_converter: %s
+          conv_hyperparams { initializer { random_normal_initializer { stddev: 0.5 } } }
+        }
+      }
+      anchor_generator {
+        multiscale_anchor_generator { min_level: 4 max_level: 6 aspect_ratios: 1 }
+      }"""
+    tf.keras.utils.set_random_seed(1)
+    _, plain, _, _ = run(predictor % 'IDENTITY')
+    tf.keras.utils.set_random_seed(1)
+    detector, predictions, groundtruth, shapes = run(
+        predictor % 'SIGMOID' + 'post_processing { score_converter: IDENTITY }'
+    )
+    expected = tf.sigmoid(plain.class_logits)
+    np.testing.assert_array_equal(
+        predictions.to_dict()['class_predictions_with_background'], expected
+    )
+    detections = detector.postprocess(predictions, shapes)
+    np.testing.assert_array_equal(detections['raw_detection_scores'], expected)
+    losses, losses_of_plain = (
+        detector.loss(values, groundtruth) for values in (predictions, plain)
+    )
+    assert losses[CLASSIFICATION] == losses_of_plain[CLASSIFICATION]
