@@ -3,6 +3,7 @@
 Paper: https://arxiv.org/abs/1911.09070.
 """
 
+import dataclasses
 import functools
 
 from object_detection.errors import UserError
@@ -14,6 +15,7 @@ from object_detection.models.feature_extractors.feature_extractor import (
     Preprocess,
 )
 from object_detection.models.feature_extractors.single_shot import BiFpnOptions, SingleShotOptions
+from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks import bifpn
 
 # Images are normalized by the statistics of ImageNet.
@@ -44,11 +46,6 @@ _UNUSED = {
 def _check(size: int, options: SingleShotOptions) -> None:
     single_shot.check_depths(options)
     single_shot.check_unused(options, _UNUSED)
-    if options.override_backbone:
-        raise UserError(
-            'override_base_feature_extractor_hyperparams: expected false, as an EfficientNet has '
-            'hyperparameters of its own. Received: true.'
-        )
     pyramid = options.bifpn or _PYRAMIDS[size]
     if not _FIRST_LEVEL <= pyramid.min_level <= _LAST_LEVEL:
         raise UserError(
@@ -65,6 +62,18 @@ def _check(size: int, options: SingleShotOptions) -> None:
     bifpn.check(pyramid)
 
 
+def _backbone_hyperparams(options: SingleShotOptions) -> LayerHyperparams:
+    """Returns the hyperparameters of the backbone.
+
+    As in the reference, a config that overrides them determines the penalty alone: norms,
+    initializers and activations are always those of EfficientNet.
+    """
+    default = efficientnet.default_hyperparams()
+    if not options.override_backbone:
+        return default
+    return dataclasses.replace(default, regularizer=options.hyperparams.regularizer)
+
+
 def _efficientnet_bifpn(size: int) -> ExtractorType:
     """Returns the row of EfficientNet-B<size> with a bidirectional pyramid."""
 
@@ -74,7 +83,7 @@ def _efficientnet_bifpn(size: int) -> ExtractorType:
         backbone = efficientnet.trunk(
             size,
             levels=range(pyramid.min_level, top_level + 1),
-            hyperparams=efficientnet.default_hyperparams(),
+            hyperparams=_backbone_hyperparams(options),
             batch_norm_trainable=options.batch_norm_trainable,
             name='backbone',
         )

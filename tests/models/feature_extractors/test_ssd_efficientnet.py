@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -84,6 +86,20 @@ def test_hyperparams_of_the_backbone_are_its_own(shallow):
     np.testing.assert_array_equal(norm.moving_mean, before)
 
 
+@pytest.mark.parametrize('regularizer', [L2(0.1), None])
+def test_overriding_hyperparams_determine_the_penalty_of_the_backbone_alone(shallow, regularizer):
+    hyperparams = dataclasses.replace(HYPERPARAMS, regularizer=regularizer, activation='relu')
+    extractor = build(override_backbone=True, hyperparams=hyperparams)
+    conv = extractor.backbone.get_layer('stem_conv')
+    assert conv.kernel_regularizer is regularizer
+    assert extractor.backbone.get_layer('block2a_se_reduce').bias_regularizer is regularizer
+    assert extractor.backbone.get_layer('block2a_dwconv').depthwise_regularizer is None
+    assert not conv.use_bias
+    norm = extractor.backbone.get_layer('stem_bn')
+    assert (norm.momentum, norm.epsilon) == (0.99, 0.001)
+    assert extractor.backbone.get_layer('stem_activation').activation is keras.activations.silu
+
+
 def test_images(shallow):
     images = tf.constant([[[[0.0, 127.5, 255.0]]]])
     expected = (np.array([0, 0.5, 1]) - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
@@ -115,7 +131,6 @@ def test_sizes():
         ({'depth_multiplier': 0.5}, 'depth_multiplier: expected 1'),
         ({'use_explicit_padding': True}, 'use_explicit_padding: expected false'),
         ({'use_depthwise': True}, 'use_depthwise: expected false'),
-        ({'override_backbone': True}, 'override_base_feature_extractor_hyperparams: expected'),
         ({'bifpn': BiFpnOptions(0)}, 'bifpn.min_level: expected 1 to 5'),
         ({'bifpn': BiFpnOptions(3, 3)}, 'min_level < max_level'),
         ({'bifpn': BiFpnOptions(num_iterations=0)}, 'num_iterations: .* backbone 5; .* no default'),
