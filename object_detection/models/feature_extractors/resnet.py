@@ -16,6 +16,10 @@ from object_detection.models.feature_extractors.extractor_types import (
 from object_detection.models.feature_extractors.feature_extractor import Preprocess, subtract_means
 from object_detection.models.hyperparams import LayerHyperparams
 
+# Factor of the sum of squares of a backbone under TensorFlow 1: TF-Slim's weight decay is 1e-4, and
+# its penalty is half of the sum of squares.
+SLIM_PENALTY = 0.5 * 1e-4
+
 
 @dataclasses.dataclass(frozen=True)
 class ResnetOptions(BackboneOptions):

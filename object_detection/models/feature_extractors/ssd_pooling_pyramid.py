@@ -20,8 +20,6 @@ from object_detection.models.necks.pooling_pyramid import pooling_pyramid
 _LEVEL = 4
 # Channels of all maps on a ResNet.
 _RESNET_DEPTH = 1024
-# Weight decay of TF-Slim's ResNet, whose penalty is half of the sum of squares.
-_RESNET_PENALTY = 0.5 * 1e-4
 
 
 def _extractor(backbone, depth: int | None, options: SingleShotOptions, normalize):
@@ -68,7 +66,7 @@ def _resnet_v1(depth: int) -> ExtractorType:
     """Returns the row of a ResNet, whose map a convolution of size 1 converts first."""
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
-        default = resnet_v1.default_hyperparams(_RESNET_PENALTY)
+        default = resnet_v1.default_hyperparams(resnet.SLIM_PENALTY)
         backbone = resnet_v1.trunk(
             depth, levels=[_LEVEL], name='backbone', **resnet.network_options(options, default)
         )

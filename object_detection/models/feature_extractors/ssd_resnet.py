@@ -2,8 +2,9 @@
 
 Paper: https://arxiv.org/abs/1708.02002. The types of the reference implementation under
 TensorFlow 1, without `_keras`, denote the networks of TensorFlow 1, so that its detectors give the
-same results: their pyramids propagate maps before they are smoothed. The strides at the ends of
-stages there give the same maps as those at the beginnings of the next stages here.
+same results: their pyramids propagate maps before they are smoothed, and the penalty of a backbone
+is that of TF-Slim, half of the one under TensorFlow 2. The strides at the ends of stages there give
+the same maps as those at the beginnings of the next stages here.
 """
 
 import dataclasses
@@ -15,10 +16,13 @@ from object_detection.models.feature_extractors.extractor_types import Extractor
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.feature_extractors.single_shot import SingleShotOptions
 
+# Factor of the sum of squares of a backbone under TensorFlow 2, unless the config overrides it.
+_PENALTY = 1e-4
 
-def _trunk_options(options: SingleShotOptions) -> dict[str, Any]:
+
+def _trunk_options(options: SingleShotOptions, penalty: float) -> dict[str, Any]:
     """Returns the arguments of the backbone, whose convolutions before norms have no bias."""
-    arguments = resnet.network_options(options, resnet_v1.default_hyperparams(1e-4))
+    arguments = resnet.network_options(options, resnet_v1.default_hyperparams(penalty))
     return arguments | {
         'name': 'backbone',
         'hyperparams': dataclasses.replace(arguments['hyperparams'], force_use_bias=False),
@@ -37,10 +41,11 @@ def _resnet_v1_fpn(depth: int, *, slim: bool = False) -> ExtractorType:
       depth: of the ResNet.
       slim: whether it is the network of TensorFlow 1.
     """
+    penalty = resnet.SLIM_PENALTY if slim else _PENALTY
 
     def build(options: SingleShotOptions) -> FeatureExtractor:
         levels = single_shot.pyramid_levels(options)
-        backbone = resnet_v1.trunk(depth, levels=levels, **_trunk_options(options))
+        backbone = resnet_v1.trunk(depth, levels=levels, **_trunk_options(options, penalty))
         frozen = resnet.with_freezing(options.hyperparams, options)
         return FeatureExtractor(
             backbone=backbone,

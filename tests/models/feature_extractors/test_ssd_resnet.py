@@ -80,6 +80,11 @@ def test_hyperparams_of_the_backbone(override):
     assert extractor.pyramid.get_layer('smoothing_3').kernel_regularizer.l2 == 0.1
 
 
+def test_the_penalty_of_a_backbone_of_tensorflow_1_is_half_of_its_weight_decay():
+    conv = build('ssd_resnet50_v1_fpn').backbone.get_layer('conv1_conv')
+    assert conv.kernel_regularizer.l2 == pytest.approx(0.5e-4)
+
+
 def test_depthwise_pyramid():
     pyramid = build(use_depthwise=True).pyramid
     assert isinstance(pyramid.get_layer('smoothing_3'), keras.layers.SeparableConv2D)
