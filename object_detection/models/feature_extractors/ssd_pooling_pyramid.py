@@ -75,7 +75,7 @@ def _resnet_v1(depth: int) -> ExtractorType:
     def check(options: SingleShotOptions) -> None:
         _check(options)
         reasons = {
-            'depth_multiplier': 'expected 1, as a ResNet has fixed numbers of channels.',
+            'depth_multiplier': 'expected 1, as in the reference the type has no such factor.',
             'use_explicit_padding': 'expected false, as a ResNet has a padding of its own.',
         }
         single_shot.check_unused(options, reasons)

@@ -188,7 +188,7 @@ def test_pooling_pyramid_of_resnet():
         ('ssd_mobilenet_v1_ppn', {'fpn': FpnOptions()}, 'fpn: expected none'),
         ('ssd_mobilenet_v1_ppn', {'use_depthwise': True}, 'use_depthwise: expected false'),
         ('ssd_mobilenet_v1_ppn', {'num_layers': 0}, 'num_layers: expected at least 1'),
-        ('ssd_resnet50_v1_ppn', {}, 'depth_multiplier: expected 1'),
+        ('ssd_resnet50_v1_ppn', {}, 'depth_multiplier: expected 1, as in the reference'),
         (
             'ssd_resnet50_v1_ppn',
             {'depth_multiplier': 1.0, 'use_explicit_padding': True},
