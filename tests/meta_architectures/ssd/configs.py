@@ -4,6 +4,8 @@ from google.protobuf import text_format
 
 from object_detection.protos.model_pb2 import DetectionModel
 
+# The initializer keeps the size of activations in inference too, where the norms of a new network
+# normalize nothing: logits have a standard deviation of about 1.
 TINY = """
   ssd {
     num_classes: 3
@@ -16,9 +18,10 @@ TINY = """
       conv_hyperparams {
         activation: RELU_6
         regularizer { l2_regularizer { weight: 0.00004 } }
-        initializer { truncated_normal_initializer { stddev: 0.1 } }
+        initializer { variance_scaling_initializer { factor: 6 } }
         batch_norm { decay: 0.97 epsilon: 0.001 }
       }
+      override_base_feature_extractor_hyperparams: true
     }
     box_predictor {
       convolutional_box_predictor {

@@ -23,6 +23,9 @@ def run(changes='', objects=((0.1, 0.1, 0.6, 0.6),), training=False):
     )
     seeds = tf.constant([[1, 2], [3, 4]])
     predictions = detector.predict(images, shapes, training, groundtruth, seeds)
+    # Comparisons of losses and scores prove something.
+    for outputs in (predictions.box_codes, predictions.class_logits):
+        assert np.std(outputs) > 0.1
     return detector, predictions, groundtruth, shapes
 
 
