@@ -1,4 +1,5 @@
 import pytest
+import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import image_resizer_builder
@@ -59,3 +60,15 @@ def test_static_shapes(text, static_shape):
 def test_contradictions_are_errors(text, message):
     with pytest.raises(ValueError, match=message):
         build(text)
+
+
+@pytest.mark.parametrize('grey', [False, True])
+@pytest.mark.parametrize('kind', sorted(image_resizer_builder.BUILDERS))
+def test_resizers_of_detectors_keep_three_channels(kind, grey):
+    options = '' if kind == 'identity_resizer' else f'convert_to_grayscale: {str(grey).lower()}'
+    config = text_format.Parse(f'{kind} {{ {options} }}', image_resizer_pb2.ImageResizer())
+    if grey and options:
+        with pytest.raises(ValueError, match=rf'{kind}\.convert_to_grayscale: expected false'):
+            image_resizer_builder.build_of_colors(config)
+    else:
+        assert image_resizer_builder.build_of_colors(config)(tf.zeros([8, 8, 3]))[0].shape[-1] == 3
