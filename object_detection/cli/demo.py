@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import click
 
@@ -20,9 +21,43 @@ from object_detection.training.distribution.worker_processes import run_and_wait
 
 BOX_AP_TO_REACH = 0.80
 MASK_AP_TO_REACH = 0.75
+SSD_BOX_AP_TO_REACH = 0.75
 _BOX_AP = 'DetectionBoxes_Precision/mAP@.50IOU'
 _MASK_AP = 'DetectionMasks_Precision/mAP@.50IOU'
-_CONFIG = 'mask_rcnn_resnet18_fpn_shapes.config'
+
+
+class Model(NamedTuple):
+    """A sample that the demo can train.
+
+    Attributes:
+      name: in texts.
+      config: name of the sample config.
+      to_reach: name of a metric -> the least value.
+      has_masks: whether it detects masks.
+    """
+
+    name: str
+    config: str
+    to_reach: dict[str, float]
+    has_masks: bool
+
+
+_DEFAULT_MODEL = 'mask_rcnn'
+MODELS = {
+    _DEFAULT_MODEL: Model(
+        'Mask R-CNN',
+        'mask_rcnn_resnet18_fpn_shapes.config',
+        {_BOX_AP: BOX_AP_TO_REACH, _MASK_AP: MASK_AP_TO_REACH},
+        has_masks=True,
+    ),
+    'ssd': Model(
+        'SSD',
+        'ssd_mobilenet_v2_fpnlite_shapes.config',
+        {_BOX_AP: SSD_BOX_AP_TO_REACH},
+        has_masks=False,
+    ),
+}
+_SHORT_NAMES = {_BOX_AP: 'box AP@.50', _MASK_AP: 'mask AP@.50'}
 _NUM_STAGES = 6
 _STAMP = 'demo.json'
 # The outputs of a demo in addition to its stamp file.
@@ -41,6 +76,14 @@ _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeli
     metavar='FOLDER',
     help='Folder for everything.',
 )
+@click.option(
+    '--model',
+    'model_name',
+    type=click.Choice(list(MODELS)),
+    default=_DEFAULT_MODEL,
+    show_default=True,
+    help='What to train: Mask R-CNN, or a small single-shot detector.',
+)
 @click.option('--num_train', default=2500, show_default=True, help='Training images.')
 @click.option('--num_val', default=150, show_default=True, help='Validation images.')
 @click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')
@@ -49,6 +92,7 @@ _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeli
 @click.option('--force', is_flag=True, help='Delete what another demo wrote to the folder.')
 def command(
     output: str,
+    model_name: str,
     num_train: int,
     num_val: int,
     num_steps: int,
@@ -63,9 +107,11 @@ def command(
     """
     start = time.monotonic()
     folder = pathlib.Path(output)
-    options = {'num_train': num_train, 'num_val': num_val, 'num_steps': num_steps, 'seed': seed}
+    model = MODELS[model_name]
+    numbers = {'num_train': num_train, 'num_val': num_val, 'num_steps': num_steps, 'seed': seed}
+    options = {'model': model_name, **numbers}
     _claim(folder, options, force)
-    times = _run_stages(folder, options, num_pictures)
+    times = _run_stages(folder, model, numbers, num_pictures)
     seconds = time.monotonic() - start
     metrics = _read_metrics(folder / 'model')
     words = [f'--{name}={value}' for name, value in options.items()]
@@ -77,11 +123,11 @@ def command(
         **{name: _duration(value) for name, value in times.items()},
         'everything': _duration(seconds),
     }
-    report = _write_report(folder, metrics, facts)
-    _finish(metrics, report, seconds)
+    report = _write_report(folder, model, metrics, facts)
+    _finish(model, metrics, report, seconds)
 
 
-def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
+def _claim(folder: pathlib.Path, options: dict[str, str | int], force: bool) -> None:
     """Writes the options into a stamp file in the folder, and refuses a folder with other files.
 
     Raises:
@@ -91,7 +137,7 @@ def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
     stamp = folder / _STAMP
     found = [path for pattern in _OUTPUTS for path in folder.glob(pattern)]
     if stamp.exists():
-        earlier = json.loads(stamp.read_text())
+        earlier = {'model': _DEFAULT_MODEL, **json.loads(stamp.read_text())}
         others = [name for name, value in options.items() if earlier.get(name) != value]
         if others and not force:
             raise click.ClickException(
@@ -114,7 +160,7 @@ def _claim(folder: pathlib.Path, options: dict[str, int], force: bool) -> None:
 
 
 def _run_stages(
-    folder: pathlib.Path, options: dict[str, int], num_pictures: int
+    folder: pathlib.Path, sample: Model, options: dict[str, int], num_pictures: int
 ) -> dict[str, float]:
     """Runs each stage by the command that a user would type; returns name -> seconds."""
     data, model, exported = folder / 'shapes', folder / 'model', folder / 'exported'
@@ -130,12 +176,13 @@ def _run_stages(
     with _stage(times, 'conversion', 'Convert COCO JSON to TFRecords'):
         for split, shards in (('train', 4), ('val', 1)):
             _run(
-                ['tfod', 'convert', 'coco', '--images', data / split, '--masks']
+                ['tfod', 'convert', 'coco', '--images', data / split]
+                + ['--masks'] * sample.has_masks
                 + ['--annotations', data / f'instances_{split}.json']
                 + ['--output', folder / split, '--shards', shards]
             )
-    with _stage(times, 'training', 'Train a small Mask R-CNN from scratch'):
-        _write_config(config, folder)
+    with _stage(times, 'training', f'Train a small {sample.name} from scratch'):
+        _write_config(config, folder, sample)
         steps = ['--num_train_steps', num_steps] if num_steps else []
         _run(['tfod', 'train', '--config', config, '--model_dir', model, '--seed', seed, *steps])
     with _stage(times, 'evaluation', 'Evaluate on the validation split'):
@@ -202,13 +249,13 @@ class _InterruptedError(click.ClickException):
         self.exit_code = 128 - status if status < 0 else status or 130
 
 
-def _write_config(path: pathlib.Path, folder: pathlib.Path) -> None:
+def _write_config(path: pathlib.Path, folder: pathlib.Path, sample: Model) -> None:
     """Copies the sample config and fills in the data set's paths, as a user would do."""
-    sample = importlib.resources.files('object_detection') / 'samples' / 'configs' / _CONFIG
-    text = sample.read_text()
+    samples = importlib.resources.files('object_detection') / 'samples' / 'configs'
+    text = (samples / sample.config).read_text()
     text = text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix())
     path.write_text(text)
-    click.echo(f'{path}: {_CONFIG} of the package, with the paths filled in')
+    click.echo(f'{path}: {sample.config} of the package, with the paths filled in')
 
 
 def _read_metrics(model: pathlib.Path) -> dict[str, float]:
@@ -217,7 +264,7 @@ def _read_metrics(model: pathlib.Path) -> dict[str, float]:
 
 
 def _write_report(
-    folder: pathlib.Path, metrics: dict[str, float], facts: dict[str, str]
+    folder: pathlib.Path, sample: Model, metrics: dict[str, float], facts: dict[str, str]
 ) -> pathlib.Path:
     from object_detection.visualization.report import write_report
 
@@ -226,7 +273,7 @@ def _write_report(
     path = folder / 'report.html'
     write_report(
         path,
-        title='Mask R-CNN on generated shapes',
+        title=f'{sample.name} on generated shapes',
         loss_history=history,
         metrics=metrics,
         pictures=[
@@ -256,14 +303,12 @@ def _duration(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-def _finish(metrics: dict[str, float], report: pathlib.Path, seconds: float) -> None:
-    box_ap, mask_ap = metrics[_BOX_AP], metrics[_MASK_AP]
-    click.secho(
-        f'\nbox AP@.50 {box_ap:.3f} (to reach: {BOX_AP_TO_REACH:.2f}), '
-        f'mask AP@.50 {mask_ap:.3f} (to reach: {MASK_AP_TO_REACH:.2f}), '
-        f'{seconds / 60:.1f} min',
-        bold=True,
+def _finish(sample: Model, metrics: dict[str, float], report: pathlib.Path, seconds: float) -> None:
+    reached = ''.join(
+        f'{_SHORT_NAMES[name]} {metrics[name]:.3f} (to reach: {least:.2f}), '
+        for name, least in sample.to_reach.items()
     )
+    click.secho(f'\n{reached}{seconds / 60:.1f} min', bold=True)
     click.echo(f'Look at {report}')
-    if box_ap < BOX_AP_TO_REACH or mask_ap < MASK_AP_TO_REACH:
+    if any(metrics[name] < least for name, least in sample.to_reach.items()):
         raise click.ClickException('the average precision to reach was not reached.')

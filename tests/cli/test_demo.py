@@ -68,6 +68,35 @@ def test_runs_the_stages_in_order_and_reports_the_facts(stages, tmp_path):
         assert fact in page
 
 
+def test_the_single_shot_detector_is_shown_without_masks(stages, tmp_path, monkeypatch):
+    box_ap = 'DetectionBoxes_Precision/mAP@.50IOU'
+    monkeypatch.setattr(sys.modules[__name__], '_METRICS', {box_ap: demo.SSD_BOX_AP_TO_REACH})
+    result = _demo(tmp_path, '--num_train', '2', '--model', 'ssd')
+    assert result.exit_code == 0, result.output
+    assert 'mask' not in result.output
+    assert not any('--masks' in words for words in stages)
+    assert 'ssd_mobilenet_v2' in (tmp_path / 'pipeline.config').read_text()
+    page = (tmp_path / 'report.html').read_text()
+    assert 'SSD on generated shapes' in page
+    assert '--model=ssd --num_train=2' in page
+    result = _demo(tmp_path, '--num_train', '2')
+    assert 'holds a demo with --model=ssd, now --model=mask_rcnn' in result.output
+    # A stamp of before there was a choice.
+    stamp = tmp_path / 'demo.json'
+    options = json.loads(stamp.read_text())
+    del options['model']
+    stamp.write_text(json.dumps(options))
+    assert 'now --model=ssd' in _demo(tmp_path, '--num_train', '2', '--model', 'ssd').output
+
+
+def test_a_model_that_learns_too_little_fails(stages, tmp_path, monkeypatch):
+    box_ap = 'DetectionBoxes_Precision/mAP@.50IOU'
+    monkeypatch.setattr(sys.modules[__name__], '_METRICS', {box_ap: 0.74})
+    result = _demo(tmp_path, '--num_train', '2', '--model', 'ssd')
+    assert result.exit_code == 1
+    assert 'box AP@.50 0.740 (to reach: 0.75)' in result.output
+
+
 def test_the_same_options_resume_without_pictures_of_before(stages, tmp_path):
     assert _demo(tmp_path, '--num_train', '2', '--num_pictures', '3').exit_code == 0
     stages.clear()
