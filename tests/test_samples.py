@@ -26,15 +26,24 @@ _TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2
 _RECIPES = {f'{_RECIPE}_{training}.config' for training in _TRAININGS}
 _COCO_IMAGES = 118_287
 SIZE = 128
-SMALL = [
-    'model.faster_rcnn.image_resizer={fixed_shape_resizer { height: 128 width: 128 }}',
-    'model.faster_rcnn.first_stage_max_proposals=8',
-    'model.faster_rcnn.second_stage_batch_size=8',
-    'model.faster_rcnn.second_stage_post_processing.batch_non_max_suppression'
-    '.max_detections_per_class=4',
-    'model.faster_rcnn.second_stage_post_processing.batch_non_max_suppression'
-    '.max_total_detections=4',
-]
+_RESIZER = 'image_resizer={fixed_shape_resizer { height: 128 width: 128 }}'
+_FEW_DETECTIONS = ('max_detections_per_class=4', 'max_total_detections=4')
+# Family -> what makes its samples small.
+SMALL = {
+    'faster_rcnn': [
+        _RESIZER,
+        'first_stage_max_proposals=8',
+        'second_stage_batch_size=8',
+        *(
+            f'second_stage_post_processing.batch_non_max_suppression.{setting}'
+            for setting in _FEW_DETECTIONS
+        ),
+    ],
+    'ssd': [
+        _RESIZER,
+        *(f'post_processing.batch_non_max_suppression.{setting}' for setting in _FEW_DETECTIONS),
+    ],
+}
 
 
 def names() -> list[str]:
@@ -98,8 +107,9 @@ def test_recipes_differ_in_their_training_alone(training, expected):
 @pytest.mark.parametrize('name', _built())
 def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))
-    for setting in SMALL:
-        overrides.apply_setting(pipeline, setting)
+    family = pipeline.model.WhichOneof('model')
+    for setting in SMALL[family]:
+        overrides.apply_setting(pipeline, f'model.{family}.{setting}')
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
     data = one_batch(detector.num_classes)
