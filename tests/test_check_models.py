@@ -10,9 +10,8 @@ import sys
 
 import pytest
 
-# A minute or more each, but the first.
-QUICK = 'faster_rcnn_resnet50_v1_640x640'
-SLOW = (
+MODELS = (
+    'faster_rcnn_resnet50_v1_640x640',
     'faster_rcnn_resnet50_v1_fpn_640x640',
     'mask_rcnn_inception_resnet_v2_1024x1024',
     'mask_rcnn_resnet50_keras',
@@ -22,9 +21,8 @@ SLOW = (
 NOT_BUILT = ('context_rcnn_resnet50_snapshot_serengeti',)
 
 
-@pytest.mark.parametrize(
-    'model', [QUICK, *(pytest.param(model, marks=pytest.mark.slow) for model in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('model', MODELS)
 def test_detector(shared, model):
     # A process of its own: the checker imports modules by names of its own folder.
     finished = subprocess.run(
@@ -40,4 +38,4 @@ def test_detector(shared, model):
 def test_every_two_stage_model_is_listed(shared):
     folder = shared / 'goldens' / 'models'
     paths = [*folder.glob('*_rcnn_*.json'), *folder.glob('rfcn_*.json')]
-    assert {path.stem for path in paths} == {QUICK, *SLOW, *NOT_BUILT}
+    assert {path.stem for path in paths} == {*MODELS, *NOT_BUILT}

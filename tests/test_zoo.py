@@ -61,9 +61,9 @@ SINGLE_SHOT = (
     'ssd_efficientdet_d6_1408x1408_coco17_tpu-32',
     'ssd_efficientdet_d7_1536x1536_coco17_tpu-32',
 )
-# What the default run tries. The config with a pyramid resembles a sample config, which
-# test_samples tries too.
-SAMPLE = ('faster_rcnn_resnet50_v1_640x640_coco17_tpu-8',)
+# What the default run tries. Two-stage detectors resemble the sample configs, which test_samples
+# tries.
+SAMPLE = ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',)
 # Of TensorFlow 1, whose programs alone ran them: one of each kind that is built here.
 OLD_TRAINED = (
     'faster_rcnn_resnet50_pets',

@@ -56,6 +56,7 @@ def test_functions_take_turns(load):
     assert [len(times) for times in seconds.values()] == [3, 3]
 
 
+@pytest.mark.slow
 def test_single_shot_detectors_are_measured_with_weights_like_trained_ones(load, tmp_path):
     measure, work = load('measure'), load('work')
     path = str(tmp_path / 'weights.npz')

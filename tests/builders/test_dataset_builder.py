@@ -169,7 +169,7 @@ def test_one_of_n_examples_is_the_same_subset_in_every_epoch(records):
     assert ids(dataset_builder.build_eval(config(records, reader=reader))) == [0, 3, 6, 9]
 
 
-@pytest.mark.parametrize('pipelines', [2, 4])
+@pytest.mark.parametrize('pipelines', [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_input_pipelines_share_the_data(records, pipelines):
     """By files, or by records where there are fewer files than pipelines."""
     seen = []

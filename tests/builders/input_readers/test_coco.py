@@ -131,10 +131,10 @@ def test_evaluation_equals_that_of_records(data):
 @pytest.mark.parametrize(
     ('text', 'count'),
     [
-        ('', 12),
-        (" label_map_path: 'FOLDER/three.pbtxt'", 12),
+        pytest.param('', 12, marks=pytest.mark.slow),
+        pytest.param(" label_map_path: 'FOLDER/three.pbtxt'", 12, marks=pytest.mark.slow),
         (" label_map_path: 'FOLDER/three.pbtxt' filter_empty_images: true", 8),
-        (' filter_empty_images: true', 9),
+        pytest.param(' filter_empty_images: true', 9, marks=pytest.mark.slow),
         (' filter_empty_images: true skip_crowd: true', 8),
         (' sample_1_of_n_examples: 5', 3),
     ],

@@ -63,7 +63,10 @@ def test_contract(type_name, options):
     check_stacks(build(type_name, override_backbone=True, **options))
 
 
-@pytest.mark.parametrize('type_name', ['ssd_mobilenet_v1_keras', 'ssd_mobilenet_v1_ppn'])
+@pytest.mark.parametrize(
+    'type_name',
+    ['ssd_mobilenet_v1_ppn', pytest.param('ssd_mobilenet_v1_keras', marks=pytest.mark.slow)],
+)
 def test_contract_in_mixed_precision(type_name):
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy('mixed_bfloat16')

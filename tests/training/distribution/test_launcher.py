@@ -324,6 +324,7 @@ def test_mistakes_are_reported(options, said):
         Launch(['x'], **options)
 
 
+@pytest.mark.slow
 def test_a_training_resumes_after_a_worker_was_killed(tmp_path):
     """Real workers on loopback; the launcher's restart takes up the newest checkpoint."""
     model_dir, num_steps = tmp_path / 'model', 60
