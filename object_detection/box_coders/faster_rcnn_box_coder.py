@@ -53,8 +53,7 @@ class FasterRcnnBoxCoder:
         anchor_center, anchor_size = _center_and_size(anchors)
         shift, scale = tf.split(codes / self._scale_factors, 2, axis=-1)
         center = anchor_center + shift * anchor_size
-        size = anchor_size * tf.exp(scale)
-        return box_ops.center_size_to_corners(tf.concat([center, size], axis=-1))
+        return box_ops.corners(center, anchor_size * tf.exp(scale))
 
 
 def _center_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -141,8 +141,13 @@ def corners_to_center_size(boxes: tf.Tensor) -> tf.Tensor:
 
 def center_size_to_corners(centers_sizes: tf.Tensor) -> tf.Tensor:
     """[..., 4] rows [y_center, x_center, height, width] -> rows [ymin, xmin, ymax, xmax]."""
-    center, size = tf.split(centers_sizes, 2, axis=-1)
-    return tf.concat([center - size / 2, center + size / 2], axis=-1)
+    return corners(*tf.split(centers_sizes, 2, axis=-1))
+
+
+def corners(center: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Centres (y, x) and sizes (height, width), each [..., 2] -> boxes [..., 4]."""
+    half = size / 2
+    return tf.concat([center - half, center + half], axis=-1)
 
 
 def _sides(height: int | float | tf.Tensor, width: int | float | tf.Tensor) -> tf.Tensor:

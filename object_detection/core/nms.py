@@ -7,6 +7,7 @@ class has reached its limit.
 The loop is in `nms_tiles`. (The reference runs class by class over all candidates.)
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -114,7 +115,7 @@ def multiclass_non_max_suppression(
     iou_threshold: float,
     score_threshold: float,
     num_valid: tf.Tensor | None = None,
-    is_counted: tf.Tensor | None = None,
+    is_counted: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> MulticlassSelection:
     """Keeps the best (box, class) pairs that do not overlap better pairs of their class.
 
@@ -126,8 +127,9 @@ def multiclass_non_max_suppression(
       iou_threshold: a pair is suppressed by a kept one of its class if their IoU is above it.
       score_threshold: only scores above it take part.
       num_valid: int32 [B], rows that take part; None = all.
-      is_counted: bool [B, N, q]; False for boxes that suppress others and count for the limit of
-        their class, but are not returned. None returns all.
+      is_counted: boxes, float32 [B, n, 4] -> bool [B, n]; False for boxes that suppress others and
+        count for the limit of their class, but are not returned. None returns all. Only the boxes
+        that are looked at are asked for.
 
     Returns:
       MulticlassSelection of T slots.
@@ -135,7 +137,7 @@ def multiclass_non_max_suppression(
     pairs = _Pairs(
         boxes=at_least_one_row(boxes),
         scores=at_least_one_row(scores, NEVER),
-        is_counted=None if is_counted is None else at_least_one_row(is_counted, False),
+        is_counted=is_counted,
     )
     limits = (max_outputs, max_outputs_per_class, iou_threshold)
 
@@ -157,7 +159,7 @@ class _Pairs(NamedTuple):
 
     boxes: tf.Tensor
     scores: tf.Tensor
-    is_counted: tf.Tensor | None
+    is_counted: Callable[[tf.Tensor], tf.Tensor] | None
 
 
 class _Choice(NamedTuple):
@@ -190,15 +192,15 @@ def _best_pairs(
     """
     count = smaller(dimensions(scores, 1)[0], _MAX_ROWS)
     best_of_row = eligible_scores(tf.reduce_max(scores, axis=2), score_threshold, num_valid)
-    # A maximum may ignore NaN or what precedes it; a sum does neither.
-    sums = tf.linalg.matvec(scores, tf.ones([scores.shape[2]], scores.dtype))
-    has_nan = tf.reduce_any(tf.math.is_nan(sums), axis=1)
+    # A maximum may ignore NaN or what precedes it; a sum does neither. (A sum may be NaN without
+    # one, of infinities of both signs; then all pairs are read, which gives the same.)
+    has_nan = tf.math.is_nan(tf.reduce_sum(scores, axis=[1, 2]))
     best, rows = tf.math.top_k(best_of_row, count)
     # Another row may have pairs of this score that come before pairs of the same score here.
     bound = best[:, -1:]
     rows = tf.sort(rows, axis=1)
     scores = tf.transpose(tf.gather(scores, rows, batch_dims=1), [0, 2, 1])
-    is_above = (scores > bound[..., tf.newaxis]) & (scores > score_threshold)
+    is_above = scores > tf.maximum(bound, score_threshold)[..., tf.newaxis]
     if num_valid is not None:
         is_above &= (rows < num_valid[:, tf.newaxis])[:, tf.newaxis]
     scores, numbers = tf.math.top_k(_merge(tf.where(is_above, scores, NEVER)), count)
@@ -241,7 +243,9 @@ def _select(
         scores=choice.scores,
         boxes=lambda indices: take(pairs.boxes, indices),
         classes=lambda indices: lookup(choice.classes, indices),
-        is_counted=None if is_counted is None else lambda indices: take(is_counted, indices),
+        is_counted=(
+            None if is_counted is None else lambda indices: is_counted(take(pairs.boxes, indices))
+        ),
     )
     limits = Limits(iou_threshold, max_outputs, max_outputs_per_class, capacity)
     indices, is_valid = select(candidates, limits)

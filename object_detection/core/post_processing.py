@@ -2,7 +2,8 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -148,11 +149,10 @@ def batch_multiclass_non_max_suppression(
     _check_arguments(boxes, scores, clip_window, change_coordinate_frame)
     if params.score_threshold < 0:
         scores = tf.where(scores >= 0, scores, NEVER)
-    window, clipped = None, boxes
+    window = None
     if clip_window is not None:
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
-        clipped = box_ops.clip(boxes, window[:, tf.newaxis])
-    is_counted = (box_ops.area(clipped) > 0) | params.use_combined_nms
+    is_counted = None if params.use_combined_nms else functools.partial(_has_area, window=window)
     candidates = _Candidates(boxes, scores, num_valid_boxes, is_counted)
     with tf.device('CPU:0') if params.use_cpu_nms else contextlib.nullcontext():
         selection = _choose(candidates, params, static)
@@ -179,13 +179,30 @@ def batch_multiclass_non_max_suppression(
 class _Candidates(NamedTuple):
     """The candidates of the detections; see `batch_multiclass_non_max_suppression`.
 
-    Pairs of a row and a class that are not counted, bool [B, N, q], are not returned.
+    Attributes:
+      is_counted: boxes, float32 [B, n, 4] -> bool [B, n]; the others are not returned. None returns
+        all.
     """
 
     boxes: tf.Tensor
     scores: tf.Tensor
     num_valid: tf.Tensor | None
-    is_counted: tf.Tensor
+    is_counted: Callable[[tf.Tensor], tf.Tensor] | None
+
+    def rows_counted(self, indices: tf.Tensor) -> tf.Tensor:
+        """Returns which boxes of some rows are returned: int32 [B, T] -> bool [B, T, q]."""
+        rows = tf.gather(at_least_one_row(self.boxes), indices, batch_dims=1)
+        shape = tf.shape(rows)[:3]
+        if self.is_counted is None:
+            return tf.ones(shape, tf.bool)
+        return tf.reshape(self.is_counted(tf.reshape(rows, [shape[0], -1, 4])), shape)
+
+
+def _has_area(boxes: tf.Tensor, window: tf.Tensor | None) -> tf.Tensor:
+    """Returns whether boxes, float32 [B, n, 4], have an area in the window, [B, 4]: bool [B, n]."""
+    if window is not None:
+        boxes = box_ops.clip(boxes, window)
+    return box_ops.area(boxes) > 0
 
 
 def _check_arguments(
@@ -241,38 +258,37 @@ def _choose_of_any_class(
     boxes, scores, num_valid, is_counted = candidates
     best = tf.argmax(scores, axis=2, output_type=tf.int32)  # [B, N]
     best_scores = tf.reduce_max(scores, axis=2, keepdims=True)
-    best_boxes, best_is_counted = boxes, is_counted
+    best_boxes = boxes
     if boxes.shape[2] > 1:
         best_boxes = tf.gather(boxes, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
-        best_is_counted = tf.gather(is_counted, best, axis=2, batch_dims=2)[:, :, tf.newaxis]
     of_one_class = dataclasses.replace(
         params,
         use_class_agnostic_nms=False,
         max_classes_per_detection=1,
         max_detections_per_class=params.max_total_detections,
     )
-    of_best = _Candidates(best_boxes, best_scores, num_valid, best_is_counted)
+    of_best = _Candidates(best_boxes, best_scores, num_valid, is_counted)
     selection = _choose(of_best, of_one_class, static)
     if params.max_classes_per_detection > 1:
-        return _with_more_classes(selection, scores, is_counted, params)
+        return _with_more_classes(selection, candidates, params)
     return selection._replace(classes=_zero_unused(_take_rows(best, selection), selection))
 
 
 def _with_more_classes(
-    selection: MulticlassSelection, scores: tf.Tensor, is_counted: tf.Tensor, params: NmsParams
+    selection: MulticlassSelection, candidates: _Candidates, params: NmsParams
 ) -> MulticlassSelection:
     """Adds the next best classes of the boxes that were chosen by their best one.
 
     Args:
       selection: of T rows by their best class.
-      scores: float32 [B, N, K].
-      is_counted: bool [B, N, q], q = K or 1.
+      candidates: the rows.
       params: the numbers.
     """
+    scores = candidates.scores
     count = min(params.max_classes_per_detection, scores.shape[2])
     rows = tf.gather(at_least_one_row(scores), selection.indices, batch_dims=1)  # [B, T, K]
     best = tf.reduce_max(rows, axis=2, keepdims=True)
-    flags = tf.gather(at_least_one_row(is_counted, False), selection.indices, batch_dims=1)
+    flags = candidates.rows_counted(selection.indices)
     is_used = selection.is_valid[..., tf.newaxis] & flags & (rows > params.score_threshold)
     if params.is_soft:
         # The decay of the score of a box's best class also applies to its other scores.
@@ -301,7 +317,7 @@ def _choose_of_one_class(
     candidates: _Candidates, params: NmsParams, static: bool
 ) -> MulticlassSelection:
     """Chooses as `_choose` does, for K = 1, where a kernel of TensorFlow may be used."""
-    boxes, scores, num_valid, is_counted = candidates
+    boxes, scores, num_valid, _ = candidates
     # The kernel exists for CPUs only: with a GPU, boxes would be copied to the CPU and back.
     on_cpu = params.use_cpu_nms or not tf.config.list_logical_devices('GPU')
     indices, is_valid = non_max_suppression(
@@ -314,8 +330,7 @@ def _choose_of_one_class(
         num_valid=num_valid,
         native=on_cpu and not static and not tracing.is_compiled(),
     )
-    flags = at_least_one_row(is_counted[:, :, 0], False)
-    is_valid &= tf.gather(flags, indices, batch_dims=1)
+    is_valid &= candidates.rows_counted(indices)[:, :, 0]
     is_valid, order = used_first(is_valid, params.max_total_detections)
     indices = tf.where(is_valid, tf.gather(indices, order, batch_dims=1), 0)
     chosen = tf.gather(at_least_one_row(scores[:, :, 0]), indices, batch_dims=1)

@@ -1,5 +1,6 @@
 """Soft non-maximum suppression (https://arxiv.org/abs/1704.04503), batched over all classes."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -48,7 +49,7 @@ def soft_non_max_suppression(
     max_outputs_per_class: int,
     score_threshold: float,
     num_valid: tf.Tensor | None = None,
-    is_counted: tf.Tensor | None = None,
+    is_counted: Callable[[tf.Tensor], tf.Tensor] | None = None,
 ) -> MulticlassSelection:
     """Takes (box, class) pairs one by one, best first; each lowers the scores it overlaps.
 
@@ -62,21 +63,23 @@ def soft_non_max_suppression(
       max_outputs_per_class: the most pairs a class of an image keeps.
       score_threshold: only scores above it, after the decay, take part.
       num_valid: int32 [B], rows that take part; None = all.
-      is_counted: bool [B, N, q]; False for boxes that lower others and count for their class's
-        limit, but are not among the outputs. None = all are.
+      is_counted: boxes, float32 [B, n, 4] -> bool [B, n]; False for boxes that lower others and
+        count for their class's limit, but are not among the outputs. None = all are.
 
     Returns:
       MulticlassSelection of T slots, with the decayed scores.
     """
-    boxes = canonical_boxes(at_least_one_row(boxes))
+    boxes = at_least_one_row(boxes)
     scores = eligible_scores(at_least_one_row(scores, NEVER), score_threshold, num_valid)
     batch, num_classes = tf.shape(scores)[0], scores.shape[2]
     capacity = max_outputs
     if is_counted is None:
-        is_counted = tf.ones(tf.shape(boxes)[:3], tf.bool)
+        counted = tf.ones(tf.shape(boxes)[:3], tf.bool)
     else:
         capacity = max(max_outputs, num_classes * max_outputs_per_class)
-        is_counted = at_least_one_row(is_counted, False)
+        flags = is_counted(tf.reshape(boxes, [batch, -1, 4]))
+        counted = tf.reshape(flags, tf.shape(boxes)[:3])
+    boxes = canonical_boxes(boxes)
     state = _State(
         scores=tf.transpose(scores, [0, 2, 1]),
         indices=tf.zeros([batch, capacity], tf.int32),
@@ -90,7 +93,7 @@ def soft_non_max_suppression(
     )
 
     def step(state: _State) -> tuple[_State]:
-        state = _take_best(state, boxes, is_counted, sigma, score_threshold)
+        state = _take_best(state, boxes, counted, sigma, score_threshold)
         is_full = state.num_of_class >= max_outputs_per_class
         return (
             state._replace(
