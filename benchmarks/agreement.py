@@ -42,18 +42,36 @@ _FLOAT32 = Tolerance(score=1e-4, matched=0.95, box=1e-2, mask=1e-2, loss=1e-3, r
 _SHORTER = Tolerance(score=5e-3, matched=0.0, box=1.0, mask=1.0, loss=5e-2, raw=5e-2)
 
 
+# How much farther from float32 than the plain execution of the same precision the timed step may be.
+_SPREAD = 1.5
+
+
 def tolerance(precision: str) -> Tolerance:
     return _FLOAT32 if precision == 'float32' else _SHORTER
 
 
 def detections(
-    timed: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray], precision: str
+    timed: Mapping[str, np.ndarray],
+    plain: Mapping[str, np.ndarray],
+    precision: str,
+    rounded: Mapping[str, np.ndarray] | None = None,
 ) -> dict:
     """Compares detections [B, T, ...]; returns the differences and whether they are allowed.
 
     Scores are compared by rank, so that two detections which change places do not count.
+
+    Args:
+      timed: what the timed step gives.
+      plain: what the plain execution gives in float32.
+      precision: of the timed step.
+      rounded: what the plain execution gives in that precision. Where it differs more from `plain`
+        than the limits, as of networks whose weights enlarge rounding, so may `timed`.
     """
     limit = tolerance(precision)
+    if rounded is not None:
+        limit = dataclasses.replace(
+            limit, score=max(limit.score, _SPREAD * _score_difference(rounded, plain))
+        )
     boxes, masks, matched, total = [0.0], [0.0], 0, 0
     for image in range(len(timed['num_detections'])):
         pairs = _matches(timed, plain, image)
@@ -63,9 +81,9 @@ def detections(
             boxes.append(_difference(timed, plain, 'detection_boxes', (image, i), (image, j)))
             if 'detection_masks' in timed:
                 masks.append(_difference(timed, plain, 'detection_masks', (image, i), (image, j)))
-    scores = np.abs(timed['detection_scores'] - plain['detection_scores']).max()
+    scores = _score_difference(timed, plain)
     result = {
-        'score_difference': float(scores),
+        'score_difference': scores,
         'same_count': bool(np.array_equal(timed['num_detections'], plain['num_detections'])),
         'matched': matched / total if total else 1.0,
         'box_difference': float(np.max(boxes)),
@@ -79,6 +97,10 @@ def detections(
         and result['mask_difference'] <= limit.mask
     )
     return result
+
+
+def _score_difference(timed: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray]) -> float:
+    return float(np.abs(timed['detection_scores'] - plain['detection_scores']).max())
 
 
 def losses(timed: Mapping[str, float], plain: Mapping[str, float], precision: str) -> dict:
@@ -97,18 +119,34 @@ def losses(timed: Mapping[str, float], plain: Mapping[str, float], precision: st
 
 
 def arrays(
-    timed: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray], precision: str
+    timed: Mapping[str, np.ndarray],
+    plain: Mapping[str, np.ndarray],
+    precision: str,
+    rounded: Mapping[str, np.ndarray] | None = None,
 ) -> dict:
-    """Compares arrays by name; returns their relative differences and whether they are allowed."""
-    differences = {
+    """Compares arrays by name; returns their relative differences and whether they are allowed.
+
+    For the arguments see `detections`.
+    """
+    differences = _relative_differences(timed, plain)
+    limits = dict.fromkeys(differences, tolerance(precision).raw)
+    if rounded is not None:
+        for name, of_rounding in _relative_differences(rounded, plain).items():
+            limits[name] = max(limits[name], _SPREAD * of_rounding)
+    return {
+        'raw_difference': float(np.max(list(differences.values()))),
+        'differences': differences,
+        'limits': limits,
+        'agrees': all(value <= limits[name] for name, value in differences.items()),
+    }
+
+
+def _relative_differences(
+    timed: Mapping[str, np.ndarray], plain: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    return {
         name: float(np.linalg.norm(timed[name] - value) / max(np.linalg.norm(value), 1e-9))
         for name, value in plain.items()
-    }
-    largest = float(np.max(list(differences.values())))
-    return {
-        'raw_difference': largest,
-        'differences': differences,
-        'agrees': largest <= tolerance(precision).raw,
     }
 
 

@@ -106,22 +106,31 @@ def measure_inference(job: work.Job) -> dict:
             result['parts'] = node_times.parts(run, counted.by_operation)
     result['counts'] = _counts(timed)
     if job.compare:
-        plain = work.build(pipeline, 'float32', is_training=False, weights=job.weights)
-        with precisions.scope('float32'):
-            found = _detect(plain, images, shapes)
-            raw = detect(images)
-            if _has_regions(plain):
-                # Its own proposals would be others, and so would be all that follows.
-                plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
-            predictions = plain.predict(plain.normalize(images), shapes).to_dict()
-        found = {name: value.numpy() for name, value in found.items()}
-        result['agreement'] = agreement.detections(timed, found, precision)
+        raw = detect(images)
+
+        def plainly(precision: str) -> tuple[dict, dict]:
+            plain = work.build(pipeline, precision, is_training=False, weights=job.weights)
+            with precisions.scope(precision):
+                found = _detect(plain, images, shapes)
+                if _has_regions(plain):
+                    # Its own proposals would be others, and so would be all that follows.
+                    plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
+                return _arrays(found), _arrays(_predict(plain, images, shapes))
+
+        found, predictions = plainly('float32')
+        rounded = (None, None) if precision == 'float32' else plainly(precision)
+        result['agreement'] = agreement.detections(timed, found, precision, rounded[0])
         result['raw_agreement'] = agreement.arrays(
-            {name: raw[name].numpy() for name in _RAW if name in raw},
-            {name: predictions[name].numpy() for name in _RAW if name in predictions},
+            _arrays(raw),
+            {name: predictions[name] for name in _RAW if name in predictions},
             precision,
+            rounded[1],
         )
     return result
+
+
+def _arrays(values: dict) -> dict:
+    return {name: tensor.numpy() for name, tensor in values.items()}
 
 
 def _has_regions(detector) -> bool:

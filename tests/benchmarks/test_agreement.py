@@ -88,3 +88,18 @@ def test_what_layers_give_is_compared_as_a_whole(agreement, precision, error):
     far = plain | {'a': plain['a'] * (1 + 1.1 * error)}
     assert not agreement.arrays(far, plain, precision)['agrees']
     assert not agreement.arrays(plain | {'b': np.full(2, np.nan)}, plain, precision)['agrees']
+
+
+def test_what_rounding_does_to_the_plain_execution_is_allowed(agreement):
+    plain = {'a': np.ones(4)}
+    rounded, timed = {'a': np.full(4, 1.2)}, {'a': np.full(4, 0.75)}
+    precision = 'mixed_bfloat16'
+    assert not agreement.arrays(timed, plain, precision)['agrees']
+    assert agreement.arrays(timed, plain, precision, rounded)['agrees']
+    assert not agreement.arrays({'a': np.full(4, 0.65)}, plain, precision, rounded)['agrees']
+    expected = detections()
+    lower = expected | {'detection_scores': expected['detection_scores'] - 0.1}
+    lowest = expected | {'detection_scores': expected['detection_scores'] - 0.2}
+    assert not agreement.detections(lower, expected, precision)['agrees']
+    assert agreement.detections(lower, expected, precision, lower)['agrees']
+    assert not agreement.detections(lowest, expected, precision, lower)['agrees']
