@@ -42,7 +42,7 @@ _FLOAT32 = Tolerance(score=1e-4, matched=0.95, box=1e-2, mask=1e-2, loss=1e-3, r
 _SHORTER = Tolerance(score=5e-3, matched=0.0, box=1.0, mask=1.0, loss=5e-2, raw=5e-2)
 
 
-# How much farther from float32 than the plain execution of the same precision the timed step may be.
+# How much farther from float32 the timed step may be than the plain execution in its precision.
 _SPREAD = 1.5
 
 
