@@ -16,10 +16,6 @@ from object_detection.training.step import TrainStep
 from object_detection.weights import checkpoints
 
 SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
-# The default run leaves out the two-stage ones, which have the parts of the demo's. That one
-# tests/tiny_models.py makes small for many tests: tests/training/test_synthetic_data.py trains it,
-# tests/export/test_saved_model.py exports it.
-_SIMILAR = ('resnet101', 'resnet50', 'resnet18')
 # The recipe with other trainings: batch size, passes over the data.
 _RECIPE = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2), '2x': (16, 24.3)}
@@ -72,14 +68,6 @@ def one_batch(num_classes: int) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensors(example).batch(1)
 
 
-def _built() -> list[object]:
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if any(map(name.count, _SIMILAR)) else name
-        for name in names()
-        if name not in _RECIPES
-    ]
-
-
 @pytest.mark.parametrize(('training', 'expected'), _TRAININGS.items(), ids=_TRAININGS)
 def test_recipes_differ_in_their_training_alone(training, expected):
     base, other = (
@@ -103,8 +91,11 @@ def test_recipes_differ_in_their_training_alone(training, expected):
     assert other == base
 
 
+# The default run trains and exports the demo's detector, made small (tests/tiny_models.py), and a
+# single-shot detector (tests/test_zoo.py).
+@pytest.mark.slow
 @pytest.mark.usefixtures('graphs_as_they_are')
-@pytest.mark.parametrize('name', _built())
+@pytest.mark.parametrize('name', [name for name in names() if name not in _RECIPES])
 def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))
     family = pipeline.model.WhichOneof('model')

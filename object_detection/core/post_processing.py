@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -152,8 +151,12 @@ def batch_multiclass_non_max_suppression(
     window = None
     if clip_window is not None:
         window = tf.broadcast_to(clip_window, [tf.shape(boxes)[0], 4])
-    is_counted = None if params.use_combined_nms else functools.partial(_has_area, window=window)
-    candidates = _Candidates(boxes, scores, num_valid_boxes, is_counted)
+    candidates = _Candidates(
+        boxes=boxes,
+        scores=scores,
+        num_valid=num_valid_boxes,
+        is_counted=None if params.use_combined_nms else lambda boxes: _has_area(boxes, window),
+    )
     with tf.device('CPU:0') if params.use_cpu_nms else contextlib.nullcontext():
         selection = _choose(candidates, params, static)
     chosen_boxes = _take_pairs(boxes, selection)

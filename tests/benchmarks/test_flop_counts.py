@@ -34,6 +34,7 @@ def test_by_hand_at_full_size():
     assert hand_count.training(832, 1344, mask_rois=20) / 1e9 == pytest.approx(1278, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_inference(modules, pipeline):
     import tensorflow as tf
 

@@ -32,7 +32,8 @@ def test_configs_are_found_by_name_and_path(load, tmp_path):
         find('nothing')
 
 
-@pytest.mark.parametrize('name', ['inference', pytest.param('training', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['inference', 'training'])
 def test_measures_a_config(load, name):
     """And what is timed does what the plain execution does."""
     module = load(name)

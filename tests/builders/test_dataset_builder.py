@@ -108,7 +108,7 @@ def test_unshuffled_finite_training_data(records):
     assert ids(dataset) == order * 2
 
 
-@pytest.mark.parametrize('resizer', [FIXED, KEEP])
+@pytest.mark.parametrize('resizer', [pytest.param(FIXED, marks=pytest.mark.slow), KEEP])
 def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
     masks = 'load_instance_masks: true mask_type: PNG_MASKS read_block_length: 1'
     pipeline = config(records, resizer=resizer, reader=masks)
@@ -320,7 +320,11 @@ def write_mixed_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('skip_crowd', 'left', 'counts'), [(False, [1, 4, 6], [1, 2, 1]), (True, [1, 4], [1, 1])]
+    ('skip_crowd', 'left', 'counts'),
+    [
+        pytest.param(False, [1, 4, 6], [1, 2, 1], marks=pytest.mark.slow),
+        (True, [1, 4], [1, 1]),
+    ],
 )
 def test_images_without_a_usable_object_are_left_out_of_training(
     tmp_path, caplog, skip_crowd, left, counts
@@ -435,7 +439,7 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
     'reader',
     [
         'shuffle_buffer_size: 4 filter_empty_images: true',
-        'sample_1_of_n_examples: 2 shuffle: false',
+        pytest.param('sample_1_of_n_examples: 2 shuffle: false', marks=pytest.mark.slow),
         "tf_record_input_reader { input_path: 'PATH' } "
         'sample_from_datasets_weights: 0.7 sample_from_datasets_weights: 0.3',
         'synthetic_input_reader { num_examples: 9 }',

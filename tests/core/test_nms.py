@@ -319,8 +319,7 @@ def _some_pairs(kind):
         scores[0, ::7, 1] = np.nan
         scores[1, 5] = np.inf
     elif kind == 'few above the threshold':
-        scores[:, 4:] *= 1e-3
-        options['score_threshold'] = 0.01
+        scores[:, 4:] *= -1
     elif kind == 'all suppressed':
         boxes[:] = boxes[:1, :1]
     elif kind == 'some rows':
@@ -330,6 +329,27 @@ def _some_pairs(kind):
     return boxes, scores, options
 
 
+@pytest.fixture(scope='module')
+def selecting():
+    """(num_rows or None, options) -> a function of boxes and scores that searches so many first."""
+    made = {}
+
+    def make(num_rows, options, jit_compile):
+        key = (num_rows, tuple(options), jit_compile)
+        if key not in made:
+            limits = {'max_outputs': 6, 'max_outputs_per_class': 5, 'iou_threshold': 0.6}
+            made[key] = tf.function(
+                lambda boxes, scores: nms.multiclass_non_max_suppression(
+                    boxes, scores, score_threshold=0.0, **limits, **options
+                ),
+                jit_compile=jit_compile,
+                autograph=False,
+            )
+        return made[key]
+
+    return make
+
+
 @pytest.mark.parametrize(
     ('kind', 'num_rows'),
     [
@@ -337,29 +357,28 @@ def _some_pairs(kind):
         ('any', 4),
         ('boxes of classes', 12),
         ('ties', 4),
+        ('ties', 12),
+        ('equal scores', 4),
         ('equal scores', 12),
+        ('NaN', 4),
         ('NaN', 12),
         ('few above the threshold', 4),
+        ('few above the threshold', 12),
+        ('all suppressed', 4),
         ('all suppressed', 12),
         ('some rows', 4),
         ('uncounted', 12),
     ],
 )
-def test_the_best_rows_first_give_the_selection_from_all(small_tiles, monkeypatch, kind, num_rows):
+def test_the_best_rows_first_give_the_selection_from_all(
+    small_tiles, monkeypatch, selecting, kind, num_rows
+):
     boxes, scores, options = _some_pairs(kind)
-
-    def select():
-        limits = {'max_outputs': 6, 'max_outputs_per_class': 5, 'iou_threshold': 0.6}
-        arguments = {'score_threshold': 0.0} | limits | options
-        function = tf.function(
-            lambda: nms.multiclass_non_max_suppression(boxes, scores, **arguments),
-            jit_compile=(kind, num_rows) == ('any', 12),
-            autograph=False,
-        )
-        return [field.numpy() for field in function()]
-
-    from_all = select()
+    boxes, scores = tf.constant(boxes), tf.constant(scores)
+    from_all = [field.numpy() for field in selecting(None, options, False)(boxes, scores)]
     assert from_all[-1].any()
     monkeypatch.setattr(nms, '_MAX_ROWS', num_rows)
-    for field, expected in zip(select(), from_all, strict=True):
+    is_compiled = (kind, num_rows) == ('any', 12)
+    selection = selecting(num_rows, options, is_compiled)(boxes, scores)
+    for field, expected in zip(selection, from_all, strict=True):
         np.testing.assert_array_equal(field, expected)

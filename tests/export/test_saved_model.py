@@ -120,7 +120,15 @@ def allowed(detector, detect, images) -> float:
 IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BOXES_TENSOR]
 
 
-@pytest.mark.parametrize('input_type', IMAGES_ALONE)
+@pytest.mark.parametrize(
+    'input_type',
+    [
+        pytest.param(each, marks=pytest.mark.slow)
+        if each == input_types.FLOAT_IMAGE_TENSOR
+        else each
+        for each in IMAGES_ALONE
+    ],
+)
 def test_export_gives_the_detections_of_the_model(
     input_type, exports, loaded, detect, images, allowed, request
 ):

@@ -20,6 +20,7 @@ from tests.models.golden_models import (
 )
 
 
+@pytest.mark.slow
 def test_resnet50_fpn():
     golden = GoldenModel('faster_rcnn_resnet50_v1_fpn_640x640')
     extractor = feature_extractor_builder.build(golden.config.feature_extractor, is_training=True)

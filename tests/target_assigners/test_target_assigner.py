@@ -163,8 +163,9 @@ SIGNATURE = [
 
 
 @pytest.mark.parametrize('num_rows', [0, 6])
-@pytest.mark.parametrize('mode', ['graph', 'xla', 'xla_static'])
-@pytest.mark.parametrize('use_matmul_gather', [False, True])
+@pytest.mark.parametrize(
+    ('mode', 'use_matmul_gather'), [('graph', True), ('xla', False), ('xla_static', True)]
+)
 def test_assignment_and_sampling_compile(num_rows, mode, use_matmul_gather):
     function = _assign_and_sample(
         _assigner(

@@ -107,6 +107,7 @@ def _told(log_path):
     return [(int(number), int(step)) for number, step in found]
 
 
+@pytest.mark.slow
 def test_every_restart_after_a_kill_resumes_from_a_whole_checkpoint(tmp_path, fork_server):
     seed = random.SystemRandom().randrange(2**32)
     print(f'seed of the moments: {seed}')

@@ -106,6 +106,7 @@ def test_no_image_is_lost_or_repeated_but_waits_for_its_batch(records):
     assert np.count_nonzero(counts != epochs) <= 2
 
 
+@pytest.mark.slow
 def test_the_end_of_the_data_leaves_partial_batches_or_none(records):
     def batches(reader):
         pipeline = config(records, f'num_epochs: 1 {reader}')
@@ -123,6 +124,7 @@ def test_images_meet_others_in_every_epoch(records):
     assert len(set(pairs)) > NUM_IMAGES  # Of unchanging ones there would be 6.
 
 
+@pytest.mark.slow
 def test_a_seed_makes_them_reproducible_whatever_the_number_of_threads(records):
     def take(threads):
         options = tf.data.Options()

@@ -61,6 +61,7 @@ def test_readers_of_one_job_share_it(records, service):
     assert sorted(ids([*taken, *second, *first])) == list(range(10))
 
 
+@pytest.mark.slow
 def test_another_start_gets_what_its_own_config_says(records, service):
     """Also beside a training with the same seed and reader, or soon after it."""
     first = iter(_read(records, service, 6))

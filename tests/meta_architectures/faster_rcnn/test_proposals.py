@@ -34,9 +34,9 @@ def test_sizes_of_levels_may_be_tensors():
     np.testing.assert_array_equal(rows(3, 0, 1), [[1, 2, 3]])
 
 
-@pytest.mark.parametrize('jit_compile', [False, True])
 @pytest.mark.parametrize(
-    ('max_per_level', 'max_proposals'), [(0, 200), (6, 200), (6, 11), (40, 25)]
+    ('max_per_level', 'max_proposals', 'jit_compile'),
+    [(0, 200, False), (6, 200, False), (6, 11, True), (40, 25, False)],
 )
 def test_choice_per_level_against_an_oracle(jit_compile, max_per_level, max_proposals):
     rng = np.random.default_rng(1)

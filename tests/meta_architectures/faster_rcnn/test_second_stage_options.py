@@ -78,7 +78,8 @@ def test_few_regions_train_masks(detector, images, groundtruth):
 OWN_CROPS = 'mask_roi_align { output_size: 14 sampling_ratio: 1 }'
 
 
-@pytest.mark.parametrize('crops', [OWN_CROPS, pytest.param('', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('crops', [OWN_CROPS, ''])
 def test_masks_of_the_positive_proposals_alone_give_the_same_losses(crops, images, groundtruth):
     options = f"""model {{ faster_rcnn {{
       max_num_mask_rois: 0 second_stage_fg_iou_threshold: 0.9 {crops}

@@ -53,10 +53,10 @@ ALL_OPTIONS = {'use_explicit_padding': True, 'use_depthwise': True, 'pad_to_mult
     ('type_name', 'options'),
     [
         ('ssd_mobilenet_v1_keras', ALL_OPTIONS),
-        ('ssd_mobilenet_v2_keras', {}),
-        ('ssd_mobilenet_v1_fpn_keras', {}),
+        pytest.param('ssd_mobilenet_v2_keras', {}, marks=pytest.mark.slow),
+        pytest.param('ssd_mobilenet_v1_fpn_keras', {}, marks=pytest.mark.slow),
         ('ssd_mobilenet_v2_fpn_keras', ALL_OPTIONS),
-        ('ssd_mobilenet_v1_ppn', {}),
+        pytest.param('ssd_mobilenet_v1_ppn', {}, marks=pytest.mark.slow),
     ],
 )
 def test_contract(type_name, options):
