@@ -21,6 +21,8 @@ import measure
 import numpy as np
 import own_process
 
+from object_detection.benchmarking import timing
+
 _QUICK_IMAGES = 20
 _DETECTIONS = 100
 _MASK_SIDE = 28
@@ -123,7 +125,7 @@ def _result(collect: float, evaluate: float, metrics: list[float]) -> dict:
     return {
         'collect_cpu_seconds': collect,
         'cpu_seconds': evaluate,
-        'peak_memory': measure.peak_memory(),
+        'peak_memory': timing.peak_memory(),
         'metrics': metrics,
     }
 

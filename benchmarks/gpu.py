@@ -12,6 +12,7 @@ CPU. With --torchvision PYTHON it also measures torchvision's Mask R-CNN by that
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Sequence
 
 WORKS = ('inference', 'training')
@@ -57,6 +58,8 @@ def main(words: Sequence[str] | None = None) -> None:
 
         gpu_export.export(options)
     else:
+        # Nothing of this toolkit need be installed there.
+        sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
         import gpu_run
 
         gpu_run.run(options)

@@ -14,7 +14,8 @@ from typing import Any
 import gpu_files
 import measure
 import numpy as np
-import work
+
+from object_detection.benchmarking import work
 
 _ALIAS = r'parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>'
 # What every reader of the last years accepts; nothing newer is needed.

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import work
+
+from object_detection.benchmarking import work
 
 _SEED = 0
 

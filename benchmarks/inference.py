@@ -19,10 +19,9 @@ import time
 _START = time.perf_counter()
 
 import agreement  # noqa: E402
-import convolutions  # noqa: E402
 import measure  # noqa: E402
-import node_times  # noqa: E402
-import work  # noqa: E402
+
+from object_detection.benchmarking import convolutions, node_times, timing, work  # noqa: E402
 
 _OUTPUTS = (
     'detection_boxes',
@@ -59,7 +58,7 @@ def measure_inference(job: work.Job) -> dict:
     from object_detection.models import precision as precisions
     from object_detection.training.monitoring import flops, model_summary
 
-    imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
+    imports, imports_memory = time.perf_counter() - before, timing.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     detector = work.build(pipeline, precision, is_training=False, weights=job.weights)
@@ -83,7 +82,7 @@ def measure_inference(job: work.Job) -> dict:
         first = time.perf_counter() - _START - imports
         for _ in range(job.warmup):
             run()
-        seconds, rate = measure.run(run, job.steps, precision)
+        seconds, rate = timing.run(run, job.steps, precision)
         counted = flops.count(detect.get_concrete_function(images).graph)
         result = measure.result(
             job=job,
@@ -163,8 +162,8 @@ def _against_roof(run, predict, images, steps: int) -> dict:
         'prediction': lambda: [value.numpy() for value in predict(images).values()],
         'convolutions': convolutions.loop(convolutions.collect(graph)),
     }
-    measure.turns(functions, 2)
-    seconds = measure.turns(functions, steps)
+    timing.turns(functions, 2)
+    seconds = timing.turns(functions, steps)
     rounds = list(zip(*seconds.values(), strict=True))
     return {
         **{name: statistics.median(times) for name, times in seconds.items()},

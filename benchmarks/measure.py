@@ -1,24 +1,21 @@
-"""What the benchmarks of a detector's speed share: options, rates, times, tables, JSON."""
+"""What the benchmarks of a detector's speed share: options, processes, tables, JSON."""
 
 import dataclasses
-import functools
 import json
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import agreement
 import click
 import numpy as np
-import work as works
-from work import SETTINGS, Job, has_regions
 
+from object_detection.benchmarking import timing, work
+from object_detection.benchmarking.work import SETTINGS, Job, has_regions
 from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -31,7 +28,6 @@ _FOLDERS = (
 DEFAULT_CONFIG = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 RESULTS = _ROOT / 'benchmarks' / 'results'
 _STANDARD_OUTPUT = '-'
-_MATRIX_SIDE = 2048
 _PERCENTILES = (50, 90, 95, 99)
 
 # Key of a result, heading, format. Columns whose key no result has are left out.
@@ -153,7 +149,7 @@ def _weights(config: str, folder: str) -> str | None:
     if has_regions(path):
         return None
     weights = f'{folder}/weights.npz'
-    subprocess.run([sys.executable, works.__file__, path, weights], check=True)
+    subprocess.run([sys.executable, '-m', work.__name__, path, weights], check=True)
     return weights
 
 
@@ -174,61 +170,6 @@ def find_config(name: str) -> str:
     raise click.UsageError(
         f'--config: expected a file or one of {", ".join(known)}. Received: {name}.'
     )
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def peak_memory() -> float:
-    """The most that this process has held, MB."""
-    # Linux counts in units of 1024 bytes.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
-def matmul_rate(precision: str) -> float:
-    """GFLOP/s of large matrix products in `precision`, the median of a few."""
-    seconds = statistics.median(timed(_matmul(precision)) for _ in range(3))
-    return 2 * _MATRIX_SIDE**3 / seconds / 1e9
-
-
-@functools.cache
-def _matmul(precision: str) -> Callable[[], object]:
-    import tensorflow as tf
-
-    dtype = {'bfloat16': 'bfloat16', 'float16': 'float16'}.get(
-        precision.removeprefix('mixed_'), 'float32'
-    )
-    matrix = tf.cast(tf.random.normal([_MATRIX_SIDE, _MATRIX_SIDE]), dtype)
-    # A sum, so that the result is waited for.
-    multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(matrix, matrix)), autograph=False)
-    multiply().numpy()
-    return lambda: multiply().numpy()
-
-
-def run(function: Callable[[], object], steps: int, precision: str) -> tuple[list[float], float]:
-    """Times `function`, with the rate of matrix products measured between the runs.
-
-    Returns:
-      Seconds of each run, and the median rate, GFLOP/s.
-    """
-    seconds, rates = [], [matmul_rate(precision)]
-    for _ in range(steps):
-        seconds.append(timed(function))
-        rates.append(matmul_rate(precision))
-    return seconds, statistics.median(rates)
-
-
-def turns(functions: Mapping[str, Callable[[], object]], steps: int) -> dict[str, list[float]]:
-    """Times functions by turns; returns the seconds of each run by their names."""
-    seconds = {name: [] for name in functions}
-    for _ in range(steps):
-        for name, function in functions.items():
-            seconds[name].append(timed(function))
-    return seconds
 
 
 def result(
@@ -255,7 +196,7 @@ def result(
       flops: `training.flops.FlopCount` of one run.
     """
     median, mean = statistics.median(seconds), statistics.mean(seconds)
-    rate, peak = flops.total / median / 1e9, peak_memory()
+    rate, peak = flops.total / median / 1e9, timing.peak_memory()
     return {
         'config': job.config,
         'batch_size': job.batch_size,

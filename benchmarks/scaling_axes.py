@@ -5,7 +5,8 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-import work
+
+from object_detection.benchmarking import work
 
 _CLASSES = 80
 _OBJECTS_PER_IMAGE = 100

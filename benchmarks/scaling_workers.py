@@ -186,8 +186,8 @@ def _strategy(point: Point):
 def _build(strategy, point: Point):
     """The step of the small recipe, and the iterator of its batches, in the strategy's scope."""
     import tensorflow as tf
-    import work
 
+    from object_detection.benchmarking import work
     from object_detection.config.reader import read_pipeline
     from object_detection.training import setup
 

@@ -17,10 +17,13 @@ _START = time.perf_counter()
 
 import agreement  # noqa: E402
 import measure  # noqa: E402
-import node_times  # noqa: E402
-import work  # noqa: E402
 
-SEED = 0
+from object_detection.benchmarking import (  # noqa: E402
+    node_times,
+    timing,
+    training_step,
+    work,
+)
 
 
 def measure_training(job: work.Job) -> dict:
@@ -32,16 +35,16 @@ def measure_training(job: work.Job) -> dict:
     from object_detection.models import precision as precisions
     from object_detection.protos import train_pb2
 
-    imports, imports_memory = time.perf_counter() - before, measure.peak_memory()
+    imports, imports_memory = time.perf_counter() - before, timing.peak_memory()
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     pipeline.train_config.batch_size = job.batch_size
     pipeline.train_config.precision = train_pb2.TrainConfig.Precision.Value(precision.upper())
-    detector, batch = _model_and_batch(job, pipeline, precision)
+    detector, batch = training_step.model_and_batch(job, pipeline, precision)
     if job.profile:
         node_times.name_parts(detector)
-    step = _step(pipeline, detector, batch, job.jit_compile)
-    regions = _count_mask_rows(detector)
+    step = training_step.build(pipeline, detector, batch, job.jit_compile)
+    regions = training_step.count_mask_rows(detector)
 
     def run() -> dict:
         return {name: value.numpy() for name, value in step(batch).items()}
@@ -52,10 +55,10 @@ def measure_training(job: work.Job) -> dict:
         for _ in range(job.warmup):
             run()
         before_timing = int(regions)
-        seconds, rate = measure.run(run, job.steps, precision)
+        seconds, rate = timing.run(run, job.steps, precision)
         mask_rois = (int(regions) - before_timing) / job.steps
-        memory = measure.peak_memory()
-        counted = _count_flops(pipeline, step, batch, round(mask_rois))
+        memory = timing.peak_memory()
+        counted = training_step.count_flops(pipeline, step, batch, round(mask_rois))
         result = measure.result(
             job=job,
             image_size=batch['image'].shape[1:3],
@@ -75,82 +78,16 @@ def measure_training(job: work.Job) -> dict:
             'proposals': pipeline.model.faster_rcnn.first_stage_max_proposals,
             'RoIs': pipeline.model.faster_rcnn.second_stage_batch_size,
         }
-    if _mask_stage(detector) is not None:
+    if training_step.mask_stage(detector) is not None:
         result['mask_rois'] = mask_rois
     result['losses'] = {name: float(value) for name, value in losses.items()}
     if job.compare:
         del step
-        plain, _ = _model_and_batch(job, pipeline, 'float32')
+        plain, _ = training_step.model_and_batch(job, pipeline, 'float32')
         with precisions.scope('float32'):
             wanted = _plain_step(pipeline, plain, batch)
         result['agreement'] = agreement.losses(losses, wanted, precision)
     return result
-
-
-def _model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
-    import tensorflow as tf
-
-    from object_detection.training.monitoring import model_summary
-
-    detector = work.build(pipeline, precision, is_training=True)
-    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
-    mask_size = None
-    if _mask_stage(detector) is not None:
-        mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
-    arrays = work.batch(job.batch_size, side, detector.num_classes, mask_size)
-    return detector, {name: tf.constant(array) for name, array in arrays.items()}
-
-
-def _mask_stage(detector):
-    """The part that computes masks, if the detector has one."""
-    return getattr(detector, 'mask_stage', None)
-
-
-def _step(pipeline, detector, batch, jit_compile: bool = False):
-    """Builds the step as training does, but for a rate at which the weights hardly change."""
-    import tensorflow as tf
-
-    from object_detection.training import setup
-
-    pipeline.train_config.jit_compile = jit_compile
-    optimizer = pipeline.train_config.optimizer
-    rate = getattr(optimizer, optimizer.WhichOneof('optimizer')).learning_rate
-    rate.constant_learning_rate.learning_rate = 1e-6
-    optimizer.ClearField('learning_rate_unit')
-    specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
-    return setup.build_step(pipeline.train_config, detector, specs, SEED)
-
-
-def _count_mask_rows(detector):
-    """Returns a variable that every step adds the number of its mask RoIs an image to."""
-    import tensorflow as tf
-
-    total = tf.Variable(0, trainable=False)
-    predict = detector.predict
-
-    def counting(*arguments, **options):
-        predictions = predict(*arguments, **options)
-        if getattr(predictions, 'masks', None) is not None:
-            total.assign_add(tf.shape(predictions.masks.rows)[1])
-        return predictions
-
-    detector.predict = counting
-    return total
-
-
-def _count_flops(pipeline, step, batch, mask_rois: int):
-    """Counts the step; without padding, as if that many mask RoIs were always there."""
-    import tensorflow as tf
-
-    from object_detection.training.monitoring import flops
-
-    masks = _mask_stage(step.detector)
-    if masks is not None and not masks.pad_regions:
-        masks.pad_regions, masks.max_regions = True, mask_rois
-        # Another one, as a step keeps the graph that it has run.
-        step = _step(pipeline, step.detector, batch)
-    traced = tf.function(lambda: step(batch), autograph=False)
-    return flops.count(traced.get_concrete_function().graph)
 
 
 def _plain_step(pipeline, detector, batch) -> dict:
@@ -160,8 +97,10 @@ def _plain_step(pipeline, detector, batch) -> dict:
     from object_detection.optimizers.gradients import TOTAL_LOSS
     from object_detection.training.step import GRADIENT_NORM, sampling_seeds
 
-    step = _step(pipeline, detector, batch)
-    seeds = sampling_seeds(SEED, tf.constant(0, tf.int64), tf.constant(len(batch['image'])))
+    step = training_step.build(pipeline, detector, batch)
+    seeds = sampling_seeds(
+        training_step.SEED, tf.constant(0, tf.int64), tf.constant(len(batch['image']))
+    )
     with tf.GradientTape() as tape:
         losses = step.losses(batch, seeds)
     gradients = tape.gradient(

@@ -1,30 +1,22 @@
 """What the benchmarks count for the recipe is what a count by hand gives."""
 
-import importlib
 import pathlib
 
 import pytest
 
+from object_detection.benchmarking import training_step, work
+from object_detection.config.reader import read_pipeline
 from tests.benchmarks import hand_count
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
+SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection' / 'samples' / 'configs'
+CONFIG = SAMPLES / 'mask_rcnn_resnet50_fpn_832x1344_coco17.config'
 # Sides that all strides divide.
 HEIGHT, WIDTH = 128, 192
 
 
 @pytest.fixture(scope='module')
-def modules():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FOLDER)
-        yield {name: importlib.import_module(name) for name in ('measure', 'training', 'work')}
-
-
-@pytest.fixture(scope='module')
-def pipeline(modules):
-    from object_detection.config.reader import read_pipeline
-
-    path = modules['measure'].find_config(modules['measure'].DEFAULT_CONFIG)
-    return read_pipeline(path, settings=modules['work'].SETTINGS['torchvision'])
+def pipeline():
+    return read_pipeline(CONFIG, settings=work.SETTINGS['torchvision'])
 
 
 def test_by_hand_at_full_size():
@@ -35,12 +27,12 @@ def test_by_hand_at_full_size():
 
 
 @pytest.mark.slow
-def test_inference(modules, pipeline):
+def test_inference(pipeline):
     import tensorflow as tf
 
     from object_detection.training.monitoring import flops
 
-    detector = modules['work'].build(pipeline, 'float32', is_training=False)
+    detector = work.build(pipeline, 'float32', is_training=False)
     shapes = tf.constant([[HEIGHT, WIDTH, 3]])
 
     @tf.function(autograph=False)
@@ -54,20 +46,19 @@ def test_inference(modules, pipeline):
 
 
 @pytest.mark.slow  # Three graphs of a whole training step.
-def test_training(modules, pipeline):
+def test_training(pipeline):
     """Padded mask RoIs, and 20 in place of as many as there happen to be."""
     import tensorflow as tf
 
-    training, work = modules['training'], modules['work']
     detector = work.build(pipeline, 'float32', is_training=True)
     arrays = work.batch(1, (HEIGHT, WIDTH), detector.num_classes, 112)
     batch = {name: tf.constant(array) for name, array in arrays.items()}
-    step = training._step(pipeline, detector, batch)
-    counted = training._count_flops(pipeline, step, batch, 128)
+    step = training_step.build(pipeline, detector, batch)
+    counted = training_step.count_flops(pipeline, step, batch, 128)
     assert counted.unknown == []
     assert counted.total == pytest.approx(hand_count.training(HEIGHT, WIDTH), rel=5e-3)
     detector.mask_stage.pad_regions = False
-    step = training._step(pipeline, detector, batch)
-    counted = training._count_flops(pipeline, step, batch, 20)
+    step = training_step.build(pipeline, detector, batch)
+    counted = training_step.count_flops(pipeline, step, batch, 20)
     wanted = hand_count.training(HEIGHT, WIDTH, mask_rois=20)
     assert counted.total == pytest.approx(wanted, rel=5e-3)

@@ -1,14 +1,14 @@
-"""The speed of single-shot detectors: their roof and their weights; times are not tested."""
+"""The speed of single-shot detectors: their weights, and peers; times are not tested."""
 
 import importlib
 import json
 import pathlib
 import sys
 
-import numpy as np
 import pytest
-import tensorflow as tf
 from click.testing import CliRunner
+
+from object_detection.benchmarking import timing, work
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 CONFIG = 'ssd_mobilenet_v2_fpnlite_shapes'
@@ -18,47 +18,13 @@ CONFIG = 'ssd_mobilenet_v2_fpnlite_shapes'
 def load(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.syspath_prepend(FOLDER / 'peers')
-    monkeypatch.setattr(importlib.import_module('measure'), '_MATRIX_SIDE', 32)
+    monkeypatch.setattr(timing, '_MATRIX_SIDE', 32)
     return importlib.import_module
-
-
-def test_roof_has_the_convolutions_of_a_function_and_of_those_that_it_calls(load):
-    convolutions = load('convolutions')
-    kernel, thin = tf.ones([3, 3, 2, 4]), tf.ones([3, 3, 4, 1])
-
-    @tf.function
-    def inner(values):
-        return tf.nn.depthwise_conv2d(values, thin, [1, 2, 2, 1], 'VALID')
-
-    @tf.function
-    def outer(values):
-        return inner(tf.nn.conv2d(values, kernel, 2, [[0, 0], [1, 1], [0, 1], [0, 0]]))
-
-    image = tf.TensorSpec([1, 16, 12, 2], tf.float32)
-    plain, depthwise = convolutions.collect(outer.get_concrete_function(image).graph)
-    assert (plain.type, plain.image, plain.kernel) == ('Conv2D', (1, 16, 12, 2), (3, 3, 2, 4))
-    assert plain.attributes['explicit_paddings'] == [0, 0, 1, 1, 0, 1, 0, 0]
-    assert (depthwise.type, depthwise.image) == ('DepthwiseConv2dNative', (1, 8, 6, 4))
-    assert depthwise.attributes['strides'] == [1, 2, 2, 1]
-    run = convolutions.loop([plain, depthwise, plain._replace(dtype='bfloat16')])
-    assert np.isfinite(run())
-    assert run() == run() != 0
-    unknown = tf.TensorSpec([None, 16, 12, 2], tf.float32)
-    with pytest.raises(ValueError, match='static shape'):
-        convolutions.collect(outer.get_concrete_function(unknown).graph)
-
-
-def test_functions_take_turns(load):
-    order = []
-    functions = {name: lambda name=name: order.append(name) for name in 'ab'}
-    seconds = load('measure').turns(functions, 3)
-    assert order == ['a', 'b'] * 3
-    assert [len(times) for times in seconds.values()] == [3, 3]
 
 
 @pytest.mark.slow
 def test_single_shot_detectors_are_measured_with_weights_like_trained_ones(load, tmp_path):
-    measure, work = load('measure'), load('work')
+    measure = load('measure')
     path = str(tmp_path / 'weights.npz')
     work.write_weights(measure.find_config(CONFIG), path)
     job = work.Job(CONFIG, size=64, steps=2, roof=True, profile=True, weights=path)

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from object_detection.benchmarking import timing, work
 from object_detection.training.monitoring import flops
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
@@ -18,7 +19,7 @@ CONFIG = 'mask_rcnn_resnet18_fpn_shapes'
 @pytest.fixture
 def load(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setattr(importlib.import_module('measure'), '_MATRIX_SIDE', 32)
+    monkeypatch.setattr(timing, '_MATRIX_SIDE', 32)
     return importlib.import_module
 
 
@@ -90,7 +91,7 @@ def test_program_prints_what_was_done_and_writes_it(load, tmp_path, monkeypatch)
 
 
 def result_of(load, **options):
-    job = load('work').Job('name', **options) if 'job' not in options else options['job']
+    job = work.Job('name', **options) if 'job' not in options else options['job']
     return load('measure').result(
         job=job,
         image_size=(4, 6),
@@ -114,24 +115,3 @@ def test_table_has_a_line_for_each_result(load):
     assert lines[1].split()[-3:] == ['50.0', '100.0', '0.500']
     assert lines[2].split()[0] == 'bfloat16'
     assert lines[3].endswith('product')
-
-
-def test_own_time_of_nodes_leaves_out_what_runs_inside(load):
-    events = [(0, 100, 'a/call:PartitionedCall'), (10, 30, 'b:MatMul'), (15, 5, 'not a node')]
-    events += [(20, 10, 'c:Add'), (200, 7, 'b:MatMul')]
-    found = sorted(load('node_times')._own_time(events))
-    rest = [('b:MatMul', 7), ('b:MatMul', 20), ('c:Add', 10)]
-    assert found == [('a/call:PartitionedCall', 70), *rest]
-
-
-@pytest.mark.parametrize(
-    ('node', 'part'),
-    [
-        ('backbone_1/conv1_conv_1/convolution', 'backbone'),
-        ('gradient_tape/mask_head_1_2/conv/Conv2DBackpropFilter:Conv2D', 'mask_head gradient'),
-        ('PartitionedCall/roi_align/GatherV2', 'roi_align'),
-        ('while/body/add', '(other)'),
-    ],
-)
-def test_parts_by_the_names_of_nodes(load, node, part):
-    assert load('node_times').part_of(node) == part

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from object_detection.errors import UserError
+
 _TYPES = ('Conv2D', 'DepthwiseConv2dNative')
 _ATTRIBUTES = ('strides', 'padding', 'explicit_paddings', 'dilations')
 
@@ -39,7 +41,7 @@ def collect(graph: Any) -> list[Convolution]:
       graph: a tf.Graph, e.g. `tf.function(f).get_concrete_function(...).graph`.
 
     Raises:
-      ValueError: if a shape is not static.
+      UserError: if a shape is not static.
     """
     from object_detection.training.monitoring import flops
 
@@ -85,7 +87,7 @@ def loop(convolutions: Sequence[Convolution]) -> Callable[[], float]:
 
 def _static(tensor: Any) -> tuple[int, ...]:
     if not tensor.shape.is_fully_defined():
-        raise ValueError(f'expected a static shape. Received: {tensor.shape} of {tensor.name}.')
+        raise UserError(f'expected a static shape. Received: {tensor.shape} of {tensor.name}.')
     return tuple(tensor.shape)
 
 

@@ -1,0 +1,71 @@
+"""The training step of a config on a batch of random images and objects."""
+
+from object_detection.benchmarking import work
+
+SEED = 0
+
+
+def model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
+    import tensorflow as tf
+
+    from object_detection.training.monitoring import model_summary
+
+    detector = work.build(pipeline, precision, is_training=True)
+    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
+    mask_size = None
+    if mask_stage(detector) is not None:
+        mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
+    arrays = work.batch(job.batch_size, side, detector.num_classes, mask_size)
+    return detector, {name: tf.constant(array) for name, array in arrays.items()}
+
+
+def mask_stage(detector):
+    """The part that computes masks, if the detector has one."""
+    return getattr(detector, 'mask_stage', None)
+
+
+def build(pipeline, detector, batch, jit_compile: bool = False):
+    """Builds the step as training does, but for a rate at which the weights hardly change."""
+    import tensorflow as tf
+
+    from object_detection.training import setup
+
+    pipeline.train_config.jit_compile = jit_compile
+    optimizer = pipeline.train_config.optimizer
+    rate = getattr(optimizer, optimizer.WhichOneof('optimizer')).learning_rate
+    rate.constant_learning_rate.learning_rate = 1e-6
+    optimizer.ClearField('learning_rate_unit')
+    specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
+    return setup.build_step(pipeline.train_config, detector, specs, SEED)
+
+
+def count_mask_rows(detector):
+    """Returns a variable that every step adds the number of its mask RoIs an image to."""
+    import tensorflow as tf
+
+    total = tf.Variable(0, trainable=False)
+    predict = detector.predict
+
+    def counting(*arguments, **options):
+        predictions = predict(*arguments, **options)
+        if getattr(predictions, 'masks', None) is not None:
+            total.assign_add(tf.shape(predictions.masks.rows)[1])
+        return predictions
+
+    detector.predict = counting
+    return total
+
+
+def count_flops(pipeline, step, batch, mask_rois: int):
+    """Counts the step; without padding, as if that many mask RoIs were always there."""
+    import tensorflow as tf
+
+    from object_detection.training.monitoring import flops
+
+    masks = mask_stage(step.detector)
+    if masks is not None and not masks.pad_regions:
+        masks.pad_regions, masks.max_regions = True, mask_rois
+        # Another one, as a step keeps the graph that it has run.
+        step = build(pipeline, step.detector, batch)
+    traced = tf.function(lambda: step(batch), autograph=False)
+    return flops.count(traced.get_concrete_function().graph)
