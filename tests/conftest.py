@@ -26,6 +26,19 @@ _LONG_FILES = (
     'tests/test_check_models.py',
 )
 
+# Folders whose tests trace much and run it once: there, graphs are not optimized.
+_UNOPTIMIZED = (
+    'tests/builders/',
+    'tests/core/',
+    'tests/data/',
+    'tests/models/backbones/',
+    'tests/models/feature_extractors/',
+    'tests/models/necks/',
+    'tests/target_assigners/',
+    'tests/training/',
+    'tests/weights/',
+)
+
 SHARED = pathlib.Path(__file__).resolve().parents[2] / 'shared'
 
 
@@ -45,6 +58,12 @@ def graphs_as_they_are():
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True})
     yield
     tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': False})
+
+
+@pytest.fixture(autouse=True)
+def _unoptimized(request):
+    if request.node.nodeid.startswith(_UNOPTIMIZED):
+        request.getfixturevalue('graphs_as_they_are')
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,3 @@ def records(tmp_path):
         path = tmp_path / f'train.record-{shard:05d}-of-00003'
         examples.write_records(path, serialized[shard::3])
     return str(tmp_path / 'train.record-?????-of-00003')
-
-
-@pytest.fixture(autouse=True)
-def _unoptimized(graphs_as_they_are):
-    """Most tests here build data sets, of which they take a few batches."""

@@ -90,6 +90,7 @@ def test_a_seed_makes_training_data_reproducible(records):
     assert ids(first) != ids(other)
 
 
+@pytest.mark.slow
 def test_flips_do_not_depend_on_the_number_of_threads(records):
     def boxes(threads):
         dataset = dataset_builder.build_train(config(records), seed=1)
@@ -161,6 +162,7 @@ def test_evaluation_says_that_it_keeps_the_last_batch(records, caplog):
     assert 'eval_input_reader[0].drop_remainder' in caplog.text
 
 
+@pytest.mark.slow
 def test_one_of_n_examples_is_the_same_subset_in_every_epoch(records):
     reader = 'sample_1_of_n_examples: 3 read_block_length: 1'
     for seed in (1, 2):

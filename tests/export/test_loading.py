@@ -112,6 +112,7 @@ def test_images_of_any_size_give_the_detections_of_the_export(model_dir, exporte
     assert set(single[DetectionFields.CLASSES].numpy()) <= {1.0, 2.0, 3.0, 4.0}
 
 
+@pytest.mark.slow
 def test_an_export_that_takes_one_image_at_a_time_takes_batches_here(exported, tmp_path):
     model = tf.saved_model.load(str(exported / 'saved_model'))
     one = tf.Module()

@@ -206,6 +206,7 @@ def test_resumes_from_each_batch_with_the_buffered_images(records):
     assert True in has_waited
 
 
+@pytest.mark.slow
 def test_what_the_end_of_the_data_left_over_is_not_read_again(records):
     pipeline = config(records, 'num_epochs: 2 drop_remainder: false')
 

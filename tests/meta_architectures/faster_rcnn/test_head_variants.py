@@ -72,6 +72,7 @@ def test_norms_of_heads_and_pyramid_train(norm, override):
     assert not any('box_head' in path for path in scales)
 
 
+@pytest.mark.slow
 def test_a_small_backbone_trains_with_the_options_of_the_recipe():
     detector = tiny.tiny_detector(RECIPE)
     before, after, gradients = _train(detector)

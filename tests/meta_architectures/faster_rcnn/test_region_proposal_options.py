@@ -307,6 +307,7 @@ def groundtruth_with_a_crowd():
     return groundtruth._replace(is_crowd=tf.constant(is_crowd))
 
 
+@pytest.mark.slow
 def test_all_options_compile():
     groundtruth = groundtruth_with_a_crowd()
     boxes = groundtruth.boxes * tiny.IMAGE_SIZE
