@@ -24,8 +24,8 @@ def load(path: str | os.PathLike, **options: Any) -> Detector:
     """Loads a detector with its weights: `object_detection.export.loading.load` says all.
 
     Args:
-      path: an export or another SavedModel, the `model_dir` of a training, or the unpacked archive
-        of a trained model.
+      path: an export, a file of one or another SavedModel; the `model_dir` of a training; or the
+        unpacked archive of a trained model.
       **options: `checkpoint` ('best', 'ckpt-7' or a path), `config`, `label_map`, `precision`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`tfod export`: a SavedModel from a checkpoint."""
+"""`tfod export`: a SavedModel, or files of other formats, from a checkpoint."""
 
 import pathlib
 
@@ -7,6 +7,7 @@ import click
 from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
+from object_detection.export.formats.formats import FORMATS, SAVED_MODEL, parse_names
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.system import tensorflow_setup
 
@@ -26,7 +27,23 @@ from object_detection.system import tensorflow_setup
     help='Folder to write; an earlier export is replaced.',
 )
 @click.option(
+    '--format',
+    'format_names',
+    multiple=True,
+    default=[SAVED_MODEL],
+    show_default=True,
+    metavar='NAMES',
+    help=f'Any of {", ".join((SAVED_MODEL, *FORMATS))}; repeatable, or separated by commas.',
+)
+@click.option(
     '--input_type', type=click.Choice(INPUT_TYPES), default=INPUT_TYPES[0], show_default=True
+)
+@click.option(
+    '--batch_size',
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help='Images a call, of formats that fix it (stablehlo).',
 )
 @click.option(
     '--precision',
@@ -44,7 +61,9 @@ def command(
     config: str,
     checkpoint_dir: str,
     output: str,
+    format_names: tuple[str, ...],
     input_type: str,
+    batch_size: int,
     precision: str | None,
     label_map: str,
     config_override: str,
@@ -52,16 +71,18 @@ def command(
     verify: str,
     verify_limit: int,
 ) -> None:
-    """Writes saved_model/, checkpoint/ and pipeline.config.
+    """Writes a model that runs without its checkpoint.
 
-    Frozen batch norms are folded into the convolutions, and the class names of the label map are
-    put into the SavedModel. The newest checkpoint of a folder is exported: --checkpoint_dir model
-    takes the last one of a training, model/best the one that the training kept as its best. With
-    --verify the export is loaded back and its detections are compared with those of the model in
-    process.
+    The format saved_model, the default, is saved_model/, checkpoint/ and pipeline.config; the
+    others are files beside them, each with its description NAME.json. Frozen batch norms are folded
+    into the convolutions, and the class names of the label map are put into the model. The newest
+    checkpoint of a folder is exported: --checkpoint_dir model takes the last one of a training,
+    model/best the one that the training kept as its best. With --verify each export is loaded back
+    and its detections are compared with those of the model in process; files that do not give them
+    are not kept.
     """
-    if verify and input_type == IMAGE_AND_BOXES_TENSOR:
-        raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
+    names = parse_names(format_names)
+    _check_input_type(names, input_type, verify)
     images = find_images((verify,), readable=True)[:verify_limit] if verify else []
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
@@ -70,33 +91,49 @@ def command(
     validate(pipeline, for_what='export')
     tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter
+    from object_detection.export.formats.source import FormatOptions
     from object_detection.weights import checkpoints
 
     # Found only once: a running training may save another checkpoint before the comparison.
     checkpoint = checkpoints.find(checkpoint_dir)
     click.echo(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
-    computed = exporter.export(
-        pipeline,
-        checkpoint,
-        output,
-        input_type=input_type,
-        precision=precision,
-        label_map_path=label_map or None,
-    )
+    shared = {'precision': precision, 'label_map_path': label_map or None}
+    others = [name for name in names if name != SAVED_MODEL]
+    # The other formats are first: they may refuse a model, before anything is written.
+    if others:
+        written = exporter.export_files(
+            pipeline,
+            checkpoint,
+            output,
+            others,
+            options=FormatOptions(batch_size=batch_size),
+            images=images,
+            **shared,
+        )
+        for each in written:
+            click.echo(f'exported to {each.path} ({each.format_name}, {each.megabytes:.1f} MB)')
+            if each.comparison is not None:
+                click.echo(f'{len(images)} images: {each.comparison}')
+    if SAVED_MODEL not in names:
+        return
+    computed = exporter.export(pipeline, checkpoint, output, input_type=input_type, **shared)
     click.echo(
-        f'exported to {pathlib.Path(output) / "saved_model"} ({input_type}, computes in {computed})'
+        f'exported to {pathlib.Path(output) / SAVED_MODEL} ({input_type}, computes in {computed})'
     )
     if images:
         with progress.show('comparing') as report:
             comparison = exporter.verify(
                 pipeline, checkpoint, output, images, precision=precision, progress=report
             )
-        click.echo(
-            f'{len(images)} images: {comparison.detections} detections in process, '
-            f'{comparison.unmatched} without counterpart, largest difference of a box '
-            f'coordinate, score or mask probability {comparison.largest_difference:.1e}'
+        click.echo(f'{len(images)} images: {comparison}')
+        comparison.raise_unless_it_agrees(f'--format {SAVED_MODEL}')
+
+
+def _check_input_type(names: list[str], input_type: str, verify: str) -> None:
+    if verify and input_type == IMAGE_AND_BOXES_TENSOR:
+        raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
+    if SAVED_MODEL not in names and input_type != INPUT_TYPES[0]:
+        raise click.UsageError(
+            f'--input_type: for --format {SAVED_MODEL} alone; the other formats take images. '
+            f'Received: {input_type} with --format {",".join(names)}.'
         )
-        if not comparison.detections:
-            raise click.ClickException('nothing was detected, so nothing was compared.')
-        if not comparison.agrees:
-            raise click.ClickException('the exported model does not give the same detections.')

@@ -32,7 +32,7 @@ COMMANDS = {
     'eval': 'Evaluate the checkpoints of a training.',
     'runs': 'List the runs of a training, with what each measured.',
     'checkpoint': 'List the variables of weights files, or convert them to ours.',
-    'export': 'Export a checkpoint as a SavedModel.',
+    'export': 'Export a checkpoint as a SavedModel, or in other formats.',
     'predict': 'Detect objects in images with an exported model.',
 }
 

@@ -19,7 +19,7 @@ _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
 @click.option(
     '--model',
     default='',
-    help='Output of `tfod export`, a SavedModel, a model_dir or an unpacked archive of a model.',
+    help='Output or file of `tfod export`, a SavedModel, a model_dir or an unpacked archive.',
 )
 @option_flags.config_option('Pipeline config; in place of --model.', required=False)
 @click.option(

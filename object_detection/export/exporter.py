@@ -1,19 +1,26 @@
-"""Exports a config and a checkpoint as a SavedModel."""
+"""Exports a config and a checkpoint as a SavedModel, or as files of other formats."""
 
 import logging
 import os
+import pathlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import detector_builder
 from object_detection.export import class_names, input_types, saved_model, verification
+from object_detection.export.formats import description, formats
+from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
+from object_detection.system import files
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, restore
 
@@ -100,6 +107,95 @@ def export(
         given_side_inputs=given_side_inputs,
     )
     return chosen
+
+
+class WrittenFile(NamedTuple):
+    """A model file of `export_files`.
+
+    Attributes:
+      format_name: the format.
+      path: the file, in its final place.
+      megabytes: the size of all its files, in 10^6 bytes.
+      comparison: the comparison with the model in process; None without images.
+    """
+
+    format_name: str
+    path: pathlib.Path
+    megabytes: float
+    comparison: verification.Comparison | None
+
+
+def export_files(
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
+    checkpoint: str,
+    output_directory: str | os.PathLike,
+    names: Sequence[str],
+    *,
+    options: FormatOptions,
+    precision: str | None = None,
+    label_map_path: str | None = None,
+    images: Sequence[os.PathLike] = (),
+) -> Iterator[WrittenFile]:
+    """Exports a checkpoint as files of other formats than SavedModel, one after the other.
+
+    Each is written to a scratch folder in `output_directory`, described, compared with the model in
+    process on the images, and moved into place when its detections agree.
+
+    Args:
+      pipeline, checkpoint, precision, label_map_path: as for `export`.
+      output_directory: created; earlier files of the formats there are replaced.
+      names: keys of `formats.FORMATS`.
+      options: options of the formats.
+      images: image files to compare on; none compares nothing.
+
+    Yields:
+      Each file, after it was moved.
+
+    Raises:
+      UserError: if a format cannot express the model, before anything is written; or a file's
+        detections are not those of the model, which leaves an earlier export as it is.
+    """
+    rows = {name: formats.FORMATS[name] for name in names}
+    for name, row in rows.items():
+        packages = (*row.write_packages, *(row.load_packages if images else ()))
+        row.check_packages(f'--format {name}', packages)
+    resolved = pipeline_pb2.TrainEvalPipelineConfig()
+    resolved.CopyFrom(pipeline)
+    chosen = precisions.write(resolved.train_config, precision)
+    label_map_text = class_names.read_text(resolved, label_map_path)
+    detector = load_detector(resolved, checkpoint, chosen)
+    source = ExportSource(detector, resolved, chosen, label_map_text)
+    for row in rows.values():
+        row.module().check(source, options)
+    with precisions.scope(chosen):
+        detect = verification.in_process(detector) if images else None
+        pixels = [read_image(path)[0] for path in images]
+        expected = [(each, detect(tf.constant(each[np.newaxis]))) for each in pixels]
+    output = pathlib.Path(output_directory)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, row in rows.items():
+        with tempfile.TemporaryDirectory(prefix='.export-', dir=output) as scratch:
+            draft, aside = pathlib.Path(scratch) / 'new', pathlib.Path(scratch) / 'old'
+            aside.mkdir()
+            path = draft / row.file_name
+            path.parent.mkdir(parents=True)
+            described = row.module().write(source, path, options)
+            description.path_beside(path).write_text(described.to_json(), encoding='utf-8')
+            comparison = _compare(name, path, expected) if images else None
+            size = sum(each.stat().st_size for each in draft.rglob('*') if each.is_file())
+            items = [each.name for each in draft.iterdir()]
+            old = [(output / each, aside / each) for each in items if (output / each).exists()]
+            files.move_all([*old, *((draft / each, output / each) for each in items)])
+        yield WrittenFile(name, output / row.file_name, size / 1e6, comparison)
+
+
+def _compare(
+    name: str, path: pathlib.Path, expected: Sequence[tuple[np.ndarray, dict[str, tf.Tensor]]]
+) -> verification.Comparison:
+    """Compares a file with what the model found; raises UserError unless they agree."""
+    comparison = verification.compare_with(formats.load(path), expected)
+    comparison.raise_unless_it_agrees(f'--format {name}')
+    return comparison
 
 
 def describe(checkpoint: str, prefix: str) -> str:

@@ -1,10 +1,11 @@
 """Loads a detector with its weights, to be called on images from Python."""
 
 import contextlib
+import functools
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,8 @@ from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import class_names, exporter, saved_model
+from object_detection.export.formats import formats
+from object_detection.export.formats.file_detector import FileDetector
 from object_detection.export.inference import SavedDetector, find_saved_model
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.detections import ImageDetections, boxes_to_absolute, unbatch
@@ -35,16 +38,17 @@ class Detector:
     """A detector with its weights; call it on images.
 
     Attributes:
-      source: the SavedModel, or the prefix of the checkpoint, from which it was loaded.
+      source: the SavedModel, the model file, or the prefix of the checkpoint, from which it was
+        loaded.
       class_names: 1-based class id -> name; empty where no label map was found.
       precision: the precision in which it computes; None for a SavedModel that does not store
         it.
-      model: the `DetectionModel`, which can be trained; None for a SavedModel.
+      model: the `DetectionModel`, which can be trained; None for an exported model.
     """
 
     def __init__(
         self,
-        detect: SavedDetector | saved_model.InProcessDetector,
+        detect: SavedDetector | FileDetector | saved_model.InProcessDetector,
         *,
         source: str,
         names: Mapping[int, str],
@@ -93,7 +97,7 @@ class Detector:
           encoded: the bytes of the image file; None lets models that take files encode
             `image`.
         """
-        if isinstance(self._detect, SavedDetector):
+        if not isinstance(self._detect, saved_model.InProcessDetector):
             return self._detect.detect(image, encoded)
         outputs = {key: value.numpy()[np.newaxis] for key, value in self(image).items()}
         (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
@@ -159,7 +163,8 @@ def load(
       path: the output of `tfod export` or `exporter_main_v2`, or a SavedModel's own folder; or the
         `model_dir` of a training, whose newest checkpoint is loaded; or the unpacked archive of a
         trained model; or a folder with checkpoints and a config, or the prefix of one checkpoint in
-        it. If there is a SavedModel, it is loaded.
+        it; or a file of another format of `tfod export --format`, or a folder that holds one such
+        file. If there is a SavedModel, it is loaded, and else the model file.
       checkpoint: loads the config and this checkpoint in place of a SavedModel: 'best', the best
         model of the training (`model_dir/best`); a name in `path`, such as 'ckpt-7'; or another
         folder or prefix.
@@ -179,14 +184,16 @@ def load(
     if label_map is not None:
         names = class_names.of_text(class_names.read_file(os.fspath(label_map)), str(label_map))
     folder = os.fspath(path)
-    if checkpoint is None and config is None and find_saved_model(folder) is not None:
+    exported = _find_exported(folder) if checkpoint is None and config is None else None
+    if exported is not None:
         if precision is not None:
             raise UserError(
-                f'load: a SavedModel computes in the precision that it was exported with; name a '
-                f'`checkpoint` to choose one. Received: precision={precision!r}, path={folder}.'
+                f'load: a SavedModel and other exports compute in the precision that they were '
+                'exported with; name a `checkpoint` to choose one. '
+                f'Received: precision={precision!r}, path={folder}.'
             )
-        detector = SavedDetector(folder)
-        _logger.info('loaded the SavedModel %s', detector.directory)
+        detector = exported()
+        _logger.info('loaded %s', detector.directory)
         return Detector(
             detector,
             source=detector.directory,
@@ -208,6 +215,14 @@ def load(
         precision=precisions.resolve(pipeline.train_config, precision),
         model=model,
     )
+
+
+def _find_exported(path: str) -> Callable[[], SavedDetector | FileDetector] | None:
+    """Returns the loader of the SavedModel or the model file at `path`; None if there is none."""
+    if find_saved_model(path) is not None:
+        return functools.partial(SavedDetector, path)
+    file = formats.find(pathlib.Path(path))
+    return None if file is None else functools.partial(formats.load, file)
 
 
 def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:

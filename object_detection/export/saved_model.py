@@ -18,6 +18,7 @@ from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.normalization import FoldedVariables
+from object_detection.system import files
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
@@ -241,7 +242,7 @@ def export(
         )
         old = [(output / name, aside / name) for name in reversed(_ITEMS)]
         new = [(draft / name, output / name) for name in _ITEMS]
-        _move_all([(source, target) for source, target in old if source.exists()] + new)
+        files.move_all([(source, target) for source, target in old if source.exists()] + new)
 
 
 def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunction:
@@ -252,19 +253,6 @@ def _names_by_id(label_map_path: str | os.PathLike) -> list[str]:
     """Returns the names of a label map, indexed by id; '' where there is no class, as at 0."""
     names = {entry['id']: entry['name'] for entry in label_map.load(label_map_path).categories}
     return [names.get(class_id, '') for class_id in range(max(names, default=0) + 1)]
-
-
-def _move_all(moves: list[tuple[pathlib.Path, pathlib.Path]]) -> None:
-    """Moves each source to its target in order; if a move fails, the earlier ones are undone."""
-    done = []
-    try:
-        for source, target in moves:
-            os.replace(source, target)
-            done.append((source, target))
-    except BaseException:
-        for source, target in reversed(done):
-            os.replace(target, source)
-        raise
 
 
 def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

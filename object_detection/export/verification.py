@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
+from object_detection.export.formats.file_detector import FileDetector
 from object_detection.export.inference import SavedDetector
 from object_detection.meta_architectures import side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -35,6 +37,22 @@ class Comparison(NamedTuple):
         """Whether at most 1 % are unmatched: two nearly equal scores may swap at the cut-off."""
         return self.unmatched <= 0.01 * self.detections
 
+    def __str__(self) -> str:
+        return (
+            f'{self.detections} detections in process, {self.unmatched} without counterpart, '
+            'largest difference of a box coordinate, score or mask probability '
+            f'{self.largest_difference:.1e}'
+        )
+
+    def raise_unless_it_agrees(self, name: str) -> None:
+        """Raises UserError, beginning with `name`, if detections differ or there are none."""
+        if not self.detections:
+            raise UserError(f'{name}: nothing was detected, so nothing was compared.')
+        if not self.agrees:
+            raise UserError(
+                f'{name}: the exported model does not give the detections of the model: {self}.'
+            )
+
 
 def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the detector as a traced function of uint8 [1, H, W, 3] with 0-based classes."""
@@ -53,10 +71,19 @@ def compare(
     detect: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     images: Iterable[np.ndarray],
 ) -> Comparison:
-    """Compares an export with a function of `in_process` on images, uint8 [H, W, 3], one by one."""
+    """Compares an export with a function of `in_process` on images, uint8 [H, W, 3]."""
+    return compare_with(
+        exported, ((each, detect(tf.constant(each[np.newaxis]))) for each in images)
+    )
+
+
+def compare_with(
+    exported: SavedDetector | FileDetector,
+    expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]],
+) -> Comparison:
+    """Compares an export with images, uint8 [H, W, 3], and what `in_process` returns for each."""
     total = Comparison(0, 0, 0.0)
-    for image in images:
-        outputs = detect(tf.constant(image[np.newaxis]))
+    for image, outputs in expected:
         ours = _rows({key: value.numpy()[0] for key, value in outputs.items()}, id_offset=1)
         theirs = _rows(exported.run(image), id_offset=0)
         one = _compare_rows(ours, theirs)

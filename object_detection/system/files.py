@@ -3,7 +3,7 @@
 import contextlib
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from object_detection.errors import ConfigError
 
@@ -62,6 +62,19 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
             error.filename = path
         with contextlib.suppress(FileNotFoundError):
             os.remove(draft)
+        raise
+
+
+def move_all(moves: Sequence[tuple[os.PathLike, os.PathLike]]) -> None:
+    """Moves each source to its target in order; if a move fails, the earlier ones are undone."""
+    done = []
+    try:
+        for source, target in moves:
+            os.replace(source, target)
+            done.append((source, target))
+    except BaseException:
+        for source, target in reversed(done):
+            os.replace(target, source)
         raise
 
 

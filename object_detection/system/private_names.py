@@ -15,6 +15,9 @@ from tensorflow.python.eager import backprop, context
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
+# Version of the calling convention of XlaCallModule: neither a platform index nor tokens.
+_STABLEHLO_CALL_VERSION = 9
+
 
 def is_compiled_by_xla(graph: tf.Graph) -> bool:
     """Whether XLA compiles `graph` or a graph around it."""
@@ -78,3 +81,35 @@ def new_variable(value: tf.Tensor, name: str) -> tf.Variable:
     `tf.Variable` would have the function traced once more.
     """
     return resource_variable_ops.ResourceVariable(value, trainable=False, name=name)
+
+
+def stablehlo_artifact(text: str, version: str) -> bytes:
+    """Returns StableHLO text as a portable artifact, which readers of `version` or later accept."""
+    # Imported here: it is only needed to export.
+    from tensorflow.compiler.mlir.stablehlo import stablehlo
+
+    return stablehlo.serialize_portable_artifact_str(text, version)
+
+
+def call_stablehlo(
+    module: bytes, arguments: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]
+) -> list[tf.Tensor]:
+    """Calls a portable artifact of StableHLO, which XLA compiles for the device.
+
+    Args:
+      module: the artifact.
+      arguments: its arguments.
+      dtypes: of its results, whose shapes are not known until they are computed.
+    """
+    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+    return gen_xla_ops.xla_call_module(
+        args=list(arguments),
+        version=_STABLEHLO_CALL_VERSION,
+        module=module,
+        Sout=[tf.TensorShape(None)] * len(dtypes),
+        Tout=list(dtypes),
+        # The artifact is of no platform; the operation demands a name, and then that it fits.
+        platforms=['CPU'],
+        disabled_checks=['platform'],
+    )

@@ -1,11 +1,10 @@
 import subprocess
 import sys
-from types import SimpleNamespace
 
 from click.testing import CliRunner
 
 from object_detection.cli.export import command
-from object_detection.export import exporter
+from object_detection.export import exporter, verification
 from object_detection.weights import checkpoints
 from tests.validation import pipelines
 
@@ -25,7 +24,7 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
 
     def verify(pipeline, checkpoint, output, images, precision, progress):
         used.append((checkpoint, precision))
-        return SimpleNamespace(detections=1, unmatched=0, largest_difference=0.0, agrees=True)
+        return verification.Comparison(detections=1, unmatched=0, largest_difference=0.0)
 
     monkeypatch.setattr(exporter, 'verify', verify)
     image = tmp_path / 'a.png'

@@ -1,0 +1,189 @@
+"""What a model file is to its readers: inputs, preprocessing, outputs, classes, as JSON beside it.
+
+`model.onnx` is described by `model.onnx.json` in the same folder. Formats whose files can hold
+text (ONNX, TFLite) hold the same JSON inside, which is read if the file beside is absent.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from object_detection.errors import UserError
+from object_detection.visualization.drawing import class_color
+
+# Version of the JSON: readers refuse others.
+SCHEMA = 1
+# Files of users are untrusted: no description of a real model comes near these.
+_MAX_BYTES = 16 << 20
+_MAX_SIDE = 1 << 16
+_MAX_ENTRIES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDescription:
+    """An input or a weight of a model.
+
+    Attributes:
+      name: the name by which the file's runtime takes it.
+      dtype: a NumPy name, such as 'float32'.
+      shape: the size of each axis; None for an axis of any size.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDescription:
+    """A model file as its clients need to know it.
+
+    Attributes:
+      format: a key of `formats.FORMATS`.
+      toolkit_version: version of this toolkit that wrote the file.
+      inputs: in the order of the file. The first one holds images [B, H, W, C], of channels in the
+        order `color_order`, values from 0 to 255: the model normalizes them itself. A second one,
+        `true_image_shape`, int32 [B, 3], is (height, width, channels) of each image without its
+        padding.
+      outputs: names in the order of the file; those of `DetectionFields`.
+      resizer: text of the ImageResizer proto by which images are brought to the input's size; ''
+        if the model resizes images of any size itself.
+      class_names: id, from 1 -> name; empty if no label map is known.
+      first_class_id: the number by which the file's `detection_classes` denote the class with the
+        id 1: 1, or 0 for formats whose classes are 0-based.
+      precision: the precision in which the model computes.
+      color_order: 'RGB'; 'GRAY' for a single channel.
+      weights: arguments of the model after its inputs, in order, of formats that keep the weights
+        in a file of their own.
+      details: further facts of a format, JSON values by name.
+    """
+
+    format: str
+    toolkit_version: str
+    inputs: tuple[TensorDescription, ...]
+    outputs: tuple[str, ...]
+    resizer: str = ''
+    class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    first_class_id: int = 1
+    precision: str = 'float32'
+    color_order: str = 'RGB'
+    weights: tuple[TensorDescription, ...] = ()
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Returns the JSON, which lists classes with the colours in which `tfod` draws them."""
+        described = dataclasses.asdict(self)
+        described['classes'] = [
+            {'id': number, 'name': name, 'color': list(class_color(number))}
+            for number, name in sorted(described.pop('class_names').items())
+        ]
+        ordered = {'schema': SCHEMA, **described, 'value_range': [0, 255]}
+        return json.dumps(ordered, indent=1, ensure_ascii=False) + '\n'
+
+
+def path_beside(path: pathlib.Path) -> pathlib.Path:
+    """Returns the path of the JSON that describes the model file `path`."""
+    return path.with_name(f'{path.name}.json')
+
+
+def read_beside(path: pathlib.Path) -> ModelDescription | None:
+    """Reads the description of the model file `path`; None if there is no file of it.
+
+    Raises:
+      UserError: if the file is no description; the message names file and field.
+    """
+    beside = path_beside(path)
+    if not beside.is_file():
+        return None
+    if beside.stat().st_size > _MAX_BYTES:
+        raise UserError(f'{beside}: expected a model description of at most {_MAX_BYTES} bytes.')
+    return parse(beside.read_bytes(), str(beside))
+
+
+def parse(text: str | bytes, where: str) -> ModelDescription:
+    """Parses a description.
+
+    Args:
+      text: the JSON.
+      where: name of the file, for errors.
+
+    Raises:
+      UserError: if it is no description; the message names `where` and the field.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f'{where}: expected JSON that describes a model: {error}.') from error
+    if not isinstance(values, dict):
+        raise UserError(f'{where}: expected a JSON object. Received: a {type(values).__name__}.')
+    fields = _Fields(values, where)
+    schema = fields.get('schema', int)
+    if schema != SCHEMA:
+        raise UserError(
+            f'{where}: schema: expected {SCHEMA}, which this version reads. Received: {schema}.'
+        )
+    inputs = fields.tensors('inputs')
+    if not inputs or len(inputs[0].shape) != 4:
+        raise UserError(f'{where}: inputs: expected images [B, H, W, C] first.')
+    return ModelDescription(
+        format=fields.get('format', str),
+        toolkit_version=fields.get('toolkit_version', str),
+        inputs=inputs,
+        outputs=tuple(fields.items('outputs', str)),
+        resizer=fields.get('resizer', str),
+        class_names=fields.class_names(),
+        first_class_id=fields.get('first_class_id', int),
+        precision=fields.get('precision', str),
+        color_order=fields.get('color_order', str),
+        weights=fields.tensors('weights'),
+        details=fields.get('details', dict),
+    )
+
+
+class _Fields:
+    """Typed access to the fields of a JSON object of a file."""
+
+    def __init__(self, values: dict[str, Any], where: str):
+        self._values, self._where = values, where
+
+    def get(self, name: str, kind: type) -> Any:
+        value = self._values.get(name)
+        # A bool is an int in Python, and none here.
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(
+                f'{self._where}: {name}: expected {kind.__name__}. '
+                f'Received: {json.dumps(value)[:80]}.'
+            )
+        return value
+
+    def items(self, name: str, kind: type) -> list[Any]:
+        values = self.get(name, list)
+        if len(values) > _MAX_ENTRIES:
+            raise UserError(f'{self._where}: {name}: expected at most {_MAX_ENTRIES} entries.')
+        return [
+            _Fields({f'{name}[{i}]': value}, self._where).get(f'{name}[{i}]', kind)
+            for i, value in enumerate(values)
+        ]
+
+    def tensors(self, name: str) -> tuple[TensorDescription, ...]:
+        return tuple(
+            _Fields(entry, f'{self._where}: {name}[{i}]')._tensor()
+            for i, entry in enumerate(self.items(name, dict))
+        )
+
+    def class_names(self) -> dict[int, str]:
+        rows = [_Fields(entry, f'{self._where}: classes') for entry in self.items('classes', dict)]
+        return {row.get('id', int): row.get('name', str) for row in rows}
+
+    def _tensor(self) -> TensorDescription:
+        shape = self.get('shape', list)
+        for size in shape:
+            is_size = isinstance(size, int) and not isinstance(size, bool)
+            if size is not None and not (is_size and 0 <= size <= _MAX_SIDE):
+                raise UserError(
+                    f'{self._where}: shape: expected sizes up to {_MAX_SIDE}, or null. '
+                    f'Received: {json.dumps(shape)[:80]}.'
+                )
+        return TensorDescription(self.get('name', str), self.get('dtype', str), tuple(shape))

@@ -1,0 +1,121 @@
+"""A detector that a model file and its description make, whatever runs the file."""
+
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import image_resizer_builder
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
+from object_detection.export.formats.description import ModelDescription, path_beside
+from object_detection.metrics.detections import ImageDetections, unbatch
+from object_detection.protos import image_resizer_pb2
+from object_detection.resizers.resizer import Resizer
+
+Arrays = dict[str, np.ndarray]
+
+
+class FileDetector:
+    """Resizes images as the description says, runs the file, and names the outputs.
+
+    Args:
+      path: the model file, for messages.
+      description: its description.
+      run: function that runs the file: arrays by the names of `description.inputs`, of their
+        dtypes and shapes -> arrays by the names of `description.outputs`, with the axis B.
+
+    Attributes:
+      directory: the model file.
+      precision: the precision in which it computes.
+      class_names: 1-based class id -> name; empty if unknown.
+      description: its description.
+
+    Raises:
+      UserError: if the description's resizer does not give the input's size.
+    """
+
+    def __init__(
+        self, path: pathlib.Path, description: ModelDescription, run: Callable[[Arrays], Arrays]
+    ):
+        self.directory = str(path)
+        self.description = description
+        self.precision = description.precision
+        self.class_names = dict(description.class_names)
+        self._run = run
+        self._resizer = _build_resizer(path, description) if description.resizer else None
+
+    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
+
+        They are those of a SavedModel: float32, with classes from 1. A file of a fixed batch size
+        is run as often as necessary.
+        """
+        inputs = self._inputs(images)
+        size = self.description.inputs[0].shape[0]
+        if size is None:
+            outputs = self._run(inputs)
+        else:
+            outputs = self._in_batches(inputs, size, len(images))
+        outputs = {key: tf.constant(value, tf.float32) for key, value in outputs.items()}
+        if DetectionFields.CLASSES in outputs:
+            outputs[DetectionFields.CLASSES] += 1.0 - self.description.first_class_id
+        return outputs
+
+    def run(self, image: np.ndarray, encoded: bytes | None = None) -> Arrays:
+        """Returns the outputs for one image, uint8 [H, W, 3], without the batch dimension."""
+        del encoded
+        outputs = self.run_batch(tf.constant(image[np.newaxis]))
+        return {key: value.numpy()[0] for key, value in outputs.items()}
+
+    def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:
+        """Detects objects in one image, uint8 [H, W, 3]; boxes are in pixels."""
+        outputs = {key: value[np.newaxis] for key, value in self.run(image, encoded).items()}
+        (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
+        return detections
+
+    def _inputs(self, images: tf.Tensor) -> Arrays:
+        spec, *others = self.description.inputs
+        if self._resizer is None:
+            if spec.dtype == 'uint8' and images.dtype != tf.uint8:
+                images = tf.saturate_cast(tf.round(images), tf.uint8)
+            return {spec.name: images.numpy().astype(spec.dtype)}
+        resized, true_shape = self._resizer(images)
+        inputs = {spec.name: resized.numpy()}
+        if others:
+            inputs[others[0].name] = np.tile(true_shape.numpy(), [len(images), 1])
+        return inputs
+
+    def _in_batches(self, inputs: Arrays, size: int, count: int) -> Arrays:
+        """Runs batches of `size` images; the last one is filled up with black images."""
+        batches = []
+        for start in range(0, max(count, 1), size):
+            rows = {key: value[start : start + size] for key, value in inputs.items()}
+            batches.append(self._run({key: _filled_up(v, size) for key, v in rows.items()}))
+        return {
+            key: np.concatenate([batch[key] for batch in batches])[:count] for key in batches[0]
+        }
+
+
+def _filled_up(rows: np.ndarray, size: int) -> np.ndarray:
+    # Ones: a true shape of no pixels would give boxes that are no numbers.
+    return np.concatenate([rows, np.ones((size - len(rows), *rows.shape[1:]), rows.dtype)])
+
+
+def _build_resizer(path: pathlib.Path, description: ModelDescription) -> Resizer:
+    where = path_beside(path)
+    config = image_resizer_pb2.ImageResizer()
+    try:
+        text_format.Parse(description.resizer, config)
+        resizer = image_resizer_builder.build(config)
+    except (text_format.ParseError, ValueError) as error:
+        raise UserError(f'{where}: resizer: {error}') from error
+    shape = description.inputs[0].shape[1:]
+    if resizer.static_shape != shape:
+        raise UserError(
+            f'{where}: resizer: expected one that gives the images of the input, {list(shape)}. '
+            f'Received: one that gives {resizer.static_shape}.'
+        )
+    return resizer

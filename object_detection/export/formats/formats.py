@@ -1,0 +1,167 @@
+"""The table of model formats besides SavedModels; loads neither TensorFlow nor a runtime.
+
+To add a format: a module with the three functions of `FormatModule`, and a row of `FORMATS`.
+"""
+
+import dataclasses
+import importlib.util
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from object_detection.errors import UserError, format_list
+from object_detection.export.formats.description import ModelDescription, path_beside, read_beside
+
+if TYPE_CHECKING:
+    from object_detection.export.formats.file_detector import FileDetector
+    from object_detection.export.formats.source import ExportSource, FormatOptions
+
+SAVED_MODEL = 'saved_model'
+
+
+class FormatModule(Protocol):
+    """The functions that the module of a format has."""
+
+    def check(self, source: 'ExportSource', options: 'FormatOptions') -> None:
+        """Raises UserError if the format cannot express the model.
+
+        It is called before anything is written. The message begins with '--format NAME:', says
+        what cannot be expressed and what to use.
+        """
+
+    def write(
+        self, source: 'ExportSource', path: pathlib.Path, options: 'FormatOptions'
+    ) -> ModelDescription:
+        """Writes the file `path`, in an empty scratch folder that exists.
+
+        Further files of the format go beside it. The caller writes the returned description beside
+        it, verifies it and moves all files to the output folder.
+        """
+
+    def load(self, path: pathlib.Path, description: ModelDescription | None) -> 'FileDetector':
+        """Loads what `write` wrote.
+
+        Args:
+          path: the file; untrusted.
+          description: what the file beside says; None without one, for which formats that hold a
+            description inside take that one.
+
+        Raises:
+          UserError: if the file cannot be read, or there is no description.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A row of the table.
+
+    Attributes:
+      file_name: the file within the output folder of an export. Its suffix is that of files of the
+        format.
+      module: returns the module; imports it when the format is used, and not before.
+      write_packages, load_packages: names of the modules that writing and loading need besides
+        this toolkit's requirements.
+      extra: the optional requirements of this toolkit that install them.
+    """
+
+    file_name: str
+    module: Callable[[], FormatModule]
+    write_packages: tuple[str, ...] = ()
+    load_packages: tuple[str, ...] = ()
+    extra: str = ''
+
+    @property
+    def suffix(self) -> str:
+        return pathlib.PurePath(self.file_name).suffix
+
+    def check_packages(self, name: str, packages: Iterable[str]) -> None:
+        """Raises UserError, which names the extra, unless the packages are installed."""
+        missing = [each for each in packages if importlib.util.find_spec(each) is None]
+        if missing:
+            raise UserError(
+                f'{name}: needs the Python package {format_list(missing)}, which is not installed: '
+                f"pip install 'object-detection-toolkit[{self.extra}]'."
+            )
+
+
+def _stablehlo() -> FormatModule:
+    from object_detection.export.formats import stablehlo
+
+    return stablehlo
+
+
+FORMATS: dict[str, Format] = {
+    'stablehlo': Format(file_name='stablehlo/model.mlirbc', module=_stablehlo),
+}
+
+
+def parse_names(values: Iterable[str]) -> list[str]:
+    """Returns the formats that `--format` names, each once, in order.
+
+    Args:
+      values: names, or lists of names that commas separate.
+
+    Raises:
+      UserError: for an unknown name, or none at all.
+    """
+    names = [name.strip() for value in values for name in value.split(',')]
+    known = (SAVED_MODEL, *FORMATS)
+    for name in names:
+        if name not in known:
+            raise UserError(f'--format: expected some of {", ".join(known)}. Received: {name!r}.')
+    return list(dict.fromkeys(names))
+
+
+def find(path: pathlib.Path) -> pathlib.Path | None:
+    """Returns the model file that `path` is, or that the folder `path` holds.
+
+    A folder may be the output of an export or the folder of the file itself, and the file has its
+    description beside it. None if there is no model file.
+
+    Raises:
+      UserError: if the folder holds several.
+    """
+    suffixes = {each.suffix for each in FORMATS.values()}
+    if path.is_file():
+        return path if path.suffix in suffixes else None
+    folders = {path, *(path / pathlib.PurePath(f.file_name).parent for f in FORMATS.values())}
+    found = sorted(
+        file
+        for folder in folders
+        if folder.is_dir()
+        for file in folder.iterdir()
+        # Other programs write files of these suffixes, such as .xml, into folders of data.
+        if file.suffix in suffixes and path_beside(file).is_file()
+    )
+    if len(found) > 1:
+        raise UserError(
+            f'{path}: expected a folder with one model file. '
+            f'Received: {format_list(file.relative_to(path) for file in found)}; name one of them.'
+        )
+    return found[0] if found else None
+
+
+def load(path: pathlib.Path) -> 'FileDetector':
+    """Loads a model file that `find` found.
+
+    Raises:
+      UserError: if it cannot be read, its description is absent or wrong, or a package is not
+        installed.
+    """
+    ((name, row),) = [item for item in FORMATS.items() if item[1].suffix == path.suffix]
+    row.check_packages(str(path), row.load_packages)
+    description = read_beside(path)
+    if description is not None and description.format != name:
+        raise UserError(
+            f'{path_beside(path)}: format: expected {name!r}, by the name of the file it '
+            f'describes. Received: {description.format[:80]!r}.'
+        )
+    return row.module().load(path, description)
+
+
+def no_description(path: pathlib.Path) -> UserError:
+    """Returns the error of a file without a description, neither beside it nor inside."""
+    return UserError(
+        f'{path}: expected a model that `tfod export` wrote, with its description '
+        f'{path_beside(path).name} in the same folder. Received: no such file.'
+    )

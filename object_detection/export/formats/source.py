@@ -1,0 +1,150 @@
+"""What the modules of formats get to write, and the functions of images that they convert."""
+
+import dataclasses
+import importlib.metadata
+import pathlib
+from collections.abc import Callable
+
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
+from object_detection.export import class_names
+from object_detection.export.formats.description import ModelDescription, TensorDescription
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.protos import image_resizer_pb2, pipeline_pb2
+from object_detection.resizers.fixed_sizes import FixedShapeResizer
+
+# Names of the inputs of a model of one image size.
+IMAGE, TRUE_IMAGE_SHAPE = 'image', 'true_image_shape'
+_DISTRIBUTION = 'object-detection-toolkit'
+
+
+@dataclasses.dataclass(frozen=True)
+class FormatOptions:
+    """Options of formats; each says which formats read it.
+
+    Attributes:
+      batch_size: B of formats whose batch is fixed (stablehlo, tflite).
+      calibration: image files from which ranges of activations are measured (tflite).
+    """
+
+    batch_size: int = 1
+    calibration: tuple[pathlib.Path, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExportSource:
+    """A model to write.
+
+    Attributes:
+      detector: built for inference and restored. Writers leave it as it is.
+      pipeline: its config.
+      precision: the precision in which it computes.
+      label_map_text: the label map, a text proto; None if none is known.
+    """
+
+    detector: DetectionModel
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig
+    precision: str
+    label_map_text: str | None = None
+
+    @property
+    def resizer_config(self) -> image_resizer_pb2.ImageResizer:
+        """The resizer in the config of the model's family."""
+        model = self.pipeline.model
+        return getattr(model, model.WhichOneof('model')).image_resizer
+
+    @property
+    def pads(self) -> bool:
+        """Whether images of the model's size may be padded, so that it needs their true shapes."""
+        return not isinstance(self.detector.resizer, FixedShapeResizer)
+
+    def static_shape(self, format_name: str) -> tuple[int, int, int]:
+        """Returns (height, width, channels) of every resized image.
+
+        Raises:
+          UserError: if they depend on the image; the message names the format and the remedy.
+        """
+        shape = self.detector.resizer.static_shape
+        if shape is None:
+            kind = self.resizer_config.WhichOneof('image_resizer_oneof')
+            raise UserError(
+                f"--format {format_name}: needs images of one size, but those of the config's "
+                f'{kind} depend on the image. Use fixed_shape_resizer, or '
+                'keep_aspect_ratio_resizer with pad_to_max_dimension: true (or pad_height and '
+                'pad_width), for example by --set; or another format.'
+            )
+        return shape
+
+    def refuse_side_inputs(self, format_name: str) -> None:
+        """Raises UserError if the detector takes more than images."""
+        names = ', '.join(self.detector.side_inputs())
+        if names:
+            raise UserError(
+                f'--format {format_name}: takes images alone, but the model also takes {names}; '
+                'use --format saved_model.'
+            )
+
+    def describe(
+        self,
+        format_name: str,
+        *,
+        inputs: tuple[TensorDescription, ...],
+        outputs: tuple[str, ...],
+        resizes_inside: bool = False,
+        **fields: object,
+    ) -> ModelDescription:
+        """Returns the description of a file of this model.
+
+        Args:
+          format_name, inputs, outputs, fields: see `ModelDescription`.
+          resizes_inside: whether the file takes images of any size.
+        """
+        return ModelDescription(
+            format=format_name,
+            toolkit_version=importlib.metadata.version(_DISTRIBUTION),
+            inputs=inputs,
+            outputs=outputs,
+            resizer='' if resizes_inside else text_format.MessageToString(self.resizer_config),
+            class_names=class_names.of_text(self.label_map_text),
+            precision=self.precision,
+            color_order='GRAY' if inputs[0].shape[-1] == 1 else 'RGB',
+            **fields,
+        )
+
+    def fixed_inputs(
+        self, format_name: str, batch_size: int | None
+    ) -> tuple[TensorDescription, ...]:
+        """Returns the inputs of `fixed_function`.
+
+        They are `image`, float32 [B, H, W, C], and `true_image_shape`, int32 [B, 3], if the resizer
+        pads. `batch_size` is B, None for any.
+        """
+        shape = self.static_shape(format_name)
+        image = TensorDescription(IMAGE, 'float32', (batch_size, *shape))
+        true_shape = TensorDescription(TRUE_IMAGE_SHAPE, 'int32', (batch_size, 3))
+        return (image, true_shape) if self.pads else (image,)
+
+    def fixed_function(self, format_name: str) -> Callable[..., dict[str, tf.Tensor]]:
+        """Returns the detector as a function of resized images, by the names of `fixed_inputs`.
+
+        It returns what a SavedModel does: float32, classes from 1. B is at least 1.
+        """
+        shape, detector = self.static_shape(format_name), self.detector
+
+        def detect(
+            image: tf.Tensor, true_image_shape: tf.Tensor | None = None
+        ) -> dict[str, tf.Tensor]:
+            if true_image_shape is None:
+                true_image_shape = tf.tile(tf.constant([shape]), [tf.shape(image)[0], 1])
+            images = detector.normalize_padded(image, true_image_shape)
+            predictions = detector.predict(images, true_image_shape, training=False)
+            found = detector.postprocess(predictions, true_image_shape)
+            outputs = {key: tf.cast(value, tf.float32) for key, value in found.items()}
+            if DetectionFields.CLASSES in outputs:
+                outputs[DetectionFields.CLASSES] += 1.0
+            return outputs
+
+        return detect

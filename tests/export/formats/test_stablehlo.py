@@ -1,0 +1,65 @@
+"""StableHLO files, which TensorFlow compiles here, against the model in process."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.errors import UserError
+from object_detection.export.formats import formats, stablehlo
+from object_detection.export.formats.source import FormatOptions
+from tests.export.formats import sources
+
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
+
+@pytest.fixture(scope='module')
+def ssd_file(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('stablehlo')
+    return sources.written('stablehlo', sources.source('ssd'), folder, FormatOptions(batch_size=2))
+
+
+def test_a_single_shot_detector_gives_its_detections(ssd_file, shared):
+    detector = formats.load(ssd_file)
+    images = sources.photos(shared, 2)
+    sources.assert_agrees(detector, sources.source('ssd'), images)
+    assert detector.class_names == {1: 'cat', 3: 'café'}
+    # Three images are two calls of two.
+    batch = tf.constant(np.stack([np.resize(image, (50, 70, 3)) for image in images * 2])[:3])
+    together = detector.run_batch(batch)
+    assert {len(value) for value in together.values()} == {3}
+    alone = detector.run_batch(batch[2:])
+    np.testing.assert_allclose(
+        together['detection_scores'][2:], alone['detection_scores'], atol=1e-5
+    )
+    assert len(detector.run_batch(batch[:0])['detection_boxes']) == 0
+
+
+@pytest.mark.slow
+def test_masks_and_padded_images(tmp_path, shared):
+    model = sources.source('mask_rcnn', sources.PADDED)
+    detector = formats.load(sources.written('stablehlo', model, tmp_path))
+    assert [each.name for each in detector.description.inputs] == ['image', 'true_image_shape']
+    sources.assert_agrees(detector, model, sources.photos(shared, 3))
+
+
+def test_a_model_of_no_fixed_size_is_refused():
+    model = sources.source('faster_rcnn', sources.OF_ANY_SIZE)
+    with pytest.raises(UserError, match=r'^--format stablehlo: .*pad_to_max_dimension'):
+        stablehlo.check(model, FormatOptions())
+
+
+def test_weights_that_are_not_those_of_the_description_are_named(ssd_file, tmp_path):
+    copied = tmp_path / 'stablehlo'
+    shutil.copytree(ssd_file.parent, copied)
+    described = json.loads((copied / 'model.mlirbc.json').read_text())
+    described['weights'][3]['shape'].append(7)
+    (copied / 'model.mlirbc.json').write_text(json.dumps(described))
+    name = described['weights'][3]['name']
+    with pytest.raises(UserError, match=rf'weights\.npz: {name}: expected float32 .*, 7\]'):
+        formats.load(copied / 'model.mlirbc')
+    (copied / 'weights.npz').write_bytes(b'no archive')
+    with pytest.raises(UserError, match=r'weights\.npz: expected the weights'):
+        formats.load(copied / 'model.mlirbc')
