@@ -84,13 +84,13 @@ def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
     A box outside of the window becomes a box of zero size on the edge of the window.
     """
-    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    low, high = tf.split(tf.expand_dims(window, -2), 2, axis=-1)  # [..., 1, 2] each.
     return tf.clip_by_value(boxes, tf.concat([low, low], -1), tf.concat([high, high], -1))
 
 
 def is_inside(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     """Returns, as bool, which boxes [..., N, 4] are completely in `window` [..., 4]."""
-    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    low, high = tf.split(tf.expand_dims(window, -2), 2, axis=-1)  # [..., 1, 2] each.
     inside = tf.concat([boxes[..., :2] >= low, boxes[..., 2:] <= high], axis=-1)
     return tf.reduce_all(inside, axis=-1)
 
@@ -105,7 +105,7 @@ def change_frame(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 [..., N, 4].
     """
-    low, high = tf.split(window[..., tf.newaxis, :], 2, axis=-1)  # [..., 1, 2] each.
+    low, high = tf.split(tf.expand_dims(window, -2), 2, axis=-1)  # [..., 1, 2] each.
     size = high - low
     return (boxes - tf.concat([low, low], -1)) / tf.concat([size, size], -1)
 
@@ -153,4 +153,4 @@ def corners(center: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
 def _sides(height: int | float | tf.Tensor, width: int | float | tf.Tensor) -> tf.Tensor:
     """Image sizes [...] -> float32 [..., 1, 4], rows [height, width, height, width]."""
     height, width = tf.cast(height, tf.float32), tf.cast(width, tf.float32)
-    return tf.stack([height, width, height, width], axis=-1)[..., tf.newaxis, :]
+    return tf.expand_dims(tf.stack([height, width, height, width], axis=-1), -2)
