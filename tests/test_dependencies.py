@@ -15,7 +15,7 @@ PROGRAMS = {'tensorboard'}
 # Comes with TensorFlow, which requires it.
 OF_TENSORFLOW = {'keras'}
 # Imported if the user has installed it.
-OPTIONAL = {'faster-coco-eval'}
+OPTIONAL = {'faster-coco-eval', 'onnx', 'onnxruntime', 'tf2onnx'}
 
 
 def _imported() -> set[str]:

@@ -84,6 +84,12 @@ class Format:
             )
 
 
+def _onnx() -> FormatModule:
+    from object_detection.export.formats import onnx_file
+
+    return onnx_file
+
+
 def _stablehlo() -> FormatModule:
     from object_detection.export.formats import stablehlo
 
@@ -91,6 +97,13 @@ def _stablehlo() -> FormatModule:
 
 
 FORMATS: dict[str, Format] = {
+    'onnx': Format(
+        file_name='model.onnx',
+        module=_onnx,
+        write_packages=('tf2onnx', 'onnx'),
+        load_packages=('onnxruntime',),
+        extra='onnx',
+    ),
     'stablehlo': Format(file_name='stablehlo/model.mlirbc', module=_stablehlo),
 }
 

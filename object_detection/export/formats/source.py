@@ -13,6 +13,7 @@ from object_detection.errors import UserError
 from object_detection.export import class_names
 from object_detection.export.formats.description import ModelDescription, TensorDescription
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
@@ -85,6 +86,15 @@ class ExportSource:
             raise UserError(
                 f'--format {format_name}: takes images alone, but the model also takes {names}; '
                 'use --format saved_model.'
+            )
+
+    def refuse_precisions(self, format_name: str) -> None:
+        """Raises UserError if the model computes in another precision than float32."""
+        if precisions.POLICIES[self.precision] != precisions.FLOAT32:
+            raise UserError(
+                f'--format {format_name}: computes in float32 alone, but the model computes in '
+                f'{self.precision}; add --precision float32, or use --format saved_model or '
+                'stablehlo.'
             )
 
     def describe(

@@ -1,0 +1,65 @@
+"""ONNX files in ONNX Runtime, against the model in process."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.errors import UserError
+from object_detection.export.formats import description, formats, onnx_file
+from object_detection.export.formats.source import ExportSource, FormatOptions
+from tests.export.formats import sources
+
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
+
+@pytest.fixture(scope='module')
+def packages():
+    for name in ('tf2onnx', 'onnxruntime'):
+        pytest.importorskip(name, reason=f"needs {name}: pip install '.[onnx]'")
+
+
+@pytest.mark.parametrize(
+    ('family', 'overrides'),
+    [
+        ('ssd', ()),
+        pytest.param('faster_rcnn', (sources.OF_ANY_SIZE,), marks=pytest.mark.slow),
+        pytest.param('mask_rcnn', (sources.PADDED,), marks=pytest.mark.slow),
+    ],
+)
+def test_a_file_gives_the_detections_of_the_model(family, overrides, packages, tmp_path, shared):
+    model = sources.source(family, *overrides)
+    path = sources.written('onnx', model, tmp_path)
+    # The description is inside too.
+    description.path_beside(path).unlink()
+    detector = formats.load(path)
+    assert detector.class_names == {1: 'cat', 3: 'café'}
+    assert detector.description.inputs[0].shape == (None, None, None, 3)
+    sources.assert_agrees(detector, model, sources.photos(shared, 3))
+    images = np.random.default_rng(0).integers(0, 255, (3, 50, 70, 3), np.uint8)
+    together = detector.run_batch(tf.constant(images))
+    assert {len(value) for value in together.values()} == {3}
+    for index, image in enumerate(images):
+        alone = detector.run(image)
+        np.testing.assert_allclose(
+            together['detection_scores'][index], alone['detection_scores'], atol=1e-5
+        )
+    assert len(detector.run_batch(tf.constant(images[:0]))['detection_boxes']) == 0
+
+
+def test_a_file_that_is_no_model_is_named(packages, tmp_path):
+    (tmp_path / 'a.onnx').write_bytes(b'no model')
+    with pytest.raises(UserError, match=r'a\.onnx: ONNX Runtime cannot read it'):
+        formats.load(tmp_path / 'a.onnx')
+
+
+def test_other_precisions_are_refused():
+    model = sources.source('ssd')
+    lower = ExportSource(model.detector, model.pipeline, 'mixed_bfloat16')
+    with pytest.raises(UserError, match=r'^--format onnx: .*mixed_bfloat16; add --precision'):
+        onnx_file.check(lower, FormatOptions())
+
+
+def test_weights_that_no_file_holds_are_refused(monkeypatch):
+    monkeypatch.setattr(onnx_file, '_MAX_WEIGHTS', 1000)
+    with pytest.raises(UserError, match=r'^--format onnx: a file holds at most 2 GB'):
+        onnx_file.check(sources.source('ssd'), FormatOptions())
