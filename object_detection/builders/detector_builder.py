@@ -86,6 +86,8 @@ def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: 
     models = [top for top in models if isinstance(top, keras.Model)]
     for layer in [*exempt.values(), *models]:
         layer.dtype_policy = 'float32'
+    for model in models:
+        private_names.set_input_dtype(model, 'float32')
     _logger.info('%d of %d layers compute in float32 (%s)', len(exempt), len(layers), _EXEMPTIONS)
 
 

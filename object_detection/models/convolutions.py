@@ -75,7 +75,8 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
     def unfolded(self, inputs, training):
         outputs = self.apply_kernel(inputs, tf.convert_to_tensor(self.kernel), training)
         if self.use_bias:
-            outputs += tf.convert_to_tensor(self.bias)
+            # Not a sum: with an activation, it becomes a part of the convolution on CPUs.
+            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
         return self.activation(outputs)
 
     def apply_kernel(self, inputs, kernel, training=None):
@@ -149,6 +150,12 @@ class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
 
 class Dense(FoldableLayer, keras.layers.Dense):
     """Fully connected layer."""
+
+    def unfolded(self, inputs, training):
+        outputs = self.apply_kernel(inputs, tf.convert_to_tensor(self.kernel))
+        if self.use_bias:
+            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
+        return self.activation(outputs)
 
     def apply_kernel(self, inputs, kernel, training=None):
         return keras.ops.matmul(inputs, kernel)

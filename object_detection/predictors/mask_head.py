@@ -134,8 +134,9 @@ class MaskHead(keras.layers.Layer):
         depth = self._deconv.filters
         kernel = tf.transpose(self._deconv.kernel, [3, 0, 1, 2])  # [C, 2, 2, depth]
         x = tf.reshape(features, [-1, channels]) @ tf.reshape(kernel, [channels, 4 * depth])
-        x = tf.nn.relu(tf.nn.bias_add(tf.reshape(x, [-1, depth]), self._deconv.bias))
-        x = tf.nn.bias_add(x @ self._last.kernel[0, 0], self._last.bias)
+        # The same bias four times, so that it is added to the product itself.
+        x = tf.nn.relu(tf.nn.bias_add(x, tf.tile(self._deconv.bias, [4])))
+        x = tf.nn.bias_add(tf.reshape(x, [-1, depth]) @ self._last.kernel[0, 0], self._last.bias)
         return tf.nn.depth_to_space(tf.reshape(x, [-1, height, width, 4 * self._num_masks]), 2)
 
     def _enlarge(self, features: tf.Tensor) -> tf.Tensor:

@@ -75,6 +75,12 @@ def stored_value(variable: keras.Variable) -> tf.Variable:
     return variable.value if variable._value is None else variable._value
 
 
+def set_input_dtype(model: keras.Model, dtype: str) -> None:
+    """Changes the dtype that a functional model converts its inputs to before the first layers."""
+    for each in model.inputs:
+        each._dtype = dtype
+
+
 def new_variable(value: tf.Tensor, name: str) -> tf.Variable:
     """Makes a variable while a function is traced, which captures it; `value` is an eager tensor.
 

@@ -100,7 +100,8 @@ def stage(
     first block halves is not padded, and the sides become (h - 1) // 2.
     """
     layers = _Layers(hyperparams, batch_norm_trainable)
-    features = keras.Input((None, None, TRUNK_CHANNELS), name='features')
+    dtype = keras.config.dtype_policy().compute_dtype
+    features = keras.Input((None, None, TRUNK_CHANNELS), name='features', dtype=dtype)
     x = _reduction(layers, features, _MIXED_7A, 'mixed_7a', strides=2, padding=reduction_padding)
     x = _residuals(layers, x, _BLOCK8, 'block8')
     x = _residual(layers, x, dataclasses.replace(_BLOCK8, scale=1.0), 'block8_10')

@@ -95,7 +95,8 @@ def stage(
     """
     layers = _Layers(hyperparams, batch_norm_trainable, depth_multiplier)
     channels = sum(layers.depth(branch[-1]) for branch in _MIXED['4e'])
-    features = keras.Input((None, None, channels), name='features')
+    dtype = keras.config.dtype_policy().compute_dtype
+    features = keras.Input((None, None, channels), name='features', dtype=dtype)
     x = features
     for block in ('5a', '5b', '5c'):
         x = _block(layers, x, block)

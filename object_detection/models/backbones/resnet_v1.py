@@ -178,7 +178,9 @@ def stage(
     `keeps_resolution`, its stride is 1 instead of 2.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, options)
-    features = keras.Input((None, None, stage_channels(depth, level - 1, options)), name='features')
+    channels = stage_channels(depth, level - 1, options)
+    dtype = keras.config.dtype_policy().compute_dtype
+    features = keras.Input((None, None, channels), name='features', dtype=dtype)
     x = _stage(layers, features, depth, level, keeps_resolution)
     return keras.Model(features, x, name=name)
 

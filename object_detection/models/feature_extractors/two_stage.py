@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models.convolutions import Dense
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 
@@ -70,9 +71,9 @@ class FullyConnectedBoxClassifier(keras.layers.Layer):
         name: str = 'box_classifier',
     ):
         super().__init__(name=name)
-        self._first = keras.layers.Dense(depth, activation='relu', name='dense_1')
+        self._first = Dense(depth, activation='relu', name='dense_1')
         self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='dense_1_bn')
-        self._second = keras.layers.Dense(depth, activation='relu', name='dense_2')
+        self._second = Dense(depth, activation='relu', name='dense_2')
         self._depth = depth
 
     def build(self, crops_shape):

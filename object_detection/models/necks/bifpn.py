@@ -139,8 +139,10 @@ def bidirectional_pyramid(
       ValueError: in the cases of `check`.
     """
     check(options)
+    # A model converts its inputs to the dtypes of its `Input`s; the maps of the backbone fit.
+    dtype = keras.config.dtype_policy().compute_dtype
     inputs = {
-        f'0_up_lvl_{level}': keras.Input((None, None, c), name=f'features_{level}')
+        f'0_up_lvl_{level}': keras.Input((None, None, c), name=f'features_{level}', dtype=dtype)
         for level, c in enumerate(channels, start=options.min_level)
     }
     maps = dict(inputs)

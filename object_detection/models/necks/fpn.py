@@ -89,8 +89,10 @@ def feature_pyramid(
       unless `options.crop_upsampled`), to the list of pyramid maps [B, H, W, depth], finest first.
     """
     top_level = min_level + len(channels) - 1
+    # A model converts its inputs to the dtypes of its `Input`s; the maps of the backbone fit.
+    dtype = keras.config.dtype_policy().compute_dtype
     inputs = {
-        level: keras.Input((None, None, c), name=f'features_{level}')
+        level: keras.Input((None, None, c), name=f'features_{level}', dtype=dtype)
         for level, c in enumerate(channels, start=min_level)
     }
 
