@@ -7,14 +7,23 @@
 
 "time" is the median; "first" the time from the start of the process to the first result, imports
 apart; "own MB" the peak memory without what the process held after imports; "share" that of the
-rate of matrix products in the same precision, measured between the runs. With --roof, "of roof" is
-the rate as a share of that of the model's convolutions alone, and "post-processing" the share of
-the time that is saved without it; all three take turns.
+rate of matrix products in the same precision, measured between the runs.
+
+With --export, what is measured is the export of the model as a SavedModel, resizing included;
+"first" is the time from the start of its loading to its first result, and "export / model" its time
+as a share of that of the model in process, which does the same work; both take turns.
+
+With --roof, "of roof" is the share of the time that the model's convolutions alone take, "of 3x3"
+its rate as a share of the rate of its convolutions of 3 x 3 alone, and "post-processing" the share
+of the time that is saved without it; all take turns.
 """
 
 import os
 import statistics
+import tempfile
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _START = time.perf_counter()
 
@@ -78,12 +87,18 @@ def measure_inference(job: work.Job) -> dict:
         return {name: found[name].numpy() for name in wanted if name in found}
 
     with precisions.scope(precision):
+        start = _START + imports
+        rivals = {}
+        if job.export:
+            exported, rivals['in_process'] = _export(detector, precision, images)
+            run, start = exported, time.perf_counter()
         timed = run()
-        first = time.perf_counter() - _START - imports
+        first = time.perf_counter() - start
         for _ in range(job.warmup):
             run()
         seconds, rate = timing.run(run, job.steps, precision)
-        counted = flops.count(detect.get_concrete_function(images).graph)
+        graph = detect.get_concrete_function(images).graph
+        counted = flops.count(graph)
         result = measure.result(
             job=job,
             image_size=side,
@@ -95,12 +110,19 @@ def measure_inference(job: work.Job) -> dict:
             flops=counted,
         )
         if job.roof:
-            result |= _against_roof(
-                run,
-                tf.function(lambda images: _predict(detector, images, shapes), autograph=False),
-                images,
-                job.steps,
+            predict = tf.function(
+                lambda images: _predict(detector, images, shapes), autograph=False
             )
+            rivals['prediction'] = lambda: [value.numpy() for value in predict(images).values()]
+            rows = convolutions.collect(graph)
+            rivals['convolutions'] = convolutions.loop(rows)
+            rows = [row for row in rows if row.is_3x3]
+            if rows:
+                rivals['convolutions_3x3'] = convolutions.loop(rows)
+                result['gigaflop_3x3'] = sum(row.flops for row in rows) / 1e9
+        if rivals:
+            result |= _in_turns(run, rivals, job.steps)
+            result |= _shares(result)
         if job.profile:
             result['parts'] = node_times.parts(run, counted.by_operation)
     result['counts'] = _counts(timed)
@@ -151,27 +173,77 @@ def _detect(detector, images, shapes) -> dict:
     }
 
 
-def _against_roof(run, predict, images, steps: int) -> dict:
-    """Times the model, the model without post-processing and its convolutions alone, in turns.
+def _export(
+    detector: Any, precision: str, images: Any
+) -> tuple[Callable[[], dict], Callable[[], dict]]:
+    """Exports the detector.
 
-    Shares are medians over the rounds.
+    Returns:
+      A function that runs the export on the images, and loads it the first time; and one that runs
+      the detector in this process, with the same inputs and outputs.
     """
-    graph = predict.get_concrete_function(images).graph
-    functions = {
-        'whole': run,
-        'prediction': lambda: [value.numpy() for value in predict(images).values()],
-        'convolutions': convolutions.loop(convolutions.collect(graph)),
-    }
+    from object_detection.export import input_types, saved_model
+    from object_detection.export.inference import SavedDetector
+
+    folder = tempfile.TemporaryDirectory()
+    saved_model.export(
+        detector,
+        folder.name,
+        input_type=input_types.FLOAT_IMAGE_TENSOR,
+        save_checkpoint=lambda path: os.mkdir(path),
+        pipeline_text='',
+        precision=precision,
+    )
+    loaded = []
+
+    def arrays(found: Mapping[str, Any]) -> dict:
+        # As in the model, the first class has the id 0.
+        wanted = {name: found[name].numpy() for name in _OUTPUTS if name in found}
+        return wanted | {'detection_classes': wanted['detection_classes'] - 1}
+
+    def run_export() -> dict:
+        if not loaded:
+            loaded.append(SavedDetector(folder.name))
+            folder.cleanup()
+        return arrays(loaded[0].run_batch(images))
+
+    in_process = saved_model.InProcessDetector(detector)
+    return run_export, lambda: arrays(in_process.run_batch(images))
+
+
+def _in_turns(run: Callable, rivals: Mapping[str, Callable], steps: int) -> dict:
+    """Times what is measured and its rivals by turns.
+
+    Returns:
+      The median seconds of each by its name, and those of each run as `turns`.
+    """
+    functions = {'whole': run, **rivals}
     timing.turns(functions, 2)
     seconds = timing.turns(functions, steps)
-    rounds = list(zip(*seconds.values(), strict=True))
-    return {
-        **{name: statistics.median(times) for name, times in seconds.items()},
-        'share_of_roof': statistics.median(roof / whole for whole, _, roof in rounds),
-        'share_of_postprocessing': statistics.median(
-            1 - prediction / whole for whole, prediction, _ in rounds
-        ),
-    }
+    return {'turns': seconds} | {name: statistics.median(all_) for name, all_ in seconds.items()}
+
+
+def _shares(result: Mapping) -> dict[str, float]:
+    """Compares the rounds of `_in_turns`; shares are medians over them."""
+    turns = result['turns']
+
+    def median(name: str, compare: Callable[[float, float], float]) -> float:
+        return statistics.median(map(compare, turns['whole'], turns[name]))
+
+    shares = {}
+    if 'in_process' in turns:
+        shares['export_by_model'] = median('in_process', lambda whole, model: whole / model)
+    if 'convolutions' in turns:
+        shares['share_of_roof'] = median('convolutions', lambda whole, roof: roof / whole)
+        # Of the model in process: an export cannot be run without its post-processing.
+        compared = turns.get('in_process', turns['whole'])
+        shares['share_of_postprocessing'] = statistics.median(
+            1 - part / whole for whole, part in zip(compared, turns['prediction'], strict=True)
+        )
+    if 'convolutions_3x3' in turns:
+        work = result['gigaflop'] / result['gigaflop_3x3']
+        shares['share_of_3x3'] = median('convolutions_3x3', lambda whole, roof: work * roof / whole)
+    return shares
 
 
 def _counts(detections: dict) -> dict[str, float]:

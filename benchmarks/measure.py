@@ -49,6 +49,9 @@ _COLUMNS = (
     ('share', 'share', '{:.3f}'),
     ('convolutions', 'convolutions s', '{:.4f}'),
     ('share_of_roof', 'of roof', '{:.3f}'),
+    ('share_of_3x3', 'of 3x3', '{:.3f}'),
+    ('in_process', 'in process s', '{:.3f}'),
+    ('export_by_model', 'export / model', '{:.3f}'),
     ('share_of_postprocessing', 'post-processing', '{:.3f}'),
 )
 
@@ -94,6 +97,11 @@ def command(
         is_flag=True,
         help="Inference: time the model's convolutions alone, and the model without its "
         'post-processing, too, in turns.',
+    )
+    @click.option(
+        '--export',
+        is_flag=True,
+        help='Inference: measure the export as a SavedModel, and the model in process beside it.',
     )
     @click.option(
         '--json',

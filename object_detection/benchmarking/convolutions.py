@@ -25,6 +25,7 @@ class Convolution(NamedTuple):
       image: [B, H, W, C], the shape of its input.
       kernel: shape of its kernel.
       attributes: strides and paddings.
+      flops: floating point operations.
     """
 
     type: str
@@ -32,6 +33,11 @@ class Convolution(NamedTuple):
     image: tuple[int, ...]
     kernel: tuple[int, ...]
     attributes: dict[str, Any]
+    flops: int
+
+    @property
+    def is_3x3(self) -> bool:
+        return self.type == 'Conv2D' and self.kernel[:2] == (3, 3)
 
 
 def collect(graph: Any) -> list[Convolution]:
@@ -52,6 +58,7 @@ def collect(graph: Any) -> list[Convolution]:
             image=_static(operation.inputs[0]),
             kernel=_static(operation.inputs[1]),
             attributes={name: operation.get_attr(name) for name in _ATTRIBUTES},
+            flops=flops.count_operations([operation]).total,
         )
         for operation in flops.running_operations(graph)
         if operation.type in _TYPES

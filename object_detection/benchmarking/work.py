@@ -63,6 +63,7 @@ class Job:
       weights: file that `write_weights` wrote; None takes random weights.
       roof: inference only: whether to time the convolutions alone and the model without its
         post-processing, too.
+      export: inference only: whether to measure the model's export, and the model beside it.
     """
 
     config: str
@@ -78,6 +79,7 @@ class Job:
     compare: bool = True
     profile: bool = False
     roof: bool = False
+    export: bool = False
     weights: str | None = None
 
     @property
@@ -97,7 +99,9 @@ def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | No
     """Builds the detector of a config; its random weights are the same in every process.
 
     Residual blocks end with a factor of 0.2, without which the values of a deep network of random
-    weights are thousands and its scores all 0 or 1.
+    weights are thousands and its scores all 0 or 1. No bias, mean or variance has the value with
+    which it begins: the optimizer of a graph removes additions of zeros, which no trained network
+    has.
     """
     import keras
 
@@ -109,8 +113,10 @@ def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | No
         detector = model_builder.build(pipeline.model, is_training=is_training)
         detector.build_variables()
     variables_builder.install_weight_decay(detector, pipeline.train_config)
-    for variable in _last_of_blocks(detector.named_variables()):
+    named = detector.named_variables()
+    for variable in _last_of_blocks(named):
         variable.assign(variable * 0.2)
+    _disturb(named)
     if weights is not None:
         variables = detector.named_variables()
         for name, values in np.load(weights).items():
@@ -158,6 +164,18 @@ def write_weights(config: str, path: str) -> None:
         elif 'moving_' in name:
             changed[name] = variable.numpy()
     np.savez(path, **changed)
+
+
+def _disturb(variables: dict[str, Any]) -> None:
+    """Adds small random values to biases and moving means, and scales moving variances by some."""
+    rng = np.random.default_rng(0)
+    for name in sorted(variables):
+        variable = variables[name]
+        values = rng.uniform(-0.05, 0.05, variable.shape).astype(np.float32)
+        if name.endswith(('/bias', '/beta', '/moving_mean')):
+            variable.assign_add(values)
+        elif name.endswith('/moving_variance'):
+            variable.assign(variable * (1.0 + values))
 
 
 def _last_of_blocks(variables: dict[str, Any]) -> list[Any]:
