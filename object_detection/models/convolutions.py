@@ -1,18 +1,17 @@
 """Layers into which a following norm can be folded; convolutions train fast on CPUs."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
-from object_detection.core.tracing import Scope
+from object_detection.core.tracing import Scope, is_compiled
+from object_detection.models.convolution_gradients import convolve
 from object_detection.system import private_names
 
-# Number of output pixels above which gradients by other operations than TensorFlow's are faster.
-_LARGE = 4096
-# And most of the pixels, padding included, that the gradient of a kernel may go over for each.
-_MAX_PADDING = 1.1
+# Numbers of output pixels from which on gradients by other operations than TensorFlow's are faster,
+# for kernels of one pixel and for others.
+_LARGE = {tf.float32: (4096, 4096), tf.bfloat16: (0, 32768)}
 
 
 class Norm(Protocol):
@@ -66,7 +65,18 @@ class FoldableLayer(keras.layers.Layer):
 
 
 class Convolution(FoldableLayer, keras.layers.Conv2D):
-    """Convolution of [B, H, W, C]."""
+    """Convolution of [B, H, W, C].
+
+    Args:
+      *args: of Keras's layer.
+      sparse_gradients: whether most pixels of the gradients of the outputs are zero. On CPUs,
+        gradients are then computed from the others alone, where they are few.
+      **options: of Keras's layer.
+    """
+
+    def __init__(self, *args: Any, sparse_gradients: bool = False, **options: Any):
+        super().__init__(*args, **options)
+        self._sparse_gradients = sparse_gradients
 
     @property
     def folds_in_training(self) -> bool:
@@ -81,7 +91,8 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
 
     def apply_kernel(self, inputs, kernel, training=None):
         if training and self._has_slow_gradients(inputs):
-            return _convolve_with_fast_gradients(inputs, kernel)
+            is_sparse = self._sparse_gradients and not is_compiled()
+            return convolve(inputs, kernel, is_sparse=is_sparse)
         # `conv2d` has no gradients on CPUs with dilations.
         return tf.nn.convolution(
             inputs, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
@@ -94,12 +105,15 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
             self.padding == 'same'
             and set(self.strides) == set(self.dilation_rate) == {1}
             and all(side % 2 for side in self.kernel_size)
-            and maps.dtype == tf.float32
+            and maps.dtype in _LARGE
             and None not in (height, width)
-            and (maps.shape[0] or 1) * height * width >= _LARGE
+            and (maps.shape[0] or 1) * height * width >= self._least_pixels(maps.dtype)
             and not PlainGradients.is_on()
             and not _has_accelerators()
         )
+
+    def _least_pixels(self, dtype: tf.DType) -> int:
+        return _LARGE[dtype][max(self.kernel_size) > 1]
 
 
 class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
@@ -163,57 +177,6 @@ class Dense(FoldableLayer, keras.layers.Dense):
 
 class PlainGradients(Scope):
     """A context in which graphs have TensorFlow's gradients, for graphs of other devices."""
-
-
-@tf.custom_gradient
-def _convolve_with_fast_gradients(maps: tf.Tensor, kernel: tf.Tensor):
-    """A convolution of stride 1 whose gradients are a convolution and matrix products.
-
-    TensorFlow's gradients for CPUs copy all k x k neighbours of all pixels of an image, one image
-    after the other in one thread: 0.6 GB for 256 channels of 208 x 336 pixels.
-    """
-
-    def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        turned = tf.transpose(kernel[::-1, ::-1], [0, 1, 3, 2])
-        of_maps = tf.nn.conv2d(upstream, turned, 1, 'SAME')
-        return of_maps, _gradient_of_kernel(maps, upstream, kernel.shape[:2])
-
-    return tf.nn.conv2d(maps, kernel, 1, 'SAME'), gradients
-
-
-def _gradient_of_kernel(maps: tf.Tensor, upstream: tf.Tensor, sides: Sequence[int]) -> tf.Tensor:
-    """[B, H, W, C], [B, H, W, D] -> [*sides, C, D].
-
-    With zeros around the images, all pixels form one row, and the pixels for an element of the
-    kernel are a slice of this row, from another index on: no neighbours need to be copied.
-    """
-    vertical, horizontal = (side - 1 for side in sides)
-    height, width = maps.shape[1:3]
-    if (height + vertical) * (width + horizontal) > _MAX_PADDING * height * width:
-        sizes = [*sides, maps.shape[3], upstream.shape[3]]
-        return tf.raw_ops.Conv2DBackpropFilter(
-            input=maps,
-            filter_sizes=sizes,
-            out_backprop=upstream,
-            strides=[1, 1, 1, 1],
-            padding='SAME',
-        )
-    around = [[vertical // 2] * 2, [horizontal // 2] * 2]
-    pixels = _pixels(maps, around)
-    gradients = _pixels(upstream, [[0, vertical], [0, horizontal]])
-    count = tf.shape(pixels)[0]
-    starts = [y * (width + horizontal) + x for y in range(sides[0]) for x in range(sides[1])]
-    products = [
-        tf.matmul(pixels[start:], gradients[: count - start], transpose_a=True) for start in starts
-    ]
-    return tf.reshape(tf.stack(products), [*sides, maps.shape[3], upstream.shape[3]])
-
-
-def _pixels(maps: tf.Tensor, paddings: Sequence[Sequence[int]]) -> tf.Tensor:
-    """[B, H, W, C] -> [B * H' * W', C], with zeros around."""
-    if any(map(any, paddings)):
-        maps = tf.pad(maps, [[0, 0], *paddings, [0, 0]])
-    return tf.reshape(maps, [-1, maps.shape[3]])
 
 
 def _has_accelerators() -> bool:

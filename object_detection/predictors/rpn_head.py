@@ -61,13 +61,18 @@ class RpnHead(keras.layers.Layer):
         super().__init__(name=name)
         self._depth = depth
         self._num_logits = num_logits
-        self._conv = hyperparams.conv(depth, kernel_size, dilation_rate=atrous_rate, name='conv')
+        # Only the anchors of a small sample, and the cells around them, have gradients.
+        self._conv = hyperparams.conv(
+            depth, kernel_size, dilation_rate=atrous_rate, sparse_gradients=True, name='conv'
+        )
         self._norm = hyperparams.norm(frozen=not batch_norm_trainable, name='conv_bn')
         self._activation = hyperparams.activation_layer(name='activation')
 
         def heads(size: int, kind: str) -> list[keras.layers.Layer]:
             return [
-                hyperparams.conv(anchors * size, 1, use_bias=True, name=f'{kind}_{i}')
+                hyperparams.conv(
+                    anchors * size, 1, use_bias=True, sparse_gradients=True, name=f'{kind}_{i}'
+                )
                 for i, anchors in enumerate(anchors_per_location)
             ]
 
