@@ -5,16 +5,21 @@ import re
 from collections.abc import Iterator, Sequence
 
 import keras
+import tensorflow as tf
 
 from object_detection.builders import model_builder, training_rules, variables_builder
-from object_detection.errors import ConfigError, raise_if_any
+from object_detection.errors import ConfigError, UserError, raise_if_any
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
+from object_detection.models.quantization import QuantizationParams
+from object_detection.protos.graph_rewriter_pb2 import Quantization
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import private_names
 
 _logger = logging.getLogger(__name__)
 
+# Side in pixels of the image that shows which tensors a detector computes.
+_PROBE_SIZE = 256
 _EXEMPTIONS = training_rules.EXEMPTIONS
 
 
@@ -28,7 +33,7 @@ def build(
     """Builds the detector with its variables, which have random values.
 
     Args:
-      pipeline: config whose `model` and `train_config` are read.
+      pipeline: config whose `model`, `train_config` and `graph_rewriter` are read.
       is_training: False freezes all batch norms, for evaluation and export.
       precision: a name that `precision.canonical` knows; None takes that of the config.
       has_penalty: whether `train_config.weight_decay` is installed; a detector that computes no
@@ -41,13 +46,49 @@ def build(
     """
     config = pipeline.train_config
     chosen = precisions.resolve(config, precision)
+    quantization = pipeline.graph_rewriter.quantization
+    is_quantized = pipeline.graph_rewriter.HasField('quantization')
+    if is_quantized:
+        raise_if_any(training_rules.quantization_problems(quantization, chosen))
     with precisions.scope(chosen):
         detector = model_builder.build(pipeline.model, is_training=is_training)
         detector.build_variables()
+        if is_quantized:
+            _quantize(detector, quantization)
     exempt_layers(detector, config.precision_exempt_patterns, chosen)
     if has_penalty:
         variables_builder.install_weight_decay(detector, config)
     return detector
+
+
+def _quantize(detector: DetectionModel, config: Quantization) -> None:
+    """Makes a detector round its weights and activations."""
+    params = QuantizationParams(
+        delay=config.delay,
+        weight_bits=config.weight_bits,
+        activation_bits=config.activation_bits,
+        symmetric=config.symmetric,
+    )
+    side = {
+        name: tf.zeros([1, *spec.shape[1:]], spec.dtype)
+        for name, spec in detector.side_inputs().items()
+    }
+
+    @tf.function(autograph=False)
+    def run() -> None:
+        shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
+        images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
+        detector.postprocess(detector.predict(images, shapes, **side), shapes)
+
+    try:
+        detector.install_quantization(params, list(_layers(detector)), run.get_concrete_function)
+    except UserError as error:
+        raise ConfigError(f'{training_rules.QUANTIZATION}: {error}') from error
+    _logger.info(
+        'quantized: %d tensors have ranges (%s)',
+        len(detector.quantization.ranges) // 2,
+        training_rules.QUANTIZATION,
+    )
 
 
 def exempt_layers(detector: DetectionModel, patterns: Sequence[str], precision: str) -> None:

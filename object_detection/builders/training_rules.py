@@ -10,11 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from object_detection.data import label_map
 from object_detection.errors import format_list, raise_if_any
+from object_detection.protos.graph_rewriter_pb2 import Quantization
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
 from object_detection.protos.train_pb2 import ClassWeight, TrainConfig, WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
+QUANTIZATION = 'graph_rewriter.quantization'
 EXEMPTIONS = 'train_config.precision_exempt_patterns'
 LOADS_SCORES = 'train_input_reader.load_multiclass_scores'
 _CLASS_WEIGHT = 'train_config.class_weight'
@@ -62,6 +64,25 @@ def exemption_problems(patterns: Collection[str], *, uses_tf32: bool) -> Iterato
         yield (
             f'{EXEMPTIONS}: expected precision: MIXED_BFLOAT16 or '
             'MIXED_FLOAT16 with it, as GPUs take TF32 for all layers or none. Received: TF32.'
+        )
+
+
+def quantization_problems(config: Quantization, precision: str) -> Iterator[str]:
+    """Yields the problems of `graph_rewriter.quantization` that no model could remedy.
+
+    Args:
+      config: the message.
+      precision: a key of `precision.POLICIES`.
+    """
+    if config.delay < 0:
+        yield f'{QUANTIZATION}.delay: expected 0 or more steps. Received: {config.delay}.'
+    for name in ('weight_bits', 'activation_bits'):
+        if not 2 <= getattr(config, name) <= 16:
+            yield (f'{QUANTIZATION}.{name}: expected 2 to 16. Received: {getattr(config, name)}.')
+    if precision.startswith('mixed_'):
+        yield (
+            f'{QUANTIZATION}: expected precision float32 or tf32 with it, as 16 bits do not hold '
+            f'the rounded values. Received: {precision}.'
         )
 
 

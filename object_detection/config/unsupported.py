@@ -94,9 +94,6 @@ _MODEL = {
     ),
     'MaskRCNNBoxPredictor.predict_keypoints': _KEYPOINTS,
     **{f'{loss}.anchorwise_output': _ANCHORWISE for loss in _LOSSES_WITH_ANCHORWISE_OUTPUT},
-    'TrainEvalPipelineConfig.graph_rewriter': _error(
-        'quantization-aware training is not built yet'
-    ),
 }
 
 _TRAINING = {

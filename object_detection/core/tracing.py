@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from object_detection.system import private_names
 
-_MOVING_STATISTICS = ('/moving_mean', '/moving_variance')
+_MOVING_STATISTICS = ('/moving_mean', '/moving_variance', '/moving_min', '/moving_max')
+_current_step: contextvars.ContextVar[tf.Variable | None] = contextvars.ContextVar(
+    'current_step', default=None
+)
 _may_compile = contextvars.ContextVar('may_compile', default=True)
 
 
@@ -40,6 +43,21 @@ def may_compile() -> bool:
     return _may_compile.get()
 
 
+@contextlib.contextmanager
+def training_step(step: tf.Variable) -> Iterator[None]:
+    """What is traced in the block is a step of a training; `step` counts the steps before it."""
+    token = _current_step.set(step)
+    try:
+        yield
+    finally:
+        _current_step.reset(token)
+
+
+def current_step() -> tf.Variable | None:
+    """Returns the number of steps before the one that is traced now; None outside of trainings."""
+    return _current_step.get()
+
+
 class Scope:
     """The base of a context that is on while it is entered, however often; one kind a subclass.
 
@@ -60,12 +78,15 @@ class Scope:
 
 
 class FrozenStatistics(Scope):
-    """Within it batch norms normalize as in training, but do not update their moving statistics.
+    """Within it layers compute as in training, but do not update their moving statistics.
 
     For a further pass over a batch in the same step, which is no further batch.
     """
 
 
 def moving_statistics(variables: Mapping[str, tf.Variable]) -> list[tf.Variable]:
-    """Returns the moving statistics of batch norms among the variables of a model, by name."""
+    """Returns the moving statistics among the variables of a model, by name.
+
+    They are those of batch norms, and the ranges of quantized activations.
+    """
     return [variable for name, variable in variables.items() if name.endswith(_MOVING_STATISTICS)]

@@ -1,6 +1,7 @@
 """The base class of detectors: preprocessing, named variables, regularisation."""
 
 import abc
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import tensorflow as tf
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
-from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
+from object_detection.models.quantization import Quantization, QuantizationParams
+from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
 
 
 class DetectionModel(keras.layers.Layer, abc.ABC):
@@ -25,6 +27,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
       checkpoint_view: what `tf.train.Checkpoint(model=detector)` saves and restores: the variables
         by their names, as a training saves them. It restores checkpoints of the TensorFlow Object
         Detection API too, and raises where anything does not fit.
+      quantization: how weights and activations are rounded, and the ranges of activations; None if
+        they are not.
       weight_decay: function that returns the penalty, a scalar, instead of the regularizers of
         single layers; None uses these regularizers.
     """
@@ -37,6 +41,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.num_classes = num_classes
         self.resizer = resizer
         self.weight_decay: Callable[[], tf.Tensor] | None = None
+        self.quantization: Quantization | None = None
         self.checkpoint_view = CheckpointView()
 
     def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -189,6 +194,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
                 if name in named:
                     raise UserError(f'{self.name}: two variables are named {name!r}.')
                 named[name] = variable.value
+        if self.quantization is not None:
+            named |= {f'{RANGES}{name}': v for name, v in self.quantization.ranges.items()}
         return named
 
     def named_trainable_variables(self) -> dict[str, tf.Variable]:
@@ -203,6 +210,23 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def build_variables(self) -> None:
         """Creates all variables."""
+
+    def install_quantization(
+        self,
+        params: QuantizationParams,
+        layers: Sequence[tuple[str, keras.layers.Layer]],
+        run: Callable[[], Any],
+    ) -> None:
+        """Makes all layers round from now on; for the arguments see `Quantization`."""
+        self.quantization = Quantization(params, layers, run)
+        predict = self.predict
+
+        @functools.wraps(predict)
+        def begin_and_predict(*args: Any, **kwargs: Any) -> Any:
+            self.quantization.begin_pass()
+            return predict(*args, **kwargs)
+
+        self.predict = begin_and_predict
 
     # Hooks of TensorFlow's checkpoints.
 

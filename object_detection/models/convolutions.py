@@ -1,6 +1,7 @@
 """Layers into which a following norm can be folded; convolutions train fast on CPUs."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
@@ -12,6 +13,8 @@ from object_detection.system import private_names
 # Numbers of output pixels from which on gradients by other operations than TensorFlow's are faster,
 # for kernels of one pixel and for others.
 _LARGE = {tf.float32: (4096, 4096), tf.bfloat16: (0, 32768)}
+# Activations that integer models compute together with the layer before them.
+FUSED_ACTIVATIONS = ('linear', 'relu', 'relu6')
 
 
 class Norm(Protocol):
@@ -24,6 +27,18 @@ class Norm(Protocol):
         """Returns the kernel and offset by which `layer` computes both."""
 
 
+class Rounding(NamedTuple):
+    """How a layer of a quantized detector rounds; see `quantization.Quantization`.
+
+    Attributes:
+      weights: rounds a kernel, given the number of its last axes that are its channels.
+      inner: rounds a value that an integer model stores between two operations of the layer.
+    """
+
+    weights: Callable[[tf.Tensor, int], tf.Tensor]
+    inner: Callable[[tf.Tensor], tf.Tensor]
+
+
 class FoldableLayer(keras.layers.Layer):
     """A layer that is linear in a kernel: a scaled kernel gives scaled outputs.
 
@@ -33,14 +48,18 @@ class FoldableLayer(keras.layers.Layer):
     Attributes:
       folds_in_training: whether a norm that does not train is folded into the layer in training
         too, not only in inference.
+      channel_axes: number of the last axes of the kernel that are the channels of the outputs.
+      rounding: how the kernel is rounded; None for detectors that are not quantized.
     """
 
     folds_in_training = False
+    channel_axes = 1
+    rounding: Rounding | None = None
 
     def call(self, inputs, training=None, norm: Norm | None = None):
         """Returns the outputs of the layer, normalized by `norm` if it is folded into the layer."""
         if norm is None or not norm.is_folded(self, training):
-            return self.unfolded(inputs, training)
+            return (self._rounded if self.rounding else self.unfolded)(inputs, training)
         kernel, offset = norm.fold(self)
         outputs = self.apply_kernel(inputs, tf.cast(kernel, inputs.dtype), training)
         return tf.nn.bias_add(outputs, tf.cast(offset, inputs.dtype))
@@ -52,10 +71,31 @@ class FoldableLayer(keras.layers.Layer):
     def scaled_kernel(self, scale: tf.Tensor) -> tf.Tensor:
         """Returns the stored kernel for outputs whose channels are `scale`, float32 [D], as large.
 
-        The kernel is not rounded to the dtype of the activations.
+        The kernel is not rounded to the dtype of the activations, but as `rounding` says.
         """
-        kernel = private_names.stored_value(self.kernel)
-        return kernel * tf.cast(scale, kernel.dtype)
+        kernel = self.stored_kernel()
+        return self._round(kernel * tf.cast(self._as_channels(scale), kernel.dtype))
+
+    def stored_kernel(self) -> tf.Variable:
+        """Returns the variable of the kernel."""
+        return private_names.stored_value(self.kernel)
+
+    def _as_channels(self, scale: tf.Tensor) -> tf.Tensor:
+        """Returns factors of the output channels, [D], in the shape of the kernel's channels."""
+        return scale
+
+    def _round(self, kernel: tf.Tensor) -> tf.Tensor:
+        return kernel if self.rounding is None else self.rounding.weights(kernel, self.channel_axes)
+
+    def _rounded(self, inputs: tf.Tensor, training: bool | None) -> tf.Tensor:
+        """Returns the layer's own outputs for its rounded kernel."""
+        kernel = self._round(tf.convert_to_tensor(self.stored_kernel()))
+        outputs = self.apply_kernel(inputs, kernel, training)
+        if self.use_bias:
+            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
+        if keras.activations.serialize(self.activation) not in FUSED_ACTIVATIONS:
+            outputs = self.rounding.inner(outputs)
+        return self.activation(outputs)
 
     def apply_kernel(
         self, inputs: tf.Tensor, kernel: tf.Tensor, training: bool | None = None
@@ -119,8 +159,14 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
 class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
     """Separate convolution of each channel of [B, H, W, C], to [B, H', W', C * multiplier].
 
-    Its kernel [k, k, C, multiplier] is named `depthwise_kernel`, as in checkpoints of Keras 2.
+    Its kernel [k, k, C, multiplier] is named `depthwise_kernel`, as in checkpoints of Keras 2. The
+    output channels are ordered by the channel of the input, then by the multiplier.
     """
+
+    channel_axes = 2
+
+    def _as_channels(self, scale):
+        return tf.reshape(scale, self.kernel.shape[2:])
 
     def add_weight(self, *args, name=None, **options):
         name = 'depthwise_kernel' if name == 'kernel' else name
@@ -129,10 +175,6 @@ class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
     @property
     def folds_in_training(self) -> bool:
         return not self.use_bias
-
-    def scaled_kernel(self, scale):
-        # The output channels are ordered by the channel of the input, then by the multiplier.
-        return super().scaled_kernel(tf.reshape(scale, self.kernel.shape[2:]))
 
     def apply_kernel(self, inputs, kernel, training=None):
         return keras.ops.depthwise_conv(
@@ -147,11 +189,12 @@ class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
 class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
     """A depthwise convolution of [B, H, W, C], then one of size 1, into which norms are folded."""
 
-    def scaled_kernel(self, scale):
-        kernel = private_names.stored_value(self.pointwise_kernel)
-        return kernel * tf.cast(scale, kernel.dtype)
+    def stored_kernel(self):
+        return private_names.stored_value(self.pointwise_kernel)
 
     def apply_kernel(self, inputs, kernel, training=None):
+        if self.rounding is not None:
+            return self._apply_rounded(inputs, kernel)
         return keras.ops.separable_conv(
             inputs,
             tf.convert_to_tensor(self.depthwise_kernel),
@@ -160,6 +203,18 @@ class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
             padding=self.padding,
             dilation_rate=self.dilation_rate,
         )
+
+    def _apply_rounded(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        """Rounds the kernel and the outputs of the depthwise convolution too."""
+        depthwise = tf.convert_to_tensor(private_names.stored_value(self.depthwise_kernel))
+        maps = keras.ops.depthwise_conv(
+            inputs,
+            self.rounding.weights(depthwise, 2),
+            strides=self.strides,
+            padding=self.padding,
+            dilation_rate=self.dilation_rate,
+        )
+        return tf.nn.conv2d(self.rounding.inner(maps), kernel, 1, 'VALID')
 
 
 class Dense(FoldableLayer, keras.layers.Dense):

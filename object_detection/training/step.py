@@ -248,14 +248,15 @@ class TrainStep:
     ) -> tuple[Any, Groundtruth]:
         groundtruth = Groundtruth.from_batch(batch)
         true_shapes = batch[InputFields.TRUE_IMAGE_SHAPE]
-        predictions = self.detector.predict(
-            self.detector.normalize_padded(batch[InputFields.IMAGE], true_shapes),
-            true_shapes,
-            training=True,
-            groundtruth=groundtruth,
-            seeds=seeds,
-            **side_inputs.select(self.detector, batch),
-        )
+        with tracing.training_step(self.step):
+            predictions = self.detector.predict(
+                self.detector.normalize_padded(batch[InputFields.IMAGE], true_shapes),
+                true_shapes,
+                training=True,
+                groundtruth=groundtruth,
+                seeds=seeds,
+                **side_inputs.select(self.detector, batch),
+            )
         return predictions, groundtruth
 
     def _run_one(self, batch: Any) -> StepReport:

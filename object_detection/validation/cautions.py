@@ -87,6 +87,8 @@ def warn(
                 unsupported.log_once(sentence)
         for sentence in train_config_rules.schedule_cautions(pipeline.train_config):
             unsupported.log_once(sentence)
+        for sentence in train_config_rules.quantization_cautions(pipeline):
+            unsupported.log_once(sentence)
         if _decays_twice(pipeline.train_config):
             unsupported.log_once(_TWO_DECAYS)
         for sentence in augmentation.cautions(pipeline.train_config):

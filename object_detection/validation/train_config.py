@@ -50,6 +50,26 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     )
 
 
+def check_quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields the problems of `graph_rewriter.quantization` and the precision beside it."""
+    if pipeline.graph_rewriter.HasField('quantization'):
+        precision = TrainConfig.Precision.Name(pipeline.train_config.precision).lower()
+        yield from training_rules.quantization_problems(
+            pipeline.graph_rewriter.quantization, precision
+        )
+
+
+def quantization_cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    """Yields a caution if a training ends before it rounds."""
+    delay = pipeline.graph_rewriter.quantization.delay
+    steps = pipeline.train_config.num_steps
+    if pipeline.graph_rewriter.HasField('quantization') and 0 < steps <= delay:
+        yield (
+            f'{training_rules.QUANTIZATION}.delay: the training of {steps} steps ends before it '
+            f'rounds, after {delay} steps; it only learns the ranges.'
+        )
+
+
 def check_averages(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields a problem if averages of the weights are to be evaluated, but are not kept."""
     if (

@@ -265,8 +265,8 @@ def _label_map(path: str, field: str, pipeline: TrainEvalPipelineConfig) -> Iter
 
 _PARTS = {
     'train': ('model', 'train_config', 'train_input_reader', 'graph_rewriter'),
-    'eval': ('model', 'eval_config', 'eval_input_reader'),
-    'export': ('model',),
+    'eval': ('model', 'eval_config', 'eval_input_reader', 'graph_rewriter'),
+    'export': ('model', 'graph_rewriter'),
 }
 
 _RULES: dict[str, tuple[Rule, ...]] = {
@@ -277,6 +277,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
         _fine_tuning,
         _train_input,
         train_config_rules.check,
+        train_config_rules.check_quantization,
     ),
     'eval': (
         model_rules.check,
@@ -284,8 +285,9 @@ _RULES: dict[str, tuple[Rule, ...]] = {
         _eval_input,
         label_map_rules.check,
         train_config_rules.check_averages,
+        train_config_rules.check_quantization,
     ),
-    'export': (model_rules.check,),
+    'export': (model_rules.check, train_config_rules.check_quantization),
 }
 
 _BUILDER_RULES: dict[str, tuple[Rule, ...]] = {

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX, open_reader, reading
-from object_detection.weights.variable_names import PLAIN_NAMES, VariableNames
+from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
 
 _OBJECT_GRAPH = '_CHECKPOINTABLE_OBJECT_GRAPH'
 _STEP = 'step'
@@ -17,6 +17,12 @@ _OPTIMIZER = 'optimizer/'
 # Names of the stored state of the input pipeline, which is not a variable of the model.
 INPUT = 'input/'
 AVERAGES = f'{_OPTIMIZER}average/'
+# The end of the message about a checkpoint that a quantized detector cannot be restored from.
+NO_RANGES = (
+    'holds no ranges of activations, which graph_rewriter.quantization needs. Train with it first, '
+    'in another model_dir, with this checkpoint as train_config.fine_tune_checkpoint; or leave '
+    'graph_rewriter out.'
+)
 
 # Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
 _NO_WEIGHT = re.compile(
@@ -165,6 +171,8 @@ def check_fits(
             'train_config that it was trained with; or another model_dir, with this checkpoint as '
             'train_config.fine_tune_checkpoint, to take over the weights alone.'
         )
+    if all(f'/{RANGES}' in name for name in differing) and differing == missing:
+        raise CheckpointError(f'{prefix} {NO_RANGES}')
     here = {name: variable.shape.as_list() for name, variable in variables.items()}
     advice = names.advice(found, here)
     advice = advice or 'Use the config that it was trained with, or another model_dir.'

@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.errors import CheckpointError, format_list
 from object_detection.weights import networks
 from object_detection.weights.interfaces import Entry
-from object_detection.weights.variable_names import VariableNames
+from object_detection.weights.variable_names import RANGES, VariableNames
 
 _TOLERANCE = (
     'load_all_detection_checkpoint_vars: true takes whatever fits and starts the rest anew.'
@@ -32,7 +32,8 @@ class Comparison(NamedTuple):
       restored: variables of the same shape in both.
       of_classes: variables whose shapes differ because the number of classes differs.
       reshaped: variables whose shapes differ for another reason.
-      absent: variables that are not in the file, but for dispensable ones.
+      absent: variables that are not in the file, but for dispensable ones and the ranges of
+        activations, which a training learns.
       extra: variables that are only in the file, of layers that the detector has.
       num_classes: number of classes of the detector in the file; None if it is not known.
     """
@@ -76,7 +77,9 @@ def compare(
         restored=[name for name in shared if name not in other_shape],
         of_classes=of_classes,
         reshaped=[name for name in other_shape if name not in of_classes],
-        absent=[name for name in absent if not names.is_dispensable(name)],
+        absent=[
+            name for name in absent if not (names.is_dispensable(name) or name.startswith(RANGES))
+        ],
         extra=sorted(extra),
         num_classes=their_classes,
     )

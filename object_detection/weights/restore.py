@@ -18,13 +18,19 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, UserError, format_list
-from object_detection.weights import checkpoint_files, checkpoints, reference
+from object_detection.weights import (
+    checkpoint_contents,
+    checkpoint_files,
+    checkpoints,
+    reference,
+)
 from object_detection.weights import sources as weight_sources
 from object_detection.weights.arrays import CheckpointArrays
 from object_detection.weights.checkpoint_contents import is_weight
 from object_detection.weights.checkpoint_files import VALUE_SUFFIX
 from object_detection.weights.comparison import Comparison, check, check_backbones, compare
 from object_detection.weights.interfaces import Detector, Entry, check_type
+from object_detection.weights.variable_names import RANGES
 
 _logger = logging.getLogger(__name__)
 
@@ -240,6 +246,9 @@ def _restore_reference(detector: Detector, prefix: str, averages: bool) -> dict[
     with reference.ReferenceCheckpoint(arrays, averages=averages) as source:
         entries = source.entries(detector)
         found = compare(variables, entries, detector.num_classes, names)
+        ranges = sorted(name for name in variables if name.startswith(RANGES))
+        if ranges:
+            raise CheckpointError(f'{prefix} {checkpoint_contents.NO_RANGES}')
         unfit = [*found.absent, *found.of_classes, *found.reshaped, *found.extra]
         if unfit:
             advice = names.advice(

@@ -8,6 +8,9 @@ Shapes = Mapping[str, Sequence[int]]
 # A group of layers of a detector, and the path before their positions in a reference checkpoint.
 ReferenceGroup = tuple[Sequence[str], str]
 
+# The beginning of the names of the ranges of activations, which quantized detectors alone have.
+RANGES = 'quantization/'
+
 # The beginning of the layers of a feature pyramid that see the backbone.
 PROJECTION = 'fpn/projection_'
 

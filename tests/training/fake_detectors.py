@@ -44,6 +44,7 @@ class ExtractorDetector:
     num_classes = 3
     name = 'detector'
     variable_names = FASTER_RCNN_NAMES
+    quantization = None
     named_variables = DetectionModel.named_variables
 
     def __init__(self, type_name, **options):

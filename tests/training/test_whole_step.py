@@ -105,8 +105,9 @@ def test_options_of_a_single_shot_detector_leave_no_dynamic_shape(changes):
     [
         'train_config { gradient_accumulation_steps: 2 }',
         'train_config { precision: MIXED_BFLOAT16 }',
+        'graph_rewriter { quantization { delay: 5 } }',
     ],
-    ids=['parts', 'bfloat16'],
+    ids=['parts', 'bfloat16', 'quantized'],
 )
 def test_trainings_of_a_single_shot_detector_leave_no_dynamic_shape(override):
     check(make_step(override, model=configs.tiny('num_classes: 4')))

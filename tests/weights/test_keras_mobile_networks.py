@@ -108,6 +108,7 @@ class _Extractor:
     num_classes = 3
     name = 'detector'
     variable_names = SSD_NAMES
+    quantization = None
     named_variables = DetectionModel.named_variables
 
     def __init__(self, type_name, **options):

@@ -46,7 +46,7 @@ class Options:
 _DEFAULTS = Options()
 
 
-class _BilinearUpsampling(keras.layers.Layer):
+class BilinearUpsampling(keras.layers.Layer):
     """Doubles the size of maps [B, H, W, C]; Keras's layer needs static sizes for that."""
 
     def call(self, inputs):
@@ -122,7 +122,7 @@ def feature_pyramid(
 
     def double(x, level: int):
         if options.bilinear:
-            x = _BilinearUpsampling(name=f'upsampling_{level}')(x)
+            x = BilinearUpsampling(name=f'upsampling_{level}')(x)
         else:
             x = Doubling(name=f'upsampling_{level}')(x)
         if options.crop_upsampled:
