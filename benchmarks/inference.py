@@ -71,8 +71,6 @@ def measure_inference(job: work.Job) -> dict:
     precision = precisions.canonical(job.precision)
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     detector = work.build(pipeline, precision, is_training=False, weights=job.weights)
-    if job.profile:
-        node_times.name_parts(detector)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
     images = tf.constant(work.images(job.batch_size, side))
     shapes = tf.constant([[*side, 3]] * job.batch_size)

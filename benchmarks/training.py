@@ -41,8 +41,6 @@ def measure_training(job: work.Job) -> dict:
     pipeline.train_config.batch_size = job.batch_size
     pipeline.train_config.precision = train_pb2.TrainConfig.Precision.Value(precision.upper())
     detector, batch = training_step.model_and_batch(job, pipeline, precision)
-    if job.profile:
-        node_times.name_parts(detector)
     step = training_step.build(pipeline, detector, batch, job.jit_compile)
     regions = training_step.count_mask_rows(detector)
 

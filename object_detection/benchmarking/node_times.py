@@ -6,16 +6,17 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
-# Beside the layers of the model: what the functions of a detector are called in a profile.
-_FUNCTIONS = {
-    'proposals': ('rpn', 'propose'),
-    'roi_align': ('', '_cropper'),
-    'mask_roi_align': ('mask_stage', 'cropper'),
-    'sampling': ('box_stage', 'sample'),
-    'detections': ('box_stage', 'detect'),
-    'postprocess': ('', 'postprocess'),
-    'loss': ('', 'loss'),
-}
+# Beside the layers of the model: the scopes of the functions of a detector (`tracing.named`).
+_FUNCTIONS = (
+    'preprocess',
+    'proposals',
+    'roi_align',
+    'mask_roi_align',
+    'sampling',
+    'detections',
+    'postprocess',
+    'loss',
+)
 # Those that call the others.
 _OUTER = ('postprocess', 'loss')
 _LAYERS = (
@@ -32,24 +33,6 @@ _OTHER = '(other)'
 _XLA = 'CpuExecutable::ExecuteAsyncOnStream'
 _XLA_PART = '(compiled by XLA)'
 _SLOWEST = 3
-
-
-def name_parts(detector) -> None:
-    """Gives the nodes of a detector's functions names that tell whose they are."""
-    import tensorflow as tf
-
-    for scope, (owner, attribute) in _FUNCTIONS.items():
-        target = getattr(detector, owner, None) if owner else detector
-        original = getattr(target, attribute, None)
-        if original is None:
-            continue
-
-        def named(*arguments, _scope=scope, _original=original, **options):
-            with tf.name_scope(_scope):
-                return _original(*arguments, **options)
-
-        # Layers would track, and name, what is set in their own way.
-        object.__setattr__(target, attribute, named)
 
 
 def part_of(node: str) -> str:

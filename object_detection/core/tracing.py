@@ -2,7 +2,8 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -56,6 +57,23 @@ def training_step(step: tf.Variable) -> Iterator[None]:
 def current_step() -> tf.Variable | None:
     """Returns the number of steps before the one that is traced now; None outside of trainings."""
     return _current_step.get()
+
+
+def named(scope: str) -> Callable[[Callable], Callable]:
+    """Decorates a function: the nodes that it adds to a graph are named `scope`/..., for profiles.
+
+    `benchmarking/node_times.py` knows the scopes.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def run(*arguments, **options):
+            with tf.name_scope(scope):
+                return function(*arguments, **options)
+
+        return run
+
+    return decorate
 
 
 class Scope:

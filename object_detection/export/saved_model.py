@@ -262,6 +262,7 @@ def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor
     return detector.preprocess(tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1)))
 
 
+@tracing.named('preprocess')
 def _from_encoded(detector: DetectionModel, encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes and resizes each image separately; pads to the largest if sizes differ.
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
@@ -44,6 +45,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.quantization: Quantization | None = None
         self.checkpoint_view = CheckpointView()
 
+    @tracing.named('preprocess')
     def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Resizes, pads and normalises images.
 

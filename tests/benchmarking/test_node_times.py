@@ -19,6 +19,7 @@ def test_own_time_of_nodes_leaves_out_what_runs_inside():
         ('backbone_1/conv1_conv_1/convolution', 'backbone'),
         ('gradient_tape/mask_head_1_2/conv/Conv2DBackpropFilter:Conv2D', 'mask_head gradient'),
         ('PartitionedCall/roi_align/GatherV2', 'roi_align'),
+        ('StatefulPartitionedCall/postprocess/mask_roi_align/roi_align/add', 'mask_roi_align'),
         ('while/body/add', '(other)'),
     ],
 )

@@ -156,6 +156,7 @@ class BoxStage(keras.layers.Layer):
         background = tf.zeros_like(groundtruth.weights)[..., tf.newaxis]
         return tf.concat([background, groundtruth.classes], axis=-1)
 
+    @tracing.named('sampling')
     def sample(
         self,
         proposals: Proposals,
@@ -292,6 +293,7 @@ class BoxStage(keras.layers.Layer):
         """Logits [B * P, K + 1] -> the scores of all classes, [B, P, K + 1]; background first."""
         return self._score_converter(tf.reshape(logits, [batch, rows, self._num_classes + 1]))
 
+    @tracing.named('detections')
     def detect(
         self,
         regions: RegionPredictions,

@@ -28,6 +28,7 @@ class RoiCropper:
         self._crop_size = (crop_size, crop_size)
         self._use_matmul = use_matmul
 
+    @tracing.named('roi_align')
     def __call__(
         self,
         features: list[tf.Tensor],
@@ -113,6 +114,7 @@ class RoiAlignCropper:
         self._scales = [(1.0 / stride, 1.0 / stride) for stride in strides[self._maps]]
         self._use_matmul = use_matmul
 
+    @tracing.named('roi_align')
     def __call__(
         self,
         features: list[tf.Tensor],

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
+from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.shapes import dimensions
@@ -183,6 +184,7 @@ class FasterRcnn(DetectionModel):
             predictions = predictions._replace(masks=masks)
         return predictions
 
+    @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         proposals = predictions.proposals
         if self.box_stage is None:
@@ -269,6 +271,7 @@ class FasterRcnn(DetectionModel):
     def needs_masks(self) -> bool:
         return self.mask_stage is not None
 
+    @tracing.named('loss')
     def loss(
         self,
         predictions: Predictions,
@@ -388,7 +391,8 @@ class FasterRcnn(DetectionModel):
         training: bool,
     ) -> tf.Tensor:
         """Makes the mask stage's own crops of absolute boxes [B, S, 4]: [B * S, h, w, C]."""
-        crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
+        with tf.name_scope('mask_roi_align'):
+            crops = self.mask_stage.cropper(maps, boxes, *frame, box_gradients=not training)
         if self.mask_stage.from_crops:
             return crops
         return self.feature_extractor.box_classifier_features(crops, training)

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
-from object_detection.core import sampling
+from object_detection.core import sampling, tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.nms_tiles import NEVER
@@ -162,6 +162,7 @@ class RegionProposalNetwork(keras.layers.Layer):
         boxes = self.target_assigner.box_coder.decode(predictions.box_codes, predictions.boxes)
         return boxes, objectness.probabilities(predictions.objectness_logits)
 
+    @tracing.named('proposals')
     def propose(
         self, predictions: AnchorPredictions, true_shapes: tf.Tensor, training: bool
     ) -> Proposals:

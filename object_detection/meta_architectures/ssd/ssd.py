@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from object_detection.anchor_generators.tiling import AnchorGenerator
 from object_detection.core import boxes as box_ops
+from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
@@ -148,6 +149,7 @@ class Ssd(DetectionModel):
             level_of_anchor=tf.tile(tf.concat(levels, axis=0)[tf.newaxis], [batch, 1]),
         )
 
+    @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
         options = self._post_processing
         boxes = predictions.raw_boxes
@@ -188,6 +190,7 @@ class Ssd(DetectionModel):
             named['detection_keypoints'] = keypoints
         return named
 
+    @tracing.named('loss')
     def loss(
         self,
         predictions: Predictions,
