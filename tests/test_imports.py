@@ -43,7 +43,7 @@ FILES_THAT_SEE_PROTOS = {
     'models/precision.py',
 }
 CORE_MAY_IMPORT = {'collections', 'dataclasses', 'math', 'numpy', 'tensorflow', 'typing', 'enum'}
-CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'time'}
+CORE_MAY_IMPORT |= {'contextlib', 'contextvars', 'functools', 'time'}
 
 
 def modules() -> list[pathlib.Path]:

@@ -22,20 +22,21 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
-def matmul_rate(precision: str) -> float:
+def matmul_rate(precision: str, side: int | None = None) -> float:
     """GFLOP/s of large matrix products in `precision`, the median of a few."""
-    seconds = statistics.median(timed(_matmul(precision)) for _ in range(3))
-    return 2 * _MATRIX_SIDE**3 / seconds / 1e9
+    side = side or _MATRIX_SIDE
+    seconds = statistics.median(timed(_matmul(precision, side)) for _ in range(3))
+    return 2 * side**3 / seconds / 1e9
 
 
 @functools.cache
-def _matmul(precision: str) -> Callable[[], object]:
+def _matmul(precision: str, side: int) -> Callable[[], object]:
     import tensorflow as tf
 
     dtype = {'bfloat16': 'bfloat16', 'float16': 'float16'}.get(
         precision.removeprefix('mixed_'), 'float32'
     )
-    matrix = tf.cast(tf.random.normal([_MATRIX_SIDE, _MATRIX_SIDE]), dtype)
+    matrix = tf.cast(tf.random.normal([side, side]), dtype)
     # A sum, so that the result is waited for.
     multiply = tf.function(lambda: tf.reduce_sum(tf.matmul(matrix, matrix)), autograph=False)
     multiply().numpy()

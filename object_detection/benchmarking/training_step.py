@@ -12,11 +12,16 @@ def model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
 
     detector = work.build(pipeline, precision, is_training=True)
     side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
+    made = arrays(pipeline, detector, job.batch_size, side)
+    return detector, {name: tf.constant(array) for name, array in made.items()}
+
+
+def arrays(pipeline, detector, batch_size: int, side: tuple[int, int]) -> dict:
+    """A batch of `work.batch` with the masks that the detector needs."""
     mask_size = None
     if mask_stage(detector) is not None:
         mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
-    arrays = work.batch(job.batch_size, side, detector.num_classes, mask_size)
-    return detector, {name: tf.constant(array) for name, array in arrays.items()}
+    return work.batch(batch_size, side, detector.num_classes, mask_size)
 
 
 def mask_stage(detector):
@@ -24,18 +29,22 @@ def mask_stage(detector):
     return getattr(detector, 'mask_stage', None)
 
 
-def build(pipeline, detector, batch, jit_compile: bool = False):
-    """Builds the step as training does, but for a rate at which the weights hardly change."""
+def build(pipeline, detector, batch, jit_compile: bool | None = False):
+    """Builds the step as training does, but for a rate at which the weights hardly change.
+
+    `jit_compile` replaces the config's; None leaves that.
+    """
     import tensorflow as tf
 
     from object_detection.training import setup
 
-    pipeline.train_config.jit_compile = jit_compile
+    if jit_compile is not None:
+        pipeline.train_config.jit_compile = jit_compile
     optimizer = pipeline.train_config.optimizer
     rate = getattr(optimizer, optimizer.WhichOneof('optimizer')).learning_rate
     rate.constant_learning_rate.learning_rate = 1e-6
     optimizer.ClearField('learning_rate_unit')
-    specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
+    specs = {name: tf.type_spec_from_value(value) for name, value in batch.items()}
     return setup.build_step(pipeline.train_config, detector, specs, SEED)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sys
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,17 @@ def build(pipeline: Any, precision: str, *, is_training: bool, weights: str | No
     return detector
 
 
-def write_weights(config: str, path: str) -> None:
+def build_with_spread_scores(pipeline: Any, precision: str) -> Any:
+    """Builds a detector for inference; a single-shot one with weights of `write_weights`."""
+    if not pipeline.model.HasField('ssd'):
+        return build(pipeline, precision, is_training=False)
+    with tempfile.TemporaryDirectory() as folder:
+        path = f'{folder}/weights.npz'
+        write_weights(pipeline, path)
+        return build(pipeline, precision, is_training=False, weights=path)
+
+
+def write_weights(pipeline: Any, path: str) -> None:
     """Writes weights with which a detector without regions gives values like a trained one's.
 
     With random weights the values of a deep network vanish, so that all scores are equal, and
@@ -132,16 +143,14 @@ def write_weights(config: str, path: str) -> None:
     image, class logits vary by 1.5 about their bias, and box codes by 1.
 
     Args:
-      config: path.
+      pipeline: the config.
       path: of the file, .npz: name of a variable -> what differs from `build`'s.
     """
     import keras
     import tensorflow as tf
 
-    from object_detection.config.reader import read_pipeline
     from object_detection.training.monitoring import model_summary
 
-    pipeline = read_pipeline(config)
     detector = build(pipeline, 'float32', is_training=True)
     for part in detector.parts().values():
         for layer in part._flatten_layers():
@@ -245,4 +254,6 @@ def batch(
 
 if __name__ == '__main__':
     # Not in the process that is measured, whose first result would come sooner after this.
-    write_weights(*sys.argv[1:])
+    from object_detection.config.reader import read_pipeline
+
+    write_weights(read_pipeline(sys.argv[1]), sys.argv[2])

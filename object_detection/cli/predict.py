@@ -162,12 +162,15 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
         click.echo(f'{images} images, {detections} detections in {folder}')
 
 
-def find_images(inputs: tuple[str, ...], *, readable: bool = False) -> list[pathlib.Path]:
+def find_images(
+    inputs: tuple[str, ...], *, readable: bool = False, flag: str = '--input'
+) -> list[pathlib.Path]:
     """Lists the images of files, folders and patterns, sorted for each input.
 
     Args:
       inputs: paths and patterns.
       readable: whether images in a folder whose format cannot be read are left out.
+      flag: the flag of the inputs, for errors.
 
     Raises:
       ValueError: if an input does not exist or a folder holds no image.
@@ -176,24 +179,24 @@ def find_images(inputs: tuple[str, ...], *, readable: bool = False) -> list[path
     for text in inputs:
         path = pathlib.Path(text)
         if path.is_dir():
-            paths += _in_folder(path, text, readable)
+            paths += _in_folder(path, f'{flag} {text}', readable)
         elif path.is_file():
             paths.append(path)
         elif found := sorted(glob.glob(text, recursive=True)):
             paths += [path for path in map(pathlib.Path, found) if not path.is_dir()]
         else:
-            raise UserError(f'--input {text}: no such file or folder.')
+            raise UserError(f'{flag} {text}: no such file or folder.')
     return paths
 
 
-def _in_folder(folder: pathlib.Path, text: str, readable: bool) -> list[pathlib.Path]:
+def _in_folder(folder: pathlib.Path, where: str, readable: bool) -> list[pathlib.Path]:
     suffixes = _IMAGE_SUFFIXES | _OTHER_SUFFIXES
     found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     known = [path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES]
     if not known:
         others = sorted({path.suffix for path in found})
         raise UserError(
-            f'--input {text}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
+            f'{where}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
             + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
         )
     return known if readable else found

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -70,6 +71,11 @@ class SavedDetector:
         self.class_names = self._read_class_names(path)
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)
+
+    @property
+    def traced_function(self) -> Any:
+        """The concrete function of `serving_default`."""
+        return self._serve
 
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.

@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -64,6 +65,16 @@ class Detector:
     def __repr__(self) -> str:
         classes = f'{len(self.class_names)} class names' if self.class_names else 'no class names'
         return f'<object_detection detector of {self.source}, {classes}>'
+
+    @property
+    def traced_function(self) -> Any:
+        """The concrete function from a batch to detections; None for a model of another format."""
+        return getattr(self._detect, 'traced_function', None)
+
+    @property
+    def input_size(self) -> tuple[int, int] | None:
+        """The (height, width) that images are resized to, if the model stores it."""
+        return getattr(self._detect, 'input_size', None)
 
     def __call__(self, images: np.ndarray | tf.Tensor) -> dict[str, tf.Tensor]:
         """Detects objects.
@@ -201,7 +212,7 @@ def load(
             precision=detector.precision,
         )
     prefix = checkpoints.find(_checkpoint_path(folder, checkpoint))
-    config_path = _find_config(folder) if config is None else os.fspath(config)
+    config_path = _required_config(folder) if config is None else os.fspath(config)
     pipeline = read_pipeline(config_path)
     validate(pipeline, for_what='export')
     model = exporter.load_detector(pipeline, prefix, precision)
@@ -242,13 +253,20 @@ def _checkpoint_path(folder: str, checkpoint: str | os.PathLike | None) -> str:
     return name
 
 
-def _find_config(folder: str) -> str:
+def find_config(folder: str) -> str | None:
     """Returns the config of a folder or prefix, or of its parent folder (best/ and checkpoint/)."""
     path = pathlib.Path(folder)
     for parent in (path, path.parent, path.absolute().parent):
         for name in _CONFIGS:
             if (parent / name).is_file():
                 return str(parent / name)
+    return None
+
+
+def _required_config(folder: str) -> str:
+    found = find_config(folder)
+    if found is not None:
+        return found
     raise UserError(
         f'{folder}: expected a SavedModel, or a checkpoint with its {CONFIG_FILE} (name another '
         'with `config`). Received: no config here or in the folder above.'

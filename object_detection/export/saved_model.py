@@ -4,6 +4,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -96,6 +97,11 @@ class InProcessDetector:
             input_signature=[spec, *specs],
             autograph=False,
         )
+
+    @property
+    def traced_function(self) -> Any:
+        """The concrete function from float32 images to detections."""
+        return self._run.get_concrete_function()
 
     def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.

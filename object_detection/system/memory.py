@@ -3,8 +3,6 @@
 import pathlib
 from collections.abc import Iterator
 
-import tensorflow as tf
-
 _ROOT = pathlib.Path('/')
 # Files of cgroup v2 and v1: the limit, the usage, and the statistic of its reclaimable part.
 _FILES = (
@@ -20,6 +18,8 @@ def peaks() -> dict[str, int]:
     that counts them.
     """
     import resource  # Absent on Windows, where records can still be read.
+
+    import tensorflow as tf  # The other functions are used without it.
 
     # Linux counts in KiB.
     found = {'host': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, context
+from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import control_flow_util, resource_variable_ops
 
@@ -119,3 +120,11 @@ def call_stablehlo(
         platforms=['CPU'],
         disabled_checks=['platform'],
     )
+
+
+def with_constants(function: Any) -> Any:
+    """Returns a concrete function that computes the same with the present values of its variables.
+
+    Its graph calls no other functions; its inputs are `inputs`, in the order of the graph.
+    """
+    return convert_to_constants.convert_variables_to_constants_v2(function)

@@ -105,6 +105,37 @@ def write_report(
         _section('Other values', _table({'': _others(metrics)})),
         _folded('All values by name', _table({'': metrics})),
     ]
+    _write_page(path, title, facts, sections)
+
+
+def write_tables(
+    path: str | os.PathLike,
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    pictures: Sequence[tuple[str, bytes]],
+    tables: Mapping[str, Sequence[Sequence[str]]],
+    notes: Sequence[str] = (),
+) -> None:
+    """Writes a page of pictures, tables of text and notes; it needs no other files.
+
+    Args:
+      path: path of the page.
+      title: title of the page.
+      facts: name -> value, below the title.
+      pictures: (caption, bytes of a PNG or JPEG file), as wide as the page.
+      tables: title -> rows of cells; the first row holds the headings.
+      notes: sentences at the end.
+    """
+    sections = [_section('', _figure(*picture)) for picture in pictures]
+    sections += [_section(name, _text_table(rows)) for name, rows in tables.items()]
+    sections.append(_section('Notes', ''.join(f'<p>{html.escape(note)}</p>' for note in notes)))
+    _write_page(path, title, facts, sections)
+
+
+def _write_page(
+    path: str | os.PathLike, title: str, facts: Mapping[str, str], sections: Iterable[str]
+) -> None:
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -118,7 +149,8 @@ def write_report(
 
 def _section(title: str, content: str) -> str:
     """Returns a card of the page; '' without content."""
-    return f'<section><h2>{html.escape(title)}</h2>{content}</section>' if content else ''
+    heading = f'<h2>{html.escape(title)}</h2>' if title else ''
+    return f'<section>{heading}{content}</section>' if content else ''
 
 
 def _folded(title: str, content: str) -> str:
@@ -188,6 +220,21 @@ def _table(
         + ''.join(cell(values.get(row, -1.0)) for values in columns.values())
         + '</tr>'
         for row in rows
+    )
+    return (
+        f'<div class="tables"><table><thead><tr>{head}</tr></thead>'
+        f'<tbody>{body}</tbody></table></div>'
+    )
+
+
+def _text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table of text; the first row holds the headings, the first column names."""
+    head = ''.join(f'<th>{html.escape(cell)}</th>' for cell in rows[0])
+    body = ''.join(
+        f'<tr><th>{html.escape(first)}</th>'
+        + ''.join(f'<td>{html.escape(cell)}</td>' for cell in others)
+        + '</tr>'
+        for first, *others in rows[1:]
     )
     return (
         f'<div class="tables"><table><thead><tr>{head}</tr></thead>'

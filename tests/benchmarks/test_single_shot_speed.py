@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.benchmarking import timing, work
+from object_detection.config.reader import read_pipeline
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
 CONFIG = 'ssd_mobilenet_v2_fpnlite_shapes'
@@ -26,7 +27,7 @@ def load(monkeypatch):
 def test_single_shot_detectors_are_measured_with_weights_like_trained_ones(load, tmp_path):
     measure = load('measure')
     path = str(tmp_path / 'weights.npz')
-    work.write_weights(measure.find_config(CONFIG), path)
+    work.write_weights(read_pipeline(measure.find_config(CONFIG)), path)
     job = work.Job(CONFIG, size=64, steps=2, roof=True, profile=True, weights=path)
     result = load('inference').measure_inference(job)
     assert result['agreement']['agrees'], result['agreement']

@@ -47,6 +47,12 @@ class FileDetector:
         self._run = run
         self._resizer = _build_resizer(path, description) if description.resizer else None
 
+    @property
+    def input_size(self) -> tuple[int, int] | None:
+        """The (height, width) that images are resized to; None if the file takes any size."""
+        height, width = self.description.inputs[0].shape[1:3]
+        return None if height is None or width is None else (height, width)
+
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
 

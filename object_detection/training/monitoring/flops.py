@@ -204,5 +204,7 @@ _RULES: dict[str, Callable[[tf.Operation], int]] = {
     'BatchMatMulV3': _product('adj_x'),
     'Einsum': _einsum,
 }
+# Types of the nodes that are counted.
+COUNTED = frozenset(_RULES)
 _BRANCHING = {'If', 'StatelessIf', 'Case', 'StatelessCase'}
 _LOOPS = {'While', 'StatelessWhile'}

@@ -1,0 +1,157 @@
+"""The picture of a benchmark: throughput, and bars of the time of each part of the model."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Part of `node_times` -> its name in the picture, in the order of the model. Several may share one.
+_PARTS = {
+    'preprocess': 'preprocessing',
+    'backbone': 'backbone',
+    'fpn': 'pyramid',
+    'rpn_head': 'RPN head',
+    'proposals': 'proposals',
+    'sampling': 'proposals',
+    'roi_align': 'crops',
+    'box_classifier': 'box head',
+    'box_head': 'box head',
+    'box_predictor': 'box head',
+    'mask_roi_align': 'crops',
+    'mask_head': 'mask head',
+    'detections': 'post-processing',
+    'postprocess': 'post-processing',
+    'loss': 'losses',
+}
+_OTHER = 'other'
+_GRADIENT = ' gradient'
+_NAMES = (*dict.fromkeys(_PARTS.values()), _OTHER)
+# One colour for each name; gradients are hatched.
+_COLORS = (
+    *('#9ca3af', '#2563eb', '#0891b2', '#7c3aed', '#db2777', '#d97706'),
+    *('#059669', '#65a30d', '#dc2626', '#92400e', '#d1d5db'),
+)
+_WIDTH = 10.0  # inches
+_DPI = 110
+
+
+def shares(row: Mapping[str, Any]) -> dict[str, float]:
+    """Returns name of a part -> its share of the time of all nodes, the largest first.
+
+    It is empty where the nodes of the model are not known.
+    """
+    seconds = _seconds(row)
+    total = sum(seconds.values())
+    ordered = sorted(seconds.items(), key=lambda item: -item[1])
+    return {name: time / total for name, time in ordered} if total else {}
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """Returns what tells a measurement apart from the others."""
+    return f'{row["precision"]}, batch {row["batch_size"]}'
+
+
+def _seconds(row: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the seconds of nodes by the names of the picture, in the order of the model."""
+    found: dict[str, float] = {}
+    for part in row.get('parts', ()):
+        name, is_gradient, _ = part['part'].partition(_GRADIENT)
+        shown = _PARTS.get(name, _OTHER) + is_gradient
+        found[shown] = found.get(shown, 0.0) + part['seconds']
+    order = [*_NAMES, *(name + _GRADIENT for name in _NAMES)]
+    return {name: found[name] for name in order if name in found}
+
+
+def draw(title: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Draws images per second of each measurement, and below it the time of an image by part.
+
+    The seconds of nodes, which may run at the same time, are scaled to the median time of a call.
+
+    Args:
+      title: of the picture.
+      rows: measurements; those that failed are left out.
+
+    Returns:
+      A PNG file.
+    """
+    # Imported here, since the import is slow and few programs draw.
+    from matplotlib.figure import Figure
+
+    rows = [row for row in rows if 'mean' in row]
+    with_parts = [row for row in rows if shares(row)]
+    heights = [0.7 + 0.34 * len(rows)]
+    if with_parts:
+        heights.append(1.2 + 0.34 * len(with_parts))
+    figure = Figure(figsize=(_WIDTH, 1.0 + sum(heights)), layout='constrained')
+    figure.suptitle(title, fontsize=11, parse_math=False)
+    grid = {'height_ratios': heights}
+    axes = figure.subplots(len(heights), squeeze=False, gridspec_kw=grid)[:, 0]
+    _draw_throughput(axes[0], rows)
+    if with_parts:
+        _draw_parts(axes[1], with_parts)
+    file = io.BytesIO()
+    figure.savefig(file, format='png', dpi=_DPI, metadata={'Software': None})
+    return file.getvalue()
+
+
+def _draw_throughput(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    positions = range(len(rows))
+    rates = [row['images_per_second'] for row in rows]
+    bars = axes.barh(positions, rates, height=0.62, color='#2563eb', label='model')
+    axes.bar_label(bars, labels=[f'{rate:.3g}' for rate in rates], padding=4, fontsize=8)
+    roofs = {
+        i: row['batch_size'] / row['convolutions']
+        for i, row in enumerate(rows)
+        if row.get('convolutions')
+    }
+    if roofs:
+        axes.vlines(
+            list(roofs.values()),
+            [i - 0.4 for i in roofs],
+            [i + 0.4 for i in roofs],
+            color='#dc2626',
+            linewidth=2,
+            label="the model's convolutions alone",
+        )
+        axes.legend(fontsize=8, frameon=False, loc='lower left', bbox_to_anchor=(0, 1), ncols=2)
+    _finish(axes, rows, 'images per second')
+    axes.set_xlim(0, 1.12 * max([*rates, *roofs.values()]))
+
+
+def _draw_parts(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    starts = [0.0] * len(rows)
+    parts = [shares(row) for row in rows]
+    names = [*_NAMES, *(name + _GRADIENT for name in _NAMES)]
+    for name in names:
+        widths = [
+            1e3 * row['p50'] / row['batch_size'] * share.get(name, 0.0)
+            for row, share in zip(rows, parts, strict=True)
+        ]
+        if not any(widths):
+            continue
+        plain = name.removesuffix(_GRADIENT)
+        axes.barh(
+            range(len(rows)),
+            widths,
+            left=starts,
+            height=0.62,
+            color=_COLORS[_NAMES.index(plain)],
+            hatch='////' if plain != name else None,
+            edgecolor='white',
+            linewidth=0.5,
+            label=name,
+        )
+        starts = [start + width for start, width in zip(starts, widths, strict=True)]
+    axes.legend(fontsize=8, frameon=False, loc='lower left', bbox_to_anchor=(0, 1), ncols=6)
+    _finish(axes, rows, 'milliseconds an image')
+
+
+def _finish(axes: Any, rows: Sequence[Mapping[str, Any]], x_label: str) -> None:
+    axes.set_yticks(range(len(rows)), [label(row) for row in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(x_label, fontsize=9)
+    axes.tick_params(axis='x', labelsize=8)
+    axes.tick_params(axis='y', length=0)
+    axes.grid(axis='x', color='#d1d5db', linewidth=0.5)
+    axes.set_axisbelow(True)
+    for side in ('top', 'right', 'left'):
+        axes.spines[side].set_visible(False)
