@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UnusableError, UserError
 from object_detection.export import class_names
-from object_detection.export.input_types import TF_EXAMPLE
+from object_detection.export.input_types import ENCODED_IMAGE_STRING_TENSOR, TF_EXAMPLE
 from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
@@ -96,6 +97,19 @@ class SavedDetector:
             if value.shape.rank and value.shape[0] == 1
         }
 
+    def run_encoded(self, files: Sequence[bytes]) -> dict[str, tf.Tensor]:
+        """Returns the outputs for the bytes of B image files, for a model that takes such.
+
+        Raises:
+          UserError: if the model takes pixels.
+        """
+        if self._spec.dtype != tf.string:
+            raise UserError(
+                f'{self.directory}: expected a SavedModel that takes image files, such as those '
+                f'of --input_type {ENCODED_IMAGE_STRING_TENSOR}. Received one that takes pixels.'
+            )
+        return self._run(tf.constant([self._as_input(each) for each in files]))
+
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.
 
@@ -134,8 +148,10 @@ class SavedDetector:
 
     def _encode(self, image: np.ndarray, encoded: bytes | None = None) -> bytes:
         """Encodes one image as an element of a string input."""
-        if encoded is None:
-            encoded = tf.io.encode_png(image).numpy()
+        return self._as_input(tf.io.encode_png(image).numpy() if encoded is None else encoded)
+
+    def _as_input(self, encoded: bytes) -> bytes:
+        """Returns an image file as an element of a string input."""
         if self._takes_examples:
             value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
             features = tf.train.Features(feature={keys.ENCODED: value})
