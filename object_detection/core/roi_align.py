@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from object_detection.core import bilinear
+from object_detection.core import bilinear, tracing
+from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 
 
@@ -62,7 +63,9 @@ def roi_align(
       use_matmul: sample by matrix products over all levels; otherwise by index, each box from its
         own level only. XLA compiles both, and their results are the same; products of bfloat16
         features round to bfloat16. By index, the gradient is a scatter under XLA, whose order of
-        summation on GPUs is fixed only by TensorFlow's determinism.
+        summation on GPUs is fixed only by TensorFlow's determinism. Within `tracing.portable`, the
+        kernel of `tf.image.crop_and_resize` samples, in a third of the time of other operations
+        without XLA.
       box_gradients: whether gradients also flow to the boxes, not only to the feature maps.
 
     Returns:
@@ -70,6 +73,8 @@ def roi_align(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
+    if not (use_matmul or tracing.may_compile() or tracing.is_compiled()):
+        return _align_natively(feature_maps, boxes, levels, scales, grid)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
     table = tf.stack([[tf.cast(scale, tf.float32) for scale in pair] for pair in scales])  # [L, 2]
 
@@ -104,3 +109,81 @@ def _onto_map(coordinates: tf.Tensor, length: tf.Tensor) -> bilinear.Samples:
     is_near = (coordinates >= -1.0) & (coordinates <= length)
     held = tf.clip_by_value(coordinates, 0.0, length - 1.0)
     return bilinear.Samples(tf.where(is_near, held, 0.0), tf.cast(is_near, tf.float32))
+
+
+def _align_natively(
+    feature_maps: Sequence[tf.Tensor],
+    boxes: tf.Tensor,
+    levels: tf.Tensor,
+    scales: Sequence[tuple[Any, Any]],
+    grid: SampleGrid,
+) -> tf.Tensor:
+    """Computes `roi_align` by TensorFlow's kernel, which samples from edge to edge of boxes.
+
+    Around each map its edge is repeated, so that samples near the map take its value. The kernel
+    would read beyond the map for boxes that are not finite; they have no samples on the map.
+    """
+    batch, count = dimensions(boxes, 0, 1)
+    is_finite = tf.reduce_all(tf.math.is_finite(boxes), axis=-1, keepdims=True)
+    level_of_row = tf.reshape(levels, [-1])
+
+    def by_level(rows: tf.Tensor) -> list[tf.Tensor]:
+        return tf.dynamic_partition(rows, level_of_row, len(feature_maps))
+
+    level_boxes = by_level(tf.reshape(boxes, [-1, 4]))
+    level_flags = by_level(tf.reshape(is_finite, [-1, 1]))
+    level_images = by_level(tf.repeat(tf.range(batch), count))
+    cells = [
+        tf.where(is_used, rows * _twice(scale), 0.0)
+        for is_used, rows, scale in zip(level_flags, level_boxes, scales, strict=True)
+    ]
+    crops = [
+        _crop_natively(*of_level, grid)
+        for of_level in zip(feature_maps, cells, level_flags, level_images, strict=True)
+    ]
+    rows = tf.dynamic_stitch(by_level(tf.range(batch * count)), crops)
+    return tf.reshape(rows, [batch, count, *grid.output_size, feature_maps[0].shape[-1]])
+
+
+def _crop_natively(
+    features: tf.Tensor,
+    boxes: tf.Tensor,
+    is_used: tf.Tensor,
+    images: tf.Tensor,
+    grid: SampleGrid,
+) -> tf.Tensor:
+    """Crops one map.
+
+    Args:
+      features: [B, H, W, C].
+      boxes: float32 [R, 4], in cells.
+      is_used: bool [R, 1]; crops of the others are 0.
+      images: int32 [R].
+      grid: the samples of a box.
+
+    Returns:
+      [R, h, w, C] of the dtype of the features.
+    """
+    low, high = tf.split(boxes, 2, axis=-1)
+    counts = [size * grid.sampling_ratio for size in grid.output_size]
+    to_first = (high - low) * (0.5 / tf.constant(counts, tf.float32))
+    padded = _repeat_edges(features)
+    # One cell of the edge comes before the first cell of the map.
+    first, last = low + to_first + (1.0 + grid.offset), high - to_first + (1.0 + grid.offset)
+    ends = tf.cast(tf.shape(padded)[1:3] - 1, tf.float32)
+    corners = tf.where(is_used, tf.concat([first / ends, last / ends], axis=-1), -1.0)
+    # The kernel does not support bfloat16.
+    crops = tf.image.crop_and_resize(tf.cast(padded, tf.float32), corners, images, counts)
+    if grid.sampling_ratio > 1:
+        crops = tf.nn.avg_pool2d(crops, grid.sampling_ratio, grid.sampling_ratio, 'VALID')
+    return tf.cast(crops, features.dtype)
+
+
+def _repeat_edges(maps: tf.Tensor) -> tf.Tensor:
+    """[B, H, W, C] -> [B, H + 2, W + 2, C]; copies whole rows, which `tf.pad` does not."""
+    maps = tf.concat([maps[:, :1], maps, maps[:, -1:]], axis=1)
+    return tf.concat([maps[:, :, :1], maps, maps[:, :, -1:]], axis=2)
+
+
+def _twice(scale: tuple[Any, Any]) -> tf.Tensor:
+    return tf.stack([tf.cast(each, tf.float32) for each in (*scale, *scale)])

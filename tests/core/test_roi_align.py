@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import roi_align
+from object_detection.core import roi_align, tracing
 from object_detection.core.roi_align import SampleGrid
 from tests import goldens
 
@@ -23,10 +23,15 @@ def compiled(crop, *arguments):
     return tf.function(crop, jit_compile=True, autograph=False)(*arguments)
 
 
+def portably(crop, *arguments):
+    with tracing.portable():
+        return in_a_graph(crop, *arguments)
+
+
 RUNS = pytest.mark.parametrize(
     ('run', 'use_matmul'),
-    [(eagerly, False), (in_a_graph, False), (compiled, False), (eagerly, True)],
-    ids=['eager', 'graph', 'compiled', 'matmul'],
+    [(eagerly, False), (in_a_graph, False), (compiled, False), (eagerly, True), (portably, False)],
+    ids=['eager', 'graph', 'compiled', 'matmul', 'portable'],
 )
 
 EAGER_RUNS = pytest.mark.parametrize('use_matmul', [False, True], ids=['index', 'matmul'])
@@ -254,6 +259,19 @@ def test_no_boxes(run, use_matmul):
     crops, gradients = run(differentiate, *random_maps(np.random.default_rng(6)))
     assert crops.shape == (2, 0, 3, 2, 3)
     assert all(tf.reduce_all(gradient == 0) for gradient in gradients)
+
+
+@RUNS
+def test_boxes_that_are_not_finite_have_no_samples(run, use_matmul):
+    numbers = [np.nan, np.inf, -np.inf]
+    boxes = tf.constant([[[number, 4.0, 20.0, 20.0] for number in numbers]] * 2, tf.float32)
+    levels = tf.zeros([2, 3], tf.int32)
+
+    def crop(*maps):
+        return crop_strides(maps, boxes, levels, SampleGrid((3, 2), 2), use_matmul=use_matmul)
+
+    crops = run(crop, *random_maps(np.random.default_rng(8)))
+    np.testing.assert_array_equal(crops, np.zeros([2, 3, 3, 2, 3]))
 
 
 @RUNS
