@@ -66,7 +66,7 @@ def export(
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
     The model computes in the precision of the config, or in `precision`, which is then written
-    to the exported `pipeline.config`; types of variables, inputs and outputs do not depend on
+    to the exported `pipeline.config`; types of inputs and outputs do not depend on
     it.
 
     Args:

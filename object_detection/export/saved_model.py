@@ -18,7 +18,7 @@ from object_detection.export import input_types, side_inputs
 from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
-from object_detection.models.normalization import FoldedVariables
+from object_detection.models.convolutions import FoldedVariables
 from object_detection.system import files
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
@@ -58,7 +58,7 @@ class ServedDetector(tf.Module):
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
-        folded = FoldedVariables()
+        folded = FoldedVariables(converts=True)
         side_specs = side_inputs.resolve(detector, given_side_inputs)
         specs, serve = _serving(detector, input_type, side_specs, folded)
         # No detector needs AutoGraph, and tracing takes several times as long with it.

@@ -1,6 +1,7 @@
 """Layers into which a following norm can be folded; convolutions train fast on CPUs."""
 
-from collections.abc import Callable
+import contextvars
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -60,7 +61,8 @@ class FoldableLayer(keras.layers.Layer):
         """Returns the outputs of the layer, normalized by `norm` if it is folded into the layer."""
         if norm is None or not norm.is_folded(self, training):
             return (self._rounded if self.rounding else self.unfolded)(inputs, training)
-        kernel, offset = norm.fold(self)
+        kept = _folded_variables.get()
+        kernel, offset = norm.fold(self) if kept is None else kept.folded(self, norm)
         outputs = self.apply_kernel(inputs, tf.cast(kernel, inputs.dtype), training)
         return tf.nn.bias_add(outputs, tf.cast(offset, inputs.dtype))
 
@@ -123,10 +125,10 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
         return not self.use_bias
 
     def unfolded(self, inputs, training):
-        outputs = self.apply_kernel(inputs, tf.convert_to_tensor(self.kernel), training)
+        outputs = self.apply_kernel(inputs, weight(self.kernel, inputs.dtype), training)
         if self.use_bias:
             # Not a sum: with an activation, it becomes a part of the convolution on CPUs.
-            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
+            outputs = tf.nn.bias_add(outputs, weight(self.bias, inputs.dtype))
         return self.activation(outputs)
 
     def apply_kernel(self, inputs, kernel, training=None):
@@ -221,13 +223,83 @@ class Dense(FoldableLayer, keras.layers.Dense):
     """Fully connected layer."""
 
     def unfolded(self, inputs, training):
-        outputs = self.apply_kernel(inputs, tf.convert_to_tensor(self.kernel))
+        outputs = self.apply_kernel(inputs, weight(self.kernel, inputs.dtype))
         if self.use_bias:
-            outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
+            outputs = tf.nn.bias_add(outputs, weight(self.bias, inputs.dtype))
         return self.activation(outputs)
 
     def apply_kernel(self, inputs, kernel, training=None):
         return keras.ops.matmul(inputs, kernel)
+
+
+class FoldedVariables:
+    """A context in which graphs of inference read folded kernels and offsets from variables.
+
+    The variables are computed once from the weights at the time of tracing; otherwise a graph
+    computes the values in each run. A layer with several norms, such as a layer that levels share,
+    has a kernel and an offset for each norm.
+
+    Args:
+      converts: whether variables have the dtype of the computation, those of layers without a
+        folded norm included; otherwise they are float32, and graphs convert them in each run.
+    """
+
+    def __init__(self, *, converts: bool = False):
+        self.converts = converts
+        self._made: dict[tuple, list[tf.Variable]] = {}
+
+    def __enter__(self) -> None:
+        self._token = _folded_variables.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        _folded_variables.reset(self._token)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [variable for made in self._made.values() for variable in made]
+
+    def folded(self, layer: FoldableLayer, norm: Norm) -> list[tf.Variable]:
+        """Returns the kernel and offset of `Norm.fold`."""
+        dtype = layer.compute_dtype if self.converts else None
+        names = [f'{layer.name}_kernel', f'{norm.name}_offset']
+        return self._keep((layer, norm), dtype, names, lambda: norm.fold(layer))
+
+    def converted(self, variable: keras.Variable, dtype: tf.DType) -> tf.Variable:
+        """Returns a weight in another dtype than it is stored in."""
+        stored = private_names.stored_value(variable)
+        return self._keep((id(stored), dtype), dtype, [variable.name], lambda: [stored])[0]
+
+    def _keep(
+        self,
+        key: tuple,
+        dtype: tf.DType | str | None,
+        names: Sequence[str],
+        compute: Callable[[], Sequence[tf.Tensor]],
+    ) -> list[tf.Variable]:
+        if key not in self._made:
+            with tf.init_scope():
+                values = [tf.cast(each, dtype or each.dtype) for each in compute()]
+                self._made[key] = [
+                    private_names.new_variable(*each) for each in zip(values, names, strict=True)
+                ]
+        return self._made[key]
+
+
+_folded_variables: contextvars.ContextVar[FoldedVariables | None] = contextvars.ContextVar(
+    'folded_variables', default=None
+)
+
+
+def weight(variable: keras.Variable, dtype: tf.DType) -> tf.Tensor:
+    """Returns the value of a layer's weight in the dtype of its computation.
+
+    Within `FoldedVariables` that convert, the graph need not do so in each run.
+    """
+    kept = _folded_variables.get()
+    converts = kept is not None and kept.converts
+    if converts and private_names.stored_value(variable).dtype != dtype:
+        return tf.convert_to_tensor(kept.converted(variable, dtype))
+    return tf.cast(tf.convert_to_tensor(variable), dtype)
 
 
 class PlainGradients(Scope):

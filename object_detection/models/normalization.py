@@ -1,7 +1,6 @@
 """Layers that normalize feature maps, and their parameters."""
 
 import contextlib
-import contextvars
 import dataclasses
 from collections.abc import Iterator
 
@@ -111,10 +110,6 @@ class BatchNorm(keras.layers.BatchNormalization):
         With y = gamma * (layer(x) + bias - mean) / sqrt(variance + epsilon) + beta, the scale
         becomes part of the kernel; the rest is the offset, float32 [D].
         """
-        kept = _folded_variables.get()
-        return self._fold(layer) if kept is None else kept.of(layer, self)
-
-    def _fold(self, layer: FoldableLayer) -> tuple[tf.Tensor, tf.Tensor]:
         scale, offset = self._scale_and_offset()
         scale *= tf.math.rsqrt(self.moving_variance.value + self.epsilon)
         offset -= self.moving_mean.value * scale
@@ -164,44 +159,6 @@ class GroupNorm(keras.layers.GroupNormalization):
                 f'{input_shape[-1]} channels of the layer. Received: {self.groups}.'
             )
         super().build(input_shape)
-
-
-class FoldedVariables:
-    """A context in which graphs of inference read folded kernels and offsets from variables.
-
-    The variables are computed once from the weights at the time of tracing; otherwise a graph
-    computes the values in each run. A layer with several norms, such as a layer that levels share,
-    has a kernel and an offset for each norm.
-    """
-
-    def __init__(self):
-        self._made: dict[tuple[FoldableLayer, BatchNorm], tuple[tf.Variable, tf.Variable]] = {}
-
-    def __enter__(self) -> None:
-        self._token = _folded_variables.set(self)
-
-    def __exit__(self, *error: object) -> None:
-        _folded_variables.reset(self._token)
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [variable for pair in self._made.values() for variable in pair]
-
-    def of(self, layer: FoldableLayer, norm: BatchNorm) -> tuple[tf.Variable, tf.Variable]:
-        """Returns kernel and offset; see `BatchNorm.fold`."""
-        if (layer, norm) not in self._made:
-            with tf.init_scope():
-                kernel, offset = norm._fold(layer)
-                self._made[layer, norm] = (
-                    private_names.new_variable(kernel, f'{layer.name}_kernel'),
-                    private_names.new_variable(offset, f'{norm.name}_offset'),
-                )
-        return self._made[layer, norm]
-
-
-_folded_variables: contextvars.ContextVar[FoldedVariables | None] = contextvars.ContextVar(
-    'folded_variables', default=None
-)
 
 
 def normalized(

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models.convolutions import weight
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
 
@@ -132,11 +133,13 @@ class MaskHead(keras.layers.Layer):
         """
         _, height, width, channels = features.shape
         depth = self._deconv.filters
-        kernel = tf.transpose(self._deconv.kernel, [3, 0, 1, 2])  # [C, 2, 2, depth]
+        dtype = features.dtype
+        kernel = tf.transpose(weight(self._deconv.kernel, dtype), [3, 0, 1, 2])  # [C, 2, 2, depth]
         x = tf.reshape(features, [-1, channels]) @ tf.reshape(kernel, [channels, 4 * depth])
         # The same bias four times, so that it is added to the product itself.
-        x = tf.nn.relu(tf.nn.bias_add(x, tf.tile(self._deconv.bias, [4])))
-        x = tf.nn.bias_add(tf.reshape(x, [-1, depth]) @ self._last.kernel[0, 0], self._last.bias)
+        x = tf.nn.relu(tf.nn.bias_add(x, tf.tile(weight(self._deconv.bias, dtype), [4])))
+        last = weight(self._last.kernel, dtype)[0, 0]
+        x = tf.nn.bias_add(tf.reshape(x, [-1, depth]) @ last, weight(self._last.bias, dtype))
         return tf.nn.depth_to_space(tf.reshape(x, [-1, height, width, 4 * self._num_masks]), 2)
 
     def _enlarge(self, features: tf.Tensor) -> tf.Tensor:

@@ -16,8 +16,11 @@ from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
+# Keras imports it for pictures of its own, which need not exist; it takes a fifth of the time.
+_UNNEEDED = 'matplotlib'
 _VARIABLE = 'TF_XLA_FLAGS'
 _FLAG = '--tf_xla_persistent_cache_directory'
+_CONSTANT_WEIGHTS = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
 # Parameters of mallopt, from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
@@ -35,7 +38,7 @@ def import_tensorflow() -> None:
         import tensorflow
 
         return
-    with _stderr_on_failure():
+    with _stderr_on_failure(), _without(_UNNEEDED):
         import tensorflow  # noqa: F401
 
 
@@ -77,6 +80,17 @@ def use_compilation_cache(directory: str) -> None:
     os.environ[_VARIABLE] = f'{flags} {_FLAG}={path}'.strip()
 
 
+def assume_constant_weights() -> None:
+    """Lets oneDNN lay out weights for its kernels once, not in each run of a graph.
+
+    For processes in which no variable is assigned between two runs of a graph that reads it, as
+    with a model that only predicts: assigned values would not count. It must be called before
+    TensorFlow is imported. The environment takes precedence.
+    """
+    if 'tensorflow' not in sys.modules:
+        os.environ.setdefault(_CONSTANT_WEIGHTS, '1')
+
+
 def keep_freed_memory() -> None:
     """Makes the C library keep freed memory for later allocations of the process.
 
@@ -98,6 +112,19 @@ def keep_freed_memory() -> None:
     # All arenas except the first consist of 64 MB heaps and return them regardless of the
     # settings.
     mallopt(_ARENA_MAX, 1)
+
+
+@contextlib.contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Makes imports of a module fail in the block, unless it has been imported before."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None
+    try:
+        yield
+    finally:
+        del sys.modules[module]
 
 
 @contextlib.contextmanager

@@ -9,11 +9,11 @@ from object_detection.models.convolutions import (
     Convolution,
     Dense,
     DepthwiseConvolution,
+    FoldedVariables,
     SeparableConvolution,
 )
 from object_detection.models.normalization import (
     BatchNorm,
-    FoldedVariables,
     FrozenBatchNorm,
     normalized,
 )

@@ -21,7 +21,7 @@ from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.models import precision as precisions
-from object_detection.models.normalization import FoldedVariables
+from object_detection.models.convolutions import FoldedVariables
 from object_detection.system import private_names
 
 _NAME = 'stablehlo'
