@@ -248,7 +248,7 @@ def _sum_terms(
 
 def _forward(is_static: bool) -> Callable[[tf.Tensor, Terms], tf.Tensor]:
     """Returns the fastest function to sum terms in the current context."""
-    if tracing.is_compiled():
+    if tracing.is_compiled() or tracing.BasicOperations.is_on():
         return _gather
     if is_static and tracing.may_compile() and not tf.executing_eagerly():
         # XLA makes one loop of it, without any intermediate result.

@@ -102,7 +102,8 @@ def multilevel_crop_and_resize(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
-    if not use_matmul and not tracing.is_compiled():
+    is_basic = tracing.is_compiled() or tracing.BasicOperations.is_on()
+    if not use_matmul and not is_basic:
         return _multilevel_natively(feature_maps, boxes, levels, crop_size, box_gradients)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
 

@@ -102,6 +102,14 @@ class FrozenStatistics(Scope):
     """
 
 
+class BasicOperations(Scope):
+    """Within it graphs hold only operations that converters for phones and boards know.
+
+    Maps are enlarged by the operation that resizes images, and regions are cropped by index; on
+    CPUs and GPUs other forms are faster.
+    """
+
+
 def moving_statistics(variables: Mapping[str, tf.Variable]) -> list[tf.Variable]:
     """Returns the moving statistics among the variables of a model, by name.
 

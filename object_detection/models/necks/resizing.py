@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.core.shapes import dimensions
 
 
@@ -13,6 +14,9 @@ class Doubling(keras.layers.Layer):
     """
 
     def call(self, inputs):
+        if tracing.BasicOperations.is_on():
+            size = 2 * tf.stack(dimensions(inputs, 1, 2))
+            return tf.raw_ops.ResizeNearestNeighbor(images=inputs, size=size)
         return tf.nn.depth_to_space(tf.concat([inputs] * 4, axis=-1), 2)
 
     def compute_output_shape(self, shape):
