@@ -13,9 +13,16 @@ NOT_IMPORTED_YET = {'matplotlib'}
 # Used as a program, by the documents: tensorboard --logdir.
 PROGRAMS = {'tensorboard'}
 # Comes with TensorFlow, which requires it.
-OF_TENSORFLOW = {'keras'}
+OF_TENSORFLOW = {'flatbuffers', 'keras'}
 # Imported if the user has installed it.
-OPTIONAL = {'faster-coco-eval', 'onnx', 'onnxruntime', 'tf2onnx'}
+OPTIONAL = {
+    'ai-edge-litert',
+    'ai_edge_litert',
+    'faster-coco-eval',
+    'onnx',
+    'onnxruntime',
+    'tf2onnx',
+}
 
 
 def _imported() -> set[str]:

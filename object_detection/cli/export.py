@@ -7,7 +7,7 @@ import click
 from object_detection.cli import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
-from object_detection.export.formats.formats import FORMATS, SAVED_MODEL, parse_names
+from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVED_MODEL, parse_names
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.system import tensorflow_setup
 
@@ -46,6 +46,22 @@ from object_detection.system import tensorflow_setup
     help='Images a call, of formats that fix it (stablehlo).',
 )
 @click.option(
+    '--quantization',
+    type=click.Choice(QUANTIZATIONS),
+    default=QUANTIZATIONS[0],
+    show_default=True,
+    help='Numbers of a TFLite file.',
+)
+@click.option(
+    '--calibration',
+    default='',
+    metavar='IMAGES',
+    help='Image, folder or quoted pattern, for --quantization int8: images like those of the use.',
+)
+@click.option(
+    '--calibration_limit', default=200, show_default=True, help='Most images to calibrate on.'
+)
+@click.option(
     '--precision',
     type=click.Choice(PRECISIONS),
     help='What it computes in; the config says it if not given.',
@@ -64,6 +80,9 @@ def command(
     format_names: tuple[str, ...],
     input_type: str,
     batch_size: int,
+    quantization: str,
+    calibration: str,
+    calibration_limit: int,
     precision: str | None,
     label_map: str,
     config_override: str,
@@ -84,6 +103,11 @@ def command(
     names = parse_names(format_names)
     _check_input_type(names, input_type, verify)
     images = find_images((verify,), readable=True)[:verify_limit] if verify else []
+    samples = (
+        _spread(find_images((calibration,), readable=True), calibration_limit)
+        if calibration
+        else []
+    )
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
 
@@ -106,7 +130,9 @@ def command(
             checkpoint,
             output,
             others,
-            options=FormatOptions(batch_size=batch_size),
+            options=FormatOptions(
+                batch_size=batch_size, quantization=quantization, calibration=tuple(samples)
+            ),
             images=images,
             **shared,
         )
@@ -127,6 +153,12 @@ def command(
             )
         click.echo(f'{len(images)} images: {comparison}')
         comparison.raise_unless_it_agrees(f'--format {SAVED_MODEL}')
+
+
+def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:
+    """Returns `limit` paths evenly spread over all, as neighbours are often alike."""
+    step = max(1, len(paths) / limit)
+    return [paths[int(index * step)] for index in range(min(limit, len(paths)))]
 
 
 def _check_input_type(names: list[str], input_type: str, verify: str) -> None:

@@ -122,7 +122,7 @@ class WrittenFile(NamedTuple):
     format_name: str
     path: pathlib.Path
     megabytes: float
-    comparison: verification.Comparison | None
+    comparison: verification.Comparison | verification.Resemblance | None
 
 
 def export_files(
@@ -191,9 +191,13 @@ def export_files(
 
 def _compare(
     name: str, path: pathlib.Path, expected: Sequence[tuple[np.ndarray, dict[str, tf.Tensor]]]
-) -> verification.Comparison:
+) -> verification.Comparison | verification.Resemblance:
     """Compares a file with what the model found; raises UserError unless they agree."""
-    comparison = verification.compare_with(formats.load(path), expected)
+    exported = formats.load(path)
+    quantization = exported.description.details.get(description.QUANTIZATION, formats.FLOAT32)
+    is_exact = quantization == formats.FLOAT32
+    compare = verification.compare_with if is_exact else verification.resemble
+    comparison = compare(exported, expected)
     comparison.raise_unless_it_agrees(f'--format {name}')
     return comparison
 

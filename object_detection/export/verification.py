@@ -1,11 +1,12 @@
 """Checks that an exported model gives the same detections as the model in process."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export.formats.file_detector import FileDetector
@@ -15,6 +16,8 @@ from object_detection.meta_architectures.detection_model import DetectionModel
 
 # Folded batch norms round differently; boxes are normalized, scores and masks lie in [0, 1].
 _TOLERANCE = 1e-3
+# Of quantized models: the clear detections of an image, and the IoU of a counterpart.
+_MOST_CLEAR, _LEAST_IOU = 10, 0.5
 
 
 class Comparison(NamedTuple):
@@ -51,6 +54,42 @@ class Comparison(NamedTuple):
         if not self.agrees:
             raise UserError(
                 f'{name}: the exported model does not give the detections of the model: {self}.'
+            )
+
+
+class Resemblance(NamedTuple):
+    """How far the clear detections of a model are those of one with rounded weights.
+
+    Clear are those with at least half the score of the best one of their image, at most ten an
+    image. A counterpart is of the same class, with an IoU of at least 0.5.
+
+    Attributes:
+      detections: number of clear detections in process, over all images.
+      found: how many of them have a counterpart.
+      mean_iou: mean IoU with the counterparts.
+      mean_difference: mean difference of the scores from those of the counterparts.
+    """
+
+    detections: int
+    found: int
+    mean_iou: float
+    mean_difference: float
+
+    def __str__(self) -> str:
+        return (
+            f'{self.detections} clear detections in process, {self.found} found again, their mean '
+            f'IoU {self.mean_iou:.3f} and mean difference of scores {self.mean_difference:.3f}'
+        )
+
+    def raise_unless_it_agrees(self, name: str) -> None:
+        """Raises UserError, beginning with `name`, unless four in five are found again."""
+        if not self.detections:
+            raise UserError(f'{name}: nothing was detected, so nothing was compared.')
+        if self.found < 0.8 * self.detections:
+            raise UserError(
+                f'{name}: the quantized model does not give the detections of the model: {self}. '
+                'Calibrate with more images like those of the use, or choose another '
+                '--quantization.'
             )
 
 
@@ -93,6 +132,41 @@ def compare_with(
             max(total.largest_difference, one.largest_difference),
         )
     return total
+
+
+def resemble(
+    exported: FileDetector, expected: Iterable[tuple[np.ndarray, dict[str, tf.Tensor]]]
+) -> Resemblance:
+    """Compares a quantized model; see `compare_with`."""
+    overlaps, differences, count = [], [], 0
+    for image, outputs in expected:
+        found = exported.run(image)
+        for box, score, label in _clear({key: v.numpy()[0] for key, v in outputs.items()}):
+            count += 1
+            rows = np.flatnonzero(
+                (found[DetectionFields.CLASSES] == label + 1) & (found[DetectionFields.SCORES] > 0)
+            )
+            boxes = found[DetectionFields.BOXES][rows]
+            iou = box_ops.iou(box[np.newaxis], boxes).numpy()[0] if len(rows) else np.zeros(1)
+            if iou.max() >= _LEAST_IOU:
+                overlaps.append(iou.max())
+                differences.append(abs(found[DetectionFields.SCORES][rows[iou.argmax()]] - score))
+    none = float('nan')
+    return Resemblance(
+        count,
+        len(overlaps),
+        float(np.mean(overlaps)) if overlaps else none,
+        float(np.mean(differences)) if differences else none,
+    )
+
+
+def _clear(found: dict[str, np.ndarray]) -> Iterator[tuple[np.ndarray, float, int]]:
+    """Yields box, score and class of the clear detections of an image, the best first."""
+    scores = found[DetectionFields.SCORES][: int(found[DetectionFields.NUM_DETECTIONS])]
+    classes = found.get(DetectionFields.CLASSES, np.zeros(len(scores)))
+    for row in np.argsort(-scores)[:_MOST_CLEAR]:
+        if scores[row] >= 0.5 * scores.max():
+            yield found[DetectionFields.BOXES][row], scores[row], int(classes[row])
 
 
 def _rows(detections: dict[str, np.ndarray], id_offset: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ There is no public interface for these functions. A new version of either librar
 module, but no other.
 """
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -128,3 +129,11 @@ def with_constants(function: Any) -> Any:
     Its graph calls no other functions; its inputs are `inputs`, in the order of the graph.
     """
     return convert_to_constants.convert_variables_to_constants_v2(function)
+
+
+def tflite_schema() -> types.ModuleType:
+    """Returns the classes of the FlatBuffers schema of TFLite files."""
+    # Imported here: it is only needed to export.
+    from tensorflow.lite.python import schema_py_generated
+
+    return schema_py_generated

@@ -13,6 +13,8 @@ from typing import Any
 from object_detection.errors import UserError
 from object_detection.visualization.drawing import class_color
 
+# Field of `details`: the numbers of the file, one of `formats.QUANTIZATIONS`.
+QUANTIZATION = 'quantization'
 # Version of the JSON: readers refuse others.
 SCHEMA = 1
 # Files of users are untrusted: no description of a real model comes near these.

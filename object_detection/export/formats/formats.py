@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from object_detection.export.formats.source import ExportSource, FormatOptions
 
 SAVED_MODEL = 'saved_model'
+# The numbers of a file, the default first.
+FLOAT32, FLOAT16, DYNAMIC, INT8 = 'float32', 'float16', 'dynamic', 'int8'
+QUANTIZATIONS = (FLOAT32, FLOAT16, DYNAMIC, INT8)
 
 
 class FormatModule(Protocol):
@@ -90,6 +93,12 @@ def _onnx() -> FormatModule:
     return onnx_file
 
 
+def _tflite() -> FormatModule:
+    from object_detection.export.formats import tflite
+
+    return tflite
+
+
 def _stablehlo() -> FormatModule:
     from object_detection.export.formats import stablehlo
 
@@ -105,6 +114,7 @@ FORMATS: dict[str, Format] = {
         extra='onnx',
     ),
     'stablehlo': Format(file_name='stablehlo/model.mlirbc', module=_stablehlo),
+    'tflite': Format(file_name='model.tflite', module=_tflite),
 }
 
 

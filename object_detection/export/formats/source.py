@@ -12,6 +12,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import class_names
 from object_detection.export.formats.description import ModelDescription, TensorDescription
+from object_detection.export.formats.formats import FLOAT32
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
@@ -28,10 +29,12 @@ class FormatOptions:
 
     Attributes:
       batch_size: B of formats whose batch is fixed (stablehlo, tflite).
+      quantization: one of `formats.QUANTIZATIONS` (tflite).
       calibration: image files from which ranges of activations are measured (tflite).
     """
 
     batch_size: int = 1
+    quantization: str = FLOAT32
     calibration: tuple[pathlib.Path, ...] = ()
 
 

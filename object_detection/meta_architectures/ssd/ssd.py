@@ -155,7 +155,7 @@ class Ssd(DetectionModel):
         boxes = predictions.raw_boxes
         if boxes is None:
             boxes = self._decode(predictions)
-        scores = options.score_converter(tf.cast(predictions.class_outputs, tf.float32))
+        scores = self._scores(predictions)
         batch, count = dimensions(scores, 0, 1)
         fields = {
             'multiclass_scores': scores,
@@ -168,7 +168,7 @@ class Ssd(DetectionModel):
         window = _true_windows(predictions.images, true_shapes)
         detections = options.nms(
             boxes[:, :, tf.newaxis],
-            scores[..., 1:] if options.drops_background else scores,
+            self._of_objects(scores),
             clip_window=window,
             additional_fields=fields,
         )
@@ -189,6 +189,10 @@ class Ssd(DetectionModel):
                 keypoints /= window[:, tf.newaxis, tf.newaxis, 2:]
             named['detection_keypoints'] = keypoints
         return named
+
+    def class_scores(self, predictions: Predictions) -> tf.Tensor:
+        """Returns the scores before suppression, float32 [B, N, K], without background."""
+        return self._of_objects(self._scores(predictions))
 
     @tracing.named('loss')
     def loss(
@@ -218,6 +222,13 @@ class Ssd(DetectionModel):
     def needs_keypoints(self) -> bool:
         """Whether boxes are coded together with keypoints."""
         return hasattr(self._anchor_losses.target_assigner.box_coder, 'num_keypoints')
+
+    def _scores(self, predictions: Predictions) -> tf.Tensor:
+        """Returns the scores of all columns, float32 [B, N, C]."""
+        return self._post_processing.score_converter(tf.cast(predictions.class_outputs, tf.float32))
+
+    def _of_objects(self, scores: tf.Tensor) -> tf.Tensor:
+        return scores[..., 1:] if self._post_processing.drops_background else scores
 
     def _targets(
         self, predictions: Predictions, groundtruth: Groundtruth, seeds: tf.Tensor | None

@@ -1,0 +1,305 @@
+"""TFLite files: detectors for phones and boards, by `tf.lite` and its interpreter.
+
+A single-shot detector ends with the operation `TFLite_Detection_PostProcess`, and its file returns
+what apps for the reference's files expect; other than there, it normalizes images itself. Its boxes
+are relative to the padded image.
+"""
+
+import dataclasses
+import logging
+import pathlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import image_resizer_builder
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError, format_list
+from object_detection.export.formats import description as descriptions
+from object_detection.export.formats import tflite_file, tflite_graph, tflite_metadata
+from object_detection.export.formats.description import (
+    QUANTIZATION,
+    ModelDescription,
+    TensorDescription,
+)
+from object_detection.export.formats.file_detector import Arrays, FileDetector
+from object_detection.export.formats.formats import (
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    QUANTIZATIONS,
+    no_description,
+)
+from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.export.formats.tflite_graph import TfliteSsd
+from object_detection.export.inference import read_image
+from object_detection.meta_architectures.ssd.ssd import Ssd
+from object_detection.protos import image_resizer_pb2
+from object_detection.resizers.resizer import Resizer
+from object_detection.system import cpu
+
+_logger = logging.getLogger(__name__)
+
+_NAME = 'tflite'
+# The description in the file itself.
+_INSIDE = 'model.json'
+# Fields of `ModelDescription.details`.
+_FRAME = 'boxes_relative_to'
+_PADDED_IMAGE = 'padded_image'
+_SIGNATURE = 'serving_default'
+
+
+def check(source: ExportSource, options: FormatOptions) -> None:
+    source.refuse_side_inputs(_NAME)
+    source.static_shape(_NAME)
+    if not isinstance(source.detector, Ssd):
+        raise UserError(
+            f'--format {_NAME}: expected a single-shot detector (model.ssd). Received: '
+            f'{source.pipeline.model.WhichOneof("model")}; use --format onnx.'
+        )
+    _check_options(source, options)
+    tflite_graph.post_process_options(source.pipeline.model.ssd)
+    _resizer_of_pixels(source)
+
+
+def _check_options(source: ExportSource, options: FormatOptions) -> None:
+    kind, count = options.quantization, len(options.calibration)
+    if kind not in QUANTIZATIONS:
+        raise UserError(
+            f'--quantization: expected one of {", ".join(QUANTIZATIONS)}. Received: {kind!r}.'
+        )
+    if (kind == INT8) != bool(count):
+        raise UserError(
+            '--calibration: expected images with --quantization int8, and none otherwise: they '
+            'give the ranges of activations, such as a hundred images like those of the use. '
+            f'Received: {count} with --quantization {kind}.'
+        )
+    if options.batch_size != 1:
+        raise UserError(
+            f'--batch_size: expected 1 with --format {_NAME}, whose files take one image. '
+            f'Received: {options.batch_size}.'
+        )
+    if source.precision not in ('float32', 'tf32'):
+        raise UserError(
+            f'--format {_NAME}: expected a model that computes in float32; export it with '
+            f'--precision float32, and choose smaller numbers by --quantization '
+            f'{FLOAT16} or {INT8}. Received: {source.precision}.'
+        )
+
+
+def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> ModelDescription:
+    kind = options.quantization
+    resizer = _resizer_of_pixels(source)
+    graph = TfliteSsd(
+        source.detector,
+        tflite_graph.post_process_options(source.pipeline.model.ssd),
+        normalizes=True,
+        rounds_input=kind == INT8,
+    )
+    samples = Samples(image_resizer_builder.build(resizer), options.calibration)
+    model = convert(graph, kind, samples)
+    details: dict[str, Any] = {QUANTIZATION: kind, _FRAME: _PADDED_IMAGE}
+    if kind == INT8:
+        details['calibration_images'] = len(options.calibration)
+        details['edge_tpu_refuses'] = tflite_file.edge_tpu_problems(model)
+        _log_int8(details)
+    shape = (1, *source.static_shape(_NAME))
+    image = TensorDescription('image', 'uint8' if kind == INT8 else 'float32', shape)
+    described = source.describe(
+        _NAME, inputs=(image,), outputs=tflite_graph.OUTPUTS, first_class_id=0, details=details
+    )
+    described = dataclasses.replace(described, resizer=text_format.MessageToString(resizer))
+    path.write_bytes(_finish(model, described, graph.options.max_detections_per_class))
+    return described
+
+
+def _finish(model: bytes, described: ModelDescription, max_detections_per_class: int) -> bytes:
+    """Returns the file with names, metadata, class names and its description."""
+    text = f'An object detector that takes pixels from 0 to 255 ({described.details}).'
+    metadata = tflite_metadata.build(
+        described.inputs[0].shape, described.outputs, 'object detector', text
+    )
+    model = tflite_file.finish(model, described.outputs, metadata, max_detections_per_class)
+    files = {
+        tflite_metadata.LABELS: tflite_metadata.labels(described.class_names),
+        _INSIDE: described.to_json(),
+    }
+    return tflite_metadata.with_files(model, files)
+
+
+def _log_int8(details: Mapping[str, Any]) -> None:
+    _logger.info(
+        'int8: the ranges of activations are those of %d images', details['calibration_images']
+    )
+    refused = details['edge_tpu_refuses']
+    if refused:
+        _logger.warning(
+            'an Edge TPU would not run these operations, nor what follows the first of them: %s',
+            '; '.join(refused),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Images for the calibration: each call yields them one by one, float32 [1, H, W, 3], 0..255.
+
+    Attributes:
+      resizer: brings them to the size of the model's input.
+      paths: image files.
+    """
+
+    resizer: Resizer
+    paths: Sequence[pathlib.Path]
+
+    def __call__(self) -> Iterator[list[tf.Tensor]]:
+        for path in self.paths:
+            resized, _ = self.resizer(read_image(path)[0])
+            yield [resized[tf.newaxis]]
+
+
+def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.Tensor]]]) -> bytes:
+    """Converts a graph to a TFLite file, as TensorFlow's converter writes it.
+
+    Args:
+      graph: the graph.
+      kind: one of `QUANTIZATIONS`: FLOAT32; FLOAT16 halves the weights; DYNAMIC stores them in 8
+        bits and quantizes activations as they come; INT8 computes in 8 bits alone but for the
+        post-processing, and takes uint8 images.
+      samples: images for INT8.
+    """
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [graph.serve.get_concrete_function()], graph
+    )
+    if kind != FLOAT32:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind == FLOAT16:
+        converter.target_spec.supported_types = [tf.float16]
+    if kind == INT8:
+        converter.representative_dataset = samples
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = tf.uint8
+    return converter.convert()
+
+
+def _resizer_of_pixels(source: ExportSource) -> image_resizer_pb2.ImageResizer:
+    """Returns the resizer for images of 0..255: it pads with what is normalized to the padding."""
+    config = image_resizer_pb2.ImageResizer()
+    config.CopyFrom(source.resizer_config)
+    if source.pads and source.detector.pads_normalized:
+        keep = config.keep_aspect_ratio_resizer
+        keep.per_channel_pad_value[:] = tflite_graph.pad_color(
+            source.detector, keep.per_channel_pad_value
+        )
+    return config
+
+
+def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetector:
+    model = path.read_bytes()
+    if description is None:
+        text = tflite_metadata.read_file(model, _INSIDE)
+        if text is None:
+            raise no_description(path)
+        description = descriptions.parse(text, f'{path}: {_INSIDE}')
+    run = _Runner(path, model, description)
+    if description.details.get(_FRAME) == _PADDED_IMAGE:
+        return _OfPaddedImages(path, description, run)
+    return FileDetector(path, description, run)
+
+
+class _Runner:
+    """Runs a TFLite file by its signature.
+
+    Args:
+      path: of the file, for messages.
+      model: the file.
+      description: its description.
+
+    Raises:
+      UserError: if it is no TFLite file, or its tensors are not those of the description.
+    """
+
+    def __init__(self, path: pathlib.Path, model: bytes, description: ModelDescription):
+        made = interpreter(path, model)
+        signature = made.get_signature_list().get(_SIGNATURE, {'inputs': [], 'outputs': []})
+        for kind in ('inputs', 'outputs'):
+            expected = [getattr(each, 'name', each) for each in getattr(description, kind)]
+            if sorted(signature[kind]) != sorted(expected):
+                raise UserError(
+                    f'{path}: {kind}: expected {format_list(expected)}, as the description says. '
+                    f'Received: {format_list(signature[kind]) or "none"}.'
+                )
+        self._run = made.get_signature_runner(_SIGNATURE)
+        # The interpreter owns what the runner uses.
+        self._interpreter = made
+        self._types = {name: each['dtype'] for name, each in self._run.get_input_details().items()}
+
+    def __call__(self, inputs: Arrays) -> Arrays:
+        return self._run(**{name: _as(value, self._types[name]) for name, value in inputs.items()})
+
+
+def interpreter(path: pathlib.Path, model: bytes) -> Any:
+    """Returns an interpreter of a TFLite file, by as many threads as there are cores.
+
+    Args:
+      path: name of the file, for messages.
+      model: the file.
+
+    Raises:
+      UserError: if it is no TFLite file.
+    """
+    try:
+        with warnings.catch_warnings():
+            # That `tf.lite.Interpreter` moves to a package of its own.
+            warnings.simplefilter('ignore')
+            threads = min(max(1, int(cpu.num_cores())), tflite_graph.SPARE_CLASSES - 1)
+            made = _interpreter_class()(model_content=model, num_threads=threads)
+        made.allocate_tensors()
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f'{path}: cannot be read as a TFLite file: {error}') from error
+    return made
+
+
+def _interpreter_class() -> Any:
+    """The interpreter of the package that succeeds `tf.lite`, if it is installed."""
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:
+        return tf.lite.Interpreter
+    return Interpreter
+
+
+def _as(values: np.ndarray, dtype: type) -> np.ndarray:
+    if np.issubdtype(dtype, np.integer) and not np.issubdtype(values.dtype, np.integer):
+        values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return values.astype(dtype)
+
+
+class _OfPaddedImages(FileDetector):
+    """A file whose boxes are relative to padded images, and neither clipped nor dropped."""
+
+    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = {key: value.numpy() for key, value in super().run_batch(images).items()}
+        padded = np.array(self.description.inputs[0].shape[1:3], np.float32)
+        height, width = self._resizer.resized_size(*images.shape[1:3])
+        window = np.tile(np.array([height, width], np.float32) / padded, 2)
+        boxes = np.clip(outputs[DetectionFields.BOXES], 0.0, window) / window
+        low, high = np.split(boxes, 2, axis=-1)
+        scores = outputs[DetectionFields.SCORES]
+        rows = np.arange(scores.shape[1]) < outputs[DetectionFields.NUM_DETECTIONS][:, np.newaxis]
+        is_used = rows & (high > low).all(axis=-1) & (scores > 0)
+        # The used rows first; the order among them is that of the file.
+        order = np.argsort(~is_used, axis=1, kind='stable')
+        count = is_used.sum(axis=1)
+        is_first = np.arange(scores.shape[1]) < count[:, np.newaxis]
+        found = {
+            DetectionFields.BOXES: np.take_along_axis(boxes, order[..., np.newaxis], axis=1)
+            * is_first[..., np.newaxis]
+        }
+        for key in (DetectionFields.SCORES, DetectionFields.CLASSES):
+            found[key] = np.take_along_axis(outputs[key], order, axis=1) * is_first
+        found[DetectionFields.NUM_DETECTIONS] = count
+        return {key: tf.constant(value, tf.float32) for key, value in found.items()}

@@ -1,0 +1,215 @@
+"""TFLite files, run by the interpreter, against the model in process."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
+from object_detection.export import loading, verification
+from object_detection.export.formats import (
+    description,
+    formats,
+    tflite,
+    tflite_file,
+    tflite_graph,
+    tflite_metadata,
+)
+from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.system import cpu, private_names
+from tests.export.formats import sources
+
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
+PADDED = """
+  image_resizer { keep_aspect_ratio_resizer {
+    min_dimension: 64 max_dimension: 64 pad_to_max_dimension: true
+  } }
+  post_processing { batch_non_max_suppression {
+    max_detections_per_class: 5
+    # Of all classes: boxes in the padding take up rows of the file.
+    max_total_detections: 15
+  } }
+"""
+AGNOSTIC = """
+  post_processing { batch_non_max_suppression { use_class_agnostic_nms: true } }
+"""
+
+
+@pytest.fixture(scope='module')
+def padded_file(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('tflite')
+    return sources.written('tflite', sources.source('ssd', PADDED), folder)
+
+
+@pytest.fixture(scope='module')
+def int8_file(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('int8')
+    rng = np.random.default_rng(0)
+    paths = []
+    for index in range(4):
+        paths.append(folder / f'{index}.png')
+        Image.fromarray(rng.integers(0, 255, (40, 50, 3), np.uint8)).save(paths[-1])
+    options = FormatOptions(quantization='int8', calibration=tuple(paths))
+    return sources.written('tflite', sources.source('ssd'), folder, options)
+
+
+# Regular suppression by two threads would miss the last one of the three classes.
+@pytest.mark.parametrize('threads', [1, 2, 3])
+def test_a_padded_image_gives_the_detections_of_the_model(
+    padded_file, shared, threads, monkeypatch
+):
+    monkeypatch.setattr(cpu, 'num_cores', lambda: float(threads))
+    detector = formats.load(padded_file)
+    comparison = sources.assert_agrees(
+        detector, sources.source('ssd', PADDED), sources.photos(shared, 3)
+    )
+    assert comparison.unmatched == 0
+    assert detector.class_names == {1: 'cat', 3: 'café'}
+    assert len(detector.run_batch(tf.zeros([2, 30, 40, 3], tf.uint8))['detection_boxes']) == 2
+
+
+def test_the_file_names_its_tensors_in_the_order_of_the_reference(padded_file):
+    schema = private_names.tflite_schema()
+    model = padded_file.read_bytes()
+    tree = schema.ModelT.InitFromPackedBuf(bytearray(model), 0)
+    (graph,), (signature,) = tree.subgraphs, tree.signatureDefs
+    outputs = [graph.tensors[index].name.decode() for index in graph.outputs]
+    assert outputs == [
+        'detection_boxes',
+        'detection_classes',
+        'detection_scores',
+        'num_detections',
+    ]
+    assert outputs == [each.name.decode() for each in signature.outputs]
+    assert [graph.tensors[index].name for index in graph.inputs] == [b'image']
+    entries = {each.name.decode(): each.buffer for each in tree.metadata}
+    metadata = bytes(tree.buffers[entries[tflite_metadata.BUFFER]].data)
+    assert metadata[4:8] == b'M001'
+    for text in (b'location', b'number of detections', tflite_metadata.LABELS.encode()):
+        assert text in metadata
+    assert tflite_metadata.read_file(model, tflite_metadata.LABELS).decode() == 'cat\n???\ncafé\n'
+
+
+def test_the_description_in_the_file_is_that_beside_it(padded_file, tmp_path):
+    alone = tmp_path / 'other.tflite'
+    alone.write_bytes(padded_file.read_bytes())
+    inside = formats.load(alone).description
+    assert inside == description.read_beside(padded_file)
+    assert inside.inputs[0].shape == (1, 64, 64, 3)
+    assert loading.load(alone).class_names == {1: 'cat', 3: 'café'}
+
+
+def test_int8_takes_pixels_as_they_are(int8_file, shared):
+    detector = formats.load(int8_file)
+    details = detector.description.details
+    assert (details['quantization'], details['calibration_images']) == ('int8', 4)
+    assert details['edge_tpu_refuses'] == []
+    assert detector.description.inputs[0].dtype == 'uint8'
+    interpreter = tflite.interpreter(int8_file, int8_file.read_bytes())
+    (image,) = interpreter.get_input_details()
+    assert image['dtype'] == np.uint8
+    assert image['quantization'] == (1.0, 0)
+    model = sources.source('ssd')
+    in_process = sources.in_process(model)
+    expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]
+    resemblance = verification.resemble(detector, expected)
+    assert resemblance.detections > 0
+    assert resemblance.found >= 0.8 * resemblance.detections, resemblance
+    scores = detector.run(expected[0][0])['detection_scores']
+    assert scores.max() > 0
+    assert len(set(scores)) > 1
+
+
+def test_what_an_edge_tpu_refuses_is_named(padded_file):
+    refused = tflite_file.edge_tpu_problems(padded_file.read_bytes())
+    assert any('CONV_2D: computes in floating point' in each for each in refused)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'options', 'message'),
+    [
+        ('', {'quantization': 'int8'}, '--calibration: expected images with'),
+        ('', {'calibration': (pathlib.Path('a.png'),)}, '--calibration: expected images with'),
+        ('', {'quantization': 'int4'}, '--quantization: expected one of float32, '),
+        ('', {'batch_size': 2}, '--batch_size: expected 1'),
+        ('image_resizer { identity_resizer {} }', {}, '--format tflite: needs images of one size'),
+        (
+            'box_coder { mean_stddev_box_coder {} }',
+            {},
+            'model.ssd.box_coder: expected faster_rcnn_box_coder',
+        ),
+        (
+            'post_processing { batch_non_max_suppression { soft_nms_sigma: 0.5 } }',
+            {},
+            'model.ssd.post_processing.batch_non_max_suppression.soft_nms_sigma: expected 0',
+        ),
+    ],
+)
+def test_what_the_format_cannot_express_is_refused(changes, options, message):
+    with pytest.raises(UserError, match=rf'^{message}'):
+        tflite.check(sources.source('ssd', changes), FormatOptions(**options))
+
+
+def test_16_bits_are_refused_in_favour_of_quantization():
+    model = sources.source('ssd')
+    source = ExportSource(model.detector, model.pipeline, 'bfloat16')
+    with pytest.raises(UserError, match=r'--precision float32.*Received: bfloat16'):
+        tflite.check(source, FormatOptions())
+
+
+def test_files_that_are_no_models_are_refused(padded_file, tmp_path):
+    path = tmp_path / 'model.tflite'
+    path.write_bytes(b'\0' * 100)
+    with pytest.raises(UserError, match=r'with its description model\.tflite\.json'):
+        formats.load(path)
+    described = description.path_beside(padded_file).read_text()
+    description.path_beside(path).write_text(described)
+    with pytest.raises(UserError, match=r'model\.tflite: cannot be read as a TFLite file'):
+        formats.load(path)
+    path.write_bytes(padded_file.read_bytes())
+    changed = json.loads(described) | {'outputs': ['detection_boxes']}
+    description.path_beside(path).write_text(json.dumps(changed))
+    with pytest.raises(UserError, match=r'outputs: expected detection_boxes, as the description'):
+        formats.load(path)
+
+
+def test_suppression_of_any_class_needs_no_spare_columns():
+    model = sources.source('ssd', AGNOSTIC)
+    options = tflite_graph.post_process_options(model.pipeline.model.ssd)
+    assert not options.use_regular_nms
+    assert options.num_spare == 0
+    regular = dataclasses.replace(options, use_regular_nms=True)
+    assert regular.num_spare == tflite_graph.SPARE_CLASSES
+    assert dataclasses.replace(regular, num_classes=2).num_spare == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('quantization', ['float16', 'dynamic'])
+def test_smaller_weights_give_like_detections(quantization, padded_file, tmp_path, shared):
+    model = sources.source('ssd', PADDED)
+    path = sources.written('tflite', model, tmp_path, FormatOptions(quantization=quantization))
+    assert path.stat().st_size < 0.7 * padded_file.stat().st_size
+    in_process = sources.in_process(model)
+    expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]
+    resemblance = verification.resemble(formats.load(path), expected)
+    assert resemblance.found >= 0.8 * resemblance.detections > 0, resemblance
+
+
+@pytest.mark.slow
+def test_suppression_of_any_class_gives_the_detections_of_the_model(tmp_path, shared):
+    model = sources.source('ssd', AGNOSTIC)
+    detector = formats.load(sources.written('tflite', model, tmp_path))
+    sources.assert_agrees(detector, model, sources.photos(shared, 3))
+    outputs = detector.run(np.zeros((64, 64, 3), np.uint8))
+    assert set(outputs) == {
+        DetectionFields.BOXES,
+        DetectionFields.CLASSES,
+        DetectionFields.SCORES,
+        DetectionFields.NUM_DETECTIONS,
+    }
