@@ -34,10 +34,10 @@ LAYERS = [
     {'training'},
     {'dataset_tools', 'export'},
     {'benchmarking'},
-    {'cli', 'exporter_main_v2', 'model_main_tf2'},
+    {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
-SEE_PROTOS |= {'exporter_main_v2', 'model_main_tf2'}
+SEE_PROTOS |= {'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'models/precision.py',

@@ -1,0 +1,105 @@
+"""Exports a single-shot detector as a SavedModel for the TFLite converter.
+
+  python -m object_detection.export_tflite_graph_tf2 --pipeline_config_path=FILE \
+      --trained_checkpoint_dir=DIR --output_directory=DIR
+
+writes output_directory/saved_model. `tfod export --format tflite` writes the TFLite file in one
+step, of a model that normalizes images itself.
+"""
+
+import os
+import sys
+
+from absl import app, flags
+
+from object_detection.cli.main import check_text, is_users_error
+from object_detection.errors import UserError
+from object_detection.system import tensorflow_setup
+
+
+def define_flags() -> None:
+    """Defines the flags; in a function, because other programs have flags of the same names."""
+    flags.DEFINE_string('pipeline_config_path', None, 'The pipeline config file.')
+    flags.DEFINE_string(
+        'trained_checkpoint_dir', None, 'Checkpoints; the newest is exported. E.g. model/best.'
+    )
+    flags.DEFINE_string('output_directory', None, 'Where to write; an earlier export is replaced.')
+    flags.DEFINE_string('config_override', '', 'A text proto, or a file of one, merged over it.')
+    flags.DEFINE_integer('max_detections', 10, 'Maximum number of detections of an image.')
+    flags.DEFINE_bool(
+        'ssd_use_regular_nms',
+        False,
+        'Suppresses boxes of each class for themselves, which is slower; otherwise a box is '
+        'suppressed by a better one of any class.',
+    )
+    flags.DEFINE_bool(
+        'centernet_include_keypoints', False, 'Of CenterNet, which cannot be exported yet.'
+    )
+    flags.DEFINE_string(
+        'keypoint_label_map_path', None, 'Of CenterNet, which cannot be exported yet.'
+    )
+    flags.mark_flags_as_required(
+        ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Exports what the flags name."""
+    values = flags.FLAGS
+    if len(argv) > 1:
+        raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
+    for name in ('centernet_include_keypoints', 'keypoint_label_map_path'):
+        if values[name].value:
+            raise app.UsageError(
+                f'--{name}: expected none, as it is about CenterNet, a family of detectors that '
+                f'this toolkit does not have yet. Received: {values[name].value}.'
+            )
+    from object_detection.config.reader import read_pipeline
+    from object_detection.validation.validate import validate
+
+    pipeline = read_pipeline(values.pipeline_config_path, overrides_text=values.config_override)
+    check_family(pipeline.model.WhichOneof('model'))
+    validate(pipeline, for_what='export')
+    # Imported here: TensorFlow takes seconds, and mistakes are told before.
+    tensorflow_setup.import_tensorflow()
+    from object_detection.export import tflite_graph
+
+    folder = tflite_graph.export(
+        pipeline,
+        values.trained_checkpoint_dir,
+        values.output_directory,
+        max_detections=values.max_detections,
+        use_regular_nms=values.ssd_use_regular_nms,
+    )
+    print(f'Exported to {folder}.')
+
+
+def check_family(name: str) -> None:
+    """Raises UserError unless a model is of the family `ssd`."""
+    if name == 'center_net':
+        raise UserError(
+            'model: expected ssd. Received: center_net, a family of detectors that this toolkit '
+            'does not have yet.'
+        )
+    if name != 'ssd':
+        raise UserError(
+            f'model: expected ssd, the family that ends with TFLite_Detection_PostProcess. '
+            f'Received: {name}; try `tfod export --format tflite`.'
+        )
+
+
+def run() -> None:
+    """Parses the command line and runs; users' errors become one line."""
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    define_flags()
+    try:
+        check_text(sys.argv[1:])
+        app.run(main)
+    except (UserError, OSError) as error:
+        if not is_users_error(error):
+            raise
+        sys.exit(f'Error: {error}')
+
+
+if __name__ == '__main__':
+    run()
