@@ -32,6 +32,7 @@ import own_process
 from PIL import Image
 
 from object_detection.benchmarking import timing, work
+from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PHOTOS = str(_ROOT.parent / 'shared' / 'data' / 'coco_permissive' / 'images' / '*.jpg')
@@ -139,10 +140,12 @@ def _export(job: dict) -> dict:
 def serve(point: Point) -> dict:
     """Measures one point in this process."""
     start = time.perf_counter()
-    from object_detection.export.inference import SavedDetector
-    from object_detection.system import tensorflow_setup
-
+    # As `tfod predict` does, before TensorFlow is imported.
     tensorflow_setup.keep_freed_memory()
+    tensorflow_setup.assume_constant_weights()
+    tensorflow_setup.import_tensorflow()
+    from object_detection.export.inference import SavedDetector
+
     photos = read_photos(point.images)
     detector = SavedDetector(point.model)
 

@@ -96,8 +96,7 @@ def draw(title: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
 def _draw_throughput(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     positions = range(len(rows))
     rates = [row['images_per_second'] for row in rows]
-    bars = axes.barh(positions, rates, height=0.62, color='#2563eb', label='model')
-    axes.bar_label(bars, labels=[f'{rate:.3g}' for rate in rates], padding=4, fontsize=8)
+    axes.barh(positions, rates, height=0.62, color='#2563eb', label='model')
     roofs = {
         i: row['batch_size'] / row['convolutions']
         for i, row in enumerate(rows)
@@ -113,7 +112,9 @@ def _draw_throughput(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             label="the model's convolutions alone",
         )
         axes.legend(fontsize=8, frameon=False, loc='lower left', bbox_to_anchor=(0, 1), ncols=2)
-    _finish(axes, rows, 'images per second')
+    # Beside the bars, the numbers would lie on the roofs.
+    labels = [f'{label(row)}: {rate:.3g}' for row, rate in zip(rows, rates, strict=True)]
+    _finish(axes, labels, 'images per second')
     axes.set_xlim(0, 1.12 * max([*rates, *roofs.values()]))
 
 
@@ -142,11 +143,11 @@ def _draw_parts(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         )
         starts = [start + width for start, width in zip(starts, widths, strict=True)]
     axes.legend(fontsize=8, frameon=False, loc='lower left', bbox_to_anchor=(0, 1), ncols=6)
-    _finish(axes, rows, 'milliseconds an image')
+    _finish(axes, [label(row) for row in rows], 'milliseconds an image')
 
 
-def _finish(axes: Any, rows: Sequence[Mapping[str, Any]], x_label: str) -> None:
-    axes.set_yticks(range(len(rows)), [label(row) for row in rows], fontsize=8)
+def _finish(axes: Any, labels: Sequence[str], x_label: str) -> None:
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(x_label, fontsize=9)
     axes.tick_params(axis='x', labelsize=8)

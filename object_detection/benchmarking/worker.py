@@ -35,6 +35,8 @@ def _run(job: jobs.BenchmarkJob) -> dict:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
     # As trainings and `tfod predict` do.
     tensorflow_setup.keep_freed_memory()
+    if job.task == jobs.INFERENCE:
+        tensorflow_setup.assume_constant_weights()
     tensorflow_setup.import_tensorflow()
     import tensorflow as tf
 

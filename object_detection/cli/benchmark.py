@@ -204,7 +204,7 @@ def _measure(
             if exports:
                 own = _exported(own, folder)
             for batch_size in batch_sizes:
-                shown = own.precision or precision or 'own precision'
+                shown = precision or f'precision of the {"config" if job.is_config else "model"}'
                 click.echo(f'{next(count)} of {total}: {shown}, batch size {batch_size}', err=True)
                 try:
                     row = jobs.run_alone(dataclasses.replace(own, batch_size=batch_size))
