@@ -1,6 +1,8 @@
 """`tfod benchmark`: its options and what it writes; times are not tested."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -105,3 +107,11 @@ def test_mistakes_are_reported_before_anything_is_measured(
     assert ran.exit_code != 0
     assert message in ran.output
     assert run.jobs == []
+
+
+def test_help_and_checks_load_neither_tensorflow_nor_matplotlib():
+    code = (
+        'import sys, object_detection.cli.benchmark; '
+        "sys.exit(bool({'tensorflow', 'matplotlib'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, '-c', code], check=True)
