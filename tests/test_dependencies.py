@@ -21,6 +21,7 @@ OPTIONAL = {
     'faster-coco-eval',
     'onnx',
     'onnxruntime',
+    'openvino',
     'tf2onnx',
 }
 

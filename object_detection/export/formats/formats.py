@@ -93,6 +93,12 @@ def _onnx() -> FormatModule:
     return onnx_file
 
 
+def _openvino() -> FormatModule:
+    from object_detection.export.formats import openvino_file
+
+    return openvino_file
+
+
 def _tflite() -> FormatModule:
     from object_detection.export.formats import tflite
 
@@ -112,6 +118,13 @@ FORMATS: dict[str, Format] = {
         write_packages=('tf2onnx', 'onnx'),
         load_packages=('onnxruntime',),
         extra='onnx',
+    ),
+    'openvino': Format(
+        file_name='model.xml',
+        module=_openvino,
+        write_packages=('openvino',),
+        load_packages=('openvino',),
+        extra='openvino',
     ),
     'stablehlo': Format(file_name='stablehlo/model.mlirbc', module=_stablehlo),
     'tflite': Format(file_name='model.tflite', module=_tflite),

@@ -12,12 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.errors import UserError, format_list
-from object_detection.export import input_types, saved_model
 from object_detection.export.formats import description as descriptions
-from object_detection.export.formats.description import ModelDescription, TensorDescription
+from object_detection.export.formats.description import ModelDescription
 from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import no_description
-from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.export.formats.source import INPUT_TENSOR, ExportSource, FormatOptions
 from object_detection.models import precision as precisions
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 _NAME = 'onnx'
 # The newest that tf2onnx writes.
 _OPSET = 18
-_INPUT = TensorDescription('input_tensor', 'uint8', (None, None, None, 3))
 # A file is one message of protobuf, which has this limit; graphs take the rest.
 _MAX_WEIGHTS = 2_000_000_000
 _DESCRIPTION_KEY = 'object_detection.description'
@@ -47,10 +45,10 @@ def check(source: ExportSource, options: FormatOptions) -> None:
 def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> ModelDescription:
     del options
     with precisions.scope(source.precision):
-        model = _convert(served_function(source))
+        model = _convert(source.served_module().serve)
     described = source.describe(
         _NAME,
-        inputs=(_INPUT,),
+        inputs=(INPUT_TENSOR,),
         outputs=tuple(each.name for each in model.graph.output),
         resizes_inside=True,
         details={'opset': _OPSET},
@@ -59,23 +57,6 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
     entry.key, entry.value = _DESCRIPTION_KEY, described.to_json()
     path.write_bytes(model.SerializeToString())
     return described
-
-
-def served_function(source: ExportSource) -> tf.types.experimental.PolymorphicFunction:
-    """Returns the function of `input_tensor`, uint8 [B, H, W, 3], that a SavedModel serves.
-
-    Images become float32 before they are resized, which gives the same pixels and needs no kernel
-    for bytes.
-    """
-    served = saved_model.ServedDetector(
-        source.detector, input_types.FLOAT_IMAGE_TENSOR, source.precision
-    )
-
-    def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
-        return served.serve(tf.cast(input_tensor, tf.float32))
-
-    spec = tf.TensorSpec(_INPUT.shape, tf.uint8, _INPUT.name)
-    return tf.function(serve, input_signature=[spec], autograph=False)
 
 
 def _convert(function: tf.types.experimental.PolymorphicFunction) -> 'onnx.ModelProto':

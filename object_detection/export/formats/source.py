@@ -8,9 +8,10 @@ from collections.abc import Callable
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import class_names
+from object_detection.export import class_names, input_types, saved_model
 from object_detection.export.formats.description import ModelDescription, TensorDescription
 from object_detection.export.formats.formats import FLOAT32
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -20,6 +21,8 @@ from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
 # Names of the inputs of a model of one image size.
 IMAGE, TRUE_IMAGE_SHAPE = 'image', 'true_image_shape'
+# Input of a model of any batch and image size.
+INPUT_TENSOR = TensorDescription('input_tensor', 'uint8', (None, None, None, 3))
 _DISTRIBUTION = 'object-detection-toolkit'
 
 
@@ -126,6 +129,25 @@ class ExportSource:
             color_order='GRAY' if inputs[0].shape[-1] == 1 else 'RGB',
             **fields,
         )
+
+    def served_module(self) -> tf.Module:
+        """Returns a module with `serve`, the function of `INPUT_TENSOR` that a SavedModel serves.
+
+        Images become float32 before they are resized. The pixels are the same, and there is no
+        branch on the image's size, which OpenVINO computes wrongly.
+        """
+        module = tf.Module()
+        with tracing.BasicOperations():
+            module.served = saved_model.ServedDetector(
+                self.detector, input_types.FLOAT_IMAGE_TENSOR, self.precision
+            )
+        spec = tf.TensorSpec(INPUT_TENSOR.shape, INPUT_TENSOR.dtype, INPUT_TENSOR.name)
+        module.serve = tf.function(
+            lambda input_tensor: module.served.serve(tf.cast(input_tensor, tf.float32)),
+            input_signature=[spec],
+            autograph=False,
+        )
+        return module
 
     def fixed_inputs(
         self, format_name: str, batch_size: int | None

@@ -1,0 +1,77 @@
+"""OpenVINO files, saved and run by another process, against the model in process."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.errors import UserError
+from object_detection.export import verification
+from object_detection.export.formats import formats
+from tests.export.formats import sources
+
+pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
+
+_RUN = """
+import pathlib, sys
+import numpy as np
+import tensorflow as tf
+from object_detection.export.formats import formats
+
+detector = formats.load(pathlib.Path(sys.argv[1]))
+images = np.load(sys.argv[2])
+found = detector.run_batch(tf.constant(images))
+np.savez(sys.argv[3], **{key: value.numpy() for key, value in found.items()})
+"""
+
+
+@pytest.fixture(scope='module')
+def openvino():
+    reason = "needs openvino: pip install '.[openvino]'"
+    return pytest.importorskip('openvino', reason=reason)
+
+
+def run_in_another_process(
+    path: pathlib.Path, images: np.ndarray, folder: pathlib.Path
+) -> dict[str, np.ndarray]:
+    np.save(folder / 'images.npy', images)
+    arguments = [path, folder / 'images.npy', folder / 'found.npz']
+    subprocess.run([sys.executable, '-c', _RUN, *map(str, arguments)], check=True)
+    with np.load(folder / 'found.npz') as found:
+        return dict(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('family', 'overrides'),
+    [
+        ('ssd', ()),
+        ('faster_rcnn', (sources.OF_ANY_SIZE,)),
+        ('mask_rcnn', (sources.PADDED,)),
+    ],
+)
+def test_a_file_gives_the_detections_of_the_model(family, overrides, openvino, tmp_path, shared):
+    model = sources.source(family, *overrides)
+    path = sources.written('openvino', model, tmp_path)
+    images = sources.photos(shared, 3)
+    sources.assert_agrees(formats.load(path), model, images)
+    batch = np.stack([image[:300, :300] for image in images])
+    found = run_in_another_process(path, batch, tmp_path)
+    for index, image in enumerate(batch):
+        expected = sources.in_process(model)(tf.constant(image[np.newaxis]))
+        expected = {key: value.numpy()[0] for key, value in expected.items()}
+        row = {key: value[index] for key, value in found.items()}
+        comparison = verification._compare_rows(
+            verification._rows(expected, id_offset=1), verification._rows(row, id_offset=0)
+        )
+        assert comparison.agrees, (index, comparison)
+
+
+def test_a_file_that_is_no_model_is_named(openvino, tmp_path):
+    path = tmp_path / 'model.xml'
+    path.write_text('<html/>')
+    with pytest.raises(UserError, match=r'model\.xml: expected a model'):
+        formats.load(path)
