@@ -18,8 +18,6 @@ import numpy as np
 from object_detection.benchmarking import work
 
 _ALIAS = r'parameter_number = (\d+) : i64}, output_index = array<i64: (\d+)>'
-# What every reader of the last years accepts; nothing newer is needed.
-_STABLEHLO_VERSION = '1.0.0'
 _DETECTIONS = (
     'detection_boxes',
     'detection_classes',
@@ -160,41 +158,25 @@ def _lowered(
     """Compiles `compute` to StableHLO; also its arguments, results and GFLOP."""
     import tensorflow as tf
 
+    from object_detection.export.formats import stablehlo
     from object_detection.training.monitoring import flops
 
-    function = tf.function(compute, jit_compile=True, autograph=False)
-    tensors = {name: tf.constant(array) for name, array in batch.items()}
-    traced = function.get_concrete_function(tensors)
+    specs = {name: tf.TensorSpec(array.shape, array.dtype) for name, array in batch.items()}
+    lowered = stablehlo.lower(compute, specs, lambda: variables)
     arguments = [
         # The order in which a dict is flattened.
         gpu_files.Argument(name, tuple(batch[name].shape), str(batch[name].dtype))
         for name in sorted(batch)
     ]
-    handles = {id(variable.handle): name for name, variable in variables.items()}
-    for handle in traced.captured_inputs:
-        name = handles.get(id(handle))
-        if name is None:
-            raise ValueError(f'Expected variables of the detector alone. Received: {handle}.')
+    for name in lowered.captured:
         values = variables[name].numpy()
         arguments.append(
             gpu_files.Argument(
                 name, values.shape, str(values.dtype), float(values.mean()), float(values.std())
             )
         )
-    text = function.experimental_get_compiler_ir(tensors)(stage='stablehlo')
-    gigaflop = flops.count(traced.graph).total / 1e9
-    return _portable(text), arguments, _results(traced, arguments, text), gigaflop
-
-
-def _portable(text: str) -> bytes:
-    """StableHLO that later versions of the readers take too, of TensorFlow's text."""
-    from tensorflow.compiler.mlir.stablehlo import stablehlo
-
-    # The one operation of another dialect: what becomes a variable's value is copied.
-    text = re.sub(
-        r'mhlo\.copy (%\S+) : (tensor<[^>]*>)', r'stablehlo.reshape \1 : (\2) -> \2', text
-    )
-    return stablehlo.serialize_portable_artifact_str(text, _STABLEHLO_VERSION)
+    gigaflop = flops.count(lowered.traced.graph).total / 1e9
+    return lowered.module, arguments, _results(lowered.traced, arguments, lowered.text), gigaflop
 
 
 def _results(

@@ -79,7 +79,12 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
             TensorDescription(name, value.dtype.name, value.shape)
             for name, value in weights.items()
         ),
-        details={'stablehlo_version': VERSION},
+        details={
+            'stablehlo_version': VERSION,
+            'output_shapes': [
+                lowered.traced.structured_outputs[name].shape.as_list() for name in lowered.outputs
+            ],
+        },
     )
 
 

@@ -1,7 +1,13 @@
 """StableHLO files, which TensorFlow compiles here, against the model in process."""
 
+import importlib.util
 import json
+import os
+import pathlib
 import shutil
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,6 +17,9 @@ from object_detection.errors import UserError
 from object_detection.export.formats import formats, stablehlo
 from object_detection.export.formats.source import FormatOptions
 from tests.export.formats import sources
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+JAX = os.environ.get('JAX_PYTHON') or (sys.executable if importlib.util.find_spec('jax') else None)
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
 
@@ -63,3 +72,20 @@ def test_weights_that_are_not_those_of_the_description_are_named(ssd_file, tmp_p
     (copied / 'weights.npz').write_bytes(b'no archive')
     with pytest.raises(UserError, match=r'weights\.npz: expected the weights'):
         formats.load(copied / 'model.mlirbc')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not JAX, reason='neither here nor as JAX_PYTHON is there an interpreter of jax')
+def test_the_program_of_the_documents_gives_the_same_detections(ssd_file, tmp_path):
+    text = (ROOT / 'docs' / 'exporting.md').read_text().partition('<!-- A test runs')[2]
+    block = text.partition('-->')[2].partition('`tfod predict`')[0]
+    images = np.random.default_rng(0).uniform(0, 255, (2, 64, 64, 3)).astype(np.float32)
+    np.savez(tmp_path / 'inputs.npz', image=images)
+    arguments = [ssd_file.parent, tmp_path / 'inputs.npz', tmp_path / 'found.npz']
+    program = [JAX, '-c', textwrap.dedent(block.strip('\n')), *map(str, arguments)]
+    subprocess.run(program, check=True, env=os.environ | {'JAX_PLATFORMS': 'cpu'})
+    expected = formats.load(ssd_file).run_batch(tf.constant(images))
+    with np.load(tmp_path / 'found.npz') as found:
+        assert sorted(found) == sorted(expected)
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, atol=1e-4, err_msg=key)
