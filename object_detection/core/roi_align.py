@@ -63,9 +63,9 @@ def roi_align(
       use_matmul: sample by matrix products over all levels; otherwise by index, each box from its
         own level only. XLA compiles both, and their results are the same; products of bfloat16
         features round to bfloat16. By index, the gradient is a scatter under XLA, whose order of
-        summation on GPUs is fixed only by TensorFlow's determinism. Within `tracing.portable`, the
-        kernel of `tf.image.crop_and_resize` samples, in a third of the time of other operations
-        without XLA.
+        summation on GPUs is fixed only by TensorFlow's determinism. Within `tracing.portable`, and
+        not within `tracing.BasicOperations`, the kernel of `tf.image.crop_and_resize` samples, in
+        a third of the time of other operations without XLA.
       box_gradients: whether gradients also flow to the boxes, not only to the feature maps.
 
     Returns:
@@ -73,7 +73,8 @@ def roi_align(
     """
     if not box_gradients:
         boxes = tf.stop_gradient(boxes)
-    if not (use_matmul or tracing.may_compile() or tracing.is_compiled()):
+    is_basic = tracing.is_compiled() or tracing.BasicOperations.is_on()
+    if not (use_matmul or tracing.may_compile() or is_basic):
         return _align_natively(feature_maps, boxes, levels, scales, grid)
     ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
     table = tf.stack([[tf.cast(scale, tf.float32) for scale in pair] for pair in scales])  # [L, 2]

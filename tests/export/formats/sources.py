@@ -28,6 +28,12 @@ model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
   min_dimension: 64 max_dimension: 64 pad_to_max_dimension: true
 } } } }
 """
+ROI_ALIGN = """
+model { faster_rcnn {
+  roi_align { output_size: 7 sampling_ratio: 2 aligned: true }
+  mask_roi_align { output_size: 14 sampling_ratio: 1 aligned: false }
+} }
+"""
 OF_ANY_SIZE = """
 model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
   min_dimension: 64 max_dimension: 96

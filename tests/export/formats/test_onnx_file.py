@@ -23,7 +23,7 @@ def packages():
     [
         ('ssd', ()),
         pytest.param('faster_rcnn', (sources.OF_ANY_SIZE,), marks=pytest.mark.slow),
-        pytest.param('mask_rcnn', (sources.PADDED,), marks=pytest.mark.slow),
+        pytest.param('mask_rcnn', (sources.PADDED, sources.ROI_ALIGN), marks=pytest.mark.slow),
     ],
 )
 def test_a_file_gives_the_detections_of_the_model(family, overrides, packages, tmp_path, shared):

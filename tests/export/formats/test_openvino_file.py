@@ -50,7 +50,7 @@ def run_in_another_process(
     [
         ('ssd', ()),
         ('faster_rcnn', (sources.OF_ANY_SIZE,)),
-        ('mask_rcnn', (sources.PADDED,)),
+        ('mask_rcnn', (sources.PADDED, sources.ROI_ALIGN)),
     ],
 )
 def test_a_file_gives_the_detections_of_the_model(family, overrides, openvino, tmp_path, shared):
