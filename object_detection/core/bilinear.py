@@ -120,6 +120,14 @@ def combine_axes(rows: Terms, columns: Terms, first: tf.Tensor, width: tf.Tensor
     Returns:
       Terms [R, K * J] of all R samples; pixels are numbered row by row, starting with `first`.
     """
+    if tracing.BasicOperations.is_on():
+        # Tensors of phones have at most five axes.
+        rows, columns = (
+            Terms(*(tf.reshape(each, [-1, *each.shape[-2:]]) for each in terms))
+            for terms in (rows, columns)
+        )
+        first = tf.reshape(first, [-1])
+        width = tf.reshape(width, [-1])
     starts = first[..., tf.newaxis, tf.newaxis] + rows.pixels * width[..., tf.newaxis, tf.newaxis]
     pixels = starts[..., tf.newaxis, :, tf.newaxis] + columns.pixels[..., None, :, None, :]
     weights = rows.weights[..., tf.newaxis, :, tf.newaxis] * columns.weights[..., None, :, None, :]

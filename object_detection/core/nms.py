@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.core.nms_tiles import (
     NEVER,
     Candidates,
@@ -20,6 +21,7 @@ from object_detection.core.nms_tiles import (
     at_least_one_row,
     eligible_scores,
     select,
+    used_first,
 )
 from object_detection.core.shapes import dimensions, smaller
 
@@ -140,6 +142,10 @@ def multiclass_non_max_suppression(
         is_counted=is_counted,
     )
     limits = (max_outputs, max_outputs_per_class, iou_threshold)
+
+    if tracing.BasicOperations.is_on():
+        eligible = eligible_scores(pairs.scores, score_threshold, num_valid)
+        return _select_by_operation(pairs._replace(scores=eligible), *limits)
 
     def select_from_all() -> MulticlassSelection:
         eligible = eligible_scores(pairs.scores, score_threshold, num_valid)
@@ -279,10 +285,50 @@ def _select_natively(
         )
         return selected.selected_indices, selected.valid_outputs
 
-    indices, count = tf.map_fn(select, (boxes, scores), fn_output_signature=(tf.int32, tf.int32))
+    if tracing.BasicOperations.is_on() and boxes.shape[0] == 1:
+        indices, count = (each[tf.newaxis] for each in select((boxes[0], scores[0])))
+    else:
+        signature = (tf.int32, tf.int32)
+        indices, count = tf.map_fn(select, (boxes, scores), fn_output_signature=signature)
     indices = tf.reshape(indices, [-1, max_outputs])  # Also for a batch of none.
     is_valid = tf.range(max_outputs) < count[:, tf.newaxis]
     return NmsSelection(tf.where(is_valid, indices, 0), is_valid)
+
+
+def _select_by_operation(
+    pairs: _Pairs, max_outputs: int, max_outputs_per_class: int, iou_threshold: float
+) -> MulticlassSelection:
+    """Selects as `_select` does, of one image, by the operation for a single class.
+
+    The classes lie side by side, so that no box overlaps one of another class. At most as many
+    boxes as outputs are dropped for having no area or beyond the limit of their class.
+    """
+    num_rows, num_classes = dimensions(pairs.scores, 1, 2)
+    span = tf.reduce_max(pairs.boxes) - tf.reduce_min(pairs.boxes) + 1.0
+    places = tf.range(num_classes, dtype=tf.float32) * span
+    boxes = tf.reshape(pairs.boxes + places[:, tf.newaxis], [1, -1, 4])
+    selection = _select_natively(
+        boxes,
+        tf.reshape(pairs.scores, [1, -1]),
+        min(2 * max_outputs, num_rows * num_classes),
+        iou_threshold,
+    )
+    rows, classes = selection.indices // num_classes, selection.indices % num_classes
+    is_valid = selection.is_valid
+    one_hot = tf.one_hot(classes, num_classes) * tf.cast(is_valid, tf.float32)[..., tf.newaxis]
+    numbers = tf.reduce_sum(tf.cumsum(one_hot, axis=1) * one_hot, axis=2)
+    is_valid &= numbers < max_outputs_per_class + 0.5
+    if pairs.is_counted is not None:
+        places = tf.gather(places, classes)[..., tf.newaxis]
+        is_valid &= pairs.is_counted(tf.gather(boxes, selection.indices, batch_dims=1) - places)
+    is_valid, order = used_first(is_valid, max_outputs)
+
+    def chosen(values: tf.Tensor) -> tf.Tensor:
+        values = tf.gather(values, order, batch_dims=1)
+        return tf.where(is_valid, values, tf.zeros([], values.dtype))
+
+    scores = tf.gather(tf.reshape(pairs.scores, [1, -1]), selection.indices, batch_dims=1)
+    return MulticlassSelection(chosen(rows), chosen(classes), chosen(scores), is_valid)
 
 
 def _merge(rows: tf.Tensor) -> tf.Tensor:

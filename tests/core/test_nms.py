@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import nms, nms_tiles
+from object_detection.core import nms, nms_tiles, tracing
 from tests import goldens
 
 
@@ -382,3 +382,25 @@ def test_the_best_rows_first_give_the_selection_from_all(
     selection = selecting(num_rows, options, is_compiled)(boxes, scores)
     for field, expected in zip(selection, from_all, strict=True):
         np.testing.assert_array_equal(field, expected)
+
+
+@pytest.mark.parametrize('boxes_per_row', [1, 3])
+def test_basic_operations_select_the_same_pairs_of_an_image(boxes_per_row):
+    rng = np.random.default_rng(3)
+    corners = rng.uniform(0, 0.8, (1, 40, boxes_per_row, 2))
+    boxes = np.concatenate([corners, corners + rng.uniform(0.05, 0.3, corners.shape)], axis=-1)
+    arguments = {
+        'boxes': tf.constant(boxes, tf.float32),
+        'scores': tf.constant(rng.uniform(0, 1, (1, 40, 3)), tf.float32),
+        'max_outputs': 30,
+        'max_outputs_per_class': 8,
+        'iou_threshold': 0.4,
+        'score_threshold': 0.2,
+        'is_counted': lambda boxes: boxes[..., 0] > 0.1,
+    }
+    expected = nms.multiclass_non_max_suppression(**arguments)
+    with tracing.BasicOperations():
+        found = nms.multiclass_non_max_suppression(**arguments)
+    assert 5 < tf.reduce_sum(tf.cast(expected.is_valid, tf.int32)) < 30
+    for name, values in expected._asdict().items():
+        np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
