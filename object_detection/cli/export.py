@@ -124,6 +124,8 @@ def command(
     shared = {'precision': precision, 'label_map_path': label_map or None}
     others = [name for name in names if name != SAVED_MODEL]
     # The other formats are first: they may refuse a model, before anything is written.
+    if samples:
+        click.echo(f'calibrating on {len(samples)} images')
     if others:
         written = exporter.export_files(
             pipeline,

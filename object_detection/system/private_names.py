@@ -131,6 +131,13 @@ def with_constants(function: Any) -> Any:
     return convert_to_constants.convert_variables_to_constants_v2(function)
 
 
+def tflite_converter_error() -> type[Exception]:
+    """Returns the error of TensorFlow's converter to TFLite."""
+    from tensorflow.lite.python import convert_phase
+
+    return convert_phase.ConverterError
+
+
 def tflite_schema() -> types.ModuleType:
     """Returns the classes of the FlatBuffers schema of TFLite files."""
     # Imported here: it is only needed to export.

@@ -2,14 +2,15 @@
 
 A single-shot detector ends with the operation `TFLite_Detection_PostProcess`, and its file returns
 what apps for the reference's files expect; other than there, it normalizes images itself. Its boxes
-are relative to the padded image.
+are relative to the padded image. Other detectors are made of TFLite's own operations.
 """
 
 import dataclasses
 import logging
 import pathlib
+import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,7 @@ from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError, format_list
 from object_detection.export.formats import description as descriptions
 from object_detection.export.formats import tflite_file, tflite_graph, tflite_metadata
-from object_detection.export.formats.description import (
-    QUANTIZATION,
-    ModelDescription,
-    TensorDescription,
-)
+from object_detection.export.formats.description import QUANTIZATION, ModelDescription
 from object_detection.export.formats.file_detector import Arrays, FileDetector
 from object_detection.export.formats.formats import (
     FLOAT16,
@@ -35,12 +32,12 @@ from object_detection.export.formats.formats import (
     no_description,
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
-from object_detection.export.formats.tflite_graph import TfliteSsd
+from object_detection.export.formats.tflite_graph import TfliteDetector, TfliteSsd
 from object_detection.export.inference import read_image
 from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
-from object_detection.system import cpu
+from object_detection.system import cpu, private_names
 
 _logger = logging.getLogger(__name__)
 
@@ -56,14 +53,15 @@ _SIGNATURE = 'serving_default'
 def check(source: ExportSource, options: FormatOptions) -> None:
     source.refuse_side_inputs(_NAME)
     source.static_shape(_NAME)
-    if not isinstance(source.detector, Ssd):
-        raise UserError(
-            f'--format {_NAME}: expected a single-shot detector (model.ssd). Received: '
-            f'{source.pipeline.model.WhichOneof("model")}; use --format onnx.'
-        )
     _check_options(source, options)
-    tflite_graph.post_process_options(source.pipeline.model.ssd)
-    _resizer_of_pixels(source)
+    if isinstance(source.detector, Ssd):
+        tflite_graph.post_process_options(source.pipeline.model.ssd)
+        _resizer_of_pixels(source)
+    elif options.quantization == INT8:
+        raise UserError(
+            f'--quantization {INT8}: expected a single-shot detector (model.ssd). Received: '
+            f'{source.pipeline.model.WhichOneof("model")}; use {FLOAT16}.'
+        )
 
 
 def _check_options(source: ExportSource, options: FormatOptions) -> None:
@@ -94,35 +92,52 @@ def _check_options(source: ExportSource, options: FormatOptions) -> None:
 def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> ModelDescription:
     kind = options.quantization
     resizer = _resizer_of_pixels(source)
-    graph = TfliteSsd(
-        source.detector,
-        tflite_graph.post_process_options(source.pipeline.model.ssd),
-        normalizes=True,
-        rounds_input=kind == INT8,
-    )
+    details: dict[str, Any] = {QUANTIZATION: kind}
+    if isinstance(source.detector, Ssd):
+        chosen = tflite_graph.post_process_options(source.pipeline.model.ssd)
+        graph = TfliteSsd(source.detector, chosen, normalizes=True, rounds_input=kind == INT8)
+        details[_FRAME] = _PADDED_IMAGE
+    else:
+        graph = TfliteDetector(source, _NAME)
     samples = Samples(image_resizer_builder.build(resizer), options.calibration)
     model = convert(graph, kind, samples)
-    details: dict[str, Any] = {QUANTIZATION: kind, _FRAME: _PADDED_IMAGE}
     if kind == INT8:
         details['calibration_images'] = len(options.calibration)
         details['edge_tpu_refuses'] = tflite_file.edge_tpu_problems(model)
-        _log_int8(details)
-    shape = (1, *source.static_shape(_NAME))
-    image = TensorDescription('image', 'uint8' if kind == INT8 else 'float32', shape)
+        _warn_of_edge_tpu(details['edge_tpu_refuses'])
+    image, *others = graph.inputs
     described = source.describe(
-        _NAME, inputs=(image,), outputs=tflite_graph.OUTPUTS, first_class_id=0, details=details
+        _NAME,
+        inputs=(dataclasses.replace(image, dtype='uint8' if kind == INT8 else 'float32'), *others),
+        outputs=graph.outputs,
+        first_class_id=0,
+        details=details,
     )
     described = dataclasses.replace(described, resizer=text_format.MessageToString(resizer))
-    path.write_bytes(_finish(model, described, graph.options.max_detections_per_class))
+    path.write_bytes(_finish(model, described, graph.max_detections_per_class))
+    _try(path, described)
     return described
+
+
+def _try(path: pathlib.Path, described: ModelDescription) -> None:
+    """Runs a file once: some operations fail when they are run only."""
+    inputs = {each.name: np.ones(each.shape, each.dtype) for each in described.inputs}
+    try:
+        _Runner(path, path.read_bytes(), described)(inputs)
+    except RuntimeError as error:
+        raise UserError(
+            f'--format {_NAME}: TFLite cannot run an operation of this model; use --format onnx. '
+            f'It reports: {error}'
+        ) from error
 
 
 def _finish(model: bytes, described: ModelDescription, max_detections_per_class: int) -> bytes:
     """Returns the file with names, metadata, class names and its description."""
-    text = f'An object detector that takes pixels from 0 to 255 ({described.details}).'
-    metadata = tflite_metadata.build(
-        described.inputs[0].shape, described.outputs, 'object detector', text
+    text = (
+        f'An object detector that takes pixels from 0 to 255 ({described.details[QUANTIZATION]}).'
     )
+    shapes = [each.shape for each in described.inputs]
+    metadata = tflite_metadata.build(shapes, described.outputs, 'object detector', text)
     model = tflite_file.finish(model, described.outputs, metadata, max_detections_per_class)
     files = {
         tflite_metadata.LABELS: tflite_metadata.labels(described.class_names),
@@ -131,11 +146,7 @@ def _finish(model: bytes, described: ModelDescription, max_detections_per_class:
     return tflite_metadata.with_files(model, files)
 
 
-def _log_int8(details: Mapping[str, Any]) -> None:
-    _logger.info(
-        'int8: the ranges of activations are those of %d images', details['calibration_images']
-    )
-    refused = details['edge_tpu_refuses']
+def _warn_of_edge_tpu(refused: Sequence[str]) -> None:
     if refused:
         _logger.warning(
             'an Edge TPU would not run these operations, nor what follows the first of them: %s',
@@ -170,6 +181,9 @@ def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.
         bits and quantizes activations as they come; INT8 computes in 8 bits alone but for the
         post-processing, and takes uint8 images.
       samples: images for INT8.
+
+    Raises:
+      UserError: if TFLite lacks an operation of the graph; the message names it.
     """
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [graph.serve.get_concrete_function()], graph
@@ -182,7 +196,16 @@ def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.
         converter.representative_dataset = samples
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = tf.uint8
-    return converter.convert()
+    try:
+        return converter.convert()
+    except private_names.tflite_converter_error() as error:
+        lacking = re.search(r'^(?:TF Select|Custom) ops: (.*)$', str(error), re.MULTILINE)
+        if lacking is None:
+            raise
+        raise UserError(
+            f'--format {_NAME}: TFLite has no operation for {lacking[1]} of this model; use '
+            '--format onnx.'
+        ) from error
 
 
 def _resizer_of_pixels(source: ExportSource) -> image_resizer_pb2.ImageResizer:
@@ -205,9 +228,12 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
             raise no_description(path)
         description = descriptions.parse(text, f'{path}: {_INSIDE}')
     run = _Runner(path, model, description)
-    if description.details.get(_FRAME) == _PADDED_IMAGE:
-        return _OfPaddedImages(path, description, run)
-    return FileDetector(path, description, run)
+    is_padded = description.details.get(_FRAME) == _PADDED_IMAGE
+    detector = (_OfPaddedImages if is_padded else FileDetector)(path, description, run)
+    if description.details.get(QUANTIZATION) != FLOAT32:
+        # That of the model which was quantized.
+        detector.precision = None
+    return detector
 
 
 class _Runner:

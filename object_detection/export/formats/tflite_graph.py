@@ -16,6 +16,8 @@ from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
+from object_detection.export.formats.description import TensorDescription
+from object_detection.export.formats.source import ExportSource
 from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.protos import ssd_pb2
@@ -161,8 +163,10 @@ class TfliteSsd(tf.Module):
         input_name: str = 'image',
     ):
         super().__init__(name='tflite_ssd')
-        self.options = options
         shape = fixed_shape(detector)
+        self.inputs = (TensorDescription(input_name, 'float32', (1, *shape)),)
+        self.outputs = OUTPUTS
+        self.max_detections_per_class = options.max_detections_per_class
         folded = FoldedVariables()
         post_process = _post_process(options)
         true_shape = tf.constant([shape], tf.int32)
@@ -193,6 +197,41 @@ class TfliteSsd(tf.Module):
         captured = {id(each) for each, _ in self.serve.get_concrete_function().graph.captures}
         variables = [*detector.named_variables().values(), *folded.variables]
         self._variables = [each for each in variables if id(each.handle) in captured]
+
+
+class TfliteDetector(tf.Module):
+    """A detector of any family as the converter takes it, by operations that TFLite has itself.
+
+    `serve` takes one resized image and returns the detections by the names of `DetectionFields`,
+    float32, with 0-based classes and boxes normalized to the true image.
+
+    Args:
+      source: the model.
+      format_name: name of the format, for messages.
+
+    Raises:
+      UserError: if the resizer's outputs have no fixed size.
+    """
+
+    def __init__(self, source: ExportSource, format_name: str):
+        super().__init__(name='tflite_detector')
+        self.inputs = source.fixed_inputs(format_name, 1)
+        # An attribute of the operation that single-shot detectors have.
+        self.max_detections_per_class = 0
+        detect, folded = source.fixed_function(format_name), FoldedVariables()
+
+        def serve(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+            with tracing.portable(), tracing.BasicOperations(), folded:
+                found = detect(*values)
+            if DetectionFields.CLASSES in found:
+                found[DetectionFields.CLASSES] -= 1.0
+            return {key: found[key] for key in (*OUTPUTS, DetectionFields.MASKS) if key in found}
+
+        specs = [tf.TensorSpec(each.shape, each.dtype, each.name) for each in self.inputs]
+        self.serve = tf.function(serve, input_signature=specs, autograph=False)
+        found = self.serve.get_concrete_function().structured_outputs
+        self.outputs = tuple(key for key in (*OUTPUTS, DetectionFields.MASKS) if key in found)
+        self._variables = [*source.detector.named_variables().values(), *folded.variables]
 
 
 def fixed_shape(detector: Ssd) -> tuple[int, int, int]:

@@ -52,18 +52,19 @@ class _Number(NamedTuple):
 _Table = Mapping[int, Any]
 
 
-def build(shape: Sequence[int], outputs: Sequence[str], name: str, text: str) -> bytes:
+def build(shapes: Sequence[Sequence[int]], outputs: Sequence[str], name: str, text: str) -> bytes:
     """Builds the FlatBuffer `ModelMetadata` of a detector.
 
     Args:
-      shape: of the images: (1, height, width, channels); they have values from 0 to 255.
+      shapes: of the inputs: (1, height, width, channels) of images with values from 0 to 255, and
+        of what follows them.
       outputs: names of `DetectionFields`, in the order of the file.
       name: name of the model.
       text: a description of the model.
     """
     grouped = [_NAMES[each] for each in outputs if each in _GROUPED]
     subgraph = {
-        2: [_image(shape)],
+        2: [_image(shapes[0]), *({0: 'true image shape'} for _ in shapes[1:])],
         3: [_output(each) for each in outputs],
         8: [{0: 'detection_result', 1: grouped}],
     }

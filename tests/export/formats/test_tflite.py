@@ -9,9 +9,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from object_detection.benchmarking import work
+from object_detection.config.reader import read_pipeline
+from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import loading, verification
+from object_detection.export import loading, saved_model, verification
 from object_detection.export.formats import (
     description,
     formats,
@@ -213,3 +216,50 @@ def test_suppression_of_any_class_gives_the_detections_of_the_model(tmp_path, sh
         DetectionFields.SCORES,
         DetectionFields.NUM_DETECTIONS,
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'config',
+    ['ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8', 'ssd_efficientdet_d0_512x512_coco17_tpu-8'],
+)
+def test_a_detector_of_the_zoo_gives_the_boxes_and_scores_of_the_model(config, tmp_path, shared):
+    path = shared / 'reference' / 'configs' / 'tf2' / f'{config}.config'
+    if not path.is_file():
+        pytest.skip(f'needs {path}')
+    pipeline = read_pipeline(str(path))
+    model = ExportSource(
+        work.build_with_spread_scores(pipeline, 'float32'), pipeline, 'float32', sources.LABELS
+    )
+    detector = formats.load(sources.written('tflite', model, tmp_path))
+    in_process = saved_model.InProcessDetector(model.detector)
+    for image in sources.photos(shared, 2):
+        expected = in_process.run_batch(tf.constant(image[None]))
+        found = detector.run_batch(tf.constant(image[None]))
+        count = int(expected['num_detections'][0])
+        scores = expected['detection_scores'][0, :count].numpy()
+        assert count > 50
+        assert np.ptp(scores) > 0.05
+        np.testing.assert_allclose(found['detection_scores'][0, :count], scores, atol=1e-3)
+        ious = box_ops.iou(expected['detection_boxes'][0], found['detection_boxes'][0]).numpy()
+        is_same = (
+            expected['detection_classes'][0, :, None] == found['detection_classes'][0]
+        ).numpy()
+        # At the cut-off two nearly equal scores may change places.
+        assert np.mean((ious * is_same)[:count].max(axis=1) > 0.95) >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('family', ['faster_rcnn', 'mask_rcnn'])
+def test_detectors_of_two_stages_are_made_of_operations_of_tflite(family, tmp_path, shared):
+    model = sources.source(family, sources.PADDED)
+    detector = formats.load(sources.written('tflite', model, tmp_path))
+    assert [each.name for each in detector.description.inputs] == ['image', 'true_image_shape']
+    assert ('detection_masks' in detector.description.outputs) == (family == 'mask_rcnn')
+    sources.assert_agrees(detector, model, sources.photos(shared, 3))
+
+
+def test_detectors_of_two_stages_have_no_8_bits():
+    options = FormatOptions(quantization='int8', calibration=(pathlib.Path('a.png'),))
+    with pytest.raises(UserError, match=r'--quantization int8: expected a single-shot detector'):
+        tflite.check(sources.source('faster_rcnn'), options)
