@@ -39,6 +39,7 @@ from object_detection.export.inference import SavedDetector, read_image
 @click.option('--annotations', default='', help='COCO file of --images, a folder then.')
 @click.option('--limit', default=100, show_default=True, help='Most images of each.')
 @click.option('--steps', default=20, show_default=True, help='Timed runs of each.')
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
 @click.option('--quantization', 'kinds', multiple=True, default=formats.QUANTIZATIONS)
 def main(
     config: str,
@@ -48,9 +49,10 @@ def main(
     annotations: str,
     limit: int,
     steps: int,
+    settings: tuple[str, ...],
     kinds: tuple[str, ...],
 ) -> None:
-    pipeline = read_pipeline(config)
+    pipeline = read_pipeline(config, settings=settings)
     if checkpoint_dir:
         detector = exporter.load_detector(pipeline, checkpoint_dir, 'float32')
     else:
