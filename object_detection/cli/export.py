@@ -11,6 +11,14 @@ from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVE
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
 from object_detection.system import tensorflow_setup
 
+# Flags -> the option of formats that they set.
+_READ_BY_FORMATS = {
+    'batch_size': 'batch_size',
+    'quantization': 'quantization',
+    'calibration': 'calibration',
+    'calibration_limit': 'calibration',
+}
+
 
 @click.command(name='export')
 @option_flags.config_option('Pipeline config that the checkpoint was trained with.')
@@ -59,7 +67,11 @@ from object_detection.system import tensorflow_setup
     help='Image, folder or quoted pattern, for --quantization int8: images like those of the use.',
 )
 @click.option(
-    '--calibration_limit', default=200, show_default=True, help='Most images to calibrate on.'
+    '--calibration_limit',
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help='Most images to calibrate on.',
 )
 @click.option(
     '--precision',
@@ -102,6 +114,7 @@ def command(
     """
     names = parse_names(format_names)
     _check_input_type(names, input_type, verify)
+    _check_options(names)
     images = find_images((verify,), readable=True)[:verify_limit] if verify else []
     samples = (
         _spread(find_images((calibration,), readable=True), calibration_limit)
@@ -161,6 +174,19 @@ def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:
     """Returns `limit` paths evenly spread over all, as neighbours are often alike."""
     step = max(1, len(paths) / limit)
     return [paths[int(index * step)] for index in range(min(limit, len(paths)))]
+
+
+def _check_options(names: list[str]) -> None:
+    """Refuses options that none of the formats reads."""
+    context = click.get_current_context()
+    for flag, option in _READ_BY_FORMATS.items():
+        readers = [name for name, row in FORMATS.items() if option in row.options]
+        is_given = context.get_parameter_source(flag) is click.core.ParameterSource.COMMANDLINE
+        if is_given and not set(readers) & set(names):
+            raise click.UsageError(
+                f'--{flag}: expected with --format {" or ".join(readers)} alone. '
+                f'Received: --format {",".join(names)}.'
+            )
 
 
 def _check_input_type(names: list[str], input_type: str, verify: str) -> None:

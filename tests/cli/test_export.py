@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.export import command
@@ -49,3 +50,19 @@ def test_boxes_cannot_be_verified():
     result = CliRunner().invoke(command, [*arguments, '--input_type', 'image_and_boxes_tensor'])
     assert result.exit_code == 2
     assert 'which needs boxes' in result.output
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--batch_size', '2'], '--batch_size: expected with --format stablehlo alone'),
+        (['--quantization', 'int8'], '--quantization: expected with --format tflite alone'),
+        (['--calibration', 'a.png', '--format', 'onnx'], 'Received: --format onnx'),
+        (['--calibration_limit', '0', '--format', 'tflite'], 'x>=1'),
+    ],
+)
+def test_options_that_no_format_reads_are_refused(flags, message):
+    arguments = ['--config', 'c', '--checkpoint_dir', 'd', '--output', 'o', *flags]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2
+    assert message in result.output

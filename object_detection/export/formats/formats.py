@@ -65,6 +65,7 @@ class Format:
       write_packages, load_packages: names of the modules that writing and loading need besides
         this toolkit's requirements.
       extra: the optional requirements of this toolkit that install them.
+      options: the fields of `FormatOptions` that writing reads.
     """
 
     file_name: str
@@ -72,6 +73,7 @@ class Format:
     write_packages: tuple[str, ...] = ()
     load_packages: tuple[str, ...] = ()
     extra: str = ''
+    options: tuple[str, ...] = ()
 
     @property
     def suffix(self) -> str:
@@ -126,8 +128,12 @@ FORMATS: dict[str, Format] = {
         load_packages=('openvino',),
         extra='openvino',
     ),
-    'stablehlo': Format(file_name='stablehlo/model.mlirbc', module=_stablehlo),
-    'tflite': Format(file_name='model.tflite', module=_tflite),
+    'stablehlo': Format(
+        file_name='stablehlo/model.mlirbc', module=_stablehlo, options=('batch_size',)
+    ),
+    'tflite': Format(
+        file_name='model.tflite', module=_tflite, options=('quantization', 'calibration')
+    ),
 }
 
 
