@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -113,6 +113,10 @@ def command(source: str, batch_sizes: tuple[int, ...], **options: Any) -> None:
     _check(path, is_config, options)
     images = find_images(options.pop('images'), readable=True, flag='--images')
     is_synthetic = options.pop('synthetic')
+    _check_is_writable(pathlib.Path(json_path).parent if json_path else None, '--json')
+    _check_is_writable(pathlib.Path(output) if output else None, '--output')
+    if json_path and pathlib.Path(json_path).is_dir():
+        raise UserError(f'--json: expected a file. Received the folder {json_path}.')
     if not images and not is_synthetic and not is_config:
         click.echo('no --images: random images are used.', err=True)
     document = {
@@ -160,6 +164,18 @@ def _find(source: str) -> tuple[str, bool]:
     )
 
 
+def _check_is_writable(folder: pathlib.Path | None, flag: str) -> None:
+    """Creates the folder and a file in it, so that no measurement is lost at the end."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f'{flag}: cannot write to {folder}: {error.strerror}.') from error
+
+
 def _check(path: str, is_config: bool, options: dict[str, Any]) -> None:
     """Checks the options against each other, before TensorFlow is loaded."""
     if is_config:
@@ -199,18 +215,31 @@ def _measure(
     count = itertools.count(1)
     total = len(precisions) * len(batch_sizes)
     for precision in precisions:
+        shown = precision or f'precision of the {"config" if job.is_config else "model"}'
         with tempfile.TemporaryDirectory(prefix='tfod-benchmark-') as folder:
             own = dataclasses.replace(job, precision=precision)
+            error = ''
             if exports:
-                own = _exported(own, folder)
+                own, error = _tried(lambda own=own, folder=folder: _exported(own, folder), own)
             for batch_size in batch_sizes:
-                shown = precision or f'precision of the {"config" if job.is_config else "model"}'
                 click.echo(f'{next(count)} of {total}: {shown}, batch size {batch_size}', err=True)
-                try:
-                    row = jobs.run_alone(dataclasses.replace(own, batch_size=batch_size))
-                except jobs.JobError as error:
-                    row = {'precision': shown, 'batch_size': batch_size, 'error': str(error)}
-                yield row
+                failed = {'precision': shown, 'batch_size': batch_size}
+                each = dataclasses.replace(own, batch_size=batch_size)
+                row, problem = failed, error
+                if not error:
+                    row, problem = _tried(lambda each=each: jobs.run_alone(each), failed)
+                yield row | ({'error': problem} if problem else {})
+
+
+def _tried(run: Callable[[], Any], otherwise: Any) -> tuple[Any, str]:
+    """Returns the result and '', or `otherwise` and the error: others are measured all the same."""
+    try:
+        return run(), ''
+    except UserError as error:
+        return otherwise, str(error)
+    except RuntimeError as error:  # The traceback of the process.
+        click.echo(str(error), err=True)
+        return otherwise, (str(error).strip().splitlines() or ['it failed'])[-1]
 
 
 def _exported(job: BenchmarkJob, folder: str) -> BenchmarkJob:

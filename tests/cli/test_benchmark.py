@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from object_detection.benchmarking import jobs
 from object_detection.cli import benchmark
 from object_detection.cli.main import main
+from object_detection.errors import UserError
 from tests.benchmarking.test_report import row
 
 SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
@@ -72,6 +73,32 @@ def test_a_measurement_that_fails_leaves_the_others(run):
     assert [job.batch_size for job in run.jobs] == [1, 64, 1]
     assert 'batch 64: the process was killed by SIGKILL.' in ran.output
     assert 'float32      1' in ran.output
+
+
+@pytest.mark.parametrize('kind', [UserError, RuntimeError])
+def test_an_export_that_fails_leaves_what_was_measured_before(run, monkeypatch, kind):
+    alone = benchmark.jobs.run_alone
+
+    def run_alone(job):
+        if job.task == jobs.EXPORT and job.precision == 'bfloat16':
+            raise kind('Traceback\nit broke')
+        return alone(job)
+
+    monkeypatch.setattr(benchmark.jobs, 'run_alone', run_alone)
+    ran = run(SAMPLE, '--precision', 'float32', '--precision', 'bfloat16')
+    assert ran.exit_code == 1
+    assert 'float32      1' in ran.output
+    assert 'it broke' in ran.output
+
+
+def test_folders_that_cannot_be_written_are_found_before_measuring(run, tmp_path):
+    (tmp_path / 'file').touch()
+    for words in (['--json', f'{tmp_path}/file/b.json'], ['--output', f'{tmp_path}/file']):
+        ran = run(SAMPLE, *words)
+        assert ran.exit_code == 1
+        assert f'{words[0]}: cannot write to {tmp_path}/file' in ran.output
+    assert '--json: expected a file' in run(SAMPLE, '--json', str(tmp_path)).output
+    assert run.jobs == []
 
 
 def test_models_take_images_or_random_ones_and_say_so(run, tmp_path):
