@@ -120,6 +120,8 @@ def command(
         if job:
             click.echo(json.dumps(measure(Job(**json.loads(job)))))
             return
+        if options['export'] and options['size']:
+            raise click.UsageError('--export: not with --size; an export resizes its images.')
         options['work'] = options['work'] or (
             'torchvision' if options['config'] == DEFAULT_CONFIG else 'config'
         )

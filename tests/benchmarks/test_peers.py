@@ -101,3 +101,13 @@ def test_torchvision_does_the_work(work):
     else:
         # The objects are among the regions.
         assert 3 <= result['mask_rois'] <= result['box_rois'] <= 23
+
+
+def test_openvino_runs_on_the_same_arguments_beside_the_export(peers):
+    module = importlib.import_module('openvino_mask_rcnn')
+    options = module.arguments().parse_args(['--python', 'peer', '--steps', '3'])
+    openvino, ours, torchvision = module.programs('bfloat16', options, 'model.xml')
+    assert openvino.command[:4] == ('peer', str(module._FILE), '--step', 'model.xml')
+    assert openvino.command[4:] == torchvision.command[2:]
+    assert {'--export', '--precision', 'bfloat16'} <= set(ours.command)
+    assert [program.is_ours for program in (openvino, ours, torchvision)] == [False, True, False]

@@ -90,6 +90,49 @@ def test_program_prints_what_was_done_and_writes_it(load, tmp_path, monkeypatch)
     assert [(job.mask_rois, job.jit_compile) for job in jobs[2:]] == [('padded', True)]
 
 
+@pytest.mark.slow
+def test_measures_an_export_beside_the_model_and_its_convolutions(load):
+    command = load('measure').command('inference', load('inference').measure_inference)
+    arguments = ['--config', CONFIG, '--steps', '2', '--here', '--export', '--roof']
+    ran = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    result = json.loads(ran.output)
+    assert result['agreement']['agrees'], result['agreement']
+    assert set(result['turns']) == {
+        'whole',
+        'in_process',
+        'prediction',
+        'convolutions',
+        'convolutions_3x3',
+    }
+    assert 0 < result['gigaflop_3x3'] < result['gigaflop']
+    assert 0 < result['share_of_3x3']
+
+
+def test_shares_are_medians_over_the_rounds(load):
+    turns = {
+        'whole': [4.0, 5.0, 6.0],
+        'in_process': [5.0, 5.0, 5.0],
+        'prediction': [4.0, 4.5, 4.0],
+        'convolutions': [3.0, 4.0, 3.0],
+        'convolutions_3x3': [2.0, 2.0, 2.0],
+    }
+    result = {'turns': turns, 'gigaflop': 30.0, 'gigaflop_3x3': 20.0}
+    assert load('inference')._shares(result) == {
+        'export_by_model': pytest.approx(1.0),
+        'share_of_roof': pytest.approx(0.75),
+        'share_of_postprocessing': pytest.approx(0.2),
+        # 30 / 5 GFLOP/s by 20 / 2.
+        'share_of_3x3': pytest.approx(0.6),
+    }
+
+
+def test_an_export_is_not_measured_on_images_of_another_size(load):
+    command = load('measure').command('inference', None)
+    ran = CliRunner().invoke(command, ['--export', '--size', '64'])
+    assert ran.exit_code == 2
+    assert '--export: not with --size' in ran.output
+
+
 def result_of(load, **options):
     job = work.Job('name', **options) if 'job' not in options else options['job']
     return load('measure').result(
