@@ -87,7 +87,7 @@ def command(
         _read_config(config, reads_records=not inputs)
     tensorflow_setup.keep_freed_memory()
     tensorflow_setup.assume_constant_weights()
-    tensorflow_setup.import_tensorflow()
+    tensorflow_setup.import_tensorflow(keras_pictures=False)
     if not inputs:
         _predict_records(config, checkpoint_dir, output, limit)
         return

@@ -16,8 +16,7 @@ from object_detection.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
-# Keras imports it for pictures of its own, which need not exist; it takes a fifth of the time.
-_UNNEEDED = 'matplotlib'
+_PICTURES = 'matplotlib'
 _VARIABLE = 'TF_XLA_FLAGS'
 _FLAG = '--tf_xla_persistent_cache_directory'
 _CONSTANT_WEIGHTS = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
@@ -25,12 +24,17 @@ _CONSTANT_WEIGHTS = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 
 
-def import_tensorflow() -> None:
+def import_tensorflow(*, keras_pictures: bool = True) -> None:
     """Imports TensorFlow; its output to stderr is shown only if the import fails.
 
     The C++ code reports oneDNN and missing GPU libraries before it reads the log level. Call this
     before the first import of a module that needs TensorFlow. If TF_CPP_MIN_LOG_LEVEL is set to a
     value below 3, all output is shown.
+
+    Args:
+      keras_pictures: whether `keras.visualization` can draw in this process. It imports matplotlib,
+        which takes a fifth of the time of TensorFlow's import; without, it takes matplotlib for not
+        installed. Others can import matplotlib later.
     """
     if 'tensorflow' in sys.modules:
         return
@@ -38,7 +42,7 @@ def import_tensorflow() -> None:
         import tensorflow
 
         return
-    with _stderr_on_failure(), _without(_UNNEEDED):
+    with _stderr_on_failure(), contextlib.nullcontext() if keras_pictures else _without(_PICTURES):
         import tensorflow  # noqa: F401
 
 

@@ -62,6 +62,18 @@ def test_it_is_too_late_once_tensorflow_is_there(before_tensorflow, tmp_path, mo
     assert not (tmp_path / 'late').exists()
 
 
+def test_weights_are_not_said_to_be_constant_in_a_process_that_has_tensorflow(monkeypatch):
+    name = 'TF_ONEDNN_ASSUME_FROZEN_WEIGHTS'
+    monkeypatch.setenv(name, '0')
+    monkeypatch.delenv(name)
+    monkeypatch.setitem(sys.modules, 'tensorflow', object())
+    tensorflow_setup.assume_constant_weights()
+    assert name not in os.environ
+    monkeypatch.delitem(sys.modules, 'tensorflow')
+    tensorflow_setup.assume_constant_weights()
+    assert os.environ[name] == '1'
+
+
 def _run(program: str, folder, **environment: str) -> subprocess.CompletedProcess:
     path = os.pathsep.join([str(folder), *sys.path])
     return subprocess.run(
@@ -98,6 +110,19 @@ def test_a_failing_import_shows_it(noisy):
 
 def test_messages_are_shown_on_request(noisy):
     assert _run(_CALL, noisy, TF_CPP_MIN_LOG_LEVEL='0').stderr == 'oneDNN is on\n'
+
+
+def test_matplotlib_is_absent_during_the_import_alone(noisy):
+    (noisy / 'tensorflow.py').write_text(
+        'try:\n    import matplotlib\nexcept ImportError:\n    matplotlib = None\n'
+    )
+    program = (
+        'import tensorflow, matplotlib\nfrom object_detection.benchmarking import picture\n'
+        'from matplotlib.figure import Figure\nprint(tensorflow.matplotlib is None)'
+    )
+    quick = _CALL.replace('()', '(keras_pictures=False)')
+    assert _run(f'{quick}\n{program}', noisy).stdout == 'True\n'
+    assert _run(f'{_CALL}\n{program}', noisy).stdout == 'False\n'
 
 
 def test_works_without_stderr(noisy):
