@@ -14,6 +14,8 @@ from object_detection.system import private_names
 # Numbers of output pixels from which on gradients by other operations than TensorFlow's are faster,
 # for kernels of one pixel and for others.
 _LARGE = {tf.float32: (4096, 4096), tf.bfloat16: (0, 32768)}
+# And of layers most of whose pixels have no gradient.
+_LARGE_IF_SPARSE = 1024
 # Activations that integer models compute together with the layer before them.
 FUSED_ACTIVATIONS = ('linear', 'relu', 'relu6')
 
@@ -133,8 +135,7 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
 
     def apply_kernel(self, inputs, kernel, training=None):
         if training and self._has_slow_gradients(inputs):
-            is_sparse = self._sparse_gradients and not is_compiled()
-            return convolve(inputs, kernel, is_sparse=is_sparse)
+            return convolve(inputs, kernel, is_sparse=self._has_sparse_gradients)
         # `conv2d` has no gradients on CPUs with dilations.
         return tf.nn.convolution(
             inputs, kernel, self.strides, self.padding.upper(), dilations=self.dilation_rate
@@ -155,7 +156,13 @@ class Convolution(FoldableLayer, keras.layers.Conv2D):
         )
 
     def _least_pixels(self, dtype: tf.DType) -> int:
-        return _LARGE[dtype][max(self.kernel_size) > 1]
+        least = _LARGE[dtype][max(self.kernel_size) > 1]
+        return min(least, _LARGE_IF_SPARSE) if self._has_sparse_gradients else least
+
+    @property
+    def _has_sparse_gradients(self) -> bool:
+        # XLA does not know how many pixels there are.
+        return self._sparse_gradients and not is_compiled()
 
 
 class DepthwiseConvolution(FoldableLayer, keras.layers.DepthwiseConv2D):
