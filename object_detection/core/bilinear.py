@@ -34,6 +34,9 @@ class Terms(NamedTuple):
     weights: tf.Tensor
 
 
+# XLA compiles for numbers of samples that are powers of two, from this power on.
+_MIN_POWER = 12
+
 # Levels, heights and widths of maps -> samples along the vertical and the horizontal axis.
 Grid = Callable[[tf.Tensor | int, tf.Tensor, tf.Tensor], tuple[Samples, Samples]]
 
@@ -222,7 +225,6 @@ def _crop_by_index(
     terms = combine_axes(rows, columns, first, widths)
     # For images of varying size, XLA would compile each size anew.
     is_static = all(None not in features.shape[1:] for features in feature_maps)
-    is_static = is_static and levels.shape[1] is not None
     crops = sum_terms(pyramid, terms, is_static)
     shape = [batch, count, rows.pixels.shape[-2], columns.pixels.shape[-2], channels]
     return tf.reshape(crops, shape)
@@ -260,8 +262,20 @@ def _forward(is_static: bool) -> Callable[[tf.Tensor, Terms], tf.Tensor]:
         return _gather
     if is_static and tracing.may_compile() and not tf.executing_eagerly():
         # XLA makes one loop of it, without any intermediate result.
-        return tf.function(_gather, jit_compile=True, autograph=False)
+        return _gather_by_xla
     return _multiply
+
+
+def _gather_by_xla(rows: tf.Tensor, terms: Terms) -> tf.Tensor:
+    """Computes `_gather` by programs of XLA; they are few, even if R varies."""
+    compute = tf.function(_gather, jit_compile=True, autograph=False)
+    if terms.pixels.shape[0] is not None:
+        return compute(rows, terms)
+    count = tf.shape(terms.pixels)[0]
+    sizes = tf.constant([2**power for power in range(_MIN_POWER, 31)])
+    missing = tf.gather(sizes, tf.searchsorted(sizes, count[tf.newaxis]))[0] - count
+    terms = Terms(*(tf.pad(term, [[0, missing], [0, 0]]) for term in terms))
+    return compute(rows, terms)[:count]
 
 
 def _gather(rows: tf.Tensor, terms: Terms) -> tf.Tensor:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core import roi_align, tracing
+from object_detection.core import bilinear, roi_align, tracing
 from object_detection.core.roi_align import SampleGrid
 from tests import goldens
 
@@ -296,3 +296,24 @@ def test_crops_keep_the_dtype_of_the_features(run, use_matmul):
 def test_grids_without_samples_are_refused(grid):
     with pytest.raises(ValueError, match='sampling_ratio of at least 1'):
         SampleGrid(**{'output_size': (7, 7), **grid})
+
+
+def test_any_number_of_boxes_is_cropped_by_few_programs_of_xla(monkeypatch):
+    monkeypatch.setattr(bilinear, '_MIN_POWER', 5)
+    maps, grid = random_maps(np.random.default_rng(0)), SampleGrid((3, 2))
+
+    @tf.function(
+        autograph=False,
+        input_signature=[tf.TensorSpec([2, None, 4]), tf.TensorSpec([2, None], tf.int32)],
+    )
+    def crop(boxes, levels):
+        return crop_strides(maps, boxes, levels, grid)
+
+    for count in (0, 1, 3, 7):
+        boxes = random_boxes(np.random.default_rng(count), count)
+        levels = tf.constant(np.arange(2 * count).reshape(2, count) % 3, tf.int32)
+        crops = crop(boxes, levels)
+        assert crops.shape == [2, count, 3, 2, 3]
+        np.testing.assert_allclose(
+            crops, crop_strides(maps, boxes, levels, grid), rtol=1e-5, atol=1e-5
+        )
