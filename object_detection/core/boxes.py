@@ -4,6 +4,8 @@ Leading dimensions broadcast, so one image and a batch share the code. Boxes may
 coordinate frame unless a function says otherwise.
 """
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 
@@ -54,6 +56,19 @@ def matched_iou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(shared, union)
 
 
+def iou_with(others: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns `iou` as a function of `boxes`, for loops; what only depends on others is done."""
+    corners, size = tf.unstack(others[..., tf.newaxis, :, :], axis=-1), area(others)
+    size = size[..., tf.newaxis, :]
+
+    def compare(boxes: tf.Tensor) -> tf.Tensor:
+        boxes = boxes[..., :, tf.newaxis, :]
+        shared = _intersection(tf.unstack(boxes, axis=-1), corners)
+        return tf.math.divide_no_nan(shared, area(boxes) + size - shared)
+
+    return compare
+
+
 def matched_giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Returns generalized IoU (https://arxiv.org/abs/1902.09630, algorithm 1); see `matched_iou`.
 
@@ -71,12 +86,16 @@ def matched_giou(boxes: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
 
 def _intersection_and_union(boxes: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the areas, [...], of intersection and union of boxes [..., 4] and others [..., 4]."""
-    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
-    other_ymin, other_xmin, other_ymax, other_xmax = tf.unstack(others, axis=-1)
+    shared = _intersection(tf.unstack(boxes, axis=-1), tf.unstack(others, axis=-1))
+    return shared, area(boxes) + area(others) - shared
+
+
+def _intersection(corners: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> tf.Tensor:
+    ymin, xmin, ymax, xmax = corners
+    other_ymin, other_xmin, other_ymax, other_xmax = others
     heights = tf.nn.relu(tf.minimum(ymax, other_ymax) - tf.maximum(ymin, other_ymin))
     widths = tf.nn.relu(tf.minimum(xmax, other_xmax) - tf.maximum(xmin, other_xmin))
-    shared = heights * widths
-    return shared, area(boxes) + area(others) - shared
+    return heights * widths
 
 
 def clip(boxes: tf.Tensor, window: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,7 @@
 """Similarities of pairs of boxes."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from object_detection.core import boxes as box_ops
@@ -26,6 +28,10 @@ class Similarity:
         """
         raise NotImplementedError
 
+    def compare_with(self, others: tf.Tensor) -> Callable[..., tf.Tensor]:
+        """Returns `compare` as a function of `boxes` and `scores`, for loops."""
+        return lambda boxes, scores=None: self.compare(boxes, others, scores)
+
 
 class IouSimilarity(Similarity):
     """Intersection over union, 0 for boxes that do not overlap."""
@@ -35,6 +41,10 @@ class IouSimilarity(Similarity):
     ) -> tf.Tensor:
         del scores
         return box_ops.iou(boxes, others)
+
+    def compare_with(self, others: tf.Tensor) -> Callable[..., tf.Tensor]:
+        iou = box_ops.iou_with(others)
+        return lambda boxes, scores=None: iou(boxes)
 
 
 class IoaSimilarity(Similarity):

@@ -155,10 +155,11 @@ class TargetAssigner:
         rows = [tf.stop_gradient(boxes)]
         if scores is not None:
             rows.append(tf.stop_gradient(scores))
+        compare = self._similarity.compare_with(anchors)
 
         def similarity_of(row: tf.Tensor) -> tf.Tensor:
             box, *score = (tf.gather(values, row, axis=1)[:, tf.newaxis] for values in rows)
-            similarity = self._similarity.compare(box, anchors, *score)[:, 0]
+            similarity = compare(box, *score)[:, 0]
             if valid_anchors is None:
                 return similarity
             return tf.where(valid_anchors, similarity, -np.inf)

@@ -35,7 +35,12 @@ OTHERS = np.array([[0, 0, 2, 1], [1, 0, 3, 2], [5, 5, 5, 5]], np.float32)
     ],
 )
 def test_by_hand(similarity, expected):
-    np.testing.assert_allclose(similarity.compare(BOXES, OTHERS), expected, rtol=1e-6)
+    compared = similarity.compare(BOXES, OTHERS)
+    np.testing.assert_allclose(compared, expected, rtol=1e-6)
+    # Bit by bit, as matches depend on the last.
+    prepared = similarity.compare_with(OTHERS)
+    np.testing.assert_array_equal(prepared(BOXES), compared)
+    np.testing.assert_array_equal(prepared(BOXES[np.newaxis, :1]), compared[np.newaxis, :1])
 
 
 def test_thresholded_iou_gives_the_scores_of_the_first_boxes():
