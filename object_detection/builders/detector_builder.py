@@ -80,8 +80,10 @@ def _quantize(detector: DetectionModel, config: Quantization) -> None:
         images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
         detector.postprocess(detector.predict(images, shapes, **side), shapes)
 
+    unused = detector.variable_names.is_dispensable
+    layers = [(name, each) for name, each in _layers(detector) if not unused(f'{name}/')]
     try:
-        detector.install_quantization(params, list(_layers(detector)), run.get_concrete_function)
+        detector.install_quantization(params, layers, run.get_concrete_function)
     except UserError as error:
         raise ConfigError(f'{training_rules.QUANTIZATION}: {error}') from error
     _logger.info(

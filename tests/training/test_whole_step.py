@@ -71,7 +71,11 @@ def num_outputs(text: str) -> int:
 
 # The step of a single-shot detector, below, is part of the default run.
 @pytest.mark.slow
-@pytest.mark.parametrize('overrides', [(TWO_STAGES,), ()], ids=['faster_rcnn', 'mask_rcnn'])
+@pytest.mark.parametrize(
+    'overrides',
+    [(TWO_STAGES,), (), (TWO_STAGES, 'graph_rewriter { quantization { delay: 5 } }')],
+    ids=['faster_rcnn', 'mask_rcnn', 'quantized'],
+)
 def test_the_whole_step_is_one_program_of_fixed_shapes(overrides):
     train_step = make_step(*overrides)
     check(train_step)

@@ -35,6 +35,7 @@ from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.export.formats.tflite_graph import TfliteDetector, TfliteSsd
 from object_detection.export.inference import read_image
 from object_detection.meta_architectures.ssd.ssd import Ssd
+from object_detection.models.quantization import QuantizationParams
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
 from object_detection.system import cpu, private_names
@@ -46,6 +47,7 @@ _NAME = 'tflite'
 _INSIDE = 'model.json'
 # Fields of `ModelDescription.details`.
 _FRAME = 'boxes_relative_to'
+_CALIBRATION = 'calibration_images'
 _PADDED_IMAGE = 'padded_image'
 _SIGNATURE = 'serving_default'
 
@@ -70,7 +72,9 @@ def _check_options(source: ExportSource, options: FormatOptions) -> None:
         raise UserError(
             f'--quantization: expected one of {", ".join(QUANTIZATIONS)}. Received: {kind!r}.'
         )
-    if (kind == INT8) != bool(count):
+    if source.detector.quantization is not None:
+        _check_learnt(source.detector.quantization.params, kind, count)
+    elif (kind == INT8) != bool(count):
         raise UserError(
             '--calibration: expected images with --quantization int8, and none otherwise: they '
             'give the ranges of activations, such as a hundred images like those of the use. '
@@ -89,6 +93,26 @@ def _check_options(source: ExportSource, options: FormatOptions) -> None:
         )
 
 
+def _check_learnt(params: QuantizationParams, kind: str, count: int) -> None:
+    """Checks the options for a model that was trained with `graph_rewriter.quantization`."""
+    if kind != INT8:
+        raise UserError(
+            f'--quantization: expected {INT8} for a model that was trained with '
+            f'graph_rewriter.quantization. Received: {kind}.'
+        )
+    if count:
+        raise UserError(
+            '--calibration: expected none, as the training with graph_rewriter.quantization has '
+            f'learnt the ranges of activations. Received: {count} images.'
+        )
+    for name in ('weight_bits', 'activation_bits'):
+        if getattr(params, name) != 8:
+            raise UserError(
+                f'graph_rewriter.quantization.{name}: expected 8 for --format {_NAME} '
+                f'--quantization {INT8}. Received: {getattr(params, name)}.'
+            )
+
+
 def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> ModelDescription:
     kind = options.quantization
     resizer = _resizer_of_pixels(source)
@@ -99,10 +123,13 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
         details[_FRAME] = _PADDED_IMAGE
     else:
         graph = TfliteDetector(source, _NAME)
-    samples = Samples(image_resizer_builder.build(resizer), options.calibration)
+    samples = None
+    if options.calibration:
+        samples = Samples(image_resizer_builder.build(resizer), options.calibration)
     model = convert(graph, kind, samples)
     if kind == INT8:
-        details['calibration_images'] = len(options.calibration)
+        if samples is not None:
+            details[_CALIBRATION] = len(options.calibration)
         details['edge_tpu_refuses'] = tflite_file.edge_tpu_problems(model)
         _warn_of_edge_tpu(details['edge_tpu_refuses'])
     image, *others = graph.inputs
@@ -172,7 +199,9 @@ class Samples:
             yield [resized[tf.newaxis]]
 
 
-def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.Tensor]]]) -> bytes:
+def convert(
+    graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.Tensor]]] | None
+) -> bytes:
     """Converts a graph to a TFLite file, as TensorFlow's converter writes it.
 
     Args:
@@ -180,7 +209,8 @@ def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.
       kind: one of `QUANTIZATIONS`: FLOAT32; FLOAT16 halves the weights; DYNAMIC stores them in 8
         bits and quantizes activations as they come; INT8 computes in 8 bits alone but for the
         post-processing, and takes uint8 images.
-      samples: images for INT8.
+      samples: images for INT8; None takes the ranges that a training has learnt. Operations
+        without a range, such as the normalization of images, then stay in 32 bits.
 
     Raises:
       UserError: if TFLite lacks an operation of the graph; the message names it.
@@ -193,9 +223,10 @@ def convert(graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.
     if kind == FLOAT16:
         converter.target_spec.supported_types = [tf.float16]
     if kind == INT8:
+        converter.inference_input_type = tf.uint8
+    if kind == INT8 and samples is not None:
         converter.representative_dataset = samples
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-        converter.inference_input_type = tf.uint8
     try:
         return converter.convert()
     except private_names.tflite_converter_error() as error:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from object_detection.benchmarking import work
+from object_detection.builders import detector_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
 from object_detection.core.fields import DetectionFields
@@ -24,6 +25,7 @@ from object_detection.export.formats import (
     tflite_metadata,
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.protos import pipeline_pb2
 from object_detection.system import cpu, private_names
 from tests.export.formats import sources
 
@@ -127,6 +129,65 @@ def test_int8_takes_pixels_as_they_are(int8_file, shared):
     scores = detector.run(expected[0][0])['detection_scores']
     assert scores.max() > 0
     assert len(set(scores)) > 1
+
+
+@pytest.fixture(scope='module')
+def quantized() -> ExportSource:
+    """A model as of a training with `graph_rewriter.quantization`, with ranges for all values."""
+    model = sources.source('ssd')
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    pipeline.CopyFrom(model.pipeline)
+    pipeline.graph_rewriter.quantization.delay = 0
+    detector = detector_builder.build(pipeline, is_training=False, has_penalty=False)
+    weights = model.detector.named_variables()
+    for name, variable in detector.named_variables().items():
+        variable.assign(weights.get(name, -4.0 if name.endswith('min') else 6.0))
+    return ExportSource(detector, pipeline, 'float32', sources.LABELS)
+
+
+@pytest.mark.slow
+def test_int8_takes_the_ranges_of_a_training(quantized, tmp_path, shared):
+    path = sources.written('tflite', quantized, tmp_path, FormatOptions(quantization='int8'))
+    interpreter = tflite.interpreter(path, path.read_bytes())
+    types = {each['index']: each['dtype'] for each in interpreter.get_tensor_details()}
+    convolutions = [
+        {types[index] for index in [*each['inputs'][:2], *each['outputs']]}
+        for each in interpreter._get_ops_details()
+        if each['op_name'] in ('CONV_2D', 'DEPTHWISE_CONV_2D')
+    ]
+    assert len(convolutions) > 20
+    assert all(each == {np.int8} for each in convolutions)
+    detector, in_process = formats.load(path), sources.in_process(quantized)
+    assert 'calibration_images' not in detector.description.details
+    expected = [(each, in_process(tf.constant(each[None]))) for each in sources.photos(shared, 3)]
+    resemblance = verification.resemble(detector, expected)
+    assert resemblance.detections > 0
+    assert resemblance.found >= 0.8 * resemblance.detections, resemblance
+
+
+@pytest.mark.parametrize(
+    ('config', 'options', 'message'),
+    [
+        ({}, {}, '--quantization: expected int8'),
+        (
+            {},
+            {'quantization': 'int8', 'calibration': (pathlib.Path('a.png'),)},
+            '--calibration: expected none',
+        ),
+        (
+            {'weight_bits': 4},
+            {'quantization': 'int8'},
+            r'graph_rewriter\.quantization\.weight_bits: expected 8',
+        ),
+    ],
+)
+def test_options_that_do_not_fit_a_quantized_training_are_refused(
+    quantized, config, options, message, monkeypatch
+):
+    quantization = quantized.detector.quantization
+    monkeypatch.setattr(quantization, 'params', dataclasses.replace(quantization.params, **config))
+    with pytest.raises(UserError, match=f'^{message}'):
+        tflite.check(quantized, FormatOptions(**options))
 
 
 def test_what_an_edge_tpu_refuses_is_named(padded_file):
