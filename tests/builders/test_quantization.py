@@ -71,6 +71,7 @@ def test_ranges_are_variables_that_do_not_train(plain, quantized):
     assert len(heads) == 2 * 2 * 3
 
 
+@pytest.mark.slow
 def test_evaluations_round(plain, quantized):
     exact = detections(plain)
     rounded = detections(quantized)
