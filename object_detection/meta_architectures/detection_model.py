@@ -197,7 +197,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
                     raise UserError(f'{self.name}: two variables are named {name!r}.')
                 named[name] = variable.value
         if self.quantization is not None:
-            named |= {f'{RANGES}{name}': v for name, v in self.quantization.ranges.items()}
+            named |= {f'{RANGES}{name}': v for name, v in self.quantization.variables.items()}
         return named
 
     def named_trainable_variables(self) -> dict[str, tf.Variable]:

@@ -23,7 +23,7 @@ from object_detection.models import convolutions, normalization
 from object_detection.models.necks import bifpn, fpn, resizing
 from object_detection.system import private_names
 
-# Share of a range that a step leaves, after the first steps, whose mean is taken.
+# Share of a range that a batch leaves, after the first batches, whose mean is taken.
 _MOMENTUM = 0.999
 # Ranges of a detector that was never trained, as in TensorFlow 1.
 _INITIAL = 6.0
@@ -102,6 +102,8 @@ class Quantization:
     ):
         self.params = params
         self.ranges: dict[str, tf.Variable] = {}
+        # Counts the batches in the ranges, so that a training goes on with ranges that it restores.
+        self._count = _variable('count', 0.0)
         self._calls: Counter[str] = Counter()
         self._this_pass = threading.local()  # replicas may be traced in turns, in threads
         leaves = [(name, layer) for name, layer in layers if not _has_layers(layer)]
@@ -113,19 +115,20 @@ class Quantization:
         self._calls = self._counts()
         for place in self._observed.places():
             for end, value in (('min', -_INITIAL), ('max', _INITIAL)):
-                self.ranges[f'{place}/moving_{end}'] = tf.Variable(
-                    value,
-                    trainable=False,
-                    name=f'moving_{end}',
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                    aggregation=tf.VariableAggregation.MEAN,
-                )
+                self.ranges[f'{place}/moving_{end}'] = _variable(f'moving_{end}', value)
         self._observed = None
         self.begin_pass()
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """Returns the ranges, and `count`, the number of batches that they are means of."""
+        return {**self.ranges, 'count': self._count}
 
     def begin_pass(self) -> None:
         """Begins a run of the detector: the next call of each layer is its first one."""
         self._this_pass.counts = Counter()
+        if _learns():
+            self._count.assign_add(1.0)
 
     def weights(self, kernel: tf.Tensor, channel_axes: int = 1) -> tf.Tensor:
         """Returns a kernel, rounded.
@@ -201,9 +204,8 @@ class Quantization:
             return values
         low, high = (self.ranges[f'{place}/moving_{end}'] for end in ('min', 'max'))
         limits = low.read_value(), high.read_value()
-        step = tracing.current_step()
-        if step is not None and not tracing.FrozenStatistics.is_on():
-            share = 1.0 / (tf.cast(step, tf.float32) + 1.0)
+        if _learns():
+            share = 1.0 / tf.maximum(self._count.read_value(), 1.0)
             share = tf.maximum(share, 1.0 - _MOMENTUM)
             newest = self._limits(tf.stop_gradient(values))
             limits = tuple(
@@ -268,6 +270,21 @@ class _Observation:
         else:
             self._computed[place] = None
         self._origins[id(outputs)] = place, outputs
+
+
+def _learns() -> bool:
+    """Whether what is traced now updates the ranges."""
+    return tracing.current_step() is not None and not tracing.FrozenStatistics.is_on()
+
+
+def _variable(name: str, value: float) -> tf.Variable:
+    return tf.Variable(
+        value,
+        trainable=False,
+        name=name,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.MEAN,
+    )
 
 
 def _kind(layer: keras.layers.Layer) -> str | None:

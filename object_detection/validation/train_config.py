@@ -60,7 +60,9 @@ def check_quantization(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def quantization_cautions(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    """Yields a caution if a training ends before it rounds."""
+    """Yields a caution if nothing is quantized, or a training ends before it rounds."""
+    if pipeline.HasField('graph_rewriter') and not pipeline.graph_rewriter.HasField('quantization'):
+        yield f'graph_rewriter: has no effect without {training_rules.QUANTIZATION}.'
     delay = pipeline.graph_rewriter.quantization.delay
     steps = pipeline.train_config.num_steps
     if pipeline.graph_rewriter.HasField('quantization') and 0 < steps <= delay:

@@ -23,6 +23,11 @@ NO_RANGES = (
     'in another model_dir, with this checkpoint as train_config.fine_tune_checkpoint; or leave '
     'graph_rewriter out.'
 )
+_UNREAD_RANGES = (
+    'holds ranges of activations of a training with graph_rewriter.quantization, which the config '
+    'does not set. Use the config that it was trained with; or train with another model_dir and '
+    'this checkpoint as train_config.fine_tune_checkpoint, which takes the weights alone.'
+)
 
 # Names of values that programs store in addition to a model's weights, in TensorFlow 2 or 1.
 _NO_WEIGHT = re.compile(
@@ -173,6 +178,8 @@ def check_fits(
         )
     if all(f'/{RANGES}' in name for name in differing) and differing == missing:
         raise CheckpointError(f'{prefix} {NO_RANGES}')
+    if all(f'/{RANGES}' in name for name in differing) and differing == left_over:
+        raise CheckpointError(f'{prefix} {_UNREAD_RANGES}')
     here = {name: variable.shape.as_list() for name, variable in variables.items()}
     advice = names.advice(found, here)
     advice = advice or 'Use the config that it was trained with, or another model_dir.'

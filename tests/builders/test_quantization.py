@@ -115,6 +115,8 @@ def test_checkpoints_with_and_without_ranges(plain, quantized, tmp_path):
     # But nothing else does, since the ranges are not known.
     with pytest.raises(CheckpointError, match='holds no ranges of activations'):
         restore.restore_exactly(detector, without, averages=False)
+    with pytest.raises(CheckpointError, match='which the config does not set'):
+        restore.restore_exactly(plain, with_ranges, averages=False)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +144,8 @@ def test_a_training_that_never_rounds_is_mentioned():
     assert 'after 500000 steps' in caution
     config.graph_rewriter.quantization.delay = 0
     assert not list(train_config.quantization_cautions(config))
+    (caution,) = train_config.quantization_cautions(pipeline('graph_rewriter {}'))
+    assert 'graph_rewriter: has no effect' in caution
 
 
 @pytest.mark.slow

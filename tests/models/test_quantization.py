@@ -168,7 +168,9 @@ def test_ranges_are_means_and_then_moving_averages_of_the_batches():
     step.assign(1)
     run(tf.constant(IMAGES * 2.0))
     np.testing.assert_allclose(limits(), 1.5 * first, rtol=1e-6)
-    step.assign(5000)
+    # The number of batches counts, not the step, which a training from a checkpoint begins anew.
+    step.assign(0)
+    quantization.variables['count'].assign(5000.0)
     run(tf.constant(IMAGES))
     np.testing.assert_allclose(limits(), 1.5 * first - 0.001 * 0.5 * first, rtol=1e-5)
     # Neither further passes of a step nor evaluations change them.
