@@ -134,7 +134,7 @@ class ExportSource:
         """Returns a module with `serve`, the function of `INPUT_TENSOR` that a SavedModel serves.
 
         Images become float32 before they are resized. The pixels are the same, and there is no
-        branch on the image's size, which OpenVINO computes wrongly.
+        branch on the image's size: with it, OpenVINO 2026.4 gives other detections.
         """
         module = tf.Module()
         with tracing.BasicOperations():
