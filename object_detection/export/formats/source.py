@@ -141,12 +141,14 @@ class ExportSource:
             module.served = saved_model.ServedDetector(
                 self.detector, input_types.FLOAT_IMAGE_TENSOR, self.precision
             )
+
+        def serve(input_tensor: tf.Tensor) -> dict[str, tf.Tensor]:
+            # Saving traces the detector once more.
+            with tracing.BasicOperations():
+                return module.served.serve(tf.cast(input_tensor, tf.float32))
+
         spec = tf.TensorSpec(INPUT_TENSOR.shape, INPUT_TENSOR.dtype, INPUT_TENSOR.name)
-        module.serve = tf.function(
-            lambda input_tensor: module.served.serve(tf.cast(input_tensor, tf.float32)),
-            input_signature=[spec],
-            autograph=False,
-        )
+        module.serve = tf.function(serve, input_signature=[spec], autograph=False)
         return module
 
     def fixed_inputs(
