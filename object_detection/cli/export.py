@@ -109,8 +109,8 @@ def command(
     into the convolutions, and the class names of the label map are put into the model. The newest
     checkpoint of a folder is exported: --checkpoint_dir model takes the last one of a training,
     model/best the one that the training kept as its best. With --verify each export is loaded back
-    and its detections are compared with those of the model in process; files that do not give them
-    are not kept.
+    and its detections are compared with those of the model in process; a file of another format
+    than saved_model that does not give them is not kept.
     """
     names = parse_names(format_names)
     _check_input_type(names, input_type, verify)
@@ -127,7 +127,7 @@ def command(
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     validate(pipeline, for_what='export')
     tensorflow_setup.import_tensorflow()
-    from object_detection.export import exporter
+    from object_detection.export import exporter, saved_model
     from object_detection.export.formats.source import FormatOptions
     from object_detection.weights import checkpoints
 
@@ -136,6 +136,8 @@ def command(
     click.echo(f'exporting {exporter.describe(checkpoint_dir, checkpoint)}')
     shared = {'precision': precision, 'label_map_path': label_map or None}
     others = [name for name in names if name != SAVED_MODEL]
+    if SAVED_MODEL in names:
+        saved_model.refuse_training_folder(output)
     # The other formats are first: they may refuse a model, before anything is written.
     if samples:
         click.echo(f'calibrating on {len(samples)} images')

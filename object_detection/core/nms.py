@@ -152,7 +152,9 @@ def multiclass_non_max_suppression(
         return _select(pairs, _all_pairs(eligible), *limits)
 
     (num_rows,) = dimensions(pairs.boxes, 1)
-    if isinstance(num_rows, int) and num_rows <= _MAX_ROWS:
+    # Converters translate the branch below to one that ONNX Runtime refuses.
+    is_basic = tracing.BasicOperations.is_on()
+    if is_basic or (isinstance(num_rows, int) and num_rows <= _MAX_ROWS):
         return select_from_all()
     best, is_all = _best_pairs(pairs.scores, score_threshold, num_valid)
     selection = _select(pairs, best, *limits)

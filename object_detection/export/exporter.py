@@ -183,10 +183,24 @@ def export_files(
             description.path_beside(path).write_text(described.to_json(), encoding='utf-8')
             comparison = _compare(name, path, expected) if images else None
             size = sum(each.stat().st_size for each in draft.rglob('*') if each.is_file())
-            items = [each.name for each in draft.iterdir()]
-            old = [(output / each, aside / each) for each in items if (output / each).exists()]
-            files.move_all([*old, *((draft / each, output / each) for each in items)])
+            _move_into(output, draft, aside, last=description.path_beside(path))
         yield WrittenFile(name, output / row.file_name, size / 1e6, comparison)
+
+
+def _move_into(
+    output: pathlib.Path, draft: pathlib.Path, aside: pathlib.Path, last: pathlib.Path
+) -> None:
+    """Moves the files of `draft` to their places in `output`, `last` at the end.
+
+    Earlier files in these places go to `aside`, and come back if a move fails.
+    """
+    written = sorted((each for each in draft.rglob('*') if each.is_file()), key=last.__eq__)
+    names = [each.relative_to(draft) for each in written]
+    for folder in {name.parent for name in names}:
+        (output / folder).mkdir(exist_ok=True)
+        (aside / folder).mkdir(exist_ok=True)
+    old = [(output / name, aside / name) for name in reversed(names) if (output / name).exists()]
+    files.move_all([*old, *((draft / name, output / name) for name in names)])
 
 
 def _compare(

@@ -226,11 +226,7 @@ def export(
       ValueError: if `output_directory` holds the checkpoints of a training.
     """
     output = pathlib.Path(output_directory)
-    if (output / 'checkpoint').is_file():
-        raise UserError(
-            f'{output}: holds the checkpoints of a training, whose file `checkpoint` an export '
-            'would replace; give another output directory.'
-        )
+    refuse_training_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.export-', dir=output) as scratch:
         draft, aside = pathlib.Path(scratch) / 'new', pathlib.Path(scratch) / 'old'
@@ -249,6 +245,15 @@ def export(
         old = [(output / name, aside / name) for name in reversed(_ITEMS)]
         new = [(draft / name, output / name) for name in _ITEMS]
         files.move_all([(source, target) for source, target in old if source.exists()] + new)
+
+
+def refuse_training_folder(output: str | os.PathLike) -> None:
+    """Raises UserError if a folder holds checkpoints of a training, which an export would harm."""
+    if (pathlib.Path(output) / 'checkpoint').is_file():
+        raise UserError(
+            f'{output}: holds the checkpoints of a training, whose file `checkpoint` an export '
+            'would replace; give another output directory.'
+        )
 
 
 def _constant(text: str | list[str]) -> tf.types.experimental.PolymorphicFunction:

@@ -6,6 +6,7 @@ text (ONNX, TFLite) hold the same JSON inside, which is read if the file beside 
 
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,8 @@ SCHEMA = 1
 _MAX_BYTES = 16 << 20
 _MAX_SIDE = 1 << 16
 _MAX_ENTRIES = 1 << 20
+_MAX_VALUES = 1 << 30
+_DTYPES = {'float32', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +132,11 @@ def parse(text: str | bytes, where: str) -> ModelDescription:
     inputs = fields.tensors('inputs')
     if not inputs or len(inputs[0].shape) != 4:
         raise UserError(f'{where}: inputs: expected images [B, H, W, C] first.')
+    if 0 in inputs[0].shape:
+        raise UserError(
+            f'{where}: inputs[0]: shape: expected sizes of at least 1, or null. '
+            f'Received: {list(inputs[0].shape)}.'
+        )
     return ModelDescription(
         format=fields.get('format', str),
         toolkit_version=fields.get('toolkit_version', str),
@@ -177,7 +185,10 @@ class _Fields:
 
     def class_names(self) -> dict[int, str]:
         rows = [_Fields(entry, f'{self._where}: classes') for entry in self.items('classes', dict)]
-        return {row.get('id', int): row.get('name', str) for row in rows}
+        names = {row.get('id', int): row.get('name', str) for row in rows}
+        if len(names) < len(rows) or min(names, default=1) < 1:
+            raise UserError(f'{self._where}: classes: expected different ids of at least 1.')
+        return names
 
     def _tensor(self) -> TensorDescription:
         shape = self.get('shape', list)
@@ -188,4 +199,15 @@ class _Fields:
                     f'{self._where}: shape: expected sizes up to {_MAX_SIDE}, or null. '
                     f'Received: {json.dumps(shape)[:80]}.'
                 )
-        return TensorDescription(self.get('name', str), self.get('dtype', str), tuple(shape))
+        dtype = self.get('dtype', str)
+        if dtype not in _DTYPES:
+            raise UserError(
+                f'{self._where}: dtype: expected one of {", ".join(sorted(_DTYPES))}. '
+                f'Received: {dtype[:80]!r}.'
+            )
+        if math.prod(size or 1 for size in shape) > _MAX_VALUES:
+            raise UserError(
+                f'{self._where}: shape: expected at most {_MAX_VALUES} values. '
+                f'Received: {json.dumps(shape)[:80]}.'
+            )
+        return TensorDescription(self.get('name', str), dtype, tuple(shape))

@@ -6,9 +6,11 @@ takes the inputs and then the weights, in the order of the description, and retu
 its order. One file runs on CPUs, GPUs and TPUs, through JAX, PJRT or TensorFlow.
 """
 
+import math
 import pathlib
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -158,14 +160,30 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
 
 def _read_weights(path: pathlib.Path, expected: Sequence[TensorDescription]) -> list[tf.Tensor]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            values = [stored[each.name] for each in expected]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as archive:
+            return [tf.constant(_read_weight(path, archive, each)) for each in expected]
+    except UserError:
+        raise
+    # What a damaged archive raises has no common class.
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f'{path}: expected the weights of the model: {error}.') from error
-    for each, value in zip(expected, values, strict=True):
-        if (value.shape, value.dtype.name) != (each.shape, each.dtype):
+    except (zlib.error, NotImplementedError, RuntimeError) as error:
+        raise UserError(f'{path}: expected the weights of the model: {error}.') from error
+
+
+def _read_weight(
+    path: pathlib.Path, archive: zipfile.ZipFile, expected: TensorDescription
+) -> np.ndarray:
+    """Reads an array whose header says what is expected, and no byte more than that takes."""
+    with archive.open(f'{expected.name}.npy') as file:
+        read = {(1, 0): np.lib.format.read_array_header_1_0}
+        read[(2, 0)] = np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read[np.lib.format.read_magic(file)](file)
+        if (shape, dtype.name) != (expected.shape, expected.dtype) or dtype.hasobject:
             raise UserError(
-                f'{path}: {each.name}: expected {each.dtype} {list(each.shape)}. '
-                f'Received: {value.dtype.name} {list(value.shape)}.'
+                f'{path}: {expected.name}: expected {expected.dtype} {list(expected.shape)}. '
+                f'Received: {dtype.name} {list(shape)}.'
             )
-    return [tf.constant(value) for value in values]
+        content = file.read(dtype.itemsize * math.prod(shape))
+    values = np.frombuffer(content, dtype)
+    return values.reshape(shape, order='F' if is_fortran else 'C')

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.core import nms
 from object_detection.errors import UserError
 from object_detection.export.formats import description, formats, onnx_file
 from object_detection.export.formats.source import ExportSource, FormatOptions
@@ -63,3 +64,11 @@ def test_weights_that_no_file_holds_are_refused(monkeypatch):
     monkeypatch.setattr(onnx_file, '_MAX_WEIGHTS', 1000)
     with pytest.raises(UserError, match=r'^--format onnx: a file holds at most 2 GB'):
         onnx_file.check(sources.source('ssd'), FormatOptions())
+
+
+@pytest.mark.slow
+def test_more_anchors_than_are_searched_first(packages, tmp_path, shared, monkeypatch):
+    monkeypatch.setattr(nms, '_MAX_ROWS', 20)
+    model = sources.source('ssd')
+    detector = formats.load(sources.written('onnx', model, tmp_path))
+    sources.assert_agrees(detector, model, sources.photos(shared, 2))
