@@ -97,7 +97,7 @@ def _pipeline(batch_size: int, options: argparse.Namespace) -> Any:
     from object_detection.config.reader import read_pipeline
 
     is_default = options.config == measure.DEFAULT_CONFIG
-    settings = [*work.SETTINGS['torchvision' if is_default else 'config'], *options.set]
+    settings = [*measure.SETTINGS['torchvision' if is_default else 'config'], *options.set]
     pipeline = read_pipeline(measure.find_config(options.config), settings=settings)
     pipeline.train_config.batch_size = batch_size
     return pipeline

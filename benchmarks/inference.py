@@ -57,7 +57,7 @@ _RAW = (
 _PROPOSALS = ('proposal_boxes', 'proposal_scores', 'num_proposals')
 
 
-def measure_inference(job: work.Job) -> dict:
+def measure_inference(job: measure.Job) -> dict:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     before = time.perf_counter()
     import tensorflow as tf

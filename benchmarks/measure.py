@@ -13,9 +13,9 @@ from typing import Any
 import agreement
 import click
 import numpy as np
+from jobs import SETTINGS, Job, has_regions
 
 from object_detection.benchmarking import timing, work
-from object_detection.benchmarking.work import SETTINGS, Job, has_regions
 from object_detection.system import tensorflow_setup
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ from object_detection.benchmarking import (  # noqa: E402
 )
 
 
-def measure_training(job: work.Job) -> dict:
+def measure_training(job: measure.Job) -> dict:
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     before = time.perf_counter()
     import tensorflow  # noqa: F401
@@ -40,7 +40,7 @@ def measure_training(job: work.Job) -> dict:
     pipeline = read_pipeline(measure.find_config(job.config), settings=job.all_settings)
     pipeline.train_config.batch_size = job.batch_size
     pipeline.train_config.precision = train_pb2.TrainConfig.Precision.Value(precision.upper())
-    detector, batch = training_step.model_and_batch(job, pipeline, precision)
+    detector, batch = _model_and_batch(job, pipeline, precision)
     step = training_step.build(pipeline, detector, batch, job.jit_compile)
     regions = training_step.count_mask_rows(detector)
 
@@ -81,11 +81,22 @@ def measure_training(job: work.Job) -> dict:
     result['losses'] = {name: float(value) for name, value in losses.items()}
     if job.compare:
         del step
-        plain, _ = training_step.model_and_batch(job, pipeline, 'float32')
+        plain, _ = _model_and_batch(job, pipeline, 'float32')
         with precisions.scope('float32'):
             wanted = _plain_step(pipeline, plain, batch)
         result['agreement'] = agreement.losses(losses, wanted, precision)
     return result
+
+
+def _model_and_batch(job: measure.Job, pipeline, precision: str) -> tuple:
+    import tensorflow as tf
+
+    from object_detection.training.monitoring import model_summary
+
+    detector = work.build(pipeline, precision, is_training=True)
+    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
+    made = training_step.arrays(pipeline, detector, job.batch_size, side)
+    return detector, {name: tf.constant(array) for name, array in made.items()}
 
 
 def _plain_step(pipeline, detector, batch) -> dict:

@@ -76,11 +76,6 @@ def main(argv: list[str]) -> None:
 
 def check_family(name: str) -> None:
     """Raises UserError unless a model is of the family `ssd`."""
-    if name == 'center_net':
-        raise UserError(
-            'model: expected ssd. Received: center_net, a family of detectors that this toolkit '
-            'does not have yet.'
-        )
     if name != 'ssd':
         raise UserError(
             f'model: expected ssd, the family that ends with TFLite_Detection_PostProcess. '

@@ -35,6 +35,7 @@ ELSEWHERE = {
     'dataset_tools/downloads/known_files.py': 'types of feature extractors',
     'dataset_tools/starter_single_shot.py': 'a box coder is named so, as its message is',
     'dataset_tools/starter_two_stage.py': 'writes configs of this family alone',
+    'export/formats/tflite_graph.py': 'a box coder is named so, as its field is',
     'exporter_main_v2.py': 'an example in a help text',
     'models/feature_extractors/two_stage_types.py': 'types of feature extractors',
 }

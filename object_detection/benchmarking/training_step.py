@@ -5,22 +5,14 @@ from object_detection.benchmarking import work
 SEED = 0
 
 
-def model_and_batch(job: work.Job, pipeline, precision: str) -> tuple:
-    import tensorflow as tf
-
-    from object_detection.training.monitoring import model_summary
-
-    detector = work.build(pipeline, precision, is_training=True)
-    side = (job.size, job.size) if job.size else model_summary.resized_image_size(detector)
-    made = arrays(pipeline, detector, job.batch_size, side)
-    return detector, {name: tf.constant(array) for name, array in made.items()}
-
-
 def arrays(pipeline, detector, batch_size: int, side: tuple[int, int]) -> dict:
     """A batch of `work.batch` with the masks that the detector needs."""
+    from object_detection.builders import families
+
     mask_size = None
-    if mask_stage(detector) is not None:
-        mask_size = pipeline.model.faster_rcnn.groundtruth_mask_crop_size
+    if families.needs_masks(pipeline.model):
+        family, config = families.find(pipeline.model), families.options(pipeline.model)
+        mask_size = family.example_options(config)['mask_crop_size']
     return work.batch(batch_size, side, detector.num_classes, mask_size)
 
 

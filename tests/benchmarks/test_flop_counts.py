@@ -1,6 +1,7 @@
 """What the benchmarks count for the recipe is what a count by hand gives."""
 
 import pathlib
+import runpy
 
 import pytest
 
@@ -10,13 +11,14 @@ from tests.benchmarks import hand_count
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[2] / 'object_detection' / 'samples' / 'configs'
 CONFIG = SAMPLES / 'mask_rcnn_resnet50_fpn_832x1344_coco17.config'
+SETTINGS = runpy.run_path(SAMPLES.parents[2] / 'benchmarks' / 'jobs.py')['SETTINGS']
 # Sides that all strides divide.
 HEIGHT, WIDTH = 128, 192
 
 
 @pytest.fixture(scope='module')
 def pipeline():
-    return read_pipeline(CONFIG, settings=work.SETTINGS['torchvision'])
+    return read_pipeline(CONFIG, settings=SETTINGS['torchvision'])
 
 
 def test_by_hand_at_full_size():

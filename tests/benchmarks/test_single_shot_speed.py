@@ -28,7 +28,7 @@ def test_single_shot_detectors_are_measured_with_weights_like_trained_ones(load,
     measure = load('measure')
     path = str(tmp_path / 'weights.npz')
     work.write_weights(read_pipeline(measure.find_config(CONFIG)), path)
-    job = work.Job(CONFIG, size=64, steps=2, roof=True, profile=True, weights=path)
+    job = measure.Job(CONFIG, size=64, steps=2, roof=True, profile=True, weights=path)
     result = load('inference').measure_inference(job)
     assert result['agreement']['agrees'], result['agreement']
     assert result['raw_agreement']['agrees'], result['raw_agreement']

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from object_detection.benchmarking import timing, work
+from object_detection.benchmarking import timing
 from object_detection.training.monitoring import flops
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / 'benchmarks'
@@ -134,7 +134,7 @@ def test_an_export_is_not_measured_on_images_of_another_size(load):
 
 
 def result_of(load, **options):
-    job = work.Job('name', **options) if 'job' not in options else options['job']
+    job = load('measure').Job('name', **options) if 'job' not in options else options['job']
     return load('measure').result(
         job=job,
         image_size=(4, 6),
