@@ -124,7 +124,7 @@ IMAGES_ALONE = [each for each in INPUT_TYPES if each != input_types.IMAGE_AND_BO
     'input_type',
     [
         pytest.param(each, marks=pytest.mark.slow)
-        if each == input_types.FLOAT_IMAGE_TENSOR
+        if each in (input_types.FLOAT_IMAGE_TENSOR, input_types.TF_EXAMPLE)
         else each
         for each in IMAGES_ALONE
     ],

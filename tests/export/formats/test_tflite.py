@@ -112,6 +112,7 @@ def test_the_description_in_the_file_is_that_beside_it(padded_file, tmp_path):
     assert loading.load(alone).class_names == {1: 'cat', 3: 'café'}
 
 
+@pytest.mark.slow
 def test_int8_takes_pixels_as_they_are(int8_file, shared):
     detector = formats.load(int8_file)
     details = detector.description.details
