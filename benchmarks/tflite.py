@@ -5,7 +5,8 @@
 
 Times the interpreter and the SavedModel in turns, one image at a time, of the size of the input.
 Without --checkpoint_dir the model has random weights whose scores are spread like a trained one's.
-With --annotations (COCO) it also gives the average precision on the images.
+With --annotations (COCO) it also gives the average precision on the images, and with --bfloat16 the
+same of a SavedModel in bfloat16.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import pathlib
 import statistics
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 import click
 import numpy as np
@@ -29,6 +31,7 @@ from object_detection.export import exporter, saved_model, verification
 from object_detection.export.formats import formats, tflite
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.export.inference import SavedDetector, read_image
+from object_detection.models import precision as precisions
 
 
 @click.command(help=__doc__)
@@ -40,6 +43,7 @@ from object_detection.export.inference import SavedDetector, read_image
 @click.option('--limit', default=100, show_default=True, help='Most images of each.')
 @click.option('--steps', default=20, show_default=True, help='Timed runs of each.')
 @click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+@click.option('--bfloat16', is_flag=True, help='A SavedModel in bfloat16, too.')
 @click.option('--quantization', 'kinds', multiple=True, default=formats.QUANTIZATIONS)
 def main(
     config: str,
@@ -50,21 +54,20 @@ def main(
     limit: int,
     steps: int,
     settings: tuple[str, ...],
+    bfloat16: bool,
     kinds: tuple[str, ...],
 ) -> None:
     pipeline = read_pipeline(config, settings=settings)
-    if checkpoint_dir:
-        detector = exporter.load_detector(pipeline, checkpoint_dir, 'float32')
-    else:
-        detector = work.build_with_spread_scores(pipeline, 'float32')
-    source = ExportSource(detector, pipeline, 'float32')
+    source = _source(pipeline, checkpoint_dir, 'float32')
     samples = tuple(find_images((calibration,), readable=True)[:limit])
     paths = find_images((images,), readable=True)[:limit]
     with tempfile.TemporaryDirectory() as folder:
-        served = saved_model.ServedDetector(detector, 'image_tensor', 'float32')
-        tf.saved_model.save(served, f'{folder}/saved_model', {'serving_default': served.serve})
-        exported = SavedDetector(folder)
+        exported = _saved(source, f'{folder}/float32')
         rows = {'SavedModel': {'run': _saved_model_run(exported, source)}}
+        if bfloat16:
+            lower = _source(pipeline, checkpoint_dir, 'mixed_bfloat16')
+            rows['SavedModel, bfloat16'] = row = {'detector': _saved(lower, f'{folder}/bfloat16')}
+            row['run'] = _saved_model_run(row['detector'], source)
         expected = None
         for kind in kinds:
             row = rows[kind] = _write(
@@ -81,6 +84,21 @@ def main(
                 )
     for name, row in rows.items():
         click.echo(json.dumps({'model': name} | {k: v for k, v in row.items() if k not in _HIDDEN}))
+
+
+def _source(pipeline: Any, checkpoint_dir: str, precision: str) -> ExportSource:
+    if checkpoint_dir:
+        detector = exporter.load_detector(pipeline, checkpoint_dir, precision)
+    else:
+        detector = work.build_with_spread_scores(pipeline, precision)
+    return ExportSource(detector, pipeline, precision)
+
+
+def _saved(source: ExportSource, folder: str) -> SavedDetector:
+    with precisions.scope(source.precision):
+        served = saved_model.ServedDetector(source.detector, 'image_tensor', source.precision)
+        tf.saved_model.save(served, f'{folder}/saved_model', {'serving_default': served.serve})
+    return SavedDetector(folder)
 
 
 _HIDDEN = ('run', 'detector')

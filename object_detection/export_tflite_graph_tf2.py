@@ -12,8 +12,10 @@ import sys
 
 from absl import app, flags
 
+from object_detection.builders import families
 from object_detection.cli.main import check_text, is_users_error
 from object_detection.errors import UserError
+from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import tensorflow_setup
 
 
@@ -58,7 +60,7 @@ def main(argv: list[str]) -> None:
     from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(values.pipeline_config_path, overrides_text=values.config_override)
-    check_family(pipeline.model.WhichOneof('model'))
+    check_family(pipeline.model)
     validate(pipeline, for_what='export')
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
     tensorflow_setup.import_tensorflow()
@@ -74,12 +76,12 @@ def main(argv: list[str]) -> None:
     print(f'Exported to {folder}.')
 
 
-def check_family(name: str) -> None:
-    """Raises UserError unless a model is of the family `ssd`."""
-    if name != 'ssd':
+def check_family(model: DetectionModel) -> None:
+    """Raises UserError unless a model of this config can end with TFLite_Detection_PostProcess."""
+    if families.anchor_detection(model) is None:
         raise UserError(
-            f'model: expected ssd, the family that ends with TFLite_Detection_PostProcess. '
-            f'Received: {name}; try `tfod export --format tflite`.'
+            'model: expected a family that ends with TFLite_Detection_PostProcess, such as ssd. '
+            f'Received: {model.WhichOneof("model")}; try `tfod export --format tflite`.'
         )
 
 

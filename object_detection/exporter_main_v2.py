@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     tensorflow_setup.import_tensorflow()
     from object_detection.export import exporter
 
-    precision = exporter.export(
+    exported = exporter.export(
         pipeline,
         values.trained_checkpoint_dir,
         values.output_directory,
@@ -82,7 +82,10 @@ def main(argv: list[str]) -> None:
         label_map_path=values.label_map_path,
         given_side_inputs=given_side_inputs,
     )
-    print(f'Exported to {values.output_directory} ({values.input_type}, computes in {precision}).')
+    print(
+        f'Exported to {values.output_directory} ({values.input_type}, '
+        f'computes in {exported.precision}).'
+    )
 
 
 def _hide_others(verbosity: int) -> None:

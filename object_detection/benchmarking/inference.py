@@ -97,7 +97,7 @@ def measure(job: BenchmarkJob, start: float) -> dict[str, Any]:
         measured = rows.timed(run, job, precision or 'float32')
         result = measured | {
             'first': first,
-            'precision': precision or 'not known',
+            'precision': precision or (detector and detector.quantization) or 'not known',
             'image_size': list(size),
             'devices': machine.device_names(),
             'replicas': replicas,

@@ -78,6 +78,11 @@ _READ_BY_FORMATS = {
     type=click.Choice(PRECISIONS),
     help='What it computes in; the config says it if not given.',
 )
+@click.option(
+    '--constant_weights',
+    is_flag=True,
+    help='Weights as constants of the SavedModel: faster on CPUs with AMX, slower to start.',
+)
 @click.option('--label_map', default='', help="Class names; the config's label map if not given.")
 @click.option('--config_override', default='', help='Text proto merged into the config.')
 @click.option(
@@ -96,6 +101,7 @@ def command(
     calibration: str,
     calibration_limit: int,
     precision: str | None,
+    constant_weights: bool,
     label_map: str,
     config_override: str,
     settings: tuple[str, ...],
@@ -109,11 +115,11 @@ def command(
     into the convolutions, and the class names of the label map are put into the model. The newest
     checkpoint of a folder is exported: --checkpoint_dir model takes the last one of a training,
     model/best the one that the training kept as its best. With --verify each export is loaded back
-    and its detections are compared with those of the model in process; a file of another format
-    than saved_model that does not give them is not kept.
+    and its detections are compared with those of the model in process; one that does not give them
+    is not kept, and an earlier export stays.
     """
     names = parse_names(format_names)
-    _check_input_type(names, input_type, verify)
+    _check_saved_model_options(names, input_type, verify, constant_weights=constant_weights)
     _check_options(names)
     images = find_images((verify,), readable=True)[:verify_limit] if verify else []
     samples = (
@@ -159,17 +165,23 @@ def command(
                 click.echo(f'{len(images)} images: {each.comparison}')
     if SAVED_MODEL not in names:
         return
-    computed = exporter.export(pipeline, checkpoint, output, input_type=input_type, **shared)
+    with progress.show('exporting and comparing') as report:
+        exported = exporter.export(
+            pipeline,
+            checkpoint,
+            output,
+            input_type=input_type,
+            constant_weights=constant_weights,
+            images=images,
+            progress=report,
+            **shared,
+        )
     click.echo(
-        f'exported to {pathlib.Path(output) / SAVED_MODEL} ({input_type}, computes in {computed})'
+        f'exported to {pathlib.Path(output) / SAVED_MODEL} ({input_type}, '
+        f'computes in {exported.precision})'
     )
     if images:
-        with progress.show('comparing') as report:
-            comparison = exporter.verify(
-                pipeline, checkpoint, output, images, precision=precision, progress=report
-            )
-        click.echo(f'{len(images)} images: {comparison}')
-        comparison.raise_unless_it_agrees(f'--format {SAVED_MODEL}')
+        click.echo(f'{len(images)} images: {exported.comparison}')
 
 
 def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:
@@ -191,9 +203,16 @@ def _check_options(names: list[str]) -> None:
             )
 
 
-def _check_input_type(names: list[str], input_type: str, verify: str) -> None:
+def _check_saved_model_options(
+    names: list[str], input_type: str, verify: str, *, constant_weights: bool
+) -> None:
     if verify and input_type == IMAGE_AND_BOXES_TENSOR:
         raise click.UsageError(f'--verify: not with --input_type {input_type}, which needs boxes.')
+    if SAVED_MODEL not in names and constant_weights:
+        raise click.UsageError(
+            f'--constant_weights: for --format {SAVED_MODEL} alone. '
+            f'Received: --format {",".join(names)}.'
+        )
     if SAVED_MODEL not in names and input_type != INPUT_TYPES[0]:
         raise click.UsageError(
             f'--input_type: for --format {SAVED_MODEL} alone; the other formats take images. '

@@ -3,7 +3,6 @@
 import logging
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,15 +11,17 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import detector_builder
-from object_detection.export import class_names, input_types, saved_model, verification
+from object_detection.builders.input_readers import channels
+from object_detection.errors import ConfigError
+from object_detection.export import class_names, drafts, input_types, saved_model, verification
 from object_detection.export.formats import description, formats
 from object_detection.export.formats.source import ExportSource, FormatOptions
 from object_detection.export.inference import SavedDetector, read_image
 from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import image_channels
 from object_detection.models import precision as precisions
 from object_detection.protos import pipeline_pb2
-from object_detection.system import files
 from object_detection.training.evaluation import best_checkpoint
 from object_detection.weights import checkpoints, restore
 
@@ -42,7 +43,15 @@ def load_detector(
 
     Raises:
       CheckpointError: if there is none, or it is of another model.
+      ConfigError: if its images have other channels than red, green and blue.
     """
+    if channels.of_reader(pipeline.train_input_reader) != image_channels.RGB:
+        raise ConfigError(
+            'train_input_reader.num_channels and num_additional_channels: expected images of 3 '
+            'channels for exports and `tfod predict`, which take no others; image_resizer has '
+            'convert_to_grayscale for models of grey images. Received: '
+            f'{channels.of_reader(pipeline.train_input_reader)}.'
+        )
     prefix = checkpoints.find(checkpoint)
     detector = detector_builder.build(
         pipeline, is_training=False, precision=precision, has_penalty=False
@@ -51,6 +60,18 @@ def load_detector(
         detector, prefix, averages=pipeline.train_config.optimizer.use_moving_average
     )
     return detector
+
+
+class Exported(NamedTuple):
+    """What `export` has done.
+
+    Attributes:
+      precision: the precision in which the export computes.
+      comparison: the comparison with the model in process; None without images.
+    """
+
+    precision: str
+    comparison: verification.Comparison | None
 
 
 def export(
@@ -62,7 +83,10 @@ def export(
     precision: str | None = None,
     label_map_path: str | None = None,
     given_side_inputs: Sequence[GivenSideInput] | None = None,
-) -> str:
+    constant_weights: bool = False,
+    images: Sequence[os.PathLike] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exported:
     """Exports a checkpoint as `saved_model/`, with `checkpoint/ckpt-0` and `pipeline.config`.
 
     The model computes in the precision of the config, or in `precision`, which is then written
@@ -78,12 +102,15 @@ def export(
       label_map_path: label map with the class names that the SavedModel holds; None takes the label
         map of the config's input readers, and exports no names if it cannot be read.
       given_side_inputs: side inputs of the signature; None takes those of the detector.
-
-    Returns:
-      The precision.
+      constant_weights: see `saved_model.ServedDetector`.
+      images: image files on which the export is compared with the model in process; none compares
+        nothing.
+      progress: called before each image with the number of compared images and of all.
 
     Raises:
       CheckpointError: if there is no checkpoint, or it is of another model.
+      UserError: if the detections are not those of the model, which leaves an earlier export as it
+        is.
       ValueError: for an unknown `input_type`, or a `label_map_path` that cannot be read.
     """
     input_types.check(input_type)
@@ -94,6 +121,15 @@ def export(
     prefix = checkpoints.find(checkpoint)
     _logger.info('exporting %s; it computes in %s', describe(checkpoint, prefix), chosen)
     detector = load_detector(resolved, prefix, chosen)
+    comparison = None
+
+    def verify(folder: pathlib.Path) -> None:
+        nonlocal comparison
+        with precisions.scope(chosen):
+            exported, detect = SavedDetector(folder), verification.in_process(detector)
+            comparison = verification.compare(exported, detect, _read(images, progress))
+        comparison.raise_unless_it_agrees(f'--format {formats.SAVED_MODEL}')
+
     saved_model.export(
         detector,
         output_directory,
@@ -105,8 +141,18 @@ def export(
         precision=chosen,
         label_map_text=label_map_text,
         given_side_inputs=given_side_inputs,
+        constant_weights=constant_weights,
+        verify=verify if images else None,
     )
-    return chosen
+    return Exported(chosen, comparison)
+
+
+def _read(
+    paths: Sequence[os.PathLike], progress: Callable[[int, int], None]
+) -> Iterator[np.ndarray]:
+    for index, path in enumerate(paths):
+        progress(index, len(paths))
+        yield read_image(path)[0]
 
 
 class WrittenFile(NamedTuple):
@@ -171,36 +217,21 @@ def export_files(
         detect = verification.in_process(detector) if images else None
         pixels = [read_image(path)[0] for path in images]
         expected = [(each, detect(tf.constant(each[np.newaxis]))) for each in pixels]
-    output = pathlib.Path(output_directory)
-    output.mkdir(parents=True, exist_ok=True)
     for name, row in rows.items():
-        with tempfile.TemporaryDirectory(prefix='.export-', dir=output) as scratch:
-            draft, aside = pathlib.Path(scratch) / 'new', pathlib.Path(scratch) / 'old'
-            aside.mkdir()
-            path = draft / row.file_name
-            path.parent.mkdir(parents=True)
+        with drafts.open_draft(output_directory) as draft:
+            path = draft.folder / row.file_name
+            path.parent.mkdir(parents=True, exist_ok=True)
             described = row.module().write(source, path, options)
             description.path_beside(path).write_text(described.to_json(), encoding='utf-8')
             comparison = _compare(name, path, expected) if images else None
-            size = sum(each.stat().st_size for each in draft.rglob('*') if each.is_file())
-            _move_into(output, draft, aside, last=description.path_beside(path))
-        yield WrittenFile(name, output / row.file_name, size / 1e6, comparison)
-
-
-def _move_into(
-    output: pathlib.Path, draft: pathlib.Path, aside: pathlib.Path, last: pathlib.Path
-) -> None:
-    """Moves the files of `draft` to their places in `output`, `last` at the end.
-
-    Earlier files in these places go to `aside`, and come back if a move fails.
-    """
-    written = sorted((each for each in draft.rglob('*') if each.is_file()), key=last.__eq__)
-    names = [each.relative_to(draft) for each in written]
-    for folder in {name.parent for name in names}:
-        (output / folder).mkdir(exist_ok=True)
-        (aside / folder).mkdir(exist_ok=True)
-    old = [(output / name, aside / name) for name in reversed(names) if (output / name).exists()]
-    files.move_all([*old, *((draft / name, output / name) for name in names)])
+            written = [each for each in draft.folder.rglob('*') if each.is_file()]
+            size = sum(each.stat().st_size for each in written)
+            # The description marks completion.
+            written.sort(key=description.path_beside(path).__eq__)
+            draft.publish([each.relative_to(draft.folder) for each in written])
+        yield WrittenFile(
+            name, pathlib.Path(output_directory, row.file_name), size / 1e6, comparison
+        )
 
 
 def _compare(
@@ -232,30 +263,3 @@ def describe(checkpoint: str, prefix: str) -> str:
         f'{text}, the last one; the best by {kept["metric"]} ({kept["value"]:.4g} at step '
         f'{kept["step"]}) is in {folder}'
     )
-
-
-def verify(
-    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
-    checkpoint: str,
-    output_directory: str | os.PathLike,
-    image_paths: Sequence[os.PathLike],
-    *,
-    precision: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> verification.Comparison:
-    """Compares an export's detections with those of the model in process, on image files.
-
-    `precision` is the precision of the export; `progress` is called before each image with the
-    number of finished images and the total number.
-    """
-
-    def images() -> Iterator[np.ndarray]:
-        for index, path in enumerate(image_paths):
-            progress(index, len(image_paths))
-            yield read_image(path)[0]
-
-    chosen = precisions.resolve(pipeline.train_config, precision)
-    detector = load_detector(pipeline, checkpoint, chosen)
-    with precisions.scope(chosen):
-        exported = SavedDetector(output_directory)
-        return verification.compare(exported, verification.in_process(detector), images())

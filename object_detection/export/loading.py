@@ -76,6 +76,11 @@ class Detector:
         """The (height, width) that images are resized to, if the model stores it."""
         return getattr(self._detect, 'input_size', None)
 
+    @property
+    def quantization(self) -> str | None:
+        """What the weights of a file were rounded to, such as 'int8', if the file says it."""
+        return getattr(self._detect, 'quantization', None)
+
     def __call__(self, images: np.ndarray | tf.Tensor) -> dict[str, tf.Tensor]:
         """Detects objects.
 

@@ -26,7 +26,7 @@ class PredictionSummary(NamedTuple):
     Attributes:
       images, detections, drawn: numbers of images, detections and drawn detections.
       problems: one sentence for each file that was left out.
-      precision: the precision in which the model computes; None if it does not store it.
+      precision: what the model computes in, or was quantized to; None if it does not store it.
     """
 
     images: int
@@ -107,7 +107,8 @@ def predict_files(
             images.add([{'id': image_id, 'file_name': str(path), 'picture': picture.name}])
         progress(len(paths), len(paths))
     _delete_stale(output, earlier, pictures)
-    return PredictionSummary(images.count, found.count, drawn, problems, detector.precision)
+    computed = detector.precision or detector.quantization
+    return PredictionSummary(images.count, found.count, drawn, problems, computed)
 
 
 def _draw(

@@ -11,6 +11,7 @@ from object_detection.builders import dataset_builder, execution_builder
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
+from object_detection.data.pipeline import bad_records
 from object_detection.export import exporter, results
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.detections import coco_image_id, coco_results, unbatch
@@ -52,7 +53,7 @@ def predict_records(
 
     Raises:
       CheckpointError: if there is no checkpoint, or it is of another model.
-      ConfigError: if a record is corrupt.
+      TooManyBadRecordsError: if too many records cannot be used.
     """
     detector = exporter.load_detector(pipeline, checkpoint, precision)
     counts: Counts = {}
@@ -85,7 +86,9 @@ def _predict_reader(
     progress: Callable[[int], None],
 ) -> tuple[int, int]:
     reader = pipeline.eval_input_reader[index]
-    dataset = dataset_builder.build_eval(pipeline, index)
+    where = f'eval_input_reader[{index}]'
+    left_out = examples_builder.left_out(reader, where, folder / bad_records.FILE_NAME)
+    dataset = dataset_builder.build_eval(pipeline, index, left_out=left_out)
     spec = dataset.element_spec
     predict = make_predict(
         detector,
@@ -98,7 +101,7 @@ def _predict_reader(
     )
     method = pipeline.eval_config.MaskPasteMethod.Name(pipeline.eval_config.mask_paste_method)
     with (
-        corrupt_files.named(reader, f'eval_input_reader[{index}]'),
+        corrupt_files.named(reader, where),
         results.ResultsFile(folder / results.DETECTIONS) as found,
         results.ResultsFile(folder / results.IMAGES) as images,
     ):
@@ -111,6 +114,8 @@ def _predict_reader(
             progress(images.count)
             if limit and images.count >= limit:
                 break
+        if not images.count:
+            left_out.check_any_is_usable()
     return images.count, found.count
 
 

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,14 +11,14 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
-from object_detection.data.decoder import decode_image
+from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
-from object_detection.export import input_types, side_inputs
+from object_detection.export import drafts, input_types, side_inputs
 from object_detection.export.side_inputs import GivenSideInput
 from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
-from object_detection.system import files
+from object_detection.system import private_names
 
 # The items of an export in the order in which they are renamed: `saved_model` marks completion.
 _ITEMS = ('checkpoint', 'pipeline.config', 'saved_model')
@@ -42,6 +41,8 @@ class ServedDetector(tf.Module):
       label_map_path: a label map, which becomes an asset; the function `class_names` returns its
         names. None exports neither.
       given_side_inputs: side inputs of the signature; None takes those of the detector.
+      constant_weights: whether the graph holds the weights as constants. Kernels of some CPUs then
+        lay them out once and not in each run; the first run takes seconds longer and more memory.
 
     Raises:
       ValueError: if `input_type` is not known, the label map cannot be read, or the detector takes
@@ -55,6 +56,8 @@ class ServedDetector(tf.Module):
         precision: str,
         label_map_path: str | os.PathLike | None = None,
         given_side_inputs: Sequence[GivenSideInput] | None = None,
+        *,
+        constant_weights: bool = False,
     ):
         super().__init__(name='served_detector')
         input_types.check(input_type)
@@ -63,6 +66,8 @@ class ServedDetector(tf.Module):
         specs, serve = _serving(detector, input_type, side_specs, folded)
         # No detector needs AutoGraph, and tracing takes several times as long with it.
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
+        if constant_weights:
+            self.serve = _with_constants(self.serve.get_concrete_function(), specs)
         self.__call__ = self.serve
         # Tracks variables, not the model: saving and loading each Keras layer takes as long as
         # the rest, and some converters lose variables that a Keras model holds.
@@ -76,6 +81,20 @@ class ServedDetector(tf.Module):
         if label_map_path is not None:
             self.label_map = tf.saved_model.Asset(os.fspath(label_map_path))
             self.class_names = _constant(_names_by_id(label_map_path))
+
+
+def _with_constants(
+    function: Any, specs: Sequence[tf.TensorSpec]
+) -> tf.types.experimental.PolymorphicFunction:
+    """Returns a function of the same inputs and outputs that holds no variables."""
+    constant = private_names.with_constants(function)
+
+    def serve(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        given = dict(zip((spec.name for spec in specs), inputs, strict=True))
+        flat = constant(*(given[each.op.name] for each in constant.inputs))
+        return tf.nest.pack_sequence_as(function.structured_outputs, flat)
+
+    return tf.function(serve, input_signature=specs, autograph=False)
 
 
 class InProcessDetector:
@@ -203,14 +222,13 @@ def export(
     precision: str = 'float32',
     label_map_text: str | None = None,
     given_side_inputs: Sequence[GivenSideInput] | None = None,
+    constant_weights: bool = False,
+    verify: Callable[[pathlib.Path], None] | None = None,
 ) -> None:
     """Writes `checkpoint/`, `saved_model/` and `pipeline.config` below `output_directory`.
 
-    Everything is written to a scratch folder `.export-*` in it and moved when complete. An earlier
-    export is first moved into the scratch folder, and moved back if a move fails, so that a failed
-    export changes nothing. `saved_model/` is the first item to be moved away and the last to be
-    moved in: if it exists, all three items belong to one export, even if the process is killed
-    between two moves (the earlier export is in the scratch folder then).
+    Everything is written to a scratch folder and moved when complete: if `saved_model/` exists, all
+    three items belong to one export, and an export that fails changes nothing; see `drafts`.
 
     Args:
       detector: built and restored detector; it stays as it is.
@@ -220,31 +238,39 @@ def export(
       pipeline_text: the pipeline config as text.
       precision: the precision in which the detector computes.
       label_map_text: a label map as text, which becomes an asset; None exports no class names.
-      given_side_inputs: see `ServedDetector`.
+      given_side_inputs, constant_weights: see `ServedDetector`.
+      verify: called with the folder of the complete export before it takes its place; what it
+        raises leaves an earlier export there.
 
     Raises:
       ValueError: if `output_directory` holds the checkpoints of a training.
     """
-    output = pathlib.Path(output_directory)
-    refuse_training_folder(output)
-    output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix='.export-', dir=output) as scratch:
-        draft, aside = pathlib.Path(scratch) / 'new', pathlib.Path(scratch) / 'old'
-        draft.mkdir()
-        aside.mkdir()
-        save_checkpoint(str(draft / 'checkpoint'))
-        (draft / 'pipeline.config').write_text(pipeline_text)
+    refuse_training_folder(output_directory)
+    with drafts.open_draft(output_directory) as draft:
+        save_checkpoint(str(draft.folder / 'checkpoint'))
+        (draft.folder / 'pipeline.config').write_text(pipeline_text)
         label_map_path = None
         if label_map_text is not None:
-            label_map_path = pathlib.Path(scratch) / LABEL_MAP
+            label_map_path = draft.scratch / LABEL_MAP
             label_map_path.write_text(label_map_text, encoding='utf-8')
-        served = ServedDetector(detector, input_type, precision, label_map_path, given_side_inputs)
-        tf.saved_model.save(
-            served, str(draft / 'saved_model'), signatures={'serving_default': served.serve}
+        served = ServedDetector(
+            detector,
+            input_type,
+            precision,
+            label_map_path,
+            given_side_inputs,
+            constant_weights=constant_weights,
         )
-        old = [(output / name, aside / name) for name in reversed(_ITEMS)]
-        new = [(draft / name, output / name) for name in _ITEMS]
-        files.move_all([(source, target) for source, target in old if source.exists()] + new)
+        # Functions for gradients would capture tensors that constants have replaced.
+        tf.saved_model.save(
+            served,
+            str(draft.folder / 'saved_model'),
+            signatures={'serving_default': served.serve},
+            options=tf.saved_model.SaveOptions(experimental_custom_gradients=not constant_weights),
+        )
+        if verify is not None:
+            verify(draft.folder)
+        draft.publish(_ITEMS)
 
 
 def refuse_training_folder(output: str | os.PathLike) -> None:
@@ -270,7 +296,9 @@ def _from_images(detector: DetectionModel, images: tf.Tensor) -> tuple[tf.Tensor
     """Reads images [B, H, W, 3]; an empty batch is replaced by a black image."""
     missing = tf.maximum([1, 1, 1] - tf.shape(images)[:3], 0)
     paddings = tf.concat([missing, [0]], axis=0)
-    return detector.preprocess(tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1)))
+    padded = tf.pad(images, tf.stack([tf.zeros_like(paddings), paddings], 1))
+    # Normalizing needs to know the number of channels.
+    return detector.preprocess(tf.ensure_shape(padded, [None, None, None, images.shape[-1]]))
 
 
 @tracing.named('preprocess')

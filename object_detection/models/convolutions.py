@@ -2,13 +2,14 @@
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from object_detection.core.tracing import Scope, is_compiled
 from object_detection.models.convolution_gradients import convolve
+from object_detection.models.rounding import Roundable
 from object_detection.system import private_names
 
 # Numbers of output pixels from which on gradients by other operations than TensorFlow's are faster,
@@ -30,19 +31,7 @@ class Norm(Protocol):
         """Returns the kernel and offset by which `layer` computes both."""
 
 
-class Rounding(NamedTuple):
-    """How a layer of a quantized detector rounds; see `quantization.Quantization`.
-
-    Attributes:
-      weights: rounds a kernel, given the number of its last axes that are its channels.
-      inner: rounds a value that an integer model stores between two operations of the layer.
-    """
-
-    weights: Callable[[tf.Tensor, int], tf.Tensor]
-    inner: Callable[[tf.Tensor], tf.Tensor]
-
-
-class FoldableLayer(keras.layers.Layer):
+class FoldableLayer(Roundable):
     """A layer that is linear in a kernel: a scaled kernel gives scaled outputs.
 
     Its results and variables are those of the Keras layer from which a subclass is also derived,
@@ -52,12 +41,10 @@ class FoldableLayer(keras.layers.Layer):
       folds_in_training: whether a norm that does not train is folded into the layer in training
         too, not only in inference.
       channel_axes: number of the last axes of the kernel that are the channels of the outputs.
-      rounding: how the kernel is rounded; None for detectors that are not quantized.
     """
 
     folds_in_training = False
     channel_axes = 1
-    rounding: Rounding | None = None
 
     def call(self, inputs, training=None, norm: Norm | None = None):
         """Returns the outputs of the layer, normalized by `norm` if it is folded into the layer."""
@@ -98,7 +85,7 @@ class FoldableLayer(keras.layers.Layer):
         if self.use_bias:
             outputs = tf.nn.bias_add(outputs, tf.convert_to_tensor(self.bias))
         if keras.activations.serialize(self.activation) not in FUSED_ACTIVATIONS:
-            outputs = self.rounding.inner(outputs)
+            outputs = self.rounding.inner(self, outputs)
         return self.activation(outputs)
 
     def apply_kernel(
@@ -223,7 +210,7 @@ class SeparableConvolution(FoldableLayer, keras.layers.SeparableConv2D):
             padding=self.padding,
             dilation_rate=self.dilation_rate,
         )
-        return tf.nn.conv2d(self.rounding.inner(maps), kernel, 1, 'VALID')
+        return tf.nn.conv2d(self.rounding.inner(self, maps), kernel, 1, 'VALID')
 
 
 class Dense(FoldableLayer, keras.layers.Dense):

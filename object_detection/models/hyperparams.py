@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.models import convolutions
+from object_detection.models import convolutions, rounding
 from object_detection.models.normalization import (
     BatchNorm,
     BatchNormParams,
@@ -152,7 +152,7 @@ class LayerHyperparams:
             params = self.group_norm
             return GroupNorm(params.groups, epsilon=params.epsilon, name=name, **options)
         if self.batch_norm is None:
-            return keras.layers.Identity(name=name, **options)
+            return rounding.Identity(name=name, **options)
         params = self.batch_norm
         frozen = frozen or not params.train
         if frozen and params.freeze_affine:
@@ -169,4 +169,4 @@ class LayerHyperparams:
         )
 
     def activation_layer(self, *, name: str) -> keras.layers.Layer:
-        return keras.layers.Activation(self.activation or 'linear', name=name)
+        return rounding.Activation(self.activation or 'linear', name=name)

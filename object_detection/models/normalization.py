@@ -10,6 +10,7 @@ import tensorflow as tf
 from object_detection.core import tracing
 from object_detection.errors import UserError
 from object_detection.models.convolutions import FoldableLayer
+from object_detection.models.rounding import Roundable
 from object_detection.system import private_names
 
 
@@ -49,7 +50,7 @@ class GroupNormParams:
     epsilon: float = 1e-5
 
 
-class BatchNorm(keras.layers.BatchNormalization):
+class BatchNorm(Roundable, keras.layers.BatchNormalization):
     """Batch normalisation of feature maps [B, H, W, C] by one kernel, or by none.
 
     Keras uses a dozen operations, each of which reads and writes the whole map. Results are the
@@ -149,7 +150,7 @@ class FrozenBatchNorm(BatchNorm):
         return False
 
 
-class GroupNorm(keras.layers.GroupNormalization):
+class GroupNorm(Roundable, keras.layers.GroupNormalization):
     """Group normalisation whose error names the layer if the channels do not fit."""
 
     def build(self, input_shape):

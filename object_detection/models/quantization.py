@@ -8,7 +8,6 @@ and largest values of a batch. Gradients pass rounding unchanged, but for values
 """
 
 import dataclasses
-import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.errors import UserError
-from object_detection.models import convolutions, normalization
+from object_detection.models import convolutions, normalization, rounding
 from object_detection.models.necks import bifpn, fpn, resizing
 from object_detection.system import private_names
 
@@ -75,68 +74,64 @@ class QuantizationParams:
 class Quantization:
     """Rounds the weights and activations of the layers of a detector.
 
-    The constructor changes how the layers compute, so that nothing else need know of it: it hooks
-    into the calls of layers, observes one run of the detector, and makes a range for each tensor
-    that an integer model stores. Layers that are called several times in a run, such as the heads
-    that levels share, have a range for each call.
+    Layers that are made within `rounding.rounded_by` of it ask it in every call. `build` observes
+    one run of the detector and makes a range for each tensor that an integer model stores; before,
+    nothing is rounded. Layers that are called several times in a run, such as the heads that levels
+    share, have a range for each call.
 
     Args:
       params: how to quantize.
-      layers: all layers of the detector, with unique names. They must be built.
-      run: runs the detector on any images, in inference.
 
     Attributes:
       ranges: '<layer>/moving_min' and '<layer>/moving_max', '<layer>/call_<i>/...' for a further
         call, float32 scalars; with '/input_<i>' after the layer for an input that no layer rounds,
         '/inner' for a value within the layer.
-
-    Raises:
-      ValueError: if a layer has weights, but cannot be quantized; the message names it.
     """
 
-    def __init__(
-        self,
-        params: QuantizationParams,
-        layers: Iterable[tuple[str, keras.layers.Layer]],
-        run: Callable[[], Any],
-    ):
+    def __init__(self, params: QuantizationParams):
         self.params = params
         self.ranges: dict[str, tf.Variable] = {}
         # Counts the batches in the ranges, so that a training goes on with ranges that it restores.
         self._count = _variable('count', 0.0)
+        self._names: dict[int, str] = {}
         self._calls: Counter[str] = Counter()
         self._this_pass = threading.local()  # replicas may be traced in turns, in threads
+        self._observed: _Observation | None = None
+
+    def build(
+        self, layers: Iterable[tuple[str, keras.layers.Layer]], run: Callable[[], Any]
+    ) -> None:
+        """Makes the ranges; from now on the layers are rounded.
+
+        Args:
+          layers: all layers of the detector, with unique names. They must be built.
+          run: runs the detector on any images, in inference.
+
+        Raises:
+          UserError: if a layer cannot be quantized; the message names it.
+        """
         leaves = [(name, layer) for name, layer in layers if not _has_layers(layer)]
         _check(leaves)
-        for name, layer in leaves:
-            self._hook(name, layer)
-        self._observed: _Observation | None = _Observation()
+        self._names = {id(layer): name for name, layer in leaves}
+        self._observed = _Observation()
         run()
         self._calls = self._counts()
         for place in self._observed.places():
             for end, value in (('min', -_INITIAL), ('max', _INITIAL)):
                 self.ranges[f'{place}/moving_{end}'] = _variable(f'moving_{end}', value)
         self._observed = None
-        self.begin_pass()
+        self._this_pass.counts = Counter()
 
     @property
     def variables(self) -> dict[str, tf.Variable]:
         """Returns the ranges, and `count`, the number of batches that they are means of."""
         return {**self.ranges, 'count': self._count}
 
-    def begin_pass(self) -> None:
-        """Begins a run of the detector: the next call of each layer is its first one."""
-        self._this_pass.counts = Counter()
-        if _learns():
-            self._count.assign_add(1.0)
+    def rounds(self, layer: keras.layers.Layer) -> bool:
+        return id(layer) in self._names
 
     def weights(self, kernel: tf.Tensor, channel_axes: int = 1) -> tf.Tensor:
-        """Returns a kernel, rounded.
-
-        Args:
-          kernel: float32; its channels are its last `channel_axes` axes.
-          channel_axes: number of these axes.
-        """
+        """Rounds a kernel, float32, each channel by itself; see `rounding.Rounding`."""
         if self._observed is not None:
             return kernel
         levels = 2.0 ** (self.params.weight_bits - 1) - 1.0
@@ -147,45 +142,42 @@ class Quantization:
             return _round_to(kernel, scale)
         return self._after_delay(_round_straight_through(kernel, scale), kernel)
 
-    def inner(self, name: str, values: tf.Tensor) -> tf.Tensor:
-        """Rounds a value that layer `name` computes in its present call."""
+    def inner(self, layer: keras.layers.Layer, values: tf.Tensor) -> tf.Tensor:
+        name = self._names[id(layer)]
         place = f'{_numbered(name, self._call_number(name))}/inner'
         if self._observed is not None:
             self._observed.needed[place] = None
             return values
         return self._rounded(place, values)
 
-    def _hook(self, name: str, layer: keras.layers.Layer) -> None:
-        original = layer.call
-        if isinstance(layer, convolutions.FoldableLayer):
-            layer.rounding = convolutions.Rounding(
-                self.weights, functools.partial(self.inner, name)
-            )
-        kind = _kind(layer)
-        if kind is None:
-            return
-        # A norm that does not follow a convolution cannot be folded.
-        is_norm = isinstance(layer, normalization.BatchNorm)
+    def call(
+        self, layer: keras.layers.Layer, run: Callable, inputs: Any, /, *args: Any, **options: Any
+    ) -> Any:
+        name = self._names[id(layer)]
+        self._count_call(name)
+        place = _numbered(name, self._call_number(name))
+        if self._observed is not None:
+            outputs = run(inputs, *args, **options)
+            # A norm that does not follow a convolution cannot be folded.
+            is_apart = isinstance(layer, normalization.BatchNorm) and options.get('layer') is None
+            kind = 'computing' if is_apart else _kind(layer)
+            self._observed.add(place, kind, inputs, outputs)
+            return outputs
+        return self._rounded(place, run(self._rounded_inputs(place, inputs), *args, **options))
 
-        @functools.wraps(original)
-        def call(inputs, *args, **kwargs):
-            if isinstance(inputs, keras.KerasTensor):
-                return original(inputs, *args, **kwargs)
-            self._counts()[name] += 1
-            place = _numbered(name, self._call_number(name))
-            if self._observed is not None:
-                outputs = original(inputs, *args, **kwargs)
-                is_apart = is_norm and kwargs.get('layer') is None
-                self._observed.add(place, 'computing' if is_apart else kind, inputs, outputs)
-                return outputs
-            outputs = original(self._rounded_inputs(place, inputs), *args, **kwargs)
-            return self._rounded(place, outputs)
-
-        layer.call = call
+    def _count_call(self, name: str) -> None:
+        counts = self._counts()
+        # A run of the detector begins with its first layer, whose calls are the first to be known.
+        is_first = name == next(iter(self._calls), None)
+        if is_first and counts[name] % self._calls[name] == 0:
+            counts.clear()
+            if _learns():
+                self._count.assign_add(1.0)
+        counts[name] += 1
 
     def _counts(self) -> Counter[str]:
         if not hasattr(self._this_pass, 'counts'):
-            self.begin_pass()
+            self._this_pass.counts = Counter()
         return self._this_pass.counts
 
     def _call_number(self, name: str) -> int:
@@ -304,7 +296,7 @@ def _check(leaves: Sequence[tuple[str, keras.layers.Layer]]) -> None:
     unknown = [
         f'{name} ({type(layer).__name__})'
         for name, layer in leaves
-        if layer.weights and _kind(layer) is None
+        if (layer.weights if _kind(layer) is None else not isinstance(layer, rounding.Roundable))
     ]
     if unknown:
         raise UserError(

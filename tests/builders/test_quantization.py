@@ -56,7 +56,6 @@ def test_a_detector_without_quantization_is_as_before(plain):
     assert plain.quantization is None
     assert not any('quantization' in name for name in plain.named_variables())
     for _, layer in detector_builder._layers(plain):
-        assert 'call' not in vars(layer)
         assert getattr(layer, 'rounding', None) is None
 
 

@@ -17,7 +17,7 @@ from object_detection.config import writer
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import CheckpointError
-from object_detection.export import exporter
+from object_detection.export import exporter, loading
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.mask_pasting import paste_mask
 from object_detection.weights import checkpoints
@@ -58,6 +58,12 @@ def exported(model_dir, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.fixture(scope='module')
+def last(model_dir) -> loading.Detector:
+    """The last checkpoint in this process; it stays as it is."""
+    return object_detection.load(model_dir)
+
+
 def values(detector: DetectionModel) -> dict[str, np.ndarray]:
     return {name: variable.numpy() for name, variable in detector.named_variables().items()}
 
@@ -72,8 +78,7 @@ def assert_weights(detector: DetectionModel, seed: int) -> None:
     np.testing.assert_equal(values(detector), weights(seed))
 
 
-def test_a_model_dir_gives_its_last_checkpoint_or_the_best_one(model_dir):
-    last = object_detection.load(model_dir)
+def test_a_model_dir_gives_its_last_checkpoint_or_the_best_one(model_dir, last):
     assert_weights(last.model, 1)
     assert last.source == str(model_dir / 'ckpt-3')
     assert last.class_names == {1: 'cat', 4: 'dog'}
@@ -93,14 +98,14 @@ def test_an_unpacked_archive_is_loaded(model_dir, tmp_path):
     assert_weights(object_detection.load(tmp_path / 'zoo' / 'checkpoint').model, 2)
 
 
-def test_images_of_any_size_give_the_detections_of_the_export(model_dir, exported):
-    in_process, served = object_detection.load(model_dir), object_detection.load(exported)
+def test_images_of_any_size_give_the_detections_of_the_export(last, exported):
+    served = object_detection.load(exported)
     assert served.model is None
-    assert served.class_names == in_process.class_names
-    direct = tf.saved_model.load(str(exported / 'saved_model'))
+    assert served.class_names == last.class_names
+    serve = served.traced_function
     for image in (IMAGE, IMAGE[:31, :70]):
-        expected = direct(image[np.newaxis])
-        for detector in (in_process, served):
+        expected = serve(input_tensor=tf.constant(image[np.newaxis]))
+        for detector in (last, served):
             single, batch = detector(image), detector(np.stack([image, image]))
             assert single.keys() == batch.keys() == expected.keys()
             assert single[DetectionFields.BOXES].shape == (6, 4)
@@ -134,13 +139,12 @@ def test_an_export_that_takes_one_image_at_a_time_takes_batches_here(exported, t
         )
 
 
-def test_pictures_and_pasted_masks(model_dir):
-    detector = object_detection.load(model_dir)
-    found = detector(IMAGE)
-    picture = detector.draw(IMAGE, found, min_score=0.0)
+def test_pictures_and_pasted_masks(last):
+    found = last(IMAGE)
+    picture = last.draw(IMAGE, found, min_score=0.0)
     assert picture.shape == (48 * 6, 80 * 6, 3)
-    np.testing.assert_array_equal(picture, detector.draw(IMAGE, min_score=0.0))
-    assert (picture != detector.draw(IMAGE, found, min_score=1.1)).any()
+    np.testing.assert_array_equal(picture, last.draw(IMAGE, min_score=0.0))
+    assert (picture != last.draw(IMAGE, found, min_score=1.1)).any()
     masks, boxes = found[DetectionFields.MASKS], found[DetectionFields.BOXES].numpy()
     pasted = object_detection.paste_masks(masks, boxes, 48, 80)
     assert pasted.shape == (6, 48, 80)
@@ -159,9 +163,9 @@ def test_pictures_and_pasted_masks(model_dir):
         (IMAGE[0], r'uint8 \[80, 3\]'),
     ],
 )
-def test_what_is_no_image_is_refused(images, received, model_dir):
+def test_what_is_no_image_is_refused(images, received, last):
     with pytest.raises(ValueError, match=received):
-        object_detection.load(model_dir)(images)
+        last(images)
 
 
 def test_a_folder_without_a_detector_is_reported(model_dir, exported, tmp_path):

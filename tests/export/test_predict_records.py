@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from google.protobuf import text_format
 from PIL import Image
 
 from object_detection.core.fields import InputFields
-from object_detection.errors import ConfigError
+from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
 from object_detection.export import exporter, predict_records
 from object_detection.metrics.detections import encode_masks, unbatch
 from object_detection.metrics.mask_pasting import PasteMethod
@@ -95,22 +96,45 @@ def test_records_give_coco_results_with_source_ids(pipeline, tmp_path):
     assert results[0]['segmentation'] == {'size': [20, 30], 'counts': expected.decode()}
 
 
+@pytest.mark.slow
 def test_a_limit_counts_images_of_each_reader(pipeline, tmp_path):
     counts = predict_records.predict_records(pipeline, 'model', tmp_path, limit=5)
     assert list(counts.values()) == [(5, 5)] * 2
     assert len(read(tmp_path / 'one', 'images.json')) == 5
 
 
-def test_a_corrupt_record_is_named_and_what_came_before_stays(pipeline, tmp_path):
+@pytest.fixture
+def truncated(tmp_path, pipeline):
     path = tmp_path / 'val.record'
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(ConfigError, match=r'eval_input_reader\[0\].*val\.record'):
+    del pipeline.eval_input_reader[1]
+    return pipeline
+
+
+def test_a_corrupt_record_is_skipped_and_named(truncated, tmp_path, caplog):
+    counts = predict_records.predict_records(truncated, 'model', tmp_path)
+    assert list(counts.values()) == [(5, 5)]
+    assert re.search(r'eval_input_reader\[0\]: skipped record \(.*val\.record', caplog.text)
+
+
+def test_strict_data_names_a_corrupt_record_and_what_came_before_stays(truncated, tmp_path):
+    truncated.eval_input_reader[0].strict_data = True
+    with pytest.raises(TooManyBadRecordsError, match=r'eval_input_reader\[0\].*val\.record'):
+        predict_records.predict_records(truncated, 'model', tmp_path / 'out')
+    assert len(read(tmp_path / 'out', 'detections.json.partial')) == 4
+    assert not (tmp_path / 'out' / 'detections.json').exists()
+
+
+def test_records_of_which_none_is_usable_are_an_error(pipeline, tmp_path):
+    examples.write_records(tmp_path / 'val.record', [b'bad', b'bad too'])
+    with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):
         predict_records.predict_records(pipeline, 'model', tmp_path / 'out')
-    assert len(read(tmp_path / 'out' / 'one', 'detections.json.partial')) == 4
-    assert not (tmp_path / 'out' / 'one' / 'detections.json').exists()
+    names = sorted(path.name for path in (tmp_path / 'out' / 'one').iterdir())
+    assert 'bad_records.jsonl' in names
+    assert 'detections.json' not in names
 
 
-@pytest.mark.parametrize('eval_reader', [None, 1])
+@pytest.mark.parametrize('eval_reader', [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, eval_reader):
     drawn = []
     draw = input_pictures.tensorboard.input_pictures
@@ -130,7 +154,11 @@ def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, 
         f'{i:03d}_{text.replace("/", "_").replace(" ", "_")}.png' for i, text in enumerate(ids)
     ]
     assert [path.name for path in files] == names
-    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == names
+    sheet = input_pictures.SHEET_NAME
+    assert sorted(path.name for path in (tmp_path / 'out').iterdir()) == [*names, sheet]
+    # Six pictures of 320 x 320 in three columns, with 8 pixels around each.
+    with Image.open(tmp_path / 'out' / sheet) as picture:
+        assert picture.size == (3 * 328 + 8, 2 * 328 + 8)
     for path in files:
         picture = np.asarray(Image.open(path)).astype(int)
         # The resizer of the model makes all of one size, enlarged to be legible.

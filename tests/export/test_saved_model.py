@@ -15,6 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from object_detection.core.fields import DetectionFields
 from object_detection.data import label_map
 from object_detection.data.image_decoding import decode_image
+from object_detection.errors import UserError
 from object_detection.export import class_names, exporter, input_types, saved_model, verification
 from object_detection.export.inference import SavedDetector
 from object_detection.export.input_types import INPUT_TYPES
@@ -169,24 +170,24 @@ def empty_batch(input_type: str) -> tf.Tensor:
     return tf.zeros([0, 48, 80, 3], dtype)
 
 
-IMAGES_OR_FILES = pytest.mark.parametrize(
-    'input_type', [input_types.IMAGE_TENSOR, input_types.TF_EXAMPLE], ids=['images', 'files']
-)
-
-
 def check_that_nothing_is_found(outputs: dict[str, tf.Tensor]) -> None:
     assert outputs[DetectionFields.BOXES].shape == (0, 6, 4)
     assert outputs[DetectionFields.MASKS].shape == (0, 6, 14, 14)
     assert all(value.shape[0] == 0 for value in outputs.values())
 
 
-@IMAGES_OR_FILES
+@pytest.mark.parametrize(
+    'input_type', [input_types.IMAGE_TENSOR, input_types.ENCODED_IMAGE_STRING_TENSOR]
+)
 def test_a_batch_without_images_gives_no_detections(input_type, loaded):
     serve = loaded(input_type)._model.signatures['serving_default']
     check_that_nothing_is_found(serve(input_tensor=empty_batch(input_type)))
 
 
-@IMAGES_OR_FILES
+@pytest.mark.parametrize(
+    'input_type',
+    [pytest.param(input_types.IMAGE_TENSOR, marks=pytest.mark.slow), input_types.TF_EXAMPLE],
+)
 def test_a_batch_without_images_of_any_size_gives_no_detections(
     input_type, served, graphs_as_they_are
 ):
@@ -278,6 +279,26 @@ def test_an_export_holds_variables_and_no_layers(exports, detector):
     assert kinds['variable'] == len(kept) + len(norms - unfolded)
     # The module, its list of variables and its signatures.
     assert kinds['user_object'] == 3
+
+
+@pytest.mark.slow
+def test_constant_weights_leave_no_variables_and_the_same_detections(
+    trained, loaded, images, allowed, tmp_path
+):
+    exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path, constant_weights=True)
+    file = tmp_path / 'saved_model' / 'saved_model.pb'
+    (graph,) = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
+    assert not [
+        each for each in graph.object_graph_def.nodes if each.WhichOneof('kind') == 'variable'
+    ]
+    batch = tf.constant(np.stack(images))
+    found, expected = (
+        SavedDetector(tmp_path).run_batch(batch),
+        loaded('image_tensor').run_batch(batch),
+    )
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key], value, atol=allowed, rtol=0, err_msg=key)
 
 
 def test_the_checkpoint_that_is_exported_is_named_with_the_best_one(tmp_path):
@@ -392,7 +413,7 @@ class _Doubler(tf.Module):
         return {'y': 2 * x}
 
 
-def export_text(folder: pathlib.Path, text: str) -> None:
+def export_text(folder: pathlib.Path, text: str, **options) -> None:
     """Exports the doubler with `text` as config and as the only file of its checkpoint."""
 
     def save_checkpoint(directory: str) -> None:
@@ -405,6 +426,7 @@ def export_text(folder: pathlib.Path, text: str) -> None:
         input_type='image_tensor',
         save_checkpoint=save_checkpoint,
         pipeline_text=text,
+        **options,
     )
 
 
@@ -417,7 +439,7 @@ def texts(folder: pathlib.Path) -> list[str | None]:
 @pytest.fixture
 def moves(monkeypatch) -> list:
     """Replaces the detector by the doubler; a function put in the list runs before each move."""
-    monkeypatch.setattr(saved_model, 'ServedDetector', lambda *_: _Doubler())
+    monkeypatch.setattr(saved_model, 'ServedDetector', lambda *_, **__: _Doubler())
     before, real = [], os.replace
 
     def replace(source, target) -> None:
@@ -461,6 +483,35 @@ def test_a_failed_move_leaves_the_earlier_export(moves, tmp_path, failing):
     assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
 
 
+def test_an_export_that_is_not_verified_leaves_the_earlier_one(moves, tmp_path):
+    export_text(tmp_path, 'first')
+
+    def verify(folder: pathlib.Path) -> None:
+        assert texts(folder) == ['second'] * 2
+        assert tf.saved_model.load(folder / 'saved_model').serve(1.0)['y'] == 2.0
+        raise UserError('differs')
+
+    with pytest.raises(UserError, match='differs'):
+        export_text(tmp_path, 'second', verify=verify)
+    assert texts(tmp_path) == ['first'] * 2
+    assert {path.name for path in tmp_path.iterdir()} == set(saved_model._ITEMS)
+
+
+def test_an_export_with_other_detections_leaves_the_earlier_one(
+    moves, trained, detector, images, tmp_path, monkeypatch
+):
+    export_text(tmp_path, 'first')
+    image = tmp_path / 'image.png'
+    image.write_bytes(tf.io.encode_png(images[0]).numpy())
+    differs = verification.Comparison(detections=10, unmatched=9, largest_difference=0.0)
+    monkeypatch.setattr(verification, 'compare', lambda exported, detect, rows: differs)
+    monkeypatch.setattr(exporter, 'load_detector', lambda *_: detector)
+    with pytest.raises(UserError, match=r'--format saved_model: .* 9 without counterpart'):
+        exporter.export(tiny.tiny_pipeline(), str(trained), tmp_path, images=[image])
+    assert texts(tmp_path) == ['first'] * 2
+    assert not list(tmp_path.glob('.export-*'))
+
+
 @pytest.mark.parametrize(
     ('text', 'flag', 'expected', 'written'),
     [
@@ -483,7 +534,7 @@ def test_the_precision_is_the_config_s_or_the_flag_s(
     pipeline = tiny.tiny_pipeline(f'train_config {{ {text} }}')
     given = pipeline.SerializeToString()
     with caplog.at_level(logging.INFO, 'object_detection'):
-        assert exporter.export(pipeline, 'run', 'out', precision=flag) == expected
+        assert exporter.export(pipeline, 'run', 'out', precision=flag).precision == expected
     assert f'computes in {expected}' in caplog.text
     assert pipeline.SerializeToString() == given
     assert done['precision'] == done['made'][2] == expected
@@ -503,7 +554,12 @@ def test_an_export_keeps_its_precision_and_says_so(
     name, dtype, trained, images, tmp_path, graphs_as_they_are
 ):
     pipeline = tiny.tiny_pipeline()
-    exporter.export(pipeline, str(trained), tmp_path, precision=name)
+    paths = [tmp_path / f'{index}.png' for index in range(len(images))]
+    for path, image in zip(paths, images, strict=True):
+        path.write_bytes(tf.io.encode_png(image).numpy())
+    done = exporter.export(pipeline, str(trained), tmp_path, precision=name, images=paths)
+    assert done.comparison.detections > 0
+    assert done.comparison.unmatched == 0
     exported = SavedDetector(tmp_path)
     assert exported.precision == name
     assert f'precision: {name.upper()}' in (tmp_path / 'pipeline.config').read_text()
@@ -516,12 +572,6 @@ def test_an_export_keeps_its_precision_and_says_so(
     # Converted once, in place of in each run; what computes in float32 in any precision stays so.
     assert {variable.dtype for variable in exported._model._variables} == {tf.float32, dtype}
     assert not [node for node in nodes if node.op == 'Cast' and 'kernel' in node.input[0]]
-    paths = [tmp_path / f'{index}.png' for index in range(len(images))]
-    for path, image in zip(paths, images, strict=True):
-        path.write_bytes(tf.io.encode_png(image).numpy())
-    comparison = exporter.verify(pipeline, str(trained), tmp_path, paths, precision=name)
-    assert comparison.detections > 0
-    assert comparison.unmatched == 0
 
 
 def test_unknown_input_type_and_missing_checkpoint_are_reported(trained, tmp_path):
@@ -538,3 +588,17 @@ def test_an_export_into_the_training_directory_is_refused(trained):
     with pytest.raises(ValueError, match='holds the checkpoints of a training'):
         exporter.export(tiny.tiny_pipeline(), str(trained), trained)
     assert sorted(path.name for path in trained.iterdir()) == before
+
+
+def test_images_of_a_batch_that_may_be_empty_have_a_known_number_of_channels():
+    class Detector:
+        def preprocess(self, images):
+            return images, tf.shape(images)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.float32)])
+    def read(images):
+        read_images, _ = saved_model._from_images(Detector(), images)
+        assert read_images.shape[-1] == 3
+        return read_images
+
+    assert read(tf.zeros([0, 4, 5, 3])).shape == (1, 4, 5, 3)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.errors import UserError
-from object_detection.models import convolutions
+from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, FrozenBatchNorm, normalized
 from object_detection.models.quantization import Quantization, QuantizationParams
@@ -38,15 +38,20 @@ class Head(keras.layers.Layer):
 class Network:
     """A residual block, a gate, a pool, and a head of two levels."""
 
-    def __init__(self):
+    def __init__(self, **options):
+        self.quantization = Quantization(QuantizationParams(**options))
+        with rounding.rounded_by(self.quantization):
+            self._make()
+
+    def _make(self):
         x = images = keras.Input((None, None, 3), name='images')
-        x = keras.layers.ZeroPadding2D(1, name='pad')(x)
+        x = rounding.ZeroPadding2D(1, name='pad')(x)
         x = self._conv_norm(x, 'first', padding='valid')
         x = first = HYPERPARAMS.activation_layer(name='first_relu')(x)
-        x = keras.layers.Add(name='add')([first, self._conv_norm(x, 'second')])
+        x = rounding.Add(name='add')([first, self._conv_norm(x, 'second')])
         x = HYPERPARAMS.activation_layer(name='add_relu')(x)
-        x = keras.layers.Activation('sigmoid', name='gate')(self._conv_norm(x, 'third'))
-        pooled = keras.layers.MaxPooling2D(2, name='pool')(x)
+        x = rounding.Activation('sigmoid', name='gate')(self._conv_norm(x, 'third'))
+        pooled = rounding.MaxPooling2D(2, name='pool')(x)
         self.backbone = keras.Model(images, [x, pooled], name='backbone')
         self.head = Head()
         self.head(self.backbone(IMAGES))
@@ -63,12 +68,13 @@ class Network:
     def __call__(self, images, training=False):
         return self.head(self.backbone(images, training=training), training=training)
 
-    def quantized(self, **options) -> Quantization:
+    def quantized(self) -> Quantization:
         def run():
             self(tf.zeros([1, 8, 8, 3]))
 
         trace = tf.function(run, autograph=False).get_concrete_function
-        return Quantization(QuantizationParams(**options), list(self.layers()), trace)
+        self.quantization.build(list(self.layers()), trace)
+        return self.quantization
 
 
 def rounded_kernel(kernel: np.ndarray, bits: int, channel_axes: int = 1) -> np.ndarray:
@@ -85,21 +91,32 @@ def fake_quant(values: np.ndarray, low: float, high: float, bits: int = 8) -> np
     return (np.clip(np.round(values / scale) + zero, 0, 2**bits - 1) - zero) * scale
 
 
-def with_rounded_weights(layer: keras.layers.Layer, bits: int) -> keras.layers.Layer:
-    quantization = Quantization(QuantizationParams(weight_bits=bits), [], lambda: None)
-    layer.rounding = convolutions.Rounding(quantization.weights, tf.identity)
-    return layer
+def quantized(make, params: QuantizationParams, run=lambda layer: None):
+    """Makes a layer that is rounded: the layer and the quantization."""
+    quantization = Quantization(params)
+    with rounding.rounded_by(quantization):
+        layer = make()
+    quantization.build([(layer.name, layer)], lambda: run(layer))
+    return layer, quantization
+
+
+def both(name: str, bits: int):
+    """A layer with rounded weights, a norm and inputs of it, and the layer as it is."""
+    plain, norm, inputs = folding.pair(name)
+    layer, _ = quantized(folding.LAYERS[name][1], QuantizationParams(weight_bits=bits))
+    layer.build(inputs.shape)
+    layer.set_weights(plain.get_weights())
+    return layer, norm, inputs, plain
 
 
 @pytest.mark.parametrize('bits', [3, 8])
 @pytest.mark.parametrize('name', folding.LAYERS)
 def test_each_channel_of_a_kernel_is_rounded(name, bits):
-    layer, norm, inputs = folding.pair(name)
+    layer, norm, inputs, plain = both(name, bits)
     kernels = [each.numpy() for each in layer.weights if each.shape.rank > 1]
-    with_rounded_weights(layer, bits)
     rounded = layer(inputs).numpy()
     folded, _ = folding.run(layer, norm, inputs)
-    layer.rounding = None
+    layer = plain
     axes = [2 if 'depthwise' in each.name else 1 for each in layer.weights if each.shape.rank > 1]
     for variable, kernel, axis in zip(layer.weights, kernels, axes, strict=False):
         variable.assign(rounded_kernel(kernel, bits, axis))
@@ -111,16 +128,14 @@ def test_each_channel_of_a_kernel_is_rounded(name, bits):
 
 
 def test_gradients_pass_the_rounding_of_a_kernel():
-    layer, _, inputs = folding.pair('convolution')
-    with_rounded_weights(layer, 2)
+    layer, _, inputs, plain = both('convolution', 2)
     step = tf.Variable(5, dtype=tf.int64)
     with tracing.training_step(step), tf.GradientTape() as tape:
         outputs = tf.reduce_sum(layer(inputs))
     gradient = tape.gradient(outputs, layer.kernel.value)
-    layer.rounding = None
     with tf.GradientTape() as tape:
-        outputs = tf.reduce_sum(layer(inputs))
-    np.testing.assert_allclose(gradient, tape.gradient(outputs, layer.kernel.value), rtol=1e-5)
+        outputs = tf.reduce_sum(plain(inputs))
+    np.testing.assert_allclose(gradient, tape.gradient(outputs, plain.kernel.value), rtol=1e-5)
 
 
 def test_the_tensors_that_an_integer_model_stores_have_ranges():
@@ -152,7 +167,6 @@ def test_ranges_are_means_and_then_moving_averages_of_the_batches():
     @tf.function(autograph=False)
     def run(images):
         with tracing.training_step(step):
-            quantization.begin_pass()
             return network(images, training=True)
 
     def limits() -> list[float]:
@@ -184,11 +198,12 @@ def test_ranges_are_means_and_then_moving_averages_of_the_batches():
 @pytest.mark.parametrize('symmetric', [False, True])
 @pytest.mark.parametrize('bits', [4, 8])
 def test_activations_are_rounded_within_their_ranges(bits, symmetric):
-    conv = HYPERPARAMS.conv(3, 1, use_bias=True, name='conv')
-    conv.build((None, None, None, 3))
+    conv, quantization = quantized(
+        lambda: HYPERPARAMS.conv(3, 1, use_bias=True, name='conv'),
+        QuantizationParams(weight_bits=8, activation_bits=bits, symmetric=symmetric),
+        lambda conv: conv(IMAGES),
+    )
     conv.set_weights([np.eye(3)[np.newaxis, np.newaxis], np.zeros(3)])
-    params = QuantizationParams(weight_bits=8, activation_bits=bits, symmetric=symmetric)
-    quantization = Quantization(params, [('conv', conv)], lambda: conv(IMAGES))
     step = tf.Variable(0, dtype=tf.int64)
     with tracing.training_step(step):
         conv(tf.constant(IMAGES))
@@ -208,9 +223,9 @@ def test_activations_are_rounded_within_their_ranges(bits, symmetric):
 
 
 def test_a_training_rounds_after_the_delay_and_the_rest_always():
-    network = Network()
+    network = Network(delay=3, weight_bits=4, activation_bits=4)
     plain = [each.numpy() for each in network(IMAGES)]
-    quantization = network.quantized(delay=3, weight_bits=4, activation_bits=4)
+    network.quantized()
     step = tf.Variable(2, dtype=tf.int64)
 
     @tf.function(autograph=False)
@@ -223,7 +238,6 @@ def test_a_training_rounds_after_the_delay_and_the_rest_always():
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     step.assign(3)
     after = [each.numpy() for each in run()]
-    quantization.begin_pass()
     for expected, found, in_inference in zip(plain, after, network(IMAGES), strict=True):
         assert np.abs(found - expected).max() > 0.01 * np.abs(expected).max()
         np.testing.assert_allclose(found, in_inference, rtol=1e-4, atol=1e-5)
@@ -233,10 +247,19 @@ def test_layers_with_other_weights_are_refused_by_name():
     layer = keras.layers.Conv2DTranspose(2, 2, name='deconv')
     layer.build((None, 4, 4, 3))
     with pytest.raises(UserError, match=r'mask_head/deconv \(Conv2DTranspose\)'):
-        Quantization(QuantizationParams(), [('mask_head/deconv', layer)], lambda: None)
+        Quantization(QuantizationParams()).build([('mask_head/deconv', layer)], lambda: None)
+
+
+def test_layers_of_keras_that_would_not_be_rounded_are_refused():
+    layer = keras.layers.Add(name='add')
+    with pytest.raises(UserError, match=r'block/add \(Add\)'):
+        Quantization(QuantizationParams()).build([('block/add', layer)], lambda: None)
 
 
 def test_a_norm_that_follows_no_convolution_has_ranges_of_its_own():
-    norm = folding.filled(FrozenBatchNorm(name='norm'), [None, None, None, 3])
-    quantization = Quantization(QuantizationParams(), [('norm', norm)], lambda: norm(IMAGES))
+    _, quantization = quantized(
+        lambda: folding.filled(FrozenBatchNorm(name='norm'), [None, None, None, 3]),
+        QuantizationParams(),
+        lambda norm: norm(IMAGES),
+    )
     assert {name.rpartition('/')[0] for name in quantization.ranges} == {'norm/input_0', 'norm'}

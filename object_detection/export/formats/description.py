@@ -8,10 +8,12 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from object_detection.errors import UserError
+from object_detection.config.job_options import PRECISION_ALIASES, PRECISIONS
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError, format_list
 from object_detection.visualization.drawing import class_color
 
 # Field of `details`: the numbers of the file, one of `formats.QUANTIZATIONS`.
@@ -23,7 +25,14 @@ _MAX_BYTES = 16 << 20
 _MAX_SIDE = 1 << 16
 _MAX_ENTRIES = 1 << 20
 _MAX_VALUES = 1 << 30
-_DTYPES = {'float32', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool'}
+_DTYPES = ('float32', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool')
+_IMAGE_DTYPES = ('float32', 'uint8')
+_PRECISIONS = tuple(name for name in PRECISIONS if name not in PRECISION_ALIASES)
+_COLOR_ORDERS = ('RGB', 'GRAY')
+# Without these outputs there are no detections.
+_NEEDED = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.NUM_DETECTIONS)
+# Names of the inputs of a model of one image size.
+IMAGE, TRUE_IMAGE_SHAPE = 'image', 'true_image_shape'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +102,12 @@ def path_beside(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f'{path.name}.json')
 
 
-def read_beside(path: pathlib.Path) -> ModelDescription | None:
+def read_beside(path: pathlib.Path, format_name: str) -> ModelDescription | None:
     """Reads the description of the model file `path`; None if there is no file of it.
+
+    Args:
+      path: the model file.
+      format_name: its format.
 
     Raises:
       UserError: if the file is no description; the message names file and field.
@@ -104,15 +117,16 @@ def read_beside(path: pathlib.Path) -> ModelDescription | None:
         return None
     if beside.stat().st_size > _MAX_BYTES:
         raise UserError(f'{beside}: expected a model description of at most {_MAX_BYTES} bytes.')
-    return parse(beside.read_bytes(), str(beside))
+    return parse(beside.read_bytes(), str(beside), format_name)
 
 
-def parse(text: str | bytes, where: str) -> ModelDescription:
+def parse(text: str | bytes, where: str, format_name: str) -> ModelDescription:
     """Parses a description.
 
     Args:
       text: the JSON.
       where: name of the file, for errors.
+      format_name: the format of the file that it describes.
 
     Raises:
       UserError: if it is no description; the message names `where` and the field.
@@ -129,24 +143,16 @@ def parse(text: str | bytes, where: str) -> ModelDescription:
         raise UserError(
             f'{where}: schema: expected {SCHEMA}, which this version reads. Received: {schema}.'
         )
-    inputs = fields.tensors('inputs')
-    if not inputs or len(inputs[0].shape) != 4:
-        raise UserError(f'{where}: inputs: expected images [B, H, W, C] first.')
-    if 0 in inputs[0].shape:
-        raise UserError(
-            f'{where}: inputs[0]: shape: expected sizes of at least 1, or null. '
-            f'Received: {list(inputs[0].shape)}.'
-        )
     return ModelDescription(
-        format=fields.get('format', str),
+        format=fields.one_of('format', (format_name,)),
         toolkit_version=fields.get('toolkit_version', str),
-        inputs=inputs,
-        outputs=tuple(fields.items('outputs', str)),
+        inputs=fields.inputs(),
+        outputs=fields.outputs(),
         resizer=fields.get('resizer', str),
         class_names=fields.class_names(),
-        first_class_id=fields.get('first_class_id', int),
-        precision=fields.get('precision', str),
-        color_order=fields.get('color_order', str),
+        first_class_id=fields.one_of('first_class_id', (0, 1)),
+        precision=fields.one_of('precision', _PRECISIONS),
+        color_order=fields.one_of('color_order', _COLOR_ORDERS),
         weights=fields.tensors('weights'),
         details=fields.get('details', dict),
     )
@@ -168,6 +174,15 @@ class _Fields:
             )
         return value
 
+    def one_of(self, name: str, known: Sequence[Any]) -> Any:
+        value = self.get(name, type(known[0]))
+        if value not in known:
+            raise UserError(
+                f'{self._where}: {name}: expected {" or ".join(map(str, known))}. '
+                f'Received: {json.dumps(value)[:80]}.'
+            )
+        return value
+
     def items(self, name: str, kind: type) -> list[Any]:
         values = self.get(name, list)
         if len(values) > _MAX_ENTRIES:
@@ -182,6 +197,38 @@ class _Fields:
             _Fields(entry, f'{self._where}: {name}[{i}]')._tensor()
             for i, entry in enumerate(self.items(name, dict))
         )
+
+    def inputs(self) -> tuple[TensorDescription, ...]:
+        inputs = self.tensors('inputs')
+        if not inputs or len(inputs[0].shape) != 4:
+            raise UserError(f'{self._where}: inputs: expected images [B, H, W, C] first.')
+        images, *others = inputs
+        if 0 in images.shape:
+            raise UserError(
+                f'{self._where}: inputs[0]: shape: expected sizes of at least 1, or null. '
+                f'Received: {list(images.shape)}.'
+            )
+        if images.dtype not in _IMAGE_DTYPES:
+            raise UserError(
+                f'{self._where}: inputs[0]: dtype: expected {" or ".join(_IMAGE_DTYPES)}. '
+                f'Received: {images.dtype}.'
+            )
+        if others not in ([], [TensorDescription(TRUE_IMAGE_SHAPE, 'int32', (images.shape[0], 3))]):
+            raise UserError(
+                f'{self._where}: inputs[1]: expected {TRUE_IMAGE_SHAPE}, int32 '
+                f'{json.dumps([images.shape[0], 3])}, alone. '
+                f'Received: {format_list(each.name for each in others)}.'
+            )
+        return inputs
+
+    def outputs(self) -> tuple[str, ...]:
+        names = self.items('outputs', str)
+        if len(set(names)) < len(names) or not set(_NEEDED) <= set(names):
+            raise UserError(
+                f'{self._where}: outputs: expected different names, with {format_list(_NEEDED)}. '
+                f'Received: {format_list(names) or "none"}.'
+            )
+        return tuple(names)
 
     def class_names(self) -> dict[int, str]:
         rows = [_Fields(entry, f'{self._where}: classes') for entry in self.items('classes', dict)]
@@ -199,12 +246,7 @@ class _Fields:
                     f'{self._where}: shape: expected sizes up to {_MAX_SIDE}, or null. '
                     f'Received: {json.dumps(shape)[:80]}.'
                 )
-        dtype = self.get('dtype', str)
-        if dtype not in _DTYPES:
-            raise UserError(
-                f'{self._where}: dtype: expected one of {", ".join(sorted(_DTYPES))}. '
-                f'Received: {dtype[:80]!r}.'
-            )
+        dtype = self.one_of('dtype', _DTYPES)
         if math.prod(size or 1 for size in shape) > _MAX_VALUES:
             raise UserError(
                 f'{self._where}: shape: expected at most {_MAX_VALUES} values. '

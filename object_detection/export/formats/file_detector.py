@@ -53,6 +53,11 @@ class FileDetector:
         height, width = self.description.inputs[0].shape[1:3]
         return None if height is None or width is None else (height, width)
 
+    @property
+    def quantization(self) -> str | None:
+        """One of `formats.QUANTIZATIONS`; None for formats without."""
+        return self.description.details.get('quantization')
+
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
 

@@ -192,13 +192,7 @@ def load(path: pathlib.Path) -> 'FileDetector':
     """
     ((name, row),) = [item for item in FORMATS.items() if item[1].suffix == path.suffix]
     row.check_packages(str(path), row.load_packages)
-    description = read_beside(path)
-    if description is not None and description.format != name:
-        raise UserError(
-            f'{path_beside(path)}: format: expected {name!r}, by the name of the file it '
-            f'describes. Received: {description.format[:80]!r}.'
-        )
-    return row.module().load(path, description)
+    return row.module().load(path, read_beside(path, name))
 
 
 def no_description(path: pathlib.Path) -> UserError:

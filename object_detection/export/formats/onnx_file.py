@@ -107,7 +107,7 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
         text = session.get_modelmeta().custom_metadata_map.get(_DESCRIPTION_KEY)
         if text is None:
             raise no_description(path)
-        description = descriptions.parse(text, f'{path}: {_DESCRIPTION_KEY}')
+        description = descriptions.parse(text, f'{path}: {_DESCRIPTION_KEY}', _NAME)
     names = list(description.outputs)
 
     def run(inputs: Arrays) -> Arrays:

@@ -12,15 +12,18 @@ from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import class_names, input_types, saved_model
-from object_detection.export.formats.description import ModelDescription, TensorDescription
+from object_detection.export.formats.description import (
+    IMAGE,
+    TRUE_IMAGE_SHAPE,
+    ModelDescription,
+    TensorDescription,
+)
 from object_detection.export.formats.formats import FLOAT32
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import image_resizer_pb2, pipeline_pb2
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
-# Names of the inputs of a model of one image size.
-IMAGE, TRUE_IMAGE_SHAPE = 'image', 'true_image_shape'
 # Input of a model of any batch and image size.
 INPUT_TENSOR = TensorDescription('input_tensor', 'uint8', (None, None, None, 3))
 _DISTRIBUTION = 'object-detection-toolkit'

@@ -160,6 +160,13 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
 
 def _read_weights(path: pathlib.Path, expected: Sequence[TensorDescription]) -> list[tf.Tensor]:
     try:
+        # Nothing is compressed, so that the arrays take no more than the file.
+        size = sum(math.prod(each.shape) * tf.as_dtype(each.dtype).size for each in expected)
+        if size > path.stat().st_size:
+            raise UserError(
+                f'{path}: expected {size} bytes of weights, as the description says. '
+                f'Received: a file of {path.stat().st_size} bytes.'
+            )
         with zipfile.ZipFile(path) as archive:
             return [tf.constant(_read_weight(path, archive, each)) for each in expected]
     except UserError:
@@ -175,7 +182,10 @@ def _read_weight(
     path: pathlib.Path, archive: zipfile.ZipFile, expected: TensorDescription
 ) -> np.ndarray:
     """Reads an array whose header says what is expected, and no byte more than that takes."""
-    with archive.open(f'{expected.name}.npy') as file:
+    entry = archive.getinfo(f'{expected.name}.npy')
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise UserError(f'{path}: {expected.name}: expected an array that is not compressed.')
+    with archive.open(entry) as file:
         read = {(1, 0): np.lib.format.read_array_header_1_0}
         read[(2, 0)] = np.lib.format.read_array_header_2_0
         shape, is_fortran, dtype = read[np.lib.format.read_magic(file)](file)

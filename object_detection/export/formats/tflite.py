@@ -1,11 +1,13 @@
 """TFLite files: detectors for phones and boards, by `tf.lite` and its interpreter.
 
-A single-shot detector ends with the operation `TFLite_Detection_PostProcess`, and its file returns
-what apps for the reference's files expect; other than there, it normalizes images itself. Its boxes
+A detector whose detections come from anchors in one step, such as SSD, ends with the operation
+`TFLite_Detection_PostProcess`, and its file returns what apps for the reference's files expect;
+other than there, it normalizes images itself. Its boxes
 are relative to the padded image. Other detectors are made of TFLite's own operations.
 """
 
 import dataclasses
+import json
 import logging
 import pathlib
 import re
@@ -17,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
-from object_detection.builders import image_resizer_builder
+from object_detection.builders import families, image_resizer_builder
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError, format_list
 from object_detection.export.formats import description as descriptions
@@ -32,9 +34,8 @@ from object_detection.export.formats.formats import (
     no_description,
 )
 from object_detection.export.formats.source import ExportSource, FormatOptions
-from object_detection.export.formats.tflite_graph import TfliteDetector, TfliteSsd
+from object_detection.export.formats.tflite_graph import TfliteAnchorDetector, TfliteDetector
 from object_detection.export.inference import read_image
-from object_detection.meta_architectures.ssd.ssd import Ssd
 from object_detection.models.quantization import QuantizationParams
 from object_detection.protos import image_resizer_pb2
 from object_detection.resizers.resizer import Resizer
@@ -56,13 +57,14 @@ def check(source: ExportSource, options: FormatOptions) -> None:
     source.refuse_side_inputs(_NAME)
     source.static_shape(_NAME)
     _check_options(source, options)
-    if isinstance(source.detector, Ssd):
-        tflite_graph.post_process_options(source.pipeline.model.ssd)
+    model = source.pipeline.model
+    if families.anchor_detection(model) is not None:
+        tflite_graph.post_process_options(model)
         _resizer_of_pixels(source)
     elif options.quantization == INT8:
         raise UserError(
-            f'--quantization {INT8}: expected a single-shot detector (model.ssd). Received: '
-            f'{source.pipeline.model.WhichOneof("model")}; use {FLOAT16}.'
+            f'--quantization {INT8}: expected a model that ends with {tflite_graph.OPERATION}, '
+            f'such as SSD. Received: {families.path(model)}; use {FLOAT16}.'
         )
 
 
@@ -117,9 +119,12 @@ def write(source: ExportSource, path: pathlib.Path, options: FormatOptions) -> M
     kind = options.quantization
     resizer = _resizer_of_pixels(source)
     details: dict[str, Any] = {QUANTIZATION: kind}
-    if isinstance(source.detector, Ssd):
-        chosen = tflite_graph.post_process_options(source.pipeline.model.ssd)
-        graph = TfliteSsd(source.detector, chosen, normalizes=True, rounds_input=kind == INT8)
+    model_config = source.pipeline.model
+    if families.anchor_detection(model_config) is not None:
+        chosen = tflite_graph.post_process_options(model_config)
+        graph = TfliteAnchorDetector(
+            source.detector, chosen, normalizes=True, rounds_input=kind == INT8
+        )
         details[_FRAME] = _PADDED_IMAGE
     else:
         graph = TfliteDetector(source, _NAME)
@@ -200,7 +205,9 @@ class Samples:
 
 
 def convert(
-    graph: TfliteSsd, kind: str, samples: Callable[[], Iterator[list[tf.Tensor]]] | None
+    graph: TfliteAnchorDetector | TfliteDetector,
+    kind: str,
+    samples: Callable[[], Iterator[list[tf.Tensor]]] | None,
 ) -> bytes:
     """Converts a graph to a TFLite file, as TensorFlow's converter writes it.
 
@@ -257,14 +264,27 @@ def load(path: pathlib.Path, description: ModelDescription | None) -> FileDetect
         text = tflite_metadata.read_file(model, _INSIDE)
         if text is None:
             raise no_description(path)
-        description = descriptions.parse(text, f'{path}: {_INSIDE}')
+        description = descriptions.parse(text, f'{path}: {_INSIDE}', _NAME)
+    _check_details(path, description)
     run = _Runner(path, model, description)
-    is_padded = description.details.get(_FRAME) == _PADDED_IMAGE
+    is_padded = _FRAME in description.details
     detector = (_OfPaddedImages if is_padded else FileDetector)(path, description, run)
-    if description.details.get(QUANTIZATION) != FLOAT32:
+    if description.details[QUANTIZATION] != FLOAT32:
         # That of the model which was quantized.
         detector.precision = None
     return detector
+
+
+def _check_details(path: pathlib.Path, description: ModelDescription) -> None:
+    """Raises UserError for values of `details` that no reader knows."""
+    details = description.details
+    for name, known in ((QUANTIZATION, QUANTIZATIONS), (_FRAME, (None, _PADDED_IMAGE))):
+        if details.get(name) not in known:
+            raise UserError(
+                f'{path}: details.{name} of the description: expected '
+                f'{" or ".join(filter(None, known))}. '
+                f'Received: {json.dumps(details.get(name))[:80]}.'
+            )
 
 
 class _Runner:
@@ -292,7 +312,15 @@ class _Runner:
         self._run = made.get_signature_runner(_SIGNATURE)
         # The interpreter owns what the runner uses.
         self._interpreter = made
-        self._types = {name: each['dtype'] for name, each in self._run.get_input_details().items()}
+        found = self._run.get_input_details()
+        self._types = {name: each['dtype'] for name, each in found.items()}
+        for each in description.inputs:
+            shape = tuple(map(int, found[each.name]['shape']))
+            if shape != each.shape:
+                raise UserError(
+                    f'{path}: {each.name}: expected the shape {list(each.shape)}, as the '
+                    f'description says. Received: {list(shape)}.'
+                )
 
     def __call__(self, inputs: Arrays) -> Arrays:
         return self._run(**{name: _as(value, self._types[name]) for name, value in inputs.items()})

@@ -1,8 +1,9 @@
-"""The graph of a single-shot detector for the TFLite converter.
+"""The graph of a detector for the TFLite converter.
 
-The end of the graph, from box codes and scores to detections, is one operation of TFLite,
-`TFLite_Detection_PostProcess`, as in the reference's exports. TensorFlow has no such operation: the
-graph calls a function that carries its name and attributes, which the converter puts in its place.
+Where detections come from anchors in one step, the end of the graph, from box codes and scores to
+detections, is one operation of TFLite, `TFLite_Detection_PostProcess`, as in the reference's
+exports. TensorFlow has no such operation: the graph calls a function that carries its name and
+attributes, which the converter puts in its place.
 """
 
 import dataclasses
@@ -12,15 +13,16 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.builders import families
 from object_detection.core import boxes as box_ops
 from object_detection.core import tracing
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export.formats.description import TensorDescription
 from object_detection.export.formats.source import ExportSource
-from object_detection.meta_architectures.ssd.ssd import Ssd
+from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
-from object_detection.protos import ssd_pb2
+from object_detection.protos import model_pb2
 
 OPERATION = 'TFLite_Detection_PostProcess'
 # The outputs in the order of the operation, which is also that of their names.
@@ -36,7 +38,6 @@ OUTPUTS = (
 SPARE_CLASSES = 32
 # Scores of 0 are no detections: 8 bits know no smaller ones.
 _LOWEST_SCORE = 1e-8
-_NMS = 'model.ssd.post_processing.batch_non_max_suppression'
 _BOX_CODER = 'faster_rcnn_box_coder'
 
 
@@ -47,7 +48,7 @@ class PostProcessOptions:
     Attributes:
       num_classes: K, without background.
       max_detections: maximum number of boxes of an image.
-      use_regular_nms: whether each class is suppressed for itself, as `Ssd` does by default.
+      use_regular_nms: whether each class is suppressed for itself, as the configs say by default.
         Otherwise a box is suppressed by a better one of any class, which is faster.
       max_detections_per_class: maximum number for each class; of regular suppression alone.
       max_classes_per_detection: of how many classes a box is returned at most, each a detection of
@@ -93,34 +94,38 @@ class PostProcessOptions:
 
 
 def post_process_options(
-    config: ssd_pb2.Ssd, max_detections: int | None = None, use_regular_nms: bool | None = None
+    model: model_pb2.DetectionModel,
+    max_detections: int | None = None,
+    use_regular_nms: bool | None = None,
 ) -> PostProcessOptions:
     """Returns the attributes that give the detections of a config.
 
     Args:
-      config: the model's message.
+      model: the model's message, of a family with an `anchor_detection`.
       max_detections: maximum number of boxes; None takes `max_total_detections`.
       use_regular_nms: see `PostProcessOptions`; None takes what the config says.
 
     Raises:
       UserError: if the operation cannot decode the boxes or suppress them as the config says.
     """
-    nms = config.post_processing.batch_non_max_suppression
-    coder = config.box_coder.WhichOneof('box_coder_oneof')
+    stage, path = families.anchor_detection(model), families.path(model)
+    nms = stage.post_processing.batch_non_max_suppression
+    coder = stage.box_coder.WhichOneof('box_coder_oneof')
     if coder != _BOX_CODER:
         raise UserError(
-            f'model.ssd.box_coder: expected {_BOX_CODER}, whose codes {OPERATION} '
+            f'{path}.box_coder: expected {_BOX_CODER}, whose codes {OPERATION} '
             f'decodes. Received: {coder}.'
         )
     if nms.soft_nms_sigma > 0 and not nms.use_hard_nms:
         raise UserError(
-            f'{_NMS}.soft_nms_sigma: expected 0, or use_hard_nms: true, as {OPERATION} suppresses '
-            f'boxes and lowers no scores. Received: {nms.soft_nms_sigma:g}.'
+            f'{path}.post_processing.batch_non_max_suppression.soft_nms_sigma: expected 0, or '
+            f'use_hard_nms: true, as {OPERATION} suppresses boxes and lowers no scores. '
+            f'Received: {nms.soft_nms_sigma:g}.'
         )
     is_regular = not nms.use_class_agnostic_nms if use_regular_nms is None else use_regular_nms
-    scales = config.box_coder.faster_rcnn_box_coder
+    scales = stage.box_coder.faster_rcnn_box_coder
     return PostProcessOptions(
-        num_classes=config.num_classes - config.explicit_background_class,
+        num_classes=stage.num_classes,
         max_detections=max_detections or nms.max_total_detections,
         use_regular_nms=is_regular,
         max_detections_per_class=nms.max_detections_per_class,
@@ -131,8 +136,8 @@ def post_process_options(
     )
 
 
-class TfliteSsd(tf.Module):
-    """A single-shot detector as the converter takes it: one image in, its detections out.
+class TfliteAnchorDetector(tf.Module):
+    """A detector of anchors as the converter takes it: one image in, its detections out.
 
     `serve` takes one resized and padded image, float32 [1, H, W, 3], and returns, all float32 and
     by the names `OUTPUTS`: boxes [1, T, 4], [ymin, xmin, ymax, xmax] normalized to the padded image
@@ -155,14 +160,14 @@ class TfliteSsd(tf.Module):
 
     def __init__(
         self,
-        detector: Ssd,
+        detector: DetectionModel,
         options: PostProcessOptions,
         *,
         normalizes: bool,
         rounds_input: bool = False,
         input_name: str = 'image',
     ):
-        super().__init__(name='tflite_ssd')
+        super().__init__(name='tflite_anchor_detector')
         shape = fixed_shape(detector)
         self.inputs = (TensorDescription(input_name, 'float32', (1, *shape)),)
         self.outputs = OUTPUTS
@@ -178,13 +183,11 @@ class TfliteSsd(tf.Module):
                 image = detector.normalize(image)
             with tracing.portable(), tracing.BasicOperations(), folded:
                 predictions = detector.predict(image, true_shape, training=False)
-            scores = detector.class_scores(predictions)
+            codes, scores, anchors = detector.anchor_predictions(predictions)
             if options.num_spare:
                 scores = tf.pad(scores, [[0, 0], [0, 0], [options.num_spare, 0]])
             boxes, classes, *others = post_process(
-                tf.cast(predictions.box_codes, tf.float32),
-                scores,
-                box_ops.corners_to_center_size(predictions.anchors),
+                codes, scores, box_ops.corners_to_center_size(anchors)
             )
             if options.num_spare:
                 # Unused rows have the class 0. Integers, as floats would be quantized to 8 bits.
@@ -216,12 +219,17 @@ class TfliteDetector(tf.Module):
     def __init__(self, source: ExportSource, format_name: str):
         super().__init__(name='tflite_detector')
         self.inputs = source.fixed_inputs(format_name, 1)
-        # An attribute of the operation that single-shot detectors have.
+        # An attribute of the operation that detectors of anchors have.
         self.max_detections_per_class = 0
         detect, folded = source.fixed_function(format_name), FoldedVariables()
 
         def serve(*values: tf.Tensor) -> dict[str, tf.Tensor]:
-            with tracing.portable(), tracing.BasicOperations(), folded:
+            with (
+                tracing.portable(),
+                tracing.BasicOperations(),
+                tracing.SingleImages(),
+                folded,
+            ):
                 found = detect(*values)
             if DetectionFields.CLASSES in found:
                 found[DetectionFields.CLASSES] -= 1.0
@@ -234,7 +242,7 @@ class TfliteDetector(tf.Module):
         self._variables = [*source.detector.named_variables().values(), *folded.variables]
 
 
-def fixed_shape(detector: Ssd) -> tuple[int, int, int]:
+def fixed_shape(detector: DetectionModel) -> tuple[int, int, int]:
     """Returns the size (height, width, channels) of every resized image.
 
     Raises:
@@ -250,10 +258,11 @@ def fixed_shape(detector: Ssd) -> tuple[int, int, int]:
     return shape
 
 
-def pad_color(detector: Ssd, padding: Sequence[float]) -> tuple[float, ...]:
+def pad_color(detector: DetectionModel, padding: Sequence[float]) -> tuple[float, ...]:
     """Returns the colour of 0..255 that normalisation turns into the detector's padding.
 
-    A single-shot detector pads normalized images, but a graph that normalizes gets padded ones.
+    With `pads_normalized`, a detector pads normalized images, but a graph that normalizes gets
+    padded ones.
 
     Args:
       detector: the detector.

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
 from object_detection.models.normalization import normalized
@@ -190,7 +191,7 @@ class _Layers:
             conv = self._hyperparams.conv(filters, 1, name=f'{name}_conv')
             x = self._normalize(conv, x)
         if steps < 0:
-            return keras.layers.MaxPooling2D(3, strides=2, padding='same', name=f'{name}_pool')(x)
+            return rounding.MaxPooling2D(3, strides=2, padding='same', name=f'{name}_pool')(x)
         if steps > 0:
             x = Doubling(name=f'{name}_doubling')(x)
             return CropTo(name=f'{name}_crop')(x, like)
@@ -210,7 +211,7 @@ class _Layers:
         return normalized(conv, norm, x)
 
 
-class Combination(keras.layers.Layer):
+class Combination(rounding.Roundable):
     """Adds n maps [B, H, W, C] with learnt factors.
 
     Its variable `bifpn_combine_weights`, float32 [n, 1], begins with ones; a plain sum has none.

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.shapes import dimensions
+from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.necks.resizing import CropTo, Doubling
 from object_detection.models.normalization import normalized
@@ -46,7 +47,7 @@ class Options:
 _DEFAULTS = Options()
 
 
-class BilinearUpsampling(keras.layers.Layer):
+class BilinearUpsampling(rounding.Roundable):
     """Doubles the size of maps [B, H, W, C]; Keras's layer needs static sizes for that."""
 
     def call(self, inputs):
@@ -113,10 +114,10 @@ def feature_pyramid(
 
     def coarser(x, level: int):
         if options.pool_extra_levels:
-            return keras.layers.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
+            return rounding.MaxPooling2D(1, strides=2, name=f'coarse_{level}')(x)
         padding = 'same'
         if options.explicit_padding:
-            x = keras.layers.ZeroPadding2D(1, name=f'coarse_{level}_pad')(x)
+            x = rounding.ZeroPadding2D(1, name=f'coarse_{level}_pad')(x)
             padding = 'valid'
         return conv_norm(x, f'coarse_{level}', strides=2, padding=padding)
 
@@ -132,7 +133,7 @@ def feature_pyramid(
     x = project(top_level)
     outputs = [smooth(x, top_level) if options.smooth_outputs else x]
     for level in range(top_level - 1, min_level - 1, -1):
-        x = keras.layers.Add(name=f'add_{level}')([double(x, level), project(level)])
+        x = rounding.Add(name=f'add_{level}')([double(x, level), project(level)])
         smoothed = smooth(x, level)
         outputs.insert(0, smoothed)
         x = x if options.smooth_outputs or options.propagate_sums else smoothed

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams, SeparableSetup
 from object_detection.models.normalization import normalized
 
@@ -102,7 +103,7 @@ class _Layers:
         x = self._conv(x, filters / 2, 1, name=f'{name}_projection')
         strided = {'strides': 2, 'padding': 'same'}
         if self._options.explicit_padding:
-            x = keras.layers.ZeroPadding2D(1, name=f'{name}_pad')(x)
+            x = rounding.ZeroPadding2D(1, name=f'{name}_pad')(x)
             strided['padding'] = 'valid'
         if not self._options.use_depthwise:
             return self._conv(x, filters, 3, name=f'{name}_conv', **strided)

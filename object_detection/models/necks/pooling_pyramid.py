@@ -3,6 +3,7 @@
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import normalized
 
@@ -49,6 +50,6 @@ def pooling_pyramid(
         x = hyperparams.activation_layer(name='base_activation')(normalized(conv, norm, x))
     maps = [x]
     for index in range(1, num_maps):
-        pool = keras.layers.MaxPooling2D(2, strides=2, padding='same', name=f'pool_{index}')
+        pool = rounding.MaxPooling2D(2, strides=2, padding='same', name=f'pool_{index}')
         maps.append(pool(maps[-1]))
     return keras.Model(features, maps, name=name)

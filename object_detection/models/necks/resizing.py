@@ -1,13 +1,13 @@
 """Layers that double the size of maps and cut them to the size of others."""
 
-import keras
 import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.shapes import dimensions
+from object_detection.models.rounding import Roundable
 
 
-class Doubling(keras.layers.Layer):
+class Doubling(Roundable):
     """Doubles the size of maps [B, H, W, C] by nearest neighbour.
 
     Results are those of Keras's UpSampling2D, in a tenth of the operations to trace.
@@ -25,7 +25,7 @@ class Doubling(keras.layers.Layer):
         return (batch, *doubled, channels)
 
 
-class CropTo(keras.layers.Layer):
+class CropTo(Roundable):
     """Cuts maps [B, H, W, C] at the bottom and right to the size of others, [B, H', W', C']."""
 
     def call(self, inputs, like):

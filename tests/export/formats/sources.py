@@ -89,5 +89,7 @@ def assert_agrees(
     """Checks that a file detects what the model in process does."""
     comparison = verification.compare(exported, in_process(model), images)
     assert comparison.detections >= len(images)
+    # Once for images of all sizes.
+    assert in_process(model).experimental_get_tracing_count() == 1
     assert comparison.agrees, comparison
     return comparison

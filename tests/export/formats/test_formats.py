@@ -14,7 +14,7 @@ DESCRIPTION = ModelDescription(
     format='stablehlo',
     toolkit_version='1.2',
     inputs=(TensorDescription('image', 'float32', (None, 64, 32, 3)),),
-    outputs=('detection_boxes', 'num_detections'),
+    outputs=('detection_boxes', 'detection_scores', 'num_detections'),
     resizer='fixed_shape_resizer { height: 64 width: 32 }',
     class_names={1: 'cat', 7: 'café'},
     weights=(TensorDescription('a/kernel', 'float32', (1, 2)),),
@@ -24,7 +24,7 @@ DESCRIPTION = ModelDescription(
 
 def test_a_description_is_read_as_it_was_written():
     text = DESCRIPTION.to_json()
-    assert description.parse(text, 'f.json') == DESCRIPTION
+    assert description.parse(text, 'f.json', 'stablehlo') == DESCRIPTION
     written = json.loads(text)
     assert written['value_range'] == [0, 255]
     assert [(row['id'], row['name']) for row in written['classes']] == [(1, 'cat'), (7, 'café')]
@@ -43,7 +43,7 @@ def test_a_description_is_read_as_it_was_written():
         ({'inputs': [{'name': 'a', 'dtype': 'int8', 'shape': [1, 1 << 40, 1, 3]}]}, 'sizes up to'),
         (
             {'inputs': [{'name': 'a', 'dtype': 'f', 'shape': [1, 8, 8, 3]}]},
-            'dtype: expected one of',
+            'dtype: expected float32 or',
         ),
         (
             {'inputs': [{'name': 'a', 'dtype': 'int8', 'shape': [0, 8, 8, 3]}]},
@@ -54,18 +54,38 @@ def test_a_description_is_read_as_it_was_written():
         ({'classes': [{'id': 0, 'name': 'a'}]}, 'classes: .*at least 1'),
         ({'classes': [{'id': '1', 'name': 'cat'}]}, 'classes: id: expected int'),
         ({'resizer': 3}, 'resizer: expected str'),
+        ({'precision': 'float7'}, 'precision: expected float32 or .* Received: "float7"'),
+        ({'format': 'onnx'}, 'format: expected stablehlo. Received: "onnx"'),
+        ({'color_order': 'BGR'}, 'color_order: expected RGB or GRAY'),
+        ({'first_class_id': 2}, 'first_class_id: expected 0 or 1'),
+        ({'outputs': ['detection_boxes', 'num_detections']}, 'with .*detection_scores'),
+        ({'outputs': ['detection_boxes'] * 9}, 'outputs: expected different names'),
+        (
+            {'inputs': [{'name': 'a', 'dtype': 'int8', 'shape': [1, 8, 8, 3]}]},
+            r'inputs\[0\]: dtype: expected float32 or uint8',
+        ),
+        (
+            {
+                'inputs': [
+                    {'name': 'a', 'dtype': 'uint8', 'shape': [1, 8, 8, 3]},
+                    {'name': 'b', 'dtype': 'int32', 'shape': [1, 3]},
+                ]
+            },
+            r'inputs\[1\]: expected true_image_shape, int32 \[1, 3\]',
+        ),
+        ({'weights': [{'name': 'w', 'dtype': 'float', 'shape': []}]}, r'weights\[0\]: dtype: expe'),
     ],
 )
 def test_what_a_description_says_wrong_is_named(change, message):
     text = json.dumps(json.loads(DESCRIPTION.to_json()) | change)
     with pytest.raises(UserError, match=rf'^f\.json: .*{message}'):
-        description.parse(text, 'f.json')
+        description.parse(text, 'f.json', 'stablehlo')
 
 
 def test_text_that_is_no_description_is_reported():
     for text in ('{', '[]', '3', '[' * 100_000):
         with pytest.raises(UserError, match=r'^f\.json: expected'):
-            description.parse(text, 'f.json')
+            description.parse(text, 'f.json', 'stablehlo')
 
 
 @pytest.mark.parametrize(
@@ -73,7 +93,7 @@ def test_text_that_is_no_description_is_reported():
 )
 def test_a_resizer_of_another_size_is_refused(resizer):
     changed = json.loads(DESCRIPTION.to_json()) | {'resizer': resizer}
-    parsed = description.parse(json.dumps(changed), 'f.json')
+    parsed = description.parse(json.dumps(changed), 'f.json', 'stablehlo')
     with pytest.raises(UserError, match=r'model\.json: resizer: '):
         FileDetector(pathlib.Path('model'), parsed, lambda inputs: inputs)
 
@@ -122,5 +142,5 @@ def test_a_file_without_its_description_or_with_another_is_refused(tmp_path):
     with pytest.raises(UserError, match=r'with its description model\.mlirbc\.json'):
         formats.load(path)
     model_file(tmp_path, path.name, 'onnx')
-    with pytest.raises(UserError, match=r"model\.mlirbc\.json: format: expected 'stablehlo'"):
+    with pytest.raises(UserError, match=r'model\.mlirbc\.json: format: expected stablehlo'):
         formats.load(path)

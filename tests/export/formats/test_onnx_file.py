@@ -8,6 +8,7 @@ from object_detection.core import nms
 from object_detection.errors import UserError
 from object_detection.export.formats import description, formats, onnx_file
 from object_detection.export.formats.source import ExportSource, FormatOptions
+from object_detection.resizers.fixed_sizes import PadToMultipleResizer
 from tests.export.formats import sources
 
 pytestmark = pytest.mark.usefixtures('graphs_as_they_are')
@@ -45,6 +46,21 @@ def test_a_file_gives_the_detections_of_the_model(family, overrides, packages, t
             together['detection_scores'][index], alone['detection_scores'], atol=1e-5
         )
     assert len(detector.run_batch(tf.constant(images[:0]))['detection_boxes']) == 0
+
+
+def test_sizes_are_rounded_up_as_in_process(packages):
+    import onnxruntime
+
+    resizer = PadToMultipleResizer(multiple=32)
+
+    def rounded(size: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {'rounded': tf.stack(resizer.padded_size(size[0], size[1]))}
+
+    spec = tf.TensorSpec([2], tf.int32, 'size')
+    model = onnx_file._convert(tf.function(rounded, input_signature=[spec], autograph=False))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    found = session.run(None, {'size': np.array([64, 90], np.int32)})
+    np.testing.assert_array_equal(found[0], [64, 96])
 
 
 def test_a_file_that_is_no_model_is_named(packages, tmp_path):

@@ -27,6 +27,11 @@ found = detector.run_batch(tf.constant(images))
 np.savez(sys.argv[3], **{key: value.numpy() for key, value in found.items()})
 """
 
+# The extractor adds rows and columns up to a multiple of 32, of a number that is known before.
+_OF_NO_MULTIPLE = """
+model { faster_rcnn { image_resizer { fixed_shape_resizer { height: 72 width: 80 } } } }
+"""
+
 
 @pytest.fixture(scope='module')
 def openvino():
@@ -50,6 +55,7 @@ def run_in_another_process(
     [
         ('ssd', ()),
         ('faster_rcnn', (sources.OF_ANY_SIZE,)),
+        ('faster_rcnn', (_OF_NO_MULTIPLE,)),
         ('mask_rcnn', (sources.PADDED, sources.ROI_ALIGN)),
     ],
 )

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from object_detection.errors import UserError
 from object_detection.export.formats import formats, stablehlo
+from object_detection.export.formats.description import TensorDescription
 from object_detection.export.formats.source import FormatOptions
 from tests.export.formats import sources
 
@@ -64,14 +66,33 @@ def test_weights_that_are_not_those_of_the_description_are_named(ssd_file, tmp_p
     copied = tmp_path / 'stablehlo'
     shutil.copytree(ssd_file.parent, copied)
     described = json.loads((copied / 'model.mlirbc.json').read_text())
-    described['weights'][3]['shape'].append(7)
-    (copied / 'model.mlirbc.json').write_text(json.dumps(described))
     name = described['weights'][3]['name']
-    with pytest.raises(UserError, match=rf'weights\.npz: {name}: expected float32 .*, 7\]'):
+    described['weights'][3]['shape'][0] -= 1
+    (copied / 'model.mlirbc.json').write_text(json.dumps(described))
+    with pytest.raises(UserError, match=rf'weights\.npz: {name}: expected float32 \['):
         formats.load(copied / 'model.mlirbc')
-    (copied / 'weights.npz').write_bytes(b'no archive')
+    (copied / 'weights.npz').write_bytes(b'no archive' * 100_000)
     with pytest.raises(UserError, match=r'weights\.npz: expected the weights'):
         formats.load(copied / 'model.mlirbc')
+
+
+def test_archives_that_hold_more_than_their_size_are_refused(tmp_path):
+    bomb, path = tmp_path / 'bomb.npz', tmp_path / 'weights.npz'
+    zeros = np.zeros([1 << 20], np.float32)
+    np.savez_compressed(bomb, a=zeros)
+    np.savez(path, a=zeros)
+    large, small = (TensorDescription('a', 'float32', (count,)) for count in (1 << 20, 2))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r'bomb\.npz: expected 4194304 bytes of weights'):
+        stablehlo._read_weights(bomb, [large])
+    with pytest.raises(UserError, match='a: expected an array that is not compressed'):
+        stablehlo._read_weights(bomb, [small])
+    with pytest.raises(UserError, match='expected 8388608 bytes of weights'):
+        stablehlo._read_weights(path, [large, large])
+    assert tracemalloc.get_traced_memory()[1] < zeros.nbytes
+    tracemalloc.stop()
+    (read,) = stablehlo._read_weights(path, [large])
+    np.testing.assert_array_equal(read, zeros)
 
 
 @pytest.mark.slow

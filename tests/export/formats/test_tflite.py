@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.benchmarking import work
+from object_detection.benchmarking import jobs, work
 from object_detection.builders import detector_builder
 from object_detection.config.reader import read_pipeline
 from object_detection.core import boxes as box_ops
@@ -107,7 +107,7 @@ def test_the_description_in_the_file_is_that_beside_it(padded_file, tmp_path):
     alone = tmp_path / 'other.tflite'
     alone.write_bytes(padded_file.read_bytes())
     inside = formats.load(alone).description
-    assert inside == description.read_beside(padded_file)
+    assert inside == description.read_beside(padded_file, 'tflite')
     assert inside.inputs[0].shape == (1, 64, 64, 3)
     assert loading.load(alone).class_names == {1: 'cat', 3: 'café'}
 
@@ -146,6 +146,15 @@ def quantized() -> ExportSource:
     for name, variable in detector.named_variables().items():
         variable.assign(weights.get(name, -4.0 if name.endswith('min') else 6.0))
     return ExportSource(detector, pipeline, 'float32', sources.LABELS)
+
+
+@pytest.mark.slow
+def test_a_file_is_benchmarked_in_its_runtime(int8_file):
+    job = jobs.BenchmarkJob(task=jobs.INFERENCE, source=str(int8_file), steps=2, batch_size=2)
+    found = jobs.run_alone(job)
+    assert found['precision'] == 'int8'
+    assert found['images_per_second'] > 0
+    assert 'parts' not in found
 
 
 @pytest.mark.slow
@@ -240,15 +249,30 @@ def test_files_that_are_no_models_are_refused(padded_file, tmp_path):
     with pytest.raises(UserError, match=r'model\.tflite: cannot be read as a TFLite file'):
         formats.load(path)
     path.write_bytes(padded_file.read_bytes())
-    changed = json.loads(described) | {'outputs': ['detection_boxes']}
-    description.path_beside(path).write_text(json.dumps(changed))
-    with pytest.raises(UserError, match=r'outputs: expected detection_boxes, as the description'):
-        formats.load(path)
+    first = ['detection_boxes', 'detection_scores', 'num_detections']
+    for change, message in (
+        ({'outputs': first}, 'outputs: expected detection_boxes, .* as the description'),
+        ({'details': {'quantization': 'int4'}}, 'details.quantization .*: expected float32 or'),
+        (
+            {'details': {'quantization': 'int8', 'boxes_relative_to': 'moon'}},
+            'details.boxes_relative_to .*: expected padded_image. Received: "moon"',
+        ),
+        (
+            {
+                'inputs': [{'name': 'image', 'dtype': 'float32', 'shape': [1, 32, 64, 3]}],
+                'resizer': 'fixed_shape_resizer { height: 32 width: 64 }',
+            },
+            r'image: expected the shape \[1, 32, 64, 3\].* Received: \[1, 64, 64, 3\]',
+        ),
+    ):
+        description.path_beside(path).write_text(json.dumps(json.loads(described) | change))
+        with pytest.raises(UserError, match=message):
+            formats.load(path)
 
 
 def test_suppression_of_any_class_needs_no_spare_columns():
     model = sources.source('ssd', AGNOSTIC)
-    options = tflite_graph.post_process_options(model.pipeline.model.ssd)
+    options = tflite_graph.post_process_options(model.pipeline.model)
     assert not options.use_regular_nms
     assert options.num_spare == 0
     regular = dataclasses.replace(options, use_regular_nms=True)
@@ -338,5 +362,8 @@ def test_detectors_of_two_stages_are_made_of_operations_of_tflite(family, tmp_pa
 
 def test_detectors_of_two_stages_have_no_8_bits():
     options = FormatOptions(quantization='int8', calibration=(pathlib.Path('a.png'),))
-    with pytest.raises(UserError, match=r'--quantization int8: expected a single-shot detector'):
+    with pytest.raises(
+        UserError,
+        match=r'--quantization int8: expected a model that ends with TFLite_Detection_PostProcess',
+    ):
         tflite.check(sources.source('faster_rcnn'), options)

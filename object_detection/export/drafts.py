@@ -1,0 +1,109 @@
+"""Scratch folders in which exports are written, checked, and then moved into place."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from object_detection.system import files
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_PREFIX = '.export-'
+
+
+class Draft:
+    """An export on its way, in a scratch folder of the output folder.
+
+    Attributes:
+      folder: where to write the new items; empty at first.
+      scratch: the scratch folder, for further files; it is removed at the end.
+    """
+
+    def __init__(self, output: pathlib.Path, scratch: pathlib.Path):
+        self.scratch, self.folder = scratch, scratch / 'new'
+        self._output, self._aside = output, scratch / 'old'
+
+    def publish(self, names: Sequence[str | os.PathLike]) -> None:
+        """Moves items into the output folder, the last one at the end.
+
+        Earlier items of these names are first moved aside, in reverse order: if the last item is in
+        place, all of them belong to one export. If a move fails, everything is as it was. A killed
+        process leaves earlier items aside; the next draft moves them back.
+
+        Args:
+          names: the items, files or folders, relative to `folder`.
+        """
+        for parent in {pathlib.PurePath(name).parent for name in names}:
+            (self._output / parent).mkdir(exist_ok=True)
+            (self._aside / parent).mkdir(parents=True, exist_ok=True)
+        old = [(self._output / name, self._aside / name) for name in reversed(names)]
+        new = [(self.folder / name, self._output / name) for name in names]
+        files.move_all([each for each in old if each[0].exists()] + new)
+
+
+@contextlib.contextmanager
+def open_draft(output: str | os.PathLike) -> Iterator[Draft]:
+    """Yields an empty draft in a folder, which is created; removes it at the end of the block.
+
+    Drafts that killed processes left behind are removed before, unless another process is writing
+    one now. If such a process was moving its draft into place, the earlier export comes back.
+    """
+    output = pathlib.Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    with _in_use(output), tempfile.TemporaryDirectory(prefix=_PREFIX, dir=output) as scratch:
+        draft = Draft(output, pathlib.Path(scratch))
+        draft.folder.mkdir()
+        yield draft
+
+
+@contextlib.contextmanager
+def _in_use(output: pathlib.Path) -> Iterator[None]:
+    """Locks a folder against the removal of drafts; removes old ones if no process uses it."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(output, os.O_RDONLY)
+    try:
+        if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            for leftover in sorted(output.glob(f'{_PREFIX}*/')):
+                _undo(output, leftover)
+                shutil.rmtree(leftover, ignore_errors=True)
+        _lock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    """Locks a file; False if another process has locked it, or the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError:
+        return False
+    return True
+
+
+def _undo(output: pathlib.Path, scratch: pathlib.Path) -> None:
+    """Moves items back that a killed process has moved aside, unless it was about to finish."""
+    new, aside = scratch / 'new', scratch / 'old'
+    if aside.is_dir() and any(each.is_file() for each in new.rglob('*')):
+        _move_back(output, new, aside)
+
+
+def _move_back(output: pathlib.Path, new: pathlib.Path, aside: pathlib.Path) -> None:
+    for item in sorted(aside.iterdir()):
+        in_place, unmoved = output / item.name, new / item.name
+        if in_place.is_dir() and unmoved.is_dir():
+            # No item, but the folder of some.
+            _move_back(in_place, unmoved, item)
+            continue
+        if in_place.exists() and not unmoved.exists():
+            os.replace(in_place, unmoved)
+        if not in_place.exists():
+            os.replace(item, in_place)
