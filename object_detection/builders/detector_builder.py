@@ -8,11 +8,13 @@ import keras
 import tensorflow as tf
 
 from object_detection.builders import model_builder, training_rules, variables_builder
+from object_detection.builders.input_readers import channels
 from object_detection.errors import ConfigError, UserError, raise_if_any
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models import image_channels, rounding
 from object_detection.models import precision as precisions
-from object_detection.models.quantization import QuantizationParams
-from object_detection.protos.graph_rewriter_pb2 import Quantization
+from object_detection.models.quantization import Quantization, QuantizationParams
+from object_detection.protos import graph_rewriter_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import private_names
 
@@ -50,25 +52,33 @@ def build(
     is_quantized = pipeline.graph_rewriter.HasField('quantization')
     if is_quantized:
         raise_if_any(training_rules.quantization_problems(quantization, chosen))
-    with precisions.scope(chosen):
-        detector = model_builder.build(pipeline.model, is_training=is_training)
-        detector.build_variables()
-        if is_quantized:
-            _quantize(detector, quantization)
+    num_channels = channels.of_detector(pipeline)
+    with precisions.scope(chosen), image_channels.scope(num_channels):
+        made = _quantization(quantization) if is_quantized else None
+        with rounding.rounded_by(made):
+            detector = model_builder.build(pipeline.model, is_training=is_training)
+            detector.build_variables()
+        if made is not None:
+            _build_ranges(detector, made)
     exempt_layers(detector, config.precision_exempt_patterns, chosen)
     if has_penalty:
         variables_builder.install_weight_decay(detector, config)
     return detector
 
 
-def _quantize(detector: DetectionModel, config: Quantization) -> None:
-    """Makes a detector round its weights and activations."""
-    params = QuantizationParams(
-        delay=config.delay,
-        weight_bits=config.weight_bits,
-        activation_bits=config.activation_bits,
-        symmetric=config.symmetric,
+def _quantization(config: graph_rewriter_pb2.Quantization) -> Quantization:
+    return Quantization(
+        QuantizationParams(
+            delay=config.delay,
+            weight_bits=config.weight_bits,
+            activation_bits=config.activation_bits,
+            symmetric=config.symmetric,
+        )
     )
+
+
+def _build_ranges(detector: DetectionModel, quantization: Quantization) -> None:
+    """Makes a detector round its weights and activations from now on."""
     side = {
         name: tf.zeros([1, *spec.shape[1:]], spec.dtype)
         for name, spec in detector.side_inputs().items()
@@ -76,19 +86,19 @@ def _quantize(detector: DetectionModel, config: Quantization) -> None:
 
     @tf.function(autograph=False)
     def run() -> None:
-        shapes = tf.constant([[_PROBE_SIZE, _PROBE_SIZE, 3]])
-        images = tf.zeros([1, _PROBE_SIZE, _PROBE_SIZE, 3])
+        shape = [_PROBE_SIZE, _PROBE_SIZE, detector.num_image_channels]
+        shapes, images = tf.constant([shape]), tf.zeros([1, *shape])
         detector.postprocess(detector.predict(images, shapes, **side), shapes)
 
     unused = detector.variable_names.is_dispensable
     layers = [(name, each) for name, each in _layers(detector) if not unused(f'{name}/')]
     try:
-        detector.install_quantization(params, layers, run.get_concrete_function)
+        quantization.build(layers, run.get_concrete_function)
     except UserError as error:
         raise ConfigError(f'{training_rules.QUANTIZATION}: {error}') from error
     _logger.info(
         'quantized: %d tensors have ranges (%s)',
-        len(detector.quantization.ranges) // 2,
+        len(quantization.ranges) // 2,
         training_rules.QUANTIZATION,
     )
 

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from object_detection.builders.faster_rcnn import family as faster_rcnn
 from object_detection.builders.ssd import family as ssd
+from object_detection.config.anchor_options import AnchorOptions
 from object_detection.protos.model_pb2 import DetectionModel as ModelConfig
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def _never(config: Message) -> bool:
 def _no_options(config: Message) -> dict[str, Any]:
     del config
     return {}
+
+
+def _no_anchors(config: Message) -> None:
+    del config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +51,10 @@ class ModelFamily:
       needs_masks: whether the losses need instance masks, which the detector then predicts.
       needs_keypoints: whether the losses need keypoints.
       example_options: options of `ExampleTransform` that follow from the message.
+      anchor_detection: how the box codes and scores of anchors, which the detector's
+        `anchor_predictions` returns, become detections; None for families whose detections do not
+        come from anchors in one step.
+      anchor_options: the anchors that objects are matched with; None for families without.
     """
 
     title: str
@@ -54,6 +63,8 @@ class ModelFamily:
     needs_masks: Callable[[Any], bool] = _never
     needs_keypoints: Callable[[Any], bool] = _never
     example_options: Callable[[Any], dict[str, Any]] = _no_options
+    anchor_detection: Callable[[Any], ssd.AnchorDetection | None] = _no_anchors
+    anchor_options: Callable[[Any], AnchorOptions | None] = _no_anchors
     nvidia_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -65,6 +76,7 @@ MODELS: dict[str, ModelFamily] = {
         loss_names=faster_rcnn.loss_names,
         needs_masks=faster_rcnn.needs_masks,
         example_options=faster_rcnn.example_options,
+        anchor_options=faster_rcnn.anchor_options,
         nvidia_names=faster_rcnn.NVIDIA_NAMES,
     ),
     'ssd': ModelFamily(
@@ -72,6 +84,8 @@ MODELS: dict[str, ModelFamily] = {
         build=ssd.build,
         loss_names=ssd.loss_names,
         needs_keypoints=ssd.needs_keypoints,
+        anchor_detection=ssd.anchor_detection,
+        anchor_options=ssd.anchor_options,
     ),
 }
 
@@ -113,6 +127,18 @@ def needs_keypoints(model: ModelConfig) -> bool:
     """Returns whether the model trains keypoints."""
     family = find(model)
     return family is not None and family.needs_keypoints(options(model))
+
+
+def anchor_detection(model: ModelConfig) -> ssd.AnchorDetection | None:
+    """Returns how predictions of anchors become detections; None if detections come otherwise."""
+    family = find(model)
+    return family and family.anchor_detection(options(model))
+
+
+def anchor_options(model: ModelConfig) -> AnchorOptions | None:
+    """Returns the anchors that objects are matched with; None if the model has none."""
+    family = find(model)
+    return family and family.anchor_options(options(model))
 
 
 def nvidia_names() -> dict[str, str]:

@@ -105,18 +105,3 @@ def build(
             f'model. Received: {config.WhichOneof("image_resizer_oneof")}.'
         )
     return resizer.with_buckets(buckets)
-
-
-def build_of_colors(config: image_resizer_pb2.ImageResizer) -> Resizer:
-    """Builds the resizer of a detector whose backbone takes the three channels of colours.
-
-    Raises:
-      ValueError: in the cases of `build`, or if the resizer converts images to one channel.
-    """
-    kind = config.WhichOneof('image_resizer_oneof')
-    if kind and getattr(getattr(config, kind), 'convert_to_grayscale', False):
-        raise UserError(
-            f'image_resizer.{kind}.convert_to_grayscale: expected false, as the backbone takes '
-            'three channels; grey images are read as three equal ones. Received: true.'
-        )
-    return build(config)

@@ -7,6 +7,7 @@ class has reached its limit.
 The loop is in `nms_tiles`. (The reference runs class by class over all candidates.)
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from object_detection.core.shapes import dimensions, smaller
 # The number of rows that are searched first. More than the best rows are rarely needed, and all
 # scores are then read only once.
 _MAX_ROWS = 1024
+# Of graphs of basic operations; see `_select_by_operation`.
+_MAX_DROPPED = 256
 
 
 class MulticlassSelection(NamedTuple):
@@ -152,9 +155,7 @@ def multiclass_non_max_suppression(
         return _select(pairs, _all_pairs(eligible), *limits)
 
     (num_rows,) = dimensions(pairs.boxes, 1)
-    # Converters translate the branch below to one that ONNX Runtime refuses.
-    is_basic = tracing.BasicOperations.is_on()
-    if is_basic or (isinstance(num_rows, int) and num_rows <= _MAX_ROWS):
+    if isinstance(num_rows, int) and num_rows <= _MAX_ROWS:
         return select_from_all()
     best, is_all = _best_pairs(pairs.scores, score_threshold, num_valid)
     selection = _select(pairs, best, *limits)
@@ -287,7 +288,7 @@ def _select_natively(
         )
         return selected.selected_indices, selected.valid_outputs
 
-    if tracing.BasicOperations.is_on() and boxes.shape[0] == 1:
+    if tracing.SingleImages.is_on():
         indices, count = (each[tf.newaxis] for each in select((boxes[0], scores[0])))
     else:
         signature = (tf.int32, tf.int32)
@@ -300,36 +301,36 @@ def _select_natively(
 def _select_by_operation(
     pairs: _Pairs, max_outputs: int, max_outputs_per_class: int, iou_threshold: float
 ) -> MulticlassSelection:
-    """Selects as `_select` does, of one image, by the operation for a single class.
+    """Selects as `_select` does by the operation for a single class, which all programs have.
 
-    The classes lie side by side, so that no box overlaps one of another class. At most as many
-    boxes as outputs are dropped for having no area or beyond the limit of their class.
+    The classes lie in places of their own, so that no box overlaps one of another class. At most
+    `_MAX_DROPPED` boxes are dropped for having no area or beyond the limit of their class.
     """
-    num_rows, num_classes = dimensions(pairs.scores, 1, 2)
+    (num_classes,) = dimensions(pairs.scores, 2)
+    numbers = tf.range(num_classes)
+    # A square of places: far from the origin, coordinates are less exact.
+    columns = math.ceil(math.sqrt(num_classes))
+    places = tf.stack([numbers // columns, numbers % columns] * 2, axis=1)
     span = tf.reduce_max(pairs.boxes) - tf.reduce_min(pairs.boxes) + 1.0
-    places = tf.range(num_classes, dtype=tf.float32) * span
-    boxes = tf.reshape(pairs.boxes + places[:, tf.newaxis], [1, -1, 4])
-    selection = _select_natively(
-        boxes,
-        tf.reshape(pairs.scores, [1, -1]),
-        min(2 * max_outputs, num_rows * num_classes),
-        iou_threshold,
-    )
+    places = tf.cast(places, tf.float32) * span
+    boxes = _merge(pairs.boxes + places)
+    scores = _merge(pairs.scores)
+    selection = _select_natively(boxes, scores, max_outputs + _MAX_DROPPED, iou_threshold)
     rows, classes = selection.indices // num_classes, selection.indices % num_classes
     is_valid = selection.is_valid
     one_hot = tf.one_hot(classes, num_classes) * tf.cast(is_valid, tf.float32)[..., tf.newaxis]
     numbers = tf.reduce_sum(tf.cumsum(one_hot, axis=1) * one_hot, axis=2)
     is_valid &= numbers < max_outputs_per_class + 0.5
     if pairs.is_counted is not None:
-        places = tf.gather(places, classes)[..., tf.newaxis]
-        is_valid &= pairs.is_counted(tf.gather(boxes, selection.indices, batch_dims=1) - places)
+        selected = tf.gather(boxes, selection.indices, batch_dims=1) - tf.gather(places, classes)
+        is_valid &= pairs.is_counted(selected)
     is_valid, order = used_first(is_valid, max_outputs)
 
     def chosen(values: tf.Tensor) -> tf.Tensor:
         values = tf.gather(values, order, batch_dims=1)
         return tf.where(is_valid, values, tf.zeros([], values.dtype))
 
-    scores = tf.gather(tf.reshape(pairs.scores, [1, -1]), selection.indices, batch_dims=1)
+    scores = tf.gather(scores, selection.indices, batch_dims=1)
     return MulticlassSelection(chosen(rows), chosen(classes), chosen(scores), is_valid)
 
 

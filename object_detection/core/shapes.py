@@ -20,6 +20,12 @@ def smaller(size: int | tf.Tensor, other: int | tf.Tensor) -> int | tf.Tensor:
     return min(size, other)
 
 
+def round_up(size: int | tf.Tensor, multiple: int) -> int | tf.Tensor:
+    """Returns the smallest multiple that is not below a size."""
+    # Of negative int32 tensors tf2onnx rounds quotients and remainders towards zero.
+    return (size + multiple - 1) // multiple * multiple
+
+
 def rows_from(tensor: tf.Tensor, start: int | tf.Tensor, count: int) -> tf.Tensor:
     """Returns `count` rows of a tensor [B, ...] from row `start` on.
 

@@ -105,9 +105,14 @@ class FrozenStatistics(Scope):
 class BasicOperations(Scope):
     """Within it graphs hold only operations that converters for phones and boards know.
 
-    Maps are enlarged by the operation that resizes images, and regions are cropped by index; on
-    CPUs and GPUs other forms are faster.
+    Maps are enlarged by the operation that resizes images, regions are cropped by index, and
+    detections suppressed by the operation for a single class; on CPUs and GPUs other forms are
+    faster.
     """
+
+
+class SingleImages(Scope):
+    """Within it every batch is of one image, so that graphs hold no loops over images."""
 
 
 def moving_statistics(variables: Mapping[str, tf.Variable]) -> list[tf.Variable]:

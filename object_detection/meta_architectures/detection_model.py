@@ -1,9 +1,8 @@
 """The base class of detectors: preprocessing, named variables, regularisation."""
 
 import abc
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -12,8 +11,23 @@ from object_detection.core import tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
-from object_detection.models.quantization import Quantization, QuantizationParams
+from object_detection.models import image_channels, rounding
+from object_detection.models.quantization import Quantization
 from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
+
+
+class AnchorPredictions(NamedTuple):
+    """Predictions of anchors, before boxes are decoded and suppressed.
+
+    Attributes:
+      box_codes: float32 [B, N, D].
+      scores: float32 [B, N, K], without background.
+      anchors: float32 [N, 4], normalized to the preprocessed images.
+    """
+
+    box_codes: tf.Tensor
+    scores: tf.Tensor
+    anchors: tf.Tensor
 
 
 class DetectionModel(keras.layers.Layer, abc.ABC):
@@ -42,8 +56,13 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.num_classes = num_classes
         self.resizer = resizer
         self.weight_decay: Callable[[], tf.Tensor] | None = None
-        self.quantization: Quantization | None = None
+        self.quantization: Quantization | None = rounding.current()
         self.checkpoint_view = CheckpointView()
+
+    @property
+    def num_image_channels(self) -> int:
+        """The number of channels C of the images that `predict` takes; 3 for most detectors."""
+        return image_channels.of_backbone(self.parts().get('backbone'))
 
     @tracing.named('preprocess')
     def preprocess(self, batch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -127,6 +146,12 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
 
         Boxes are normalized to the true image, classes are 0-based floats, unused slots are zero.
         """
+
+    def anchor_predictions(self, predictions: Any) -> AnchorPredictions:
+        """Returns what `postprocess` decodes and suppresses, of families whose row of
+        `builders.families.MODELS` has `anchor_detection`.
+        """
+        raise NotImplementedError(f'{self.name}: detections do not come from anchors in one step.')
 
     @abc.abstractmethod
     def loss(
@@ -212,23 +237,6 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def build_variables(self) -> None:
         """Creates all variables."""
-
-    def install_quantization(
-        self,
-        params: QuantizationParams,
-        layers: Sequence[tuple[str, keras.layers.Layer]],
-        run: Callable[[], Any],
-    ) -> None:
-        """Makes all layers round from now on; for the arguments see `Quantization`."""
-        self.quantization = Quantization(params, layers, run)
-        predict = self.predict
-
-        @functools.wraps(predict)
-        def begin_and_predict(*args: Any, **kwargs: Any) -> Any:
-            self.quantization.begin_pass()
-            return predict(*args, **kwargs)
-
-        self.predict = begin_and_predict
 
     # Hooks of TensorFlow's checkpoints.
 

@@ -1,5 +1,6 @@
 """Resizers to a fixed size, to the size of the image itself, and to its next multiple."""
 
+from object_detection.core.shapes import round_up
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import BILINEAR, Resizer, Size
 
@@ -61,4 +62,4 @@ class PadToMultipleResizer(Resizer):
         return height, width
 
     def padded_size(self, height: Size, width: Size) -> tuple[Size, Size]:
-        return tuple(-(-side // self._multiple) * self._multiple for side in (height, width))
+        return tuple(round_up(side, self._multiple) for side in (height, width))

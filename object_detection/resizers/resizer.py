@@ -4,6 +4,7 @@ import abc
 
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 
@@ -197,7 +198,10 @@ def _fill_up(images: tf.Tensor, axis: int, size: Size, values: tf.Tensor) -> tf.
         rows = tf.broadcast_to(row, [shape[0], shape[1], tf.size(row)])
         return tf.concat([images, tf.reshape(rows, shape)], axis)
 
-    return pad() if isinstance(missing, int) else tf.cond(missing > 0, pad, lambda: images)
+    # With the branch, OpenVINO 2026.4 gives other detections the first time that it runs a file.
+    if isinstance(missing, int) or tracing.BasicOperations.is_on():
+        return pad()
+    return tf.cond(missing > 0, pad, lambda: images)
 
 
 def _is_same(size: tuple[Size, ...], other: tuple[Size, ...]) -> bool:

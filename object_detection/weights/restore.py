@@ -22,6 +22,7 @@ from object_detection.weights import (
     checkpoint_contents,
     checkpoint_files,
     checkpoints,
+    first_convolution,
     reference,
 )
 from object_detection.weights import sources as weight_sources
@@ -87,6 +88,7 @@ def restore(
         scope = names.checkpoint_scopes(variables)[checkpoint_type]
         entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
         wanted = {k: v for k, v in variables.items() if k.startswith(scope)}
+        entries = first_convolution.adapt(entries, wanted)
         found = compare(wanted, entries, detector.num_classes, names)
         check_backbones(wanted, entries, checkpoint_path, names)
         if not whatever_fits:

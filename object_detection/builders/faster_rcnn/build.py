@@ -59,7 +59,7 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             extractor = second_stage_builder.with_box_head(config, extractor, is_training)
     return detector(
         num_classes=config.num_classes,
-        resizer=image_resizer_builder.build_of_colors(config.image_resizer),
+        resizer=image_resizer_builder.build(config.image_resizer),
         feature_extractor=extractor,
         rpn=rpn_builder.build(config, extractor.num_levels, is_training, static),
         **parts,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.config.anchor_options import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.faster_rcnn import loss_names as names
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
@@ -32,3 +33,18 @@ def needs_masks(config: FasterRcnn) -> bool:
 def example_options(config: FasterRcnn) -> dict[str, Any]:
     """Returns options of the input; see `ModelFamily.example_options`."""
     return {'mask_crop_size': config.groundtruth_mask_crop_size}
+
+
+def anchor_options(config: FasterRcnn) -> AnchorOptions:
+    """Returns the anchors of the first stage; see `ModelFamily.anchor_options`."""
+    if config.HasField('first_stage_outside_anchors'):
+        outside = config.OutsideAnchors.Name(config.first_stage_outside_anchors)
+    else:
+        outside = 'CLIP' if config.clip_anchors_to_image else 'PRUNE'
+    return AnchorOptions(
+        'first_stage_anchor_generator',
+        config.first_stage_anchor_generator,
+        config.image_resizer,
+        matched_threshold(config.first_stage_matcher, 0.7),
+        is_inside_only=outside in ('PRUNE', 'IGNORE_LABEL'),
+    )

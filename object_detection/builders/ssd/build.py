@@ -36,7 +36,7 @@ def build(config: ssd_pb2.Ssd, is_training: bool) -> Ssd:
     anchor_generator = anchor_generator_builder.build(config.anchor_generator)
     return Ssd(
         num_classes=config.num_classes,
-        resizer=image_resizer_builder.build_of_colors(config.image_resizer),
+        resizer=image_resizer_builder.build(config.image_resizer),
         feature_extractor=feature_extractor_builder.build(config.feature_extractor, trains_norms),
         anchor_generator=anchor_generator,
         box_predictor=predictor_builder.build(

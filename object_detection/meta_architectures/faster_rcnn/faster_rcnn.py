@@ -36,6 +36,7 @@ from object_detection.meta_architectures.faster_rcnn.region_proposal_network imp
     proposals_as_detections,
 )
 from object_detection.meta_architectures.faster_rcnn.variable_names import FASTER_RCNN_NAMES
+from object_detection.models import rounding
 from object_detection.target_assigners.target_assigner import Targets
 
 # Told apart in the seeds, so that the samples of the two stages and dropout do not depend on each
@@ -92,7 +93,7 @@ class FasterRcnn(DetectionModel):
         self.box_stage = box_stage
         self.mask_stage = mask_stage
         self._cropper = cropper
-        self._pool = keras.layers.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
+        self._pool = rounding.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
         self._pools = maxpool_size > 1 or maxpool_stride > 1
         self._outputs = outputs or ExtraOutputs()
 

@@ -14,7 +14,7 @@ from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
-from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.meta_architectures.detection_model import AnchorPredictions, DetectionModel
 from object_detection.meta_architectures.ssd import loss_names
 from object_detection.meta_architectures.ssd.anchor_losses import AnchorLosses
 from object_detection.meta_architectures.ssd.predictions import Predictions
@@ -190,9 +190,12 @@ class Ssd(DetectionModel):
             named['detection_keypoints'] = keypoints
         return named
 
-    def class_scores(self, predictions: Predictions) -> tf.Tensor:
-        """Returns the scores before suppression, float32 [B, N, K], without background."""
-        return self._of_objects(self._scores(predictions))
+    def anchor_predictions(self, predictions: Predictions) -> AnchorPredictions:
+        return AnchorPredictions(
+            tf.cast(predictions.box_codes, tf.float32),
+            self._of_objects(self._scores(predictions)),
+            predictions.anchors,
+        )
 
     @tracing.named('loss')
     def loss(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -100,7 +101,7 @@ def trunk(
             f'Received: {list(levels)}.'
         )
     layers = _Layers(size, hyperparams, batch_norm_trainable)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     ends = _blocks(layers, images)
     model = keras.Model(images, [ends[LEVELS[level]] for level in levels], name=name)
     used = {id(layer) for layer in model.layers}
@@ -148,7 +149,7 @@ class _Layers:
 
     def squeeze(self, x, filters: int, *, name: str):
         """Multiplies the channels by factors in 0..1 that depend on their means."""
-        factors = keras.layers.GlobalAveragePooling2D(keepdims=True, name=f'{name}_se_squeeze')(x)
+        factors = rounding.GlobalAveragePooling2D(keepdims=True, name=f'{name}_se_squeeze')(x)
         steps = (
             ('reduce', filters, self._hyperparams.activation),
             ('expand', x.shape[-1], 'sigmoid'),
@@ -164,7 +165,7 @@ class _Layers:
             )
             self.made.append(conv)
             factors = conv(factors)
-        return keras.layers.Multiply(name=f'{name}_se_excite')([x, factors])
+        return rounding.Multiply(name=f'{name}_se_excite')([x, factors])
 
     def dense(self, x, units: int, *, name: str):
         regularizer = self._hyperparams.regularizer
@@ -199,7 +200,7 @@ def _blocks(layers: _Layers, images) -> Mapping[str, keras.KerasTensor]:
             x = ends[block] = _block(layers, x, stage, strides, block)
             strides = 1
     x = layers.conv_norm(x, layers.scaled(_LAST_FILTERS), name='top')
-    x = keras.layers.GlobalAveragePooling2D(name='avg_pool')(layers.activate(x, name='top'))
+    x = rounding.GlobalAveragePooling2D(name='avg_pool')(layers.activate(x, name='top'))
     layers.dense(x, _NUM_CLASSES, name='predictions')
     return ends
 
@@ -216,5 +217,5 @@ def _block(layers: _Layers, x, stage: _Stage, strides: int, name: str):
     x = layers.squeeze(x, max(1, int(_SQUEEZED * channels)), name=name)
     x = layers.conv_norm(x, filters, name=f'{name}_project')
     if strides == 1 and channels == filters:
-        x = keras.layers.Add(name=f'{name}_add')([x, inputs])
+        x = rounding.Add(name=f'{name}_add')([x, inputs])
     return x

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -78,7 +79,7 @@ def trunk(
     if stride not in STRIDES:
         raise UserError(f'Inception-ResNet v2: expected a stride of 8 or 16. Received: {stride}.')
     layers = _Layers(hyperparams, batch_norm_trainable)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     x = _stem(layers, images)
     x = _mixed_5b(layers, x)
     x = _residuals(layers, x, _BLOCK35, 'block35')
@@ -155,9 +156,9 @@ def _stem(layers: _Layers, x):
 def _mixed_5b(layers: _Layers, x):
     """Appends Inception-A, with 320 channels of the same resolution."""
     branches = _branches(layers, x, _MIXED_5B, 'mixed_5b')
-    pooled = keras.layers.AveragePooling2D(3, 1, padding='same', name='mixed_5b_pool')(x)
+    pooled = rounding.AveragePooling2D(3, 1, padding='same', name='mixed_5b_pool')(x)
     branches.append(layers.conv_norm(pooled, 64, 1, name='mixed_5b_branch3_1'))
-    return keras.layers.Concatenate(name='mixed_5b')(branches)
+    return rounding.Concatenate(name='mixed_5b')(branches)
 
 
 def _reduction(
@@ -172,7 +173,7 @@ def _reduction(
     """Appends branches whose last convolutions have the stride, and a pooling of that stride."""
     outputs = _branches(layers, x, branches, name, last_strides=strides, last_padding=padding)
     outputs.append(_max_pool(x, strides, name=f'{name}_pool', padding=padding))
-    return keras.layers.Concatenate(name=name)(outputs)
+    return rounding.Concatenate(name=name)(outputs)
 
 
 def _residuals(layers: _Layers, x, kind: _Residual, name: str, *, dilation: int = 1):
@@ -185,7 +186,7 @@ def _residuals(layers: _Layers, x, kind: _Residual, name: str, *, dilation: int 
 def _residual(layers: _Layers, x, kind: _Residual, name: str, *, dilation: int = 1):
     """Appends one residual block without its activation."""
     branches = _branches(layers, x, kind.branches, name, dilation=dilation)
-    mixed = keras.layers.Concatenate(name=f'{name}_mixed')(branches)
+    mixed = rounding.Concatenate(name=f'{name}_mixed')(branches)
     residual = layers.expand(mixed, x.shape[-1], name=f'{name}_conv')
     return _ScaledAdd(kind.scale, name=f'{name}_add')([x, residual])
 
@@ -219,4 +220,4 @@ def _branches(
 
 
 def _max_pool(x, strides: int, *, name: str, padding: str = 'same'):
-    return keras.layers.MaxPooling2D(3, strides, padding=padding, name=name)(x)
+    return rounding.MaxPooling2D(3, strides, padding=padding, name=name)(x)

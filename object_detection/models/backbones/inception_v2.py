@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -71,7 +72,7 @@ def trunk(
       ValueError: if the factor is not positive.
     """
     layers = _Layers(hyperparams, batch_norm_trainable, depth_multiplier)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     x = layers.separable_conv_norm(images, 64, 7, strides=2, name='conv_1a')
     x = _max_pool(x, 2, name='pool_2a')
     x = layers.conv_norm(x, 64, 1, name='conv_2b')
@@ -152,7 +153,7 @@ def _block(layers: _Layers, x, block: str):
             for i, filters in enumerate(_REDUCTIONS[block])
         ]
         branches.append(_max_pool(x, 2, name=f'{name}_pool'))
-        return keras.layers.Concatenate(name=name)(branches)
+        return rounding.Concatenate(name=name)(branches)
     *convolved, after_pool = _MIXED[block]
     branches = [
         _branch(layers, x, filters, f'{name}_branch{i}') for i, filters in enumerate(convolved)
@@ -160,9 +161,9 @@ def _block(layers: _Layers, x, block: str):
     if block == '5c':
         pooled = _max_pool(x, 1, name=f'{name}_pool')
     else:
-        pooled = keras.layers.AveragePooling2D(3, 1, padding='same', name=f'{name}_pool')(x)
+        pooled = rounding.AveragePooling2D(3, 1, padding='same', name=f'{name}_pool')(x)
     branches.append(layers.conv_norm(pooled, *after_pool, 1, name=f'{name}_branch3_1'))
-    return keras.layers.Concatenate(name=name)(branches)
+    return rounding.Concatenate(name=name)(branches)
 
 
 def _branch(layers: _Layers, x, filters: Sequence[int], name: str, *, last_strides: int = 1):
@@ -173,4 +174,4 @@ def _branch(layers: _Layers, x, filters: Sequence[int], name: str, *, last_strid
 
 
 def _max_pool(x, strides: int, *, name: str):
-    return keras.layers.MaxPooling2D(3, strides, padding='same', name=name)(x)
+    return rounding.MaxPooling2D(3, strides, padding='same', name=name)(x)

@@ -5,6 +5,7 @@ import dataclasses
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -92,7 +93,7 @@ class Layers:
         """
         if not self.options.explicit_padding or strides == 1:
             return x, 'same'
-        return keras.layers.ZeroPadding2D(kernel_size // 2, name=f'{name}_pad')(x), 'valid'
+        return rounding.ZeroPadding2D(kernel_size // 2, name=f'{name}_pad')(x), 'valid'
 
     def _normalize(self, conv: keras.layers.Layer, x, norm_name: str):
         norm = self._hyperparams.norm(frozen=not self._batch_norm_trainable, name=norm_name)

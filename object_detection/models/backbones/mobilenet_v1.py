@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels
 from object_detection.models.backbones.mobilenet import Layers, Options
 from object_detection.models.hyperparams import LayerHyperparams
 
@@ -55,7 +56,7 @@ def trunk(
             f'Received: {list(blocks)}.'
         )
     layers = Layers(hyperparams, batch_norm_trainable, options)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     x = layers.conv_norm(
         images, _depth(_FIRST_FILTERS, options), 3, strides=2, name='conv1', norm_name='conv1_bn'
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import keras
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels, rounding
 from object_detection.models.backbones.mobilenet import Layers, Options
 from object_detection.models.hyperparams import LayerHyperparams
 
@@ -60,7 +61,7 @@ def trunk(
       ValueError: if there is no such output.
     """
     layers = Layers(hyperparams, batch_norm_trainable, options)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     depth = max(_rounded(_FIRST_FILTERS * options.depth_multiplier), options.min_depth)
     x = layers.conv_norm(images, depth, 3, strides=2, name='Conv1', norm_name='bn_Conv1')
     x = layers.activate(x, name='Conv1_relu')
@@ -94,7 +95,7 @@ def _block(layers: Layers, x, block: int, ends: dict):
     x = layers.conv_norm(x, depth, 1, name=f'{name}_project', norm_name=f'{name}_project_BN')
     # As in the reference, a number of channels that `min_depth` raises has no shortcut.
     if strides == 1 and inputs.shape[-1] == filters == depth:
-        x = keras.layers.Add(name=f'{name}_add')([inputs, x])
+        x = rounding.Add(name=f'{name}_add')([inputs, x])
     ends[f'block_{block}'] = x
     return x
 

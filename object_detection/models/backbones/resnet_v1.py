@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.errors import UserError
+from object_detection.models import image_channels, rounding
 from object_detection.models.hyperparams import L2, LayerHyperparams
 from object_detection.models.normalization import BatchNormParams, normalized
 
@@ -148,7 +149,7 @@ def trunk(
         )
     frozen = _Layers(hyperparams, False, options, trainable=False)
     learning = _Layers(hyperparams, batch_norm_trainable, options)
-    images = keras.Input((None, None, 3), name='images')
+    images = keras.Input((None, None, image_channels.current()), name='images')
     layers = frozen if options.frozen_stages > 0 else learning
     x = layers.conv_norm(images, 64, 7, strides=2, name='conv1')
     x = layers.end_stage(layers.pool(layers.activate(x, name='conv1_relu')), 1)
@@ -223,7 +224,7 @@ class _Layers:
             before = (kernel_size - 1) // 2
             after = kernel_size - 1 - before
             pads = ((before, after), (before, after))
-            x = keras.layers.ZeroPadding2D(pads, name=f'{name}_pad')(x)
+            x = rounding.ZeroPadding2D(pads, name=f'{name}_pad')(x)
             padding = 'valid'
         conv = self._hyperparams.conv(
             self.options.scaled(filters),
@@ -244,9 +245,9 @@ class _Layers:
         padding = 'same'
         if self.options.padding is Padding.SYMMETRIC_ALL:
             # Zeros are the padding in other systems too; no value after a ReLU is smaller.
-            x = keras.layers.ZeroPadding2D(1, name='pool1_pad')(x)
+            x = rounding.ZeroPadding2D(1, name='pool1_pad')(x)
             padding = 'valid'
-        return keras.layers.MaxPooling2D(3, strides=2, padding=padding, name='pool1_pool')(x)
+        return rounding.MaxPooling2D(3, strides=2, padding=padding, name='pool1_pool')(x)
 
     def end_stage(self, x, level: int):
         """Stops the gradient before a stage that is not trained."""
@@ -326,5 +327,5 @@ def _shortcut(layers: _Layers, x, filters: int, strides: int, name: str):
 
 
 def _add(layers: _Layers, shortcut, x, name: str):
-    x = keras.layers.Add(name=f'{name}_add')([shortcut, x])
+    x = rounding.Add(name=f'{name}_add')([shortcut, x])
     return layers.activate(x, name=f'{name}_out')

@@ -7,24 +7,26 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from object_detection.core.shapes import dimensions
+from object_detection.core import tracing
+from object_detection.core.shapes import dimensions, round_up
 from object_detection.errors import UserError
+from object_detection.models.image_channels import of_channels
 
 # Means of the ImageNet training images, RGB, as in the VGG paper (arXiv:1409.1556).
 VGG_MEANS = (123.68, 116.779, 103.939)
 
 
 def subtract_means(images: tf.Tensor) -> tf.Tensor:
-    """Subtracts the ImageNet means from float images [B, H, W, 3], RGB in 0..255."""
-    return images - tf.constant(VGG_MEANS, images.dtype)
+    """Subtracts the ImageNet means from float images [B, H, W, C], 0..255; see `of_channels`."""
+    return images - tf.constant(of_channels(VGG_MEANS, images.shape[-1]), images.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocess:
-    """(image * scale - mean) / std of float images [B, H, W, 3], RGB in 0..255.
+    """(image * scale - mean) / std of float images [B, H, W, C], 0..255.
 
     Attributes:
-      mean, std: one number per channel.
+      mean, std: one number for red, green and blue; see `of_channels` for other channels.
       scale: factor that is applied before both.
     """
 
@@ -33,8 +35,9 @@ class Preprocess:
     scale: float = 1.0
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        factor = tf.constant([self.scale / std for std in self.std], images.dtype)
-        offset = [mean / std for mean, std in zip(self.mean, self.std, strict=True)]
+        means, stds = (of_channels(each, images.shape[-1]) for each in (self.mean, self.std))
+        factor = tf.constant([self.scale / std for std in stds], images.dtype)
+        offset = [mean / std for mean, std in zip(means, stds, strict=True)]
         return images * factor - tf.constant(offset, images.dtype)
 
 
@@ -117,8 +120,8 @@ class FeatureExtractor(keras.layers.Layer):
         sizes = dimensions(images, 1, 2)
         # Zeros are added at the bottom and right; static sizes stay static.
         pads = [padded - size for padded, size in zip(self.padded_size(*sizes), sizes, strict=True)]
-        if self.pad_to_multiple > 1:
-            images = tf.pad(images, [[0, 0], [0, pads[0]], [0, pads[1]], [0, 0]])
+        if any(tf.is_tensor(each) or each for each in pads):
+            images = _pad(images, *pads)
         maps = self.backbone(images, training=training)
         if self.pyramid is not None:
             maps = self.pyramid(maps, training=training)
@@ -132,7 +135,7 @@ class FeatureExtractor(keras.layers.Layer):
         Args:
           height, width: integers, or int32 scalars.
         """
-        return tuple(size + -size % self.pad_to_multiple for size in (height, width))
+        return tuple(round_up(size, self.pad_to_multiple) for size in (height, width))
 
     def empty_features(self, size: int) -> list[tf.Tensor]:
         """Returns zeros in the shapes of the last stack for one square image of `size`."""
@@ -145,3 +148,14 @@ class FeatureExtractor(keras.layers.Layer):
 
     def _outputs(self) -> list[keras.KerasTensor]:
         return (self.backbone if self.pyramid is None else self.pyramid).outputs
+
+
+def _pad(images: tf.Tensor, bottom: Any, right: Any) -> tf.Tensor:
+    """Adds rows and columns of zeros."""
+    if not tracing.BasicOperations.is_on():
+        return tf.pad(images, [[0, 0], [0, bottom], [0, right], [0, 0]])
+    # OpenVINO 2026.4 makes the padding one of the convolution that follows, and drops its own.
+    batch, height, width, channels = dimensions(images, 0, 1, 2, 3)
+    images = tf.concat([images, tf.zeros([batch, bottom, width, channels], images.dtype)], axis=1)
+    zeros = tf.zeros([batch, height + bottom, right, channels], images.dtype)
+    return tf.concat([images, zeros], axis=2)

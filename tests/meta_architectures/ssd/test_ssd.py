@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from object_detection.builders import model_builder
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.errors import UserError
 from tests.meta_architectures.ssd.configs import tiny
 
 LOCALIZATION, CLASSIFICATION = 'Loss/localization_loss', 'Loss/classification_loss'
@@ -72,12 +71,6 @@ def test_losses_are_sums_over_anchors_by_the_matches_of_the_batch(by_matches):
         losses[LOCALIZATION], 3 * (smooth * weights).sum() / divisor / 4, rtol=1e-5
     )
     np.testing.assert_allclose(losses[CLASSIFICATION], 2 * crossed.sum() / divisor, rtol=1e-5)
-
-
-def test_images_of_one_channel_are_refused():
-    resizer = 'image_resizer { fixed_shape_resizer { convert_to_grayscale: true } }'
-    with pytest.raises(UserError, match=r'image_resizer.*convert_to_grayscale: expected false'):
-        model_builder.build(tiny(resizer))
 
 
 def test_without_objects_the_losses_are_finite():

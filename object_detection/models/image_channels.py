@@ -1,0 +1,41 @@
+"""The number of channels of the images that new networks take."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+RGB = 3
+_current = RGB
+
+
+def current() -> int:
+    """Returns the number of channels in the innermost `scope`; 3 outside of all."""
+    return _current
+
+
+@contextlib.contextmanager
+def scope(num_channels: int) -> Iterator[None]:
+    """A scope in which new backbones take images of `num_channels`; as `precision.scope` works."""
+    global _current
+    previous, _current = _current, num_channels
+    try:
+        yield
+    finally:
+        _current = previous
+
+
+def of_backbone(backbone: Any) -> int:
+    """Returns the number of channels of the images that a network takes."""
+    inputs = getattr(backbone, 'inputs', None)
+    return inputs[0].shape[-1] if inputs else RGB
+
+
+def of_channels(values: Sequence[float], num_channels: int) -> list[float]:
+    """Returns one value for each channel, of values for red, green and blue.
+
+    A grey image, and each channel after the first three, takes their mean.
+    """
+    mean = sum(values) / RGB
+    if num_channels < RGB:
+        return [mean] * num_channels
+    return [*values, *[mean] * (num_channels - RGB)]
