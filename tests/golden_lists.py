@@ -35,6 +35,7 @@ NOT_MATCHED: Lists = {
         'group_norm': 'drops the norm without a word and keeps a bias; here it is built',
     },
     'input_transforms': {
+        'additional_channels': 'as merge_boxes',
         'inverted_box': 'stops the training; here the object is left out and counted',
         'merge_boxes': 'drops rows of boxes and classes alone, so weights are of other objects',
         'nan_boxes': 'as merge_boxes',
@@ -112,6 +113,14 @@ NOT_MATCHED: Lists = {
             'returns no classes, to be padded with zeros, where a record lacks them; here an error'
         ),
         'minimal_all': 'returns no masks where a record lacks them; here an error',
+        'synthetic_hierarchy': 'fails for a text that is not in the label map; here it is no class',
+    },
+    'tf_sequence_example_decoder': {
+        'fewer_labels': 'takes frames whose lists differ in length; here an error',
+        'frame_count_mismatch': 'as fewer_labels',
+        'no_height': 'needs the size in the record; here that of the image counts',
+        'no_labels': 'as fewer_labels',
+        'unknown_labels*': 'looks up names alone; here display names too',
     },
 }
 
@@ -159,10 +168,7 @@ NOT_BUILT: Lists = {
         'weighted_pascal*': _PASCAL,
     },
     'input_transforms': {
-        'additional_channels': 'images have three channels',
-        'k_hot*': _IMAGE_LABELS,
-        'keypoint_weights': _POSES,
-        'labeled_classes': _IMAGE_LABELS,
+        'labeled_classes': 'raises there; there is no such field in records',
     },
     'keypoint_ops': {'*': _POSES},
     'learning_rates': {
@@ -191,18 +197,15 @@ NOT_BUILT: Lists = {
         'multibox_tf2': 'assigners are built of their parts, there are no names to combine',
     },
     'tf_example_decoder': {
-        'coco_densepose': 'DensePose is not built',
-        'coco_keypoints_depth_missing': _POSES,
-        'coco_keypoints_labelmap': _POSES,
-        'hierarchy_without_label_map': 'label hierarchies are not built',
-        'synthetic_features': 'context features, tracks and further channels are not built',
-        'synthetic_hierarchy*': 'label hierarchies are not built',
+        'synthetic_features': 'inputs of the other cases',
     },
     'tf_examples': {
-        'pascal_*': 'converting PASCAL VOC is not built',
-        'recursive_parse_xml': 'converting PASCAL VOC is not built',
+        'recursive_parse_xml': 'the elements of an XML file are read one by one',
     },
-    'tf_sequence_example_decoder': {'*': 'tf.SequenceExample is not read'},
+    'tf_sequence_example_decoder': {
+        '*fully_annotated': 'no config says that all frames are annotated',
+        'make_sequence_example': 'writes sequences',
+    },
 }
 
 # Outputs that tests need not read of a case that they claim: what concerns parts that are not
@@ -219,13 +222,10 @@ NOT_COMPARED: Lists = {
         'p/filename': 'not carried: source_id names the image',
         'p/key': 'not carried: source_id names the image',
         'p/groundtruth_confidences': _CONFIDENCES,
-        'p/groundtruth_difficult': _PASCAL,
-        'p/groundtruth_group_of': _OPEN_IMAGES,
-        'p/groundtruth_image_*': _IMAGE_LABELS,
-        'p/groundtruth_instance_mask_weights': 'each mask counts as its object does',
-        'p/groundtruth_keypoint_weights': _POSES,
-        'p/groundtruth_not_exhaustive_classes': _IMAGE_LABELS,
-        'p/groundtruth_verified_neg_classes': _IMAGE_LABELS,
+        'p/groundtruth_image_confidences': (
+            'a padded list, which no longer tells the classes; here one number for each class'
+        ),
+        'p/image_additional_channels': 'pictures show the first three channels',
         'p/original_image': 'pictures are drawn on the resized images',
         'p/source_id': 'the reference gives a hash as text',
     },
@@ -240,15 +240,5 @@ NOT_COMPARED: Lists = {
     'preprocessor': {
         'draws.*': 'what the reference drew: an input here',
         'groundtruth_confidences': _CONFIDENCES,
-    },
-    'tf_example_decoder': {
-        '*context_feature*': 'context features are not built',
-        '*groundtruth_image_*': _IMAGE_LABELS,
-        '*groundtruth_instance_mask_weights': 'each mask counts as its object does',
-        '*groundtruth_keypoint_depth*': _POSES,
-        '*groundtruth_not_exhaustive_classes': _IMAGE_LABELS,
-        '*groundtruth_verified_neg_classes': _IMAGE_LABELS,
-        '*groundtruth_track_ids': 'tracking is not built',
-        '*image_additional_channels': 'images have three channels',
     },
 }

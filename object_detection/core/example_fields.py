@@ -61,6 +61,7 @@ class ObjectField:
         decoder has separate code for the others.
       evaluation: name in batches for evaluators, which contain the field as annotated, neither
         clipped nor resized; None for a field that evaluators do not need.
+      is_optional: whether decoders read it only where they are asked to.
     """
 
     dtype: tf.DType
@@ -69,6 +70,7 @@ class ObjectField:
     is_by_keypoint: bool = False
     stored: Stored | None = None
     evaluation: str | None = None
+    is_optional: bool = False
 
 
 # All fields with one entry per object: n objects, P keypoints, masks of H x W pixels, crops of S x
@@ -81,7 +83,7 @@ OBJECT_FIELDS: dict[str, ObjectField] = {
     # [n], ids; later [n, K], one-hot
     F.GROUNDTRUTH_CLASSES: ObjectField(tf.int64, padding=0, evaluation=F.EVALUATION_CLASSES),
     # [n, C]
-    F.MULTICLASS_SCORES: ObjectField(tf.float32),
+    F.MULTICLASS_SCORES: ObjectField(tf.float32, is_optional=True),
     # [n]
     F.GROUNDTRUTH_WEIGHTS: ObjectField(
         tf.float32, padding=0, stored=Stored(keys.WEIGHT, tf.float32, 1.0)
@@ -98,14 +100,37 @@ OBJECT_FIELDS: dict[str, ObjectField] = {
         stored=Stored(keys.AREA, tf.float32, -1.0),
         evaluation=F.EVALUATION_AREA,
     ),
-    F.GROUNDTRUTH_DIFFICULT: ObjectField(tf.bool, stored=Stored(keys.DIFFICULT, tf.int64, False)),
-    F.GROUNDTRUTH_GROUP_OF: ObjectField(tf.bool, stored=Stored(keys.GROUP_OF, tf.int64, False)),
+    F.GROUNDTRUTH_DIFFICULT: ObjectField(
+        tf.bool, padding=0, stored=Stored(keys.DIFFICULT, tf.int64, False)
+    ),
+    F.GROUNDTRUTH_GROUP_OF: ObjectField(
+        tf.bool, padding=0, stored=Stored(keys.GROUP_OF, tf.int64, False)
+    ),
+    F.GROUNDTRUTH_TRACK_IDS: ObjectField(
+        tf.int32, padding=-1, stored=Stored(keys.TRACK_ID, tf.int64, -1), is_optional=True
+    ),
+    F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS: ObjectField(
+        tf.float32, padding=0, stored=Stored(keys.MASK_WEIGHT, tf.float32, 1.0), is_optional=True
+    ),
     # [n, P, 2]
     F.GROUNDTRUTH_KEYPOINTS: ObjectField(
         tf.float32, Geometry.POINTS, padding=float('nan'), is_by_keypoint=True
     ),
     # [n, P]
     F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(tf.bool, padding=0, is_by_keypoint=True),
+    # Made after the augmentations.
+    F.GROUNDTRUTH_KEYPOINT_WEIGHTS: ObjectField(tf.float32, padding=0, is_by_keypoint=True),
+    F.GROUNDTRUTH_KEYPOINT_DEPTHS: ObjectField(
+        tf.float32, padding=0, is_by_keypoint=True, is_optional=True
+    ),
+    F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS: ObjectField(
+        tf.float32, padding=0, is_by_keypoint=True, is_optional=True
+    ),
+    # [n, D, 2], [n, D, 2] (v, u), [n, D], [n]
+    F.GROUNDTRUTH_DP_POINTS: ObjectField(tf.float32, Geometry.POINTS, padding=0, is_optional=True),
+    F.GROUNDTRUTH_DP_SURFACE: ObjectField(tf.float32, padding=0, is_optional=True),
+    F.GROUNDTRUTH_DP_PART_IDS: ObjectField(tf.int32, padding=0, is_optional=True),
+    F.GROUNDTRUTH_DP_NUM_POINTS: ObjectField(tf.int32, padding=0, is_optional=True),
     # [n, H, W]
     F.GROUNDTRUTH_INSTANCE_MASKS: ObjectField(tf.uint8, Geometry.IMAGE_MASK, padding=0),
     # [n, S, S]
@@ -130,12 +155,19 @@ class ImageField:
       is_list: whether it is a list [n] of any length, which batches pad with zeros to the longest
         among their images; otherwise it is a scalar.
       in_batches: whether batches have it.
+      is_optional: whether decoders read it only where they are asked to.
     """
 
     dtype: tf.DType
     stored: Stored
     is_list: bool = False
     in_batches: bool = True
+    is_optional: bool = False
+
+
+def _class_ids(key: str) -> ImageField:
+    stored = Stored(key, tf.int64, 0)
+    return ImageField(tf.int64, stored, is_list=True, in_batches=False, is_optional=True)
 
 
 # All fields that the decoder takes from a record as they are. The image itself is none of them.
@@ -143,6 +175,16 @@ IMAGE_FIELDS: dict[str, ImageField] = {
     F.SOURCE_ID: ImageField(tf.string, Stored(keys.SOURCE_ID, tf.string, ''), in_batches=False),
     F.KEY: ImageField(tf.string, Stored(keys.SHA256, tf.string, ''), in_batches=False),
     F.FILENAME: ImageField(tf.string, Stored(keys.FILENAME, tf.string, ''), in_batches=False),
+    # Ids of classes.
+    F.GROUNDTRUTH_VERIFIED_NEG_CLASSES: _class_ids(keys.NEGATIVE_CLASSES),
+    F.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES: _class_ids(keys.NOT_EXHAUSTIVE_CLASSES),
+    F.CONTEXT_FEATURES_IMAGE_ID_LIST: ImageField(
+        tf.string,
+        Stored(keys.CONTEXT_IMAGE_IDS, tf.string, ''),
+        is_list=True,
+        in_batches=False,
+        is_optional=True,
+    ),
 }
 
 

@@ -25,13 +25,40 @@ class InputFields:
     GROUNDTRUTH_GROUP_OF = 'groundtruth_group_of'
     GROUNDTRUTH_KEYPOINTS = 'groundtruth_keypoints'
     GROUNDTRUTH_KEYPOINT_VISIBILITIES = 'groundtruth_keypoint_visibilities'
+    GROUNDTRUTH_KEYPOINT_WEIGHTS = 'groundtruth_keypoint_weights'
+    GROUNDTRUTH_KEYPOINT_DEPTHS = 'groundtruth_keypoint_depths'
+    GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS = 'groundtruth_keypoint_depth_weights'
+    # Points of DensePose; the reference has points and surface positions in one tensor.
+    GROUNDTRUTH_DP_NUM_POINTS = 'groundtruth_dp_num_points'
+    GROUNDTRUTH_DP_PART_IDS = 'groundtruth_dp_part_ids'
+    GROUNDTRUTH_DP_POINTS = 'groundtruth_dp_points'
+    GROUNDTRUTH_DP_SURFACE = 'groundtruth_dp_surface'
+    GROUNDTRUTH_TRACK_IDS = 'groundtruth_track_ids'
+    GROUNDTRUTH_INSTANCE_MASK_WEIGHTS = 'groundtruth_instance_mask_weights'
     GROUNDTRUTH_INSTANCE_MASKS = 'groundtruth_instance_masks'
     GROUNDTRUTH_INSTANCE_MASK_CROPS = 'groundtruth_instance_mask_crops'
     GROUNDTRUTH_ENCODED_MASKS = 'groundtruth_encoded_masks'
+    # Classes of the whole image: ids as decoded, one number for each class in batches.
+    GROUNDTRUTH_IMAGE_CLASSES = 'groundtruth_image_classes'
+    GROUNDTRUTH_IMAGE_CONFIDENCES = 'groundtruth_image_confidences'
+    GROUNDTRUTH_VERIFIED_NEG_CLASSES = 'groundtruth_verified_neg_classes'
+    GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES = 'groundtruth_not_exhaustive_classes'
+    # Features of other images of the scene.
+    CONTEXT_FEATURES = 'context_features'
+    CONTEXT_FEATURES_IMAGE_ID_LIST = 'context_features_image_id_list'
+    VALID_CONTEXT_SIZE = 'valid_context_size'
+    IMAGE_ADDITIONAL_CHANNELS = 'image_additional_channels'
     NUM_GROUNDTRUTH_BOXES = 'num_groundtruth_boxes'
     # Number of objects that an image lost, for a warning.
     NUM_INVALID_OBJECTS = 'num_invalid_objects'
     NUM_EXCESS_OBJECTS = 'num_excess_objects'
+    # The same objects by kind, as `objects.INVALID_KINDS` lists them.
+    INVALID_OBJECTS = 'invalid_objects'
+    # Which record an example is: its file, the offset of its content, and how many records were
+    # read before it. Removed from batches.
+    RECORD_FILE = 'record_file'
+    RECORD_OFFSET = 'record_offset'
+    RECORD_NUMBER = 'record_number'
     # Class texts of an image that are not in the label map, for a warning.
     UNKNOWN_CLASSES = 'unknown_classes'
     # State from which the input pipeline resumes after the batch, in training.

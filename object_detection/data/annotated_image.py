@@ -5,14 +5,21 @@ Beam workers start without it.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from object_detection.core import tf_example_keys as keys
 from object_detection.errors import UnusableError, UserError
 
-# Reason of an annotation that is left out because the label map has no such class.
-NOT_IN_LABEL_MAP = 'not_in_label_map'
+if TYPE_CHECKING:
+    # Evaluation imports this module, and needs no PIL.
+    from object_detection.data.image_files import ImageFile
+
+# Reasons of annotations that are left out on purpose: the label map has no such class, or an option
+# says so. They are counted, and are no problems.
+NOT_IN_LABEL_MAP, NOT_WANTED = 'not_in_label_map', 'not_wanted'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +45,13 @@ class AnnotatedImage:
       num_keypoints: None, or int64 [N], number of labelled keypoints of each object.
       densepose: None, or N arrays float64 [n, 5], rows (part from 0, x, y, u, v), x and y
         normalized to the image.
+      object_details: key of `tf_example_keys.OBJECT_DETAILS` -> array [N] of integers, floats or
+        texts (difficult, truncated, view, ...).
+      image_details: key of `tf_example_keys.IMAGE_DETAILS` -> array of values of the image itself
+        (image-level labels, ...).
 
     Raises:
-      ValueError: if a field does not have one entry for each box.
+      ValueError: if a field does not have one entry for each box, or a key is unknown.
     """
 
     encoded: bytes
@@ -60,15 +71,23 @@ class AnnotatedImage:
     keypoint_visibilities: np.ndarray | None = None
     num_keypoints: np.ndarray | None = None
     densepose: tuple[np.ndarray, ...] | None = None
+    object_details: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    image_details: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
-        for name in _OBJECT_FIELDS:
-            values = getattr(self, name)
+        fields = {name: getattr(self, name) for name in _OBJECT_FIELDS} | self.object_details
+        for name, values in fields.items():
             if values is not None and len(values) != len(self):
                 raise UserError(
                     f'AnnotatedImage: expected {len(self)} entries of `{name}`, one for each box. '
                     f'Received: {len(values)}.'
                 )
+        unknown = {*self.object_details} - {*keys.OBJECT_DETAILS}
+        unknown |= {*self.image_details} - {*keys.IMAGE_DETAILS}
+        if unknown:
+            raise UserError(
+                f'AnnotatedImage: expected details of core/tf_example_keys.py. Received: {unknown}.'
+            )
 
     def __len__(self) -> int:
         """The number of objects."""
@@ -95,3 +114,159 @@ class ReadResult(NamedTuple):
     problems: list[tuple[Any, UnusableError]]
     num_clipped: int
     image_changes: tuple[str, ...]
+
+
+class ClassLabel(NamedTuple):
+    """Label and text of a class in examples.
+
+    Attributes:
+      label: integer >= 1; 0 if classes are identified by their texts only.
+      text: name, unique among the classes of the data set.
+    """
+
+    label: int
+    text: str
+
+
+class AnnotatedObject(NamedTuple):
+    """A usable annotation.
+
+    Attributes:
+      label: label of its class.
+      box: (ymin, xmin, ymax, xmax), normalized to the image, within [0, 1].
+      is_clipped: whether the box was cut at the image's edge.
+      is_crowd: 1 for a group of objects, 0 for one.
+      area: in square pixels.
+      mask: PNG file of the image's size; b'' if masks are not wanted.
+      keypoints: float64 [K, 3], rows (x, y, visibility), in pixels.
+      num_keypoints: number of annotated keypoints.
+      densepose: float64 [n, 5], rows (part, x, y, u, v), normalized to the image.
+      details: key of `tf_example_keys.OBJECT_DETAILS` -> value.
+    """
+
+    label: ClassLabel
+    box: tuple[float, float, float, float]
+    area: float
+    is_clipped: bool = False
+    is_crowd: int = 0
+    mask: bytes = b''
+    keypoints: np.ndarray = np.zeros((0, 3))
+    num_keypoints: int = 0
+    densepose: np.ndarray = np.zeros((0, 5))
+    details: Mapping[str, Any] = {}
+
+
+class Provided(NamedTuple):
+    """The optional fields that a reader gives, also to images without objects.
+
+    Attributes:
+      masks: whether objects have masks.
+      keypoint_names: names of the K keypoints; None without keypoints.
+      densepose: whether objects have DensePose points.
+      details: key of `AnnotatedObject.details` -> int, float or str.
+      clips: whether an entry is a clip of several images, and its record a tf.SequenceExample.
+    """
+
+    masks: bool = False
+    keypoint_names: tuple[str, ...] | None = None
+    densepose: bool = False
+    details: Mapping[str, type] = {}
+    clips: bool = False
+
+
+class ImageAnnotations(NamedTuple):
+    """What the annotations say of an image, before its file is read.
+
+    Attributes:
+      file_name: file name for the example.
+      source_id: text that identifies the image in its data set.
+      annotations: (id, annotation) of each, in the form of the format.
+      paths: where the image file may be; the first that can be read is taken.
+      stated_size: (height, width) in pixels; None for a value that is not stated.
+      details: key of `tf_example_keys.IMAGE_DETAILS` -> array of values.
+    """
+
+    file_name: str
+    source_id: str
+    annotations: list[tuple[Any, Any]]
+    paths: tuple[str, ...] = ()
+    stated_size: tuple[int | None, int | None] = (None, None)
+    details: Mapping[str, np.ndarray] = {}
+
+
+def annotate(
+    file: 'ImageFile',
+    said: ImageAnnotations,
+    read_object: Callable[[Any, 'ImageFile'], AnnotatedObject],
+    provided: Provided,
+) -> ReadResult:
+    """Reads the annotations of an image whose file has been checked.
+
+    Args:
+      file: the image file.
+      said: the annotations.
+      read_object: reads one of them; raises UnusableError if it cannot be used.
+      provided: the optional fields of the result.
+
+    Returns:
+      The image with its usable objects; the other annotations are listed as problems.
+    """
+    objects, problems = read_objects(file, said.annotations, read_object)
+    image = AnnotatedImage(
+        encoded=file.encoded,
+        format=file.format,
+        height=file.height,
+        width=file.width,
+        file_name=said.file_name,
+        source_id=said.source_id,
+        boxes=np.array([item.box for item in objects], np.float64).reshape(-1, 4),
+        class_texts=tuple(item.label.text for item in objects),
+        class_labels=np.array([item.label.label for item in objects], np.int64),
+        is_crowd=np.array([item.is_crowd for item in objects], bool),
+        areas=np.array([item.area for item in objects], np.float64),
+        masks=tuple(item.mask for item in objects) if provided.masks else None,
+        densepose=tuple(item.densepose for item in objects) if provided.densepose else None,
+        object_details={
+            key: np.array([item.details[key] for item in objects], kind)
+            for key, kind in provided.details.items()
+        },
+        image_details=said.details,
+        **_keypoints(objects, file, provided.keypoint_names),
+    )
+    num_clipped = sum(item.is_clipped for item in objects)
+    return ReadResult(image, problems, num_clipped, file.changes)
+
+
+def read_objects(
+    file: 'ImageFile',
+    annotations: Iterable[tuple[Any, Any]],
+    read_object: Callable[[Any, 'ImageFile'], AnnotatedObject],
+) -> tuple[list[AnnotatedObject], list[tuple[Any, UnusableError]]]:
+    """Returns the usable annotations, and (id, error) of the others; see `annotate`."""
+    objects, problems = [], []
+    for annotation_id, annotation in annotations:
+        try:
+            objects.append(read_object(annotation, file))
+        except UnusableError as error:
+            problems.append((annotation_id, error))
+        # An entry of unexpected form affects this object only.
+        except Exception as error:
+            text = f'cannot be read: {type(error).__name__}: {error}'
+            problems.append((annotation_id, UnusableError('bad_annotation', text)))
+    return objects, problems
+
+
+def _keypoints(
+    objects: list[AnnotatedObject], file: 'ImageFile', names: tuple[str, ...] | None
+) -> dict[str, Any]:
+    """Returns the keypoint fields of an `AnnotatedImage`."""
+    if names is None:
+        return {}
+    shape = (len(objects), len(names), 3)
+    rows = np.array([item.keypoints for item in objects], np.float64).reshape(shape)
+    return {
+        'keypoint_names': names,
+        'keypoints': rows[..., 1::-1] / (file.height, file.width),
+        'keypoint_visibilities': rows[..., 2].astype(np.int64),
+        'num_keypoints': np.array([item.num_keypoints for item in objects], np.int64),
+    }

@@ -1,21 +1,47 @@
 """Decodes tf.Examples to tensors (the keys of the reference system's records)."""
 
+from collections.abc import Collection, Mapping
+
 import tensorflow as tf
 from tf_slim.data import tfexample_decoder as slim
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, ImageField
 from object_detection.core.fields import InputFields as F
-from object_detection.data.image_decoding import count_pixels, decode_image
+from object_detection.data.image_item import ImageHandler
+from object_detection.data.label_hierarchy import LabelHierarchy
 from object_detection.data.label_map import LabelMap
 from object_detection.data.objects import Example
+from object_detection.data.point_items import (
+    KeypointItems,
+    densepose_features,
+    densepose_handlers,
+    hide_unlabelled,
+)
+from object_detection.data.text_ids import TextIds
 from object_detection.errors import UserError
 
 PNG_MASKS = 'png'
 NUMERICAL_MASKS = 'numerical'
 
-# The beginning of the error message about an image with too many pixels.
-TOO_MANY_PIXELS = 'An image has more pixels than max_image_pixels of its input reader'
+# The fields that `ExampleDecoder` reads on request.
+OPTIONAL_FIELDS = {
+    *(name for name, field in (OBJECT_FIELDS | IMAGE_FIELDS).items() if field.is_optional),
+    *(F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_IMAGE_CONFIDENCES),
+    F.CONTEXT_FEATURES,
+}
+
+# The values of objects in a record that lacks the field, for fields with handlers of their own.
+_ABSENT = {
+    F.GROUNDTRUTH_KEYPOINTS: float('nan'),
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: False,
+    F.GROUNDTRUTH_KEYPOINT_DEPTHS: 0.0,
+    F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS: 0.0,
+    F.GROUNDTRUTH_DP_POINTS: 0.0,
+    F.GROUNDTRUTH_DP_SURFACE: 0.0,
+    F.GROUNDTRUTH_DP_PART_IDS: 0,
+    F.GROUNDTRUTH_DP_NUM_POINTS: 0,
+}
 
 
 class ExampleDecoder:
@@ -25,14 +51,19 @@ class ExampleDecoder:
       label_map: maps image/object/class/text (a name or a display name) to ids. Text takes
         precedence over image/object/class/label, so that a label map may select and renumber a part
         of a data set's classes; the label is used for records without text, or without a label map.
+        The same holds for image/class/text and image/class/label.
       mask_type: the format of masks in records, PNG_MASKS or NUMERICAL_MASKS; None does not decode
         masks.
       num_keypoints: number of keypoints per object; 0 does not decode keypoints.
-      load_multiclass_scores: whether to read scores of all classes for each object.
-      max_image_pixels: maximum number of pixels of an image; 0 sets no limit.
+      keypoint_ids: position of each name in image/object/keypoint/text, see `KeypointItems`.
+      fields: names of the fields to read of those that are read on request: `OPTIONAL_FIELDS`.
+      expand_hierarchy: whether an object, or image, of a class is also one of the classes above it
+        in the label map; objects are repeated with all their fields. An absent class
+        (image/class/confidence 0) makes the classes below it absent.
+      image: decoder of the image.
 
     Raises:
-      ValueError: if `mask_type` is not valid.
+      ValueError: if an argument is not valid.
     """
 
     def __init__(
@@ -41,58 +72,81 @@ class ExampleDecoder:
         label_map: LabelMap | None = None,
         mask_type: str | None = None,
         num_keypoints: int = 0,
-        load_multiclass_scores: bool = False,
-        max_image_pixels: int = 0,
+        keypoint_ids: Mapping[str, int] | None = None,
+        fields: Collection[str] = (),
+        expand_hierarchy: bool = False,
+        image: ImageHandler | None = None,
     ):
         if mask_type not in (None, PNG_MASKS, NUMERICAL_MASKS):
             raise UserError(
                 f'ExampleDecoder: mask_type must be None, {PNG_MASKS!r} or {NUMERICAL_MASKS!r}. '
                 f'Received: {mask_type!r}.'
             )
+        if set(fields) - OPTIONAL_FIELDS:
+            raise UserError(
+                f'ExampleDecoder: expected fields of {sorted(OPTIONAL_FIELDS)}. '
+                f'Received: {sorted(fields)}.'
+            )
+        if expand_hierarchy and label_map is None:
+            raise UserError('ExampleDecoder: expected a label_map with expand_hierarchy.')
         self._num_keypoints = num_keypoints
         self._stored = {
             name: field
             for name, field in OBJECT_FIELDS.items()
-            if field.stored and (num_keypoints or not field.is_by_keypoint)
+            if field.stored
+            and (num_keypoints or not field.is_by_keypoint)
+            and (name in fields or not field.is_optional)
         }
-        self._ids = _TextIds(label_map) if label_map is not None else None
-        features = {
-            keys.ENCODED: tf.io.FixedLenFeature([], tf.string, ''),
-            keys.FORMAT: tf.io.FixedLenFeature([], tf.string, 'jpeg'),
-            **{field.stored.key: _feature(field) for field in IMAGE_FIELDS.values()},
+        self._of_image = {
+            name: field
+            for name, field in IMAGE_FIELDS.items()
+            if name in fields or not field.is_optional
+        }
+        self._ids = TextIds(label_map.text_to_id) if label_map is not None else None
+        self._hierarchy = LabelHierarchy(label_map) if expand_hierarchy else None
+        image = ImageHandler() if image is None else image
+        self._features = {
+            **image.features(),
+            **{field.stored.key: _feature(field) for field in self._of_image.values()},
             **{key: tf.io.VarLenFeature(tf.float32) for key in keys.BOX_SIDES},
-            keys.CLASS_TEXT: tf.io.VarLenFeature(tf.string),
-            keys.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
         }
-        handlers = {
-            F.IMAGE: ImageHandler(max_image_pixels),
+        self._handlers = {
+            F.IMAGE: image,
             F.GROUNDTRUTH_BOXES: slim.BoundingBox(keys.BOX_SIDES),
-            F.GROUNDTRUTH_CLASSES: slim.ItemHandlerCallback(
-                [keys.CLASS_TEXT, keys.CLASS_LABEL], self._classes
-            ),
-            **{name: slim.Tensor(field.stored.key) for name, field in IMAGE_FIELDS.items()},
+            **{name: _tensor(field) for name, field in self._of_image.items()},
         }
+        self._add_classes(F.GROUNDTRUTH_CLASSES, keys.CLASS_TEXT, keys.CLASS_LABEL)
         for name, field in self._stored.items():
-            features[field.stored.key] = tf.io.VarLenFeature(field.stored.dtype)
-            handlers[name] = slim.Tensor(field.stored.key)
+            self._add_list(name, field.stored.key, field.stored.dtype)
         if self._ids is not None:
-            handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
-                [keys.CLASS_TEXT], self._unknown_classes
+            self._handlers[F.UNKNOWN_CLASSES] = slim.ItemHandlerCallback(
+                [keys.CLASS_TEXT],
+                lambda tensors: self._ids.unknown(tensors[keys.CLASS_TEXT].values),
             )
         if mask_type is not None:
-            self._add_masks(features, handlers, mask_type)
+            self._add_masks(mask_type)
         if num_keypoints:
-            self._add_keypoints(features, handlers)
-        if load_multiclass_scores:
-            features[keys.CLASS_SCORES] = tf.io.VarLenFeature(tf.float32)
-            handlers[F.MULTICLASS_SCORES] = slim.Tensor(keys.CLASS_SCORES)
-        self._decoder = slim.TFExampleDecoder(features, handlers)
+            ids = None if keypoint_ids is None else TextIds(keypoint_ids)
+            self._add_points(KeypointItems(num_keypoints, ids), fields)
+        if F.MULTICLASS_SCORES in fields:
+            self._add_list(F.MULTICLASS_SCORES, keys.CLASS_SCORES, tf.float32)
+        if F.GROUNDTRUTH_IMAGE_CLASSES in fields:
+            self._add_classes(
+                F.GROUNDTRUTH_IMAGE_CLASSES, keys.IMAGE_CLASS_TEXT, keys.IMAGE_CLASS_LABEL
+            )
+            self._add_list(F.GROUNDTRUTH_IMAGE_CONFIDENCES, keys.IMAGE_CLASS_CONFIDENCE, tf.float32)
+        if F.GROUNDTRUTH_DP_POINTS in fields:
+            self._features.update(densepose_features())
+            self._handlers.update(densepose_handlers())
+        if F.CONTEXT_FEATURES in fields:
+            self._add_context()
+        self._decoder = slim.TFExampleDecoder(self._features, self._handlers)
 
     def __call__(self, serialized: tf.Tensor) -> Example:
         """Decodes a scalar string.
 
         Returns:
-          image uint8 [H, W, 3]; original_image_spatial_shape int32 [2]; source_id, key and
+          image uint8 [H, W, C]; original_image_spatial_shape int32 [2]; source_id, key and
           filename, scalar strings; and for n objects groundtruth_boxes float32 [n, 4], normalized
           to the image, as they stand in the record; groundtruth_classes int64 [n], 1-based, -1
           for a text that the label map lacks; groundtruth_area float32 [n], square pixels, -1
@@ -101,9 +155,14 @@ class ExampleDecoder:
           groundtruth_encoded_masks string [n] (PNG files) or groundtruth_instance_masks uint8
           [n, H, W], 0 or 1; groundtruth_keypoints float32 [n, P, 2], (y, x) normalized, NaN where
           not labelled, and groundtruth_keypoint_visibilities bool [n, P]; multiclass_scores
-          float32 [n, C], C = 0 for a record without; with a label map, unknown_classes, a scalar
-          string: the texts that it lacks, each once, with line breaks between them. Further rows of
-          `OBJECT_FIELDS` with `stored`, and of `IMAGE_FIELDS`, are added by their names.
+          float32 [n, C], C = 0 for a record without; groundtruth_image_classes int64 [m] and
+          groundtruth_image_confidences float32 [m], 1 for a record without; points on the surface
+          of bodies, with D = `MAX_DENSEPOSE_POINTS`: groundtruth_dp_num_points int32 [n],
+          groundtruth_dp_points float32 [n, D, 2], (y, x) normalized, groundtruth_dp_surface float32
+          [n, D, 2], (v, u), and groundtruth_dp_part_ids int32 [n, D]; context_features float32
+          [m, L]; with a label map, unknown_classes, a scalar string: the texts that it lacks, each
+          once, with line breaks between them. Further rows of `OBJECT_FIELDS` with `stored`, and of
+          `IMAGE_FIELDS`, are added by their names.
 
         Raises:
           tf.errors.InvalidArgumentError: when run, if a field does not have one value per
@@ -113,10 +172,11 @@ class ExampleDecoder:
         count = tf.shape(example[F.GROUNDTRUTH_BOXES])[0]
         example[F.ORIGINAL_IMAGE_SPATIAL_SHAPE] = tf.shape(example[F.IMAGE])[:2]
         if F.GROUNDTRUTH_KEYPOINTS in example:
-            example.update(_hide_unlabelled(example, count))
+            example.update(hide_unlabelled(example))
         if F.MULTICLASS_SCORES in example:
             example[F.MULTICLASS_SCORES] = _scores_of_objects(example, count)
-        return _check_counts(example, count)
+        example = _check_counts(example, count)
+        return example if self._hierarchy is None else self._hierarchy.expand(example)
 
     def annotations(self, serialized: tf.Tensor) -> Example:
         """Decodes the fields of `OBJECT_FIELDS` that are stored as lists, not the image.
@@ -137,124 +197,68 @@ class ExampleDecoder:
             if field.is_by_keypoint:
                 values = tf.reshape(values, [-1, self._num_keypoints])
             example[name] = _fill_if_absent(values, count, field.stored.default)
+        for name, default in _ABSENT.items():
+            if name in example:
+                example[name] = _fill_if_absent(example[name], count, default)
         for name in names:
             if name in IMAGE_FIELDS:
                 example[name] = tf.cast(example[name], IMAGE_FIELDS[name].dtype)
+        if F.GROUNDTRUTH_IMAGE_CLASSES in example:
+            example[F.GROUNDTRUTH_IMAGE_CONFIDENCES] = _confidences_of_classes(example)
         return example
 
-    def _classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-        texts = keys_to_tensors[keys.CLASS_TEXT].values
-        labels = keys_to_tensors[keys.CLASS_LABEL].values
-        if self._ids is None:
-            return labels
-        return tf.cond(tf.size(texts) > 0, lambda: self._ids.look_up(texts), lambda: labels)
+    def _add_list(self, name: str, key: str, dtype: tf.DType) -> None:
+        self._features[key] = tf.io.VarLenFeature(dtype)
+        self._handlers[name] = slim.Tensor(key)
 
-    def _unknown_classes(self, keys_to_tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-        texts = keys_to_tensors[keys.CLASS_TEXT].values
-        unknown, _ = tf.unique(tf.boolean_mask(texts, self._ids.look_up(texts) < 0))
-        return tf.strings.reduce_join(unknown, separator='\n')
+    def _add_classes(self, name: str, text_key: str, label_key: str) -> None:
+        def classes(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
+            texts, labels = tensors[text_key].values, tensors[label_key].values
+            if self._ids is None:
+                return labels
+            return tf.cond(tf.size(texts) > 0, lambda: self._ids.look_up(texts), lambda: labels)
 
-    def _add_masks(self, features: dict, handlers: dict, mask_type: str) -> None:
+        self._features[text_key] = tf.io.VarLenFeature(tf.string)
+        self._features[label_key] = tf.io.VarLenFeature(tf.int64)
+        self._handlers[name] = slim.ItemHandlerCallback([text_key, label_key], classes)
+
+    def _add_masks(self, mask_type: str) -> None:
         if mask_type == PNG_MASKS:
-            features[keys.MASK] = tf.io.VarLenFeature(tf.string)
-            handlers[F.GROUNDTRUTH_ENCODED_MASKS] = slim.Tensor(keys.MASK, default_value='')
+            self._features[keys.MASK] = tf.io.VarLenFeature(tf.string)
+            handler = slim.Tensor(keys.MASK, default_value='')
+            self._handlers[F.GROUNDTRUTH_ENCODED_MASKS] = handler
             return
-        features[keys.MASK] = tf.io.VarLenFeature(tf.float32)
+        self._features[keys.MASK] = tf.io.VarLenFeature(tf.float32)
         size_keys = [keys.HEIGHT, keys.WIDTH]
-        features.update({k: tf.io.FixedLenFeature([], tf.int64, 1) for k in size_keys})
-        handlers[F.GROUNDTRUTH_INSTANCE_MASKS] = slim.ItemHandlerCallback(
+        self._features.update({k: tf.io.FixedLenFeature([], tf.int64, 1) for k in size_keys})
+        self._handlers[F.GROUNDTRUTH_INSTANCE_MASKS] = slim.ItemHandlerCallback(
             [keys.MASK, *size_keys], _numerical_masks
         )
 
-    def _add_keypoints(self, features: dict, handlers: dict) -> None:
-        features[keys.KEYPOINT_Y] = features[keys.KEYPOINT_X] = tf.io.VarLenFeature(tf.float32)
-        features[keys.KEYPOINT_VISIBILITY] = tf.io.VarLenFeature(tf.int64)
+    def _add_points(self, keypoints: KeypointItems, fields: Collection[str]) -> None:
+        self._features.update(keypoints.features())
+        for name, handler in keypoints.handlers():
+            if name in fields or not OBJECT_FIELDS[name].is_optional:
+                self._handlers[name] = handler
 
-        def keypoints(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-            points = tf.stack(
-                [tensors[keys.KEYPOINT_Y].values, tensors[keys.KEYPOINT_X].values], axis=-1
-            )
-            return tf.reshape(points, [-1, self._num_keypoints, 2])
-
-        def visibilities(tensors: dict[str, tf.SparseTensor]) -> tf.Tensor:
-            # In records without visibilities, every keypoint that has coordinates is visible.
-            is_visible = tf.cond(
-                tf.size(tensors[keys.KEYPOINT_VISIBILITY].values) > 0,
-                lambda: tensors[keys.KEYPOINT_VISIBILITY].values > 0,
-                lambda: ~tf.math.is_nan(tensors[keys.KEYPOINT_Y].values),
-            )
-            return tf.reshape(is_visible, [-1, self._num_keypoints])
-
-        handlers[F.GROUNDTRUTH_KEYPOINTS] = slim.ItemHandlerCallback(
-            [keys.KEYPOINT_Y, keys.KEYPOINT_X], keypoints
+    def _add_context(self) -> None:
+        self._features[keys.CONTEXT_FEATURES] = tf.io.VarLenFeature(tf.float32)
+        self._features[keys.CONTEXT_FEATURE_LENGTH] = tf.io.FixedLenFeature([], tf.int64, 0)
+        self._handlers[F.CONTEXT_FEATURES] = slim.ItemHandlerCallback(
+            [keys.CONTEXT_FEATURES, keys.CONTEXT_FEATURE_LENGTH, keys.SOURCE_ID], _context_features
         )
-        handlers[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES] = slim.ItemHandlerCallback(
-            [keys.KEYPOINT_Y, keys.KEYPOINT_VISIBILITY], visibilities
-        )
-
-
-class ImageHandler(slim.ItemHandler):
-    """Decodes image/encoded (see `decode_image`) to uint8 [H, W, 3].
-
-    Args:
-      max_pixels: maximum number of pixels of an image, read from its header; 0 sets no limit.
-    """
-
-    def __init__(self, max_pixels: int = 0):
-        super().__init__([keys.ENCODED, keys.SOURCE_ID, keys.FILENAME])
-        self._max_pixels = max_pixels
-
-    def tensors_to_item(self, keys_to_tensors: dict[str, tf.Tensor]) -> tf.Tensor:
-        encoded = keys_to_tensors[keys.ENCODED]
-        if not self._max_pixels:
-            return decode_image(encoded)
-        num_pixels = count_pixels(encoded)
-        check = tf.debugging.Assert(
-            num_pixels <= self._max_pixels,
-            [
-                f'{TOO_MANY_PIXELS} ({self._max_pixels}). Image, file name, pixels:',
-                keys_to_tensors[keys.SOURCE_ID],
-                keys_to_tensors[keys.FILENAME],
-                num_pixels,
-            ],
-        )
-        # Decoding uses the output of the check, which is therefore executed first.
-        with tf.control_dependencies([check] if check is not None else []):
-            return decode_image(tf.identity(encoded))
-
-
-class _TextIds:
-    """The ids of a label map's texts, looked up in constant tensors.
-
-    TensorFlow treats a hash table as state: with deterministic operations, records would be decoded
-    sequentially because of it.
-    """
-
-    def __init__(self, label_map: LabelMap):
-        texts, ids = zip(*label_map.text_to_id.items(), strict=True)
-        with tf.init_scope():
-            hashes = _hashes(tf.constant(texts, tf.string))
-            order = tf.argsort(hashes)
-            self._hashes = tf.gather(hashes, order).numpy()
-            self._texts = tf.gather(texts, order).numpy()
-            self._ids = tf.gather(tf.constant(ids, tf.int64), order).numpy()
-
-    def look_up(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns the ids int64 [n] of texts, string [n]; -1 for unknown texts."""
-        positions = tf.searchsorted(self._hashes, _hashes(texts))
-        positions = tf.minimum(positions, len(self._hashes) - 1)
-        is_known = tf.gather(tf.constant(self._texts, tf.string), positions) == texts
-        return tf.where(is_known, tf.gather(self._ids, positions), -1)
-
-
-def _hashes(texts: tf.Tensor) -> tf.Tensor:
-    return tf.strings.to_hash_bucket_fast(texts, 2**62)
 
 
 def _feature(field: ImageField) -> tf.io.VarLenFeature | tf.io.FixedLenFeature:
     if field.is_list:
         return tf.io.VarLenFeature(field.stored.dtype)
     return tf.io.FixedLenFeature([], field.stored.dtype, field.stored.default)
+
+
+def _tensor(field: ImageField) -> slim.Tensor:
+    # The default makes a list dense.
+    default = '' if field.stored.dtype == tf.string else 0
+    return slim.Tensor(field.stored.key, default_value=default)
 
 
 def _numerical_masks(keys_to_tensors: dict) -> tf.Tensor:
@@ -270,15 +274,37 @@ def _fill_if_absent(values: tf.Tensor, count: tf.Tensor, default: float | bool) 
     return tf.concat([values, filling], axis=0)
 
 
-def _hide_unlabelled(example: Example, count: tf.Tensor) -> Example:
-    """Sets keypoints that are not visible, or lack a coordinate, to NaN and invisible."""
-    points = _fill_if_absent(example[F.GROUNDTRUTH_KEYPOINTS], count, float('nan'))
-    is_visible = _fill_if_absent(example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], count, False)
-    is_visible &= ~tf.reduce_any(tf.math.is_nan(points), axis=-1)
-    return {
-        F.GROUNDTRUTH_KEYPOINTS: tf.where(is_visible[..., tf.newaxis], points, float('nan')),
-        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: is_visible,
-    }
+def _context_features(tensors: dict) -> tf.Tensor:
+    values = tensors[keys.CONTEXT_FEATURES].values
+    length = tf.cast(tensors[keys.CONTEXT_FEATURE_LENGTH], tf.int32)
+    count = tf.size(values) // tf.maximum(length, 1)
+    check = tf.debugging.Assert(
+        (length > 0) & tf.equal(count * length, tf.size(values)),
+        [
+            f'A record needs {keys.CONTEXT_FEATURES} of {keys.CONTEXT_FEATURE_LENGTH} numbers each '
+            'for load_context_features. Image, numbers, length:',
+            *(tensors[keys.SOURCE_ID], tf.size(values), length),
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.reshape(values, [count, length])
+
+
+def _confidences_of_classes(example: Example) -> tf.Tensor:
+    classes, confidences = (
+        example[name] for name in (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_IMAGE_CONFIDENCES)
+    )
+    confidences = _fill_if_absent(confidences, tf.size(classes), 1.0)
+    check = tf.debugging.Assert(
+        tf.equal(tf.size(confidences), tf.size(classes)),
+        [
+            f'A record needs one {keys.IMAGE_CLASS_CONFIDENCE} for each class of the image. Image, '
+            'classes, confidences:',
+            *(example[F.SOURCE_ID], tf.size(classes), tf.size(confidences)),
+        ],
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(confidences)
 
 
 def _scores_of_objects(example: Example, count: tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from object_detection.errors import UserError
+
+# Numbers of channels that images are decoded to.
+CHANNELS = (1, 3, 4)
+
+# Shares of red, green and blue in the brightness (ITU-R BT.601).
+_BRIGHTNESS = (0.299, 0.587, 0.114)
 # Bytes of the parts of a BMP file's header: file header, image header (at least 40 bytes), and the
 # bit masks of the colours.
 _BMP_HEADER_SIZE, _BMP_COLOR_MASKS_END = 14, 66
@@ -18,23 +25,35 @@ _BMP_PLAIN, _BMP_BIT_FIELDS = 0, 3
 _BMP_BGRA_MASKS = (0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0)
 
 
-def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to uint8 [H, W, 3].
+def decode_image(encoded: tf.Tensor, num_channels: int = 3) -> tf.Tensor:
+    """Decodes a JPEG, PNG, BMP, WebP or GIF file (its first frame) to uint8 [H, W, C].
 
-    Grey values are repeated, an alpha channel is dropped, and the upper 8 of 16 bits are kept. The
-    EXIF orientation of a file is ignored, since annotations of records refer to the stored pixels.
+    With 3 channels, grey values are repeated and an alpha channel is dropped. One channel is the
+    brightness of the three, 0.299 R + 0.587 G + 0.114 B, and exact for grey images. The fourth
+    channel is the alpha channel of PNG and WebP files, and 255 for images without. The upper 8 of
+    16 bits are kept. The EXIF orientation of a file is ignored, since annotations of records refer
+    to the stored pixels.
 
     Args:
       encoded: string scalar.
+      num_channels: C: 1, 3 or 4.
 
     Raises:
       tf.errors.InvalidArgumentError: when run, if it is another file, or a BMP file with less than
         8 bits a pixel, 16 bits a pixel, compression or a header of OS/2.
     """
+    if num_channels not in CHANNELS:
+        raise UserError(f'decode_image: expected {CHANNELS} channels. Received: {num_channels}.')
+    if num_channels == 4:
+        return _decode_with_alpha(encoded)
+    image = _decode_colors(encoded)
+    if num_channels == 3:
+        return image
+    brightness = tf.tensordot(tf.cast(image, tf.float32), _BRIGHTNESS, 1)
+    return tf.cast(tf.round(brightness), tf.uint8)[..., tf.newaxis]
 
-    def decode(channels: int) -> tf.Tensor:
-        return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
+def _decode_colors(encoded: tf.Tensor) -> tf.Tensor:
     is_bmp = tf.strings.substr(encoded, 0, 2) == 'BM'
     is_webp = tf.strings.substr(encoded, 0, 4) == 'RIFF'
     image = tf.switch_case(
@@ -42,11 +61,32 @@ def decode_image(encoded: tf.Tensor) -> tf.Tensor:
         [
             lambda: _decode_bmp(encoded),
             # `channels=3` would be refused for a WebP file with transparency.
-            lambda: decode(0)[..., :3],
-            lambda: decode(3),
+            lambda: _decode(encoded, 0)[..., :3],
+            lambda: _decode(encoded, 3),
         ],
     )
     return tf.ensure_shape(image, [None, None, 3])
+
+
+def _decode_with_alpha(encoded: tf.Tensor) -> tf.Tensor:
+    def opaque() -> tf.Tensor:
+        return tf.pad(_decode_colors(encoded), [[0, 0], [0, 0], [0, 1]], constant_values=255)
+
+    def webp() -> tf.Tensor:
+        image = _decode(encoded, 0)
+        missing = 4 - tf.shape(image)[-1]
+        return tf.pad(image, [[0, 0], [0, 0], [0, missing]], constant_values=255)
+
+    is_png = tf.strings.substr(encoded, 0, 4) == _PNG
+    is_webp = tf.strings.substr(encoded, 0, 4) == 'RIFF'
+    image = tf.switch_case(
+        tf.where(is_png, 0, tf.where(is_webp, 1, 2)), [lambda: _decode(encoded, 4), webp, opaque]
+    )
+    return tf.ensure_shape(image, [None, None, 4])
+
+
+def _decode(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+    return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
 
 
 def count_pixels(encoded: tf.Tensor) -> tf.Tensor:

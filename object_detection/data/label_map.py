@@ -1,6 +1,8 @@
 """Reads label maps, which assign the ids of classes in files."""
 
 import os
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from google.protobuf import message, text_format
@@ -16,14 +18,20 @@ class LabelMap(NamedTuple):
 
     Attributes:
       categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
-        name (`display_name` if there is one). The background item is left out.
+        name (`display_name` if there is one); with 'keypoints', name -> position, 'frequency' ('r',
+        'c' or 'f', as in LVIS) and 'instance_count' where the item has them. The background item
+        is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
       text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text.
+      ancestors, descendants: id -> ids of the classes above and below it, for the classes that have
+        some; also those that only the items of these classes list.
     """
 
     categories: list[dict]
     name_to_id: dict[str, int]
     text_to_id: dict[str, int]
+    ancestors: Mapping[int, frozenset[int]] = MappingProxyType({})
+    descendants: Mapping[int, frozenset[int]] = MappingProxyType({})
 
 
 def load(path: str) -> LabelMap:
@@ -78,8 +86,50 @@ def classes(proto: string_int_label_map_pb2.StringIntLabelMap, path: str) -> Lab
                     f'Received: {text!r} for the ids {text_to_id[text]} and {item.id}.'
                 )
         if item.id > 0:
-            categories.append({'id': item.id, 'name': item.display_name or item.name})
-    return LabelMap(categories, name_to_id, text_to_id)
+            categories.append(_category(item))
+    return LabelMap(
+        categories,
+        name_to_id,
+        text_to_id,
+        _closure({item.id: item.ancestor_ids for item in proto.item}),
+        _closure({item.id: item.descendant_ids for item in proto.item}),
+    )
+
+
+def keypoint_ids(labels: LabelMap, path: str) -> dict[str, int]:
+    """Returns the position of each keypoint name of a label map; `path` names it in errors.
+
+    Raises:
+      ValueError: if there are none, a position is below 0, or two items give one name different
+        positions or one position different names.
+    """
+    ids: dict[str, int] = {}
+    names: dict[int, str] = {}
+    for category in labels.categories:
+        for name, position in category.get('keypoints', {}).items():
+            is_new = ids.setdefault(name, position) == position
+            if position < 0 or not is_new or names.setdefault(position, name) != name:
+                raise UserError(
+                    f'Label map {path}: expected one `keypoints.label` for each `keypoints.id` '
+                    f'from 0 on. Received: {name!r} = {position} beside {ids}.'
+                )
+    if not ids:
+        raise UserError(f'Label map {path}: expected items with `keypoints`. Received: none.')
+    return ids
+
+
+def check_hierarchy(labels: LabelMap, path: str) -> None:
+    """Raises ValueError for a label map whose classes have none above or below them.
+
+    Also for ids of classes above or below that no item has; `path` names the file.
+    """
+    known = set(labels.name_to_id.values())
+    listed = frozenset().union(*labels.ancestors.values(), *labels.descendants.values())
+    if not listed or listed - known:
+        raise UserError(
+            f'Label map {path}: expected ancestor_ids or descendant_ids that are ids of items. '
+            f'Received: {sorted(listed - known) or "none"}.'
+        )
 
 
 def differing_ids(first: LabelMap, second: LabelMap) -> list[tuple[int, str, str]]:
@@ -133,6 +183,32 @@ def parse(content: bytes, path: str) -> string_int_label_map_pb2.StringIntLabelM
                 f'{path} is not a label map (expected `item {{ name: "cat" id: 1 }}` ...). '
                 f'Received: {error}'
             ) from error
+
+
+def _category(item: string_int_label_map_pb2.StringIntLabelMapItem) -> dict:
+    category = {'id': item.id, 'name': item.display_name or item.name}
+    if item.keypoints:
+        category['keypoints'] = {point.label: point.id for point in item.keypoints}
+    if item.frequency:
+        name = string_int_label_map_pb2.LVISFrequency.Name(item.frequency)
+        category['frequency'] = name[0].lower()
+    if item.HasField('instance_count'):
+        category['instance_count'] = item.instance_count
+    return category
+
+
+def _closure(listed: Mapping[int, Iterable[int]]) -> dict[int, frozenset[int]]:
+    """Returns all ids that can be reached from each id, without itself."""
+
+    def reached(start: int) -> frozenset[int]:
+        found, ahead = set(), [start]
+        while ahead:
+            new = set(listed.get(ahead.pop(), ())) - found
+            found |= new
+            ahead += new
+        return frozenset(found - {start})
+
+    return {number: reached(number) for number, others in listed.items() if others}
 
 
 def _check_item(item: string_int_label_map_pb2.StringIntLabelMapItem, path: str) -> None:

@@ -23,6 +23,34 @@ def select(example: Example, rows: tf.Tensor) -> Example:
     }
 
 
+# Why `keep_known` and `clip_boxes` drop an object.
+INVALID_KINDS = (
+    'unknown_class',
+    'nan_box',
+    'inverted_box',
+    'box_without_area',
+    'box_outside_image',
+)
+
+
+def count_invalid(example: Example) -> tf.Tensor:
+    """Counts the objects that `keep_known` and `clip_boxes` drop: int32 [kinds], as
+    `INVALID_KINDS` says; the first that applies counts."""
+    boxes = example[F.GROUNDTRUTH_BOXES]
+    clipped = tf.clip_by_value(boxes, 0.0, 1.0)
+    is_kind = tf.stack(
+        [
+            example[F.GROUNDTRUTH_CLASSES] < 1,
+            tf.reduce_any(tf.math.is_nan(boxes), axis=1),
+            tf.reduce_any(boxes[:, 2:] < boxes[:, :2], axis=1),
+            tf.reduce_any(boxes[:, 2:] == boxes[:, :2], axis=1),
+            tf.reduce_any(clipped[:, 2:] == clipped[:, :2], axis=1),
+        ]
+    )
+    is_first = is_kind & (tf.cumsum(tf.cast(is_kind, tf.int32), exclusive=True) == 0)
+    return tf.reduce_sum(tf.cast(is_first, tf.int32), axis=1)
+
+
 def keep_known(example: Example) -> Example:
     """Drops objects whose class is unknown (id below 1) or whose box is NaN or inverted."""
     boxes = example[F.GROUNDTRUTH_BOXES]

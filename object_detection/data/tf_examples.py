@@ -6,7 +6,8 @@ message itself is a map from a name to a list of one of three types.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,25 @@ from object_detection.data.annotated_image import AnnotatedImage
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 _LENGTH_DELIMITED = 2
 _INT64_MASK = (1 << 64) - 1
+
+
+class Clip(NamedTuple):
+    """A part of a video.
+
+    Attributes:
+      dataset: name of the data set.
+      media_id: identifies the video.
+      start, end: its first second, and the one after its last.
+      seconds: when each of its frames was taken.
+      is_annotated: 1 for each frame whose objects are known, also if there is none; else 0.
+    """
+
+    dataset: str
+    media_id: str
+    start: int
+    end: int
+    seconds: Sequence[int]
+    is_annotated: Sequence[int]
 
 
 def to_example(image: AnnotatedImage) -> bytes:
@@ -31,7 +51,46 @@ def to_example(image: AnnotatedImage) -> bytes:
         | _object_features(image)
         | _keypoint_features(image)
         | _densepose_features(image)
+        | {key: _feature(values) for key, values in image.object_details.items()}
+        | {key: _feature(values) for key, values in image.image_details.items()}
     )
+
+
+def to_sequence_example(frames: Sequence[AnnotatedImage], clip: Clip) -> bytes:
+    """Returns the serialised tf.train.SequenceExample of the frames of a clip.
+
+    Args:
+      frames: at least one, in the order of time.
+      clip: what is known of the clip.
+    """
+    boxes = {
+        key: [float_feature(frame.boxes[:, i]) for frame in frames]
+        for i, key in enumerate(keys.SEQUENCE_BOX_SIDES)
+    }
+    lists = boxes | {
+        keys.ENCODED: [bytes_feature([frame.encoded]) for frame in frames],
+        keys.SOURCE_ID: [bytes_feature([frame.source_id.encode()]) for frame in frames],
+        keys.TIMESTAMP: [int64_feature([second]) for second in clip.seconds],
+        keys.IS_ANNOTATED: [int64_feature([value]) for value in clip.is_annotated],
+        keys.SEQUENCE_LABEL: [
+            bytes_feature(text.encode() for text in frame.class_texts) for frame in frames
+        ],
+    }
+    context = {
+        keys.DATASET_NAME: bytes_feature([clip.dataset.encode()]),
+        keys.MEDIA_ID: bytes_feature([clip.media_id.encode()]),
+        keys.CLIP_START: int64_feature([clip.start]),
+        keys.CLIP_END: int64_feature([clip.end]),
+        keys.CLIP_FRAMES: int64_feature([len(frames)]),
+        keys.HEIGHT: int64_feature([frames[0].height]),
+        keys.WIDTH: int64_feature([frames[0].width]),
+        keys.FORMAT: bytes_feature([frames[0].format.encode()]),
+    }
+    entries = (
+        _field(1, _field(1, key.encode()) + _field(2, b''.join(_field(1, each) for each in values)))
+        for key, values in sorted(lists.items())
+    )
+    return serialize(context) + _field(2, b''.join(entries))
 
 
 def _image_features(image: AnnotatedImage) -> dict[str, bytes]:
@@ -84,6 +143,13 @@ def _densepose_features(image: AnnotatedImage) -> dict[str, bytes]:
         keys.DENSEPOSE_U: float_feature(rows[:, 3]),
         keys.DENSEPOSE_V: float_feature(rows[:, 4]),
     }
+
+
+def _feature(values: np.ndarray) -> bytes:
+    """Returns the feature of an array of texts, floats or integers."""
+    if values.dtype.kind in 'OU':
+        return bytes_feature(text.encode() for text in values)
+    return float_feature(values) if values.dtype.kind == 'f' else int64_feature(values)
 
 
 def bytes_feature(values: Iterable[bytes]) -> bytes:

@@ -10,6 +10,7 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data import label_map
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.image_decoding import count_pixels, decode_image
+from object_detection.data.image_item import ImageHandler
 from tests import goldens
 from tests.data import examples
 
@@ -17,11 +18,35 @@ BOXES = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 1.0, 0.75]]
 MASK_TYPES = {None: None, 1: 'numerical', 2: 'png'}
 # Where the reference leaves a field empty that the record lacks, all objects have a default here,
 # so that rows stay together.
-FILLED = (
-    F.GROUNDTRUTH_AREA,
-    F.GROUNDTRUTH_IS_CROWD,
-    F.GROUNDTRUTH_DIFFICULT,
-    F.GROUNDTRUTH_GROUP_OF,
+FILLED = {
+    F.GROUNDTRUTH_AREA: -1,
+    F.GROUNDTRUTH_IS_CROWD: 0,
+    F.GROUNDTRUTH_DIFFICULT: 0,
+    F.GROUNDTRUTH_GROUP_OF: 0,
+    F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS: 1,
+    F.GROUNDTRUTH_TRACK_IDS: -1,
+}
+OPTIONAL = {
+    'load_multiclass_scores': (F.MULTICLASS_SCORES,),
+    'load_track_id': (F.GROUNDTRUTH_TRACK_IDS,),
+    'load_keypoint_depth_features': (
+        F.GROUNDTRUTH_KEYPOINT_DEPTHS,
+        F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS,
+    ),
+    'load_dense_pose': (
+        F.GROUNDTRUTH_DP_NUM_POINTS,
+        F.GROUNDTRUTH_DP_POINTS,
+        F.GROUNDTRUTH_DP_SURFACE,
+        F.GROUNDTRUTH_DP_PART_IDS,
+    ),
+    'load_context_features': (F.CONTEXT_FEATURES,),
+    'load_instance_masks': (F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS,),
+}
+OF_IMAGE = (
+    F.GROUNDTRUTH_IMAGE_CLASSES,
+    F.GROUNDTRUTH_IMAGE_CONFIDENCES,
+    F.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+    F.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
 )
 # Records that lack what is asked for: the reference returns no rows, to be padded with zeros.
 LACKING = {'coco_plain_nolabelmap': F.GROUNDTRUTH_CLASSES, 'minimal_all': 'groundtruth_encoded'}
@@ -36,6 +61,16 @@ COMPARED = (
     F.GROUNDTRUTH_WEIGHTS,
     F.GROUNDTRUTH_KEYPOINTS,
     F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
+    F.GROUNDTRUTH_KEYPOINT_DEPTHS,
+    F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS,
+    F.GROUNDTRUTH_DP_NUM_POINTS,
+    F.GROUNDTRUTH_DP_PART_IDS,
+    'groundtruth_dp_surface_coords',
+    F.MULTICLASS_SCORES,
+    F.IMAGE_ADDITIONAL_CHANNELS,
+    F.CONTEXT_FEATURES,
+    'context_feature_length',
+    *OF_IMAGE,
     *FILLED,
 )
 
@@ -47,28 +82,26 @@ def labels(tmp_path):
 
 def golden_decoder(kwargs, folder):
     path = kwargs.get('label_map_proto_file')
+    labels = label_map.load(folder / path) if path else None
     masks = kwargs.get('instance_mask_type') if kwargs.get('load_instance_masks') else None
+    names = kwargs.get('use_keypoint_label_map')
+    wanted = [name for flag, names in OPTIONAL.items() if kwargs.get(flag) for name in names]
     return ExampleDecoder(
-        label_map=label_map.load(folder / path) if path else None,
+        label_map=labels,
         mask_type=MASK_TYPES[masks],
         num_keypoints=kwargs.get('num_keypoints', 0),
-        load_multiclass_scores=kwargs.get('load_multiclass_scores', False),
+        keypoint_ids=label_map.keypoint_ids(labels, path) if names else None,
+        fields=[*OF_IMAGE, *wanted],
+        expand_hierarchy=kwargs.get('expand_hierarchy_labels', False),
+        image=ImageHandler(num_additional_channels=kwargs.get('num_additional_channels', 0)),
     )
 
 
-# Left out: options that are not supported (keypoint names, depths, hierarchy, dense pose).
+# Left out: two that are errors there.
 @goldens.parametrize(
     'tf_example_decoder',
-    prefix=(
-        'coco_plain',
-        'coco_masks',
-        'coco_keypoints17',
-        'pascal',
-        'synthetic_plain',
-        'synthetic_nolabelmap',
-        'synthetic_all',
-        'minimal',
-    ),
+    prefix=('coco_', 'pascal', 'synthetic_plain', 'synthetic_n', 'synthetic_a', 'minimal')
+    + ('synthetic_hierarchy_full',),
 )
 def test_matches_the_reference(case_name):
     case = goldens.load('tf_example_decoder', case_name)
@@ -79,21 +112,21 @@ def test_matches_the_reference(case_name):
             with pytest.raises(tf.errors.InvalidArgumentError, match=LACKING[case_name]):
                 decoder(record)
             continue
-        example = {name: value.numpy() for name, value in decoder(record).items()}
+        example = as_the_reference(decoder(record), case.params['decoder_kwargs'])
+        count = len(example[F.GROUNDTRUTH_BOXES])
         for name in COMPARED:
             expected = case.outputs.get(f'ex{i}/{name}')
             if expected is None:
                 continue
             if name in FILLED and not len(expected):
-                default = -1 if name == F.GROUNDTRUTH_AREA else 0
-                expected = np.full(len(example[F.GROUNDTRUTH_BOXES]), default)
+                expected = np.full(count, FILLED[name])
+            if not expected.size:
+                # The reference does not tell its shape.
+                assert not np.size(example[name])
+                continue
             np.testing.assert_array_equal(example[name], expected, err_msg=name)
         shape = case.outputs.get(f'ex{i}/image#shape', example[F.IMAGE].shape)
         np.testing.assert_array_equal(example[F.IMAGE].shape, shape)
-        scores = case.outputs.get(f'ex{i}/{F.MULTICLASS_SCORES}')
-        if scores is not None:
-            # The reference leaves them flat.
-            np.testing.assert_array_equal(np.ravel(example[F.MULTICLASS_SCORES]), scores)
         masks = case.outputs.get(f'ex{i}/groundtruth_instance_masks')
         if masks is not None and F.GROUNDTRUTH_INSTANCE_MASKS in example:
             np.testing.assert_array_equal(example[F.GROUNDTRUTH_INSTANCE_MASKS], masks)
@@ -103,12 +136,126 @@ def test_matches_the_reference(case_name):
             np.testing.assert_array_equal(np.reshape(decoded, masks.shape), masks)
 
 
+def as_the_reference(example, kwargs):
+    """Returns an example in the form of the reference's decoder."""
+    example = {name: value.numpy() for name, value in example.items()}
+    if kwargs.get('num_additional_channels'):
+        image = example[F.IMAGE]
+        example[F.IMAGE], example[F.IMAGE_ADDITIONAL_CHANNELS] = image[..., :3], image[..., 3:]
+    if F.MULTICLASS_SCORES in example:
+        example[F.MULTICLASS_SCORES] = example[F.MULTICLASS_SCORES].ravel()
+    if F.CONTEXT_FEATURES in example:
+        example['context_feature_length'] = example[F.CONTEXT_FEATURES].shape[1]
+    if F.GROUNDTRUTH_DP_POINTS in example:
+        # Padded to the most points of the record's objects.
+        most = max(example[F.GROUNDTRUTH_DP_NUM_POINTS], default=0)
+        parts = example[F.GROUNDTRUTH_DP_POINTS], example[F.GROUNDTRUTH_DP_SURFACE]
+        assert not np.concatenate(parts, axis=-1)[:, most:].any()
+        example['groundtruth_dp_surface_coords'] = np.concatenate(parts, axis=-1)[:, :most]
+        example[F.GROUNDTRUTH_DP_PART_IDS] = example[F.GROUNDTRUTH_DP_PART_IDS][:, :most]
+    confidences = example[F.GROUNDTRUTH_IMAGE_CONFIDENCES]
+    assert len(confidences) == len(example[F.GROUNDTRUTH_IMAGE_CLASSES])
+    return example
+
+
+def test_a_hierarchy_needs_a_label_map():
+    case = goldens.load('tf_example_decoder', 'hierarchy_without_label_map')
+    assert case.raises == 'ValueError'
+    with pytest.raises(ValueError, match='label_map'):
+        ExampleDecoder(expand_hierarchy=True)
+
+
+def test_objects_are_repeated_for_the_classes_above(tmp_path):
+    path = examples.write_label_map(
+        tmp_path,
+        "item { name: 'dog' id: 1 ancestor_ids: 3 } item { name: 'cat' id: 2 ancestor_ids: 3 }"
+        "item { name: 'animal' id: 3 descendant_ids: 1 descendant_ids: 2 }",
+    )
+    decoder = ExampleDecoder(
+        label_map=label_map.load(path),
+        expand_hierarchy=True,
+        fields=[F.GROUNDTRUTH_IMAGE_CLASSES],
+    )
+    record = examples.example(
+        [*BOXES, [0, 0, 1, 1]],
+        [],
+        ['dog', 'owl', 'animal'],
+        image__object__weight=[0.1, 0.2, 0.3],
+        image__class__text=[b'animal', b'dog'],
+        image__class__confidence=[0.0, 0.5],
+    )
+    example = decoder(record)
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_CLASSES], [1, 3, -1, 3])
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_WEIGHTS], [0.1, 0.1, 0.2, 0.3])
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_BOXES][1], BOXES[0])
+    # Without an animal there is no dog and no cat.
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_IMAGE_CLASSES], [1, 1, 2, 3])
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_IMAGE_CONFIDENCES], [0.5, 0, 0, 0])
+
+
+def test_unknown_texts_have_no_classes_above():
+    case = goldens.load('tf_example_decoder', 'synthetic_hierarchy')
+    folder = goldens.COMPONENTS / 'examples'
+    (record,) = tf.data.TFRecordDataset(str(folder / case.params['record'][0]))
+    assert case.outputs['ex0#raises'] == b'InvalidArgumentError'
+    example = golden_decoder(case.params['decoder_kwargs'], folder)(record)
+    np.testing.assert_array_equal(example[F.GROUNDTRUTH_CLASSES], [1, 3, 4, -1])
+
+
+def named_keypoints(texts, values, boxes=BOXES):
+    return examples.example(
+        boxes,
+        [1, 2],
+        source_id='img 42',
+        image__object__keypoint__text=[text.encode() for text in texts],
+        image__object__keypoint__x=values,
+        image__object__keypoint__y=values,
+        image__object__keypoint__z=values,
+    )
+
+
+def test_keypoints_are_arranged_by_their_names():
+    decoder = ExampleDecoder(
+        num_keypoints=3,
+        keypoint_ids={'nose': 2, 'ear': 0},
+        fields=[F.GROUNDTRUTH_KEYPOINT_DEPTHS, F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS],
+    )
+    example = decoder(named_keypoints(['nose', 'tail', 'ear', 'nose'], [0.1, 0.2, 0.3, 0.4]))
+    nan = np.nan
+    np.testing.assert_allclose(
+        example[F.GROUNDTRUTH_KEYPOINTS][..., 0], [[nan, nan, 0.1], [0.3, nan, 0.4]]
+    )
+    np.testing.assert_array_equal(
+        example[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[0, 0, 1], [1, 0, 1]]
+    )
+    np.testing.assert_allclose(example[F.GROUNDTRUTH_KEYPOINT_DEPTHS], [[0, 0, 0.1], [0.3, 0, 0.4]])
+    np.testing.assert_array_equal(
+        example[F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS], [[0, 0, 1], [1, 0, 1]]
+    )
+    without = decoder(examples.example(BOXES, [1, 2]))
+    assert np.isnan(without[F.GROUNDTRUTH_KEYPOINTS]).all()
+    assert decoder(examples.example())[F.GROUNDTRUTH_KEYPOINTS].shape == (0, 3, 2)
+
+
+@pytest.mark.parametrize('texts', [[], ['nose'], ['nose', 'ear', 'nose']])
+def test_keypoints_without_names_name_the_image(texts):
+    decoder = ExampleDecoder(num_keypoints=3, keypoint_ids={'nose': 2})
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r'(?s)keypoint/text.*img 42'):
+        decoder(named_keypoints(texts, [0.1, 0.2]))
+
+
+def test_fields_are_read_on_request_only():
+    assert not ExampleDecoder()(examples.example()).keys() & set(OPTIONAL['load_dense_pose'])
+    with pytest.raises(ValueError, match='expected fields of'):
+        ExampleDecoder(fields=[F.GROUNDTRUTH_BOXES])
+
+
 def test_reads_what_was_written():
     case = goldens.load('tf_example_decoder', 'synthetic_features')
     written = case.inputs
     path = goldens.COMPONENTS / 'examples' / 'synthetic.record'
     (record,) = tf.data.TFRecordDataset(str(path))
-    example = ExampleDecoder(num_keypoints=2, load_multiclass_scores=True)(record)
+    example = ExampleDecoder(num_keypoints=2, fields=[F.MULTICLASS_SCORES])(record)
     of_object = {
         F.GROUNDTRUTH_CLASSES: 'class/label',
         F.GROUNDTRUTH_WEIGHTS: 'weight',
@@ -138,7 +285,7 @@ def test_reads_what_was_written():
 
 
 def test_scores_are_distinguished_by_their_number():
-    decoder = ExampleDecoder(load_multiclass_scores=True)
+    decoder = ExampleDecoder(fields=[F.MULTICLASS_SCORES])
     key = 'image__object__class__multiclass_scores'
     assert decoder(examples.example(BOXES, [1, 2]))[F.MULTICLASS_SCORES].shape == (2, 0)
     assert decoder(examples.example())[F.MULTICLASS_SCORES].shape == (0, 0)
@@ -387,15 +534,15 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded():
     record = examples.example(BOXES, [1, 2], image=huge, source_id='img 42')
     expected = r'more pixels than max_image_pixels .*\(178956970\)(.|\n)*img 42(.|\n)*400000000'
     with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
-        ExampleDecoder(max_image_pixels=178_956_970)(record)
+        ExampleDecoder(image=ImageHandler(178_956_970))(record)
     dataset = tf.data.Dataset.from_tensors(record)
     with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
-        list(dataset.map(ExampleDecoder(max_image_pixels=178_956_970)))
+        list(dataset.map(ExampleDecoder(image=ImageHandler(178_956_970))))
     small = examples.example(BOXES, [1, 2], image=whole)
     for limit in (600, 0):
-        assert ExampleDecoder(max_image_pixels=limit)(small)[F.IMAGE].shape == (20, 30, 3)
+        assert ExampleDecoder(image=ImageHandler(limit))(small)[F.IMAGE].shape == (20, 30, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match='max_image_pixels'):
-        ExampleDecoder(max_image_pixels=599)(small)
+        ExampleDecoder(image=ImageHandler(599))(small)
 
 
 def test_mask_type_is_checked():

@@ -20,9 +20,9 @@ from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline import synthetic, transform
 from object_detection.resizers.fixed_sizes import IdentityResizer
 
-TRACKS, DEPTHS = 'groundtruth_track_ids', 'groundtruth_keypoint_depths'
-CONTEXT, CONTEXT_LENGTH = 'context_features', 'context_feature_length'
-EVALUATION_TRACKS = 'evaluation_track_ids'
+TRACKS, DEPTHS = 'groundtruth_trails', 'groundtruth_distances'
+CONTEXT, CONTEXT_LENGTH = 'context', 'context_length'
+EVALUATION_TRACKS = 'evaluation_trails'
 
 
 @pytest.fixture
@@ -108,7 +108,8 @@ def test_a_row_passes_from_the_record_to_groundtruth(rows):
 def test_what_groundtruth_has_anyway_is_not_among_its_further_fields(rows):
     fields = Groundtruth.from_batch(first_batch()).fields
     assert fields.keys() == {
-        F.GROUNDTRUTH_AREA, F.GROUNDTRUTH_KEYPOINT_VISIBILITIES,
+        F.GROUNDTRUTH_AREA, F.GROUNDTRUTH_DIFFICULT, F.GROUNDTRUTH_GROUP_OF,
+        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES, F.GROUNDTRUTH_KEYPOINT_WEIGHTS,
         TRACKS, DEPTHS, CONTEXT, CONTEXT_LENGTH,
     }  # fmt: skip
 
@@ -119,8 +120,8 @@ def test_lists_of_a_row_are_padded_as_it_says(rows):
     groundtruth = Groundtruth.from_lists(boxes, classes, **{TRACKS: [[7, 8], [5]]})
     assert groundtruth.fields[TRACKS].dtype == tf.int32
     np.testing.assert_array_equal(groundtruth.fields[TRACKS], [[7, 8], [5, -1]])
-    with pytest.raises(ValueError, match=r"Received: \['groundtruth_trails'\]"):
-        Groundtruth.from_lists(boxes, classes, groundtruth_trails=[[7, 8], [5]])
+    with pytest.raises(ValueError, match=r"Received: \['groundtruth_paths'\]"):
+        Groundtruth.from_lists(boxes, classes, groundtruth_paths=[[7, 8], [5]])
 
 
 def test_synthetic_examples_have_the_defaults_of_rows(rows):

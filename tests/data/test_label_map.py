@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
@@ -76,7 +77,60 @@ def test_matches_the_reference(load, case_name):
     labels = load(params['text'])
     assert labels.name_to_id == expected
     categories = params.get('categories5', params.get('categories_max10'))
-    assert labels.categories == [{'id': c['id'], 'name': c['name']} for c in categories]
+    assert labels.categories == categories
+    if 'keypoint_label_map' in params:
+        assert label_map.keypoint_ids(labels, '') == params['keypoint_label_map']
+        above, below = map(np.array, params['hierarchy_no_identity'])
+        for related, table in ((labels.ancestors, above), (labels.descendants, below)):
+            ids = [set(1 + np.flatnonzero(row)) for row in table]
+            assert ids == [related.get(number, set()) for number in range(1, 1 + len(ids))]
+
+
+def test_frequency_and_instance_count_are_kept(load):
+    labels = load("item { name: 'a' id: 1 frequency: FREQUENT instance_count: 7 }")
+    assert labels.categories == [{'id': 1, 'name': 'a', 'frequency': 'f', 'instance_count': 7}]
+
+
+def test_classes_above_are_found_over_several_steps(load):
+    labels = load(
+        "item { name: 'poodle' id: 1 ancestor_ids: 2 } item { name: 'dog' id: 2 ancestor_ids: 3 }"
+        "item { name: 'animal' id: 3 descendant_ids: 2 }"
+    )
+    assert labels.ancestors == {1: {2, 3}, 2: {3}}
+    assert labels.descendants == {3: {2}}
+    label_map.check_hierarchy(labels, 'map')
+
+
+@pytest.mark.parametrize(
+    ('text', 'received'),
+    [("item { name: 'a' id: 1 }", 'none'), ("item { name: 'a' id: 1 ancestor_ids: 9 }", '9')],
+)
+def test_a_hierarchy_needs_ids_of_items(load, text, received):
+    with pytest.raises(ValueError, match=rf'map: expected ancestor_ids.*{received}'):
+        label_map.check_hierarchy(load(text), 'map')
+
+
+@pytest.mark.parametrize(
+    ('keypoints', 'received'),
+    [
+        ('', 'none'),
+        ("keypoints { id: -1 label: 'nose' }", 'nose'),
+        ("keypoints { id: 0 label: 'nose' } keypoints { id: 0 label: 'ear' }", 'ear'),
+    ],
+)
+def test_keypoints_need_one_position_for_each_name(load, keypoints, received):
+    labels = load(f"item {{ name: 'a' id: 1 {keypoints} }}")
+    with pytest.raises(ValueError, match=f'map: expected.*{received}'):
+        label_map.keypoint_ids(labels, 'map')
+
+
+def test_the_same_keypoint_of_two_classes_is_refused(load):
+    text = "item {{ name: '{0}' id: {1} keypoints {{ id: {2} label: 'nose' }} }}"
+    same = load(text.format('a', 1, 0) + text.format('b', 2, 0))
+    assert label_map.keypoint_ids(same, 'map') == {'nose': 0}
+    other = load(text.format('a', 1, 0) + text.format('b', 2, 1))
+    with pytest.raises(ValueError, match="'nose' = 1"):
+        label_map.keypoint_ids(other, 'map')
 
 
 def test_label_map_of_another_file_system():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from object_detection.core.example_fields import OBJECT_FIELDS, Geometry, ObjectField
+from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, Geometry, ObjectField
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
 from object_detection.data.augmentation.flip import RandomHorizontalFlip
@@ -49,7 +49,11 @@ def test_objects_of_one_box_are_merged(case_name):
 
 def test_every_field_of_objects_is_in_the_table():
     fields = {value for name, value in vars(F).items() if name.startswith('GROUNDTRUTH_')}
-    assert OBJECT_FIELDS.keys() == fields | {F.MULTICLASS_SCORES}
+    of_images = {name for name in IMAGE_FIELDS if name.startswith('groundtruth')} | {
+        F.GROUNDTRUTH_IMAGE_CLASSES,
+        F.GROUNDTRUTH_IMAGE_CONFIDENCES,
+    }
+    assert OBJECT_FIELDS.keys() == fields - of_images | {F.MULTICLASS_SCORES}
 
 
 @pytest.fixture
