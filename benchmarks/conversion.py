@@ -31,10 +31,10 @@ _COLUMNS = (
 
 _CONVERT = """
 import sys
-from object_detection.dataset_tools.coco_conversion import convert_coco
-from object_detection.dataset_tools.coco_job import CocoSource
+from object_detection.dataset_tools.converters.conversion import convert
+from object_detection.data.formats.coco import CocoSource
 source = CocoSource('images', 'annotations.json', masks=True)
-report = convert_coco(source, 'out', int(sys.argv[1]), workers=int(sys.argv[2]))
+report = convert(source, 'out', int(sys.argv[1]), workers=int(sys.argv[2]))
 assert not report['problems'], report['problems'][:3]
 """
 

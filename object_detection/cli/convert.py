@@ -1,15 +1,45 @@
-"""`tfod convert`: converts data sets in other formats to TFRecords."""
+"""`tfod convert`: converts data sets in other formats to TFRecords.
 
+The commands come from the table `data/formats/formats.py`.
+"""
+
+import dataclasses
+import functools
 import logging
 import os
+import re
+import shlex
 import sys
+from typing import Any
 
 import click
 
 from object_detection.cli import progress
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import formats
+from object_detection.data.formats.formats import FORMATS, Format
+from object_detection.data.formats.source import Found, Source
+from object_detection.errors import format_list
 
 # The exit status of a program that Ctrl-C ended.
 _INTERRUPTED = 130
+
+_HELP = """Converts a data set in the format {title}.
+
+Writes PREFIX-00000-of-0000N ..., PREFIX_label_map.pbtxt and PREFIX.report.json, which lists what
+could not be converted. Earlier outputs of the same prefix are replaced when the new ones are
+complete.
+
+{classes}
+"""
+_AUTO_HELP = """Finds out the format of the data set in FOLDER and converts it.
+
+Prints what was found and the commands that are run, one for each split. Options of a format, such
+as masks, need its own command.
+"""
+# Usual names of TFRecord files.
+_RECORDS = re.compile(r'\.(tf)?records?$|-\d{5}-of-\d{5}$')
+_SETTINGS = {'ignore_unknown_options': True, 'show_default': True}
 
 
 @click.group(name='convert')
@@ -17,92 +47,166 @@ def command() -> None:
     """Converts a data set to sharded TFRecords."""
 
 
-@command.command(
-    name='coco', context_settings={'ignore_unknown_options': True, 'show_default': True}
-)
-@click.option('--images', required=True, help='Folder of the images.')
-@click.option('--annotations', required=True, help='COCO JSON file.')
-@click.option(
-    '--output',
-    required=True,
-    metavar='PREFIX',
-    help='Beginning of the names of the files to write, with their folder: records/train.',
-)
-@click.option('--shards', default=10, help='Number of TFRecord files.')
-@click.option(
-    '--masks/--no_masks',
-    default=False,
-    help='Write instance masks; off here, and on in `tfod data convert`.',
-)
-@click.option('--keypoints', is_flag=True, help='Write keypoints, those of the annotation file.')
-@click.option(
-    '--keypoint_annotations',
-    default='',
-    help='Write keypoints, those of the same annotations in this JSON file.',
-)
-@click.option('--drop_empty', is_flag=True, help='Leave out images without objects.')
-@click.option('--label_map', default='', help='Label map that numbers the categories by name.')
-@click.option(
-    '--max_pixels',
-    type=click.IntRange(min=0),
-    default=178_956_970,
-    help='Leave out larger images; 0 sets no limit.',
-)
-@click.option('--strict', is_flag=True, help='Write nothing if there is any problem.')
-@click.option(
-    '--workers',
-    '--num_workers',
-    'workers',
-    default=1,
-    help='Local processes; each writes whole shards.',
-)
-@click.option('--runner', default='', help='Another Beam runner; its options may follow.')
-@click.argument('beam_options', nargs=-1, type=click.UNPROCESSED, metavar='[BEAM_OPTIONS]...')
-def coco(
-    images: str,
-    annotations: str,
+def _common_options() -> list[click.Parameter]:
+    """Returns the options of all formats."""
+    return [
+        click.Option(
+            ['--output'],
+            required=True,
+            metavar='PREFIX',
+            help='Beginning of the names of the files to write, with their folder: records/train.',
+        ),
+        click.Option(['--shards'], default=10, help='Number of TFRecord files.'),
+        click.Option(['--drop_empty'], is_flag=True, help='Leave out images without objects.'),
+        click.Option(
+            ['--label_map', 'label_map_file'],
+            default='',
+            help='Label map that numbers the categories by name.',
+        ),
+        click.Option(
+            ['--max_pixels'],
+            type=click.IntRange(min=0),
+            default=178_956_970,
+            help='Leave out larger images; 0 sets no limit.',
+        ),
+        click.Option(['--strict'], is_flag=True, help='Write nothing if there is any problem.'),
+        click.Option(
+            ['--workers', '--num_workers', 'workers'],
+            default=1,
+            help='Local processes; each writes whole shards.',
+        ),
+        click.Option(['--runner'], default='', help='Another Beam runner; its options may follow.'),
+        click.Argument(
+            ['beam_options'], nargs=-1, type=click.UNPROCESSED, metavar='[BEAM_OPTIONS]...'
+        ),
+    ]
+
+
+def _own_option(field: dataclasses.Field) -> click.Option:
+    """Returns the option of a field of a source, see `formats.source.option`."""
+    flag = field.metadata['flag'] or field.name
+    names = [f'--{flag}/--no_{flag}' if field.type is bool else f'--{flag}', field.name]
+    options: dict[str, Any] = {'help': field.metadata['help']}
+    if field.metadata['required']:
+        options['required'] = True
+    else:
+        options['default'] = field.default
+    if field.type is not bool:
+        options['type'] = field.type
+        options['show_default'] = field.default != ''
+    return click.Option(names, **options)
+
+
+def _own_fields(source: type[Source]) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(source) if field.metadata]
+
+
+def _command(name: str, row: Format) -> click.Command:
+    """Returns the command `tfod convert NAME`."""
+    own = [_own_option(field) for field in _own_fields(row.source)]
+    return click.Command(
+        name,
+        callback=functools.partial(_convert, row.source),
+        params=[*own, *_common_options()],
+        help=_HELP.format(title=row.title, classes=row.classes),
+        short_help=f'{row.title}.',
+        context_settings=_SETTINGS,
+    )
+
+
+def _convert(source: type[Source], **values: Any) -> None:
+    """Runs a command of the table."""
+    fields = {field.name for field in dataclasses.fields(source)}
+    given = {name: values.pop(name) for name in fields}
+    given['max_pixels'] = given['max_pixels'] or sys.maxsize
+    _run(source(**given), **values)
+
+
+def _convert_auto(folder: str, dry_run: bool, **values: Any) -> None:
+    """Runs `tfod convert auto`."""
+    found = formats.detect(folder, LocalFiles())
+    if not found:
+        raise click.ClickException(_nothing_found(folder))
+    output = values.pop('output')
+    for name, sets in found.items():
+        click.echo(f'{folder} is in the format {FORMATS[name].title} ({sets[0].reason}).')
+        if len(found) > 1:
+            for item in sets:
+                click.echo(_command_line(name, item, _prefix(output, item)))
+    if len(found) > 1:
+        raise click.ClickException(
+            f'{folder} has data sets of several formats. Run the commands of one of them.'
+        )
+    [(name, sets)] = found.items()
+    common = ('label_map_file', 'drop_empty', 'max_pixels')
+    given = {key: values.pop(key) for key in common}
+    given['max_pixels'] = given['max_pixels'] or sys.maxsize
+    failed = []
+    for item in sets:
+        source = dataclasses.replace(item.source, **given)
+        prefix = _prefix(output, item)
+        click.echo(_command_line(name, item, prefix))
+        # The lists of a data set often name a part that was not downloaded.
+        try:
+            if not dry_run:
+                _run(source, output=prefix, **values)
+        except click.ClickException as error:
+            error.show()
+            failed.append(prefix)
+    if failed:
+        raise click.ClickException(f'Not converted: {", ".join(failed)}.')
+
+
+def _nothing_found(folder: str) -> str:
+    """Returns why a folder cannot be converted."""
+    names = LocalFiles().list(folder, recursive=True)
+    if records := [name for name in names if _RECORDS.search(name)]:
+        return (
+            f'{folder} has TFRecords, which need no conversion: {format_list(records)}. '
+            '`tfod data check FILES` says what is in them.'
+        )
+    titles = '; '.join(row.title for row in FORMATS.values())
+    return f'{folder} has no format that is known here: {titles}.'
+
+
+def _prefix(output: str, found: Found) -> str:
+    return f'{output}_{found.name}' if found.name else output
+
+
+def _command_line(name: str, found: Found, output: str) -> str:
+    """Returns the command that converts a data set that was found."""
+    words = ['tfod', 'convert', name]
+    for field in _own_fields(type(found.source)):
+        value = getattr(found.source, field.name)
+        flag = field.metadata['flag'] or field.name
+        if value is True:
+            words.append(f'--{flag}')
+        elif value != field.default:
+            words += [f'--{flag}', str(value)]
+    return shlex.join([*words, '--output', output])
+
+
+def _run(
+    source: Source,
+    *,
     output: str,
     shards: int,
-    masks: bool,
-    keypoints: bool,
-    keypoint_annotations: str,
-    drop_empty: bool,
-    label_map: str,
-    max_pixels: int,
     strict: bool,
     workers: int,
     runner: str,
     beam_options: tuple[str, ...],
 ) -> None:
-    """Converts a data set in COCO format.
-
-    Writes PREFIX-00000-of-0000N ..., PREFIX_label_map.pbtxt and PREFIX.report.json, which lists
-    what could not be converted. Earlier outputs of the same prefix are replaced when the new ones
-    are complete.
-
-    The label map holds all categories under their ids; equal names get their id appended. Ids that
-    begin at 0, or are text, are numbered from 1 on.
-    """
+    """Converts a data set and prints the summary of its report."""
     if beam_options and not runner:
         raise click.UsageError(f'No such option or argument: {" ".join(beam_options)}')
     # Beam takes a second to import, and warns that clients of Google's services are not installed.
     logging.disable(logging.WARNING)
-    from object_detection.dataset_tools import beam_job, coco_conversion, conversion_report
-    from object_detection.dataset_tools.coco_job import CocoSource
+    from object_detection.dataset_tools.converters import beam_job, conversion, conversion_report
 
     logging.disable(logging.NOTSET)
-    source = CocoSource(
-        image_dir=images,
-        annotations_file=annotations,
-        masks=masks,
-        keypoints_file=keypoint_annotations or (annotations if keypoints else ''),
-        label_map_file=label_map,
-        drop_empty=drop_empty,
-        max_pixels=max_pixels or sys.maxsize,
-    )
     try:
         with progress.show('converting') as report_progress:
-            report = coco_conversion.convert_coco(
+            report = conversion.convert(
                 source,
                 output,
                 shards,
@@ -121,3 +225,21 @@ def coco(
     click.echo(conversion_report.summary(report))
     if warning := conversion_report.warning(report):
         click.secho(warning, fg='red', err=True)
+
+
+for _name, _row in FORMATS.items():
+    command.add_command(_command(_name, _row))
+command.add_command(
+    click.Command(
+        'auto',
+        callback=_convert_auto,
+        params=[
+            click.Argument(['folder']),
+            click.Option(['--dry_run'], is_flag=True, help='Only print what would be run.'),
+            *_common_options(),
+        ],
+        help=_AUTO_HELP,
+        short_help='Finds out the format of a folder, and converts it.',
+        context_settings=_SETTINGS,
+    )
+)

@@ -132,6 +132,37 @@ def check(encoded: bytes, max_pixels: int = MAX_PIXELS) -> None:
         raise _undecodable(error) from error
 
 
+def decode(encoded: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Returns the stored values of an image file, such as a mask: [H, W] or [H, W, C].
+
+    Values of a file with a palette are the indices.
+
+    Raises:
+      UnusableError: if it cannot be decoded or has too many pixels.
+    """
+    try:
+        with _open(encoded) as image:
+            _check_pixels(image, max_pixels)
+            return np.asarray(image)
+    except UnusableError:
+        raise
+    except Exception as error:
+        raise _undecodable(error) from error
+
+
+def stored_size(encoded: bytes) -> tuple[int, int]:
+    """Returns (height, width) of the stored pixels, as TensorFlow decodes them; reads the header.
+
+    Raises:
+      UnusableError: if it is not an image of a format of `FORMATS`.
+    """
+    try:
+        with _open(encoded) as image:
+            return image.size[1], image.size[0]
+    except Exception as error:
+        raise _undecodable(error) from error
+
+
 def _open(encoded: bytes) -> Image.Image:
     """Opens a file with the readers of `FORMATS` only: the EPS reader, e.g., starts a program."""
     with _limit_lock:

@@ -1,10 +1,12 @@
 """Python functions that tf.data calls from its own threads."""
 
 import atexit
+import contextlib
 import time
+from collections.abc import Iterator
 
 # Seconds without a call after which no further call is expected, and the maximum time to wait.
-_QUIET, _MAX_WAIT = 0.2, 5.0
+_QUIET, _MAX_WAIT = 0.2, 20.0
 
 
 class PythonCalls:
@@ -20,6 +22,7 @@ class PythonCalls:
     def __init__(self):
         self._has_ended = False
         self._latest = 0.0
+        self._num_running = 0
         atexit.register(self.end)
 
     def begin(self) -> None:
@@ -32,9 +35,22 @@ class PythonCalls:
         if self._has_ended:
             raise StopIteration
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A context of a whole call, one that may take long; otherwise as `begin`."""
+        self.begin()
+        self._num_running += 1
+        try:
+            yield
+        finally:
+            self._num_running -= 1
+            self._latest = time.monotonic()
+
     def end(self) -> None:
         """Refuses further calls and waits until they stop."""
         self._has_ended = True
         limit = time.monotonic() + _MAX_WAIT
-        while time.monotonic() < min(limit, self._latest + _QUIET):
+        while time.monotonic() < limit and (
+            self._num_running or time.monotonic() < self._latest + _QUIET
+        ):
             time.sleep(_QUIET / 4)

@@ -1,24 +1,40 @@
-"""Reads TFRecord files and reports the position of corrupt data.
+"""Reads TFRecord files, reports the position of corrupt data and finds the records after it.
 
-TensorFlow's reader does not report the position, and allocates a GPU that a training may use.
+TensorFlow's reader does not report the position, allocates a GPU that a training may use, and ends
+the process where a header announces more bytes than there is memory.
 """
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
+import numpy as np
 
 from object_detection.errors import DataError
 
 # A record is its length (8 bytes), a checksum of that (4), the content and its checksum (4).
 _HEADER = struct.Struct('<QI')
 _CHECKSUM = struct.Struct('<I')
+# A longer record cannot be a tf.Example: protocol buffers end at twice this size.
+_MAX_RECORD = 1 << 30
+# Bytes that are read at a time to find the record after corrupt bytes, and in all per file.
+_SEARCH_BLOCK, _MAX_SEARCH = 1 << 20, 256 << 20
 
 
 class CorruptFileError(DataError):
-    """A corrupt file, or not a TFRecord file; the message is a sentence without a full stop."""
+    """A corrupt file, or not a TFRecord file; the message is a sentence without a full stop.
+
+    Attributes:
+      reason: what is corrupt, in one or two words with underscores.
+      end: byte at which the intact part of the file ends.
+    """
+
+    def __init__(self, message: str, reason: str = 'corrupt_file', end: int = 0):
+        super().__init__(message)
+        self.reason = reason
+        self.end = end
 
 
 class RecordPosition(NamedTuple):
@@ -33,6 +49,73 @@ class RecordPosition(NamedTuple):
     number: int
     offset: int
     length: int
+
+
+class FileIndex(NamedTuple):
+    """Where the records of a file are, including those that cannot be read.
+
+    Attributes:
+      offsets: int64 [n], offset of the content of each record, and of each corrupt part.
+      corrupt: offset of a corrupt part -> its error; {} for a file whose headers are intact.
+    """
+
+    offsets: np.ndarray
+    corrupt: Mapping[int, CorruptFileError]
+
+
+def index(name: str) -> FileIndex:
+    """Finds the records of a file, those after corrupt headers too; reads only the headers.
+
+    The search for the next record ends after `_MAX_SEARCH` bytes of a file.
+    """
+    offsets: list[int] = []
+    corrupt: dict[int, CorruptFileError] = {}
+    start, searched = 0, 0
+    size, file = _open(name)
+    with file:
+        while start is not None:
+            try:
+                for position in _positions(name, file, size, start, len(offsets)):
+                    offsets.append(position.offset)
+                break
+            except CorruptFileError as error:
+                offsets.append(error.end + _HEADER.size)
+                corrupt[offsets[-1]] = error
+                start = _next_record(file, error.end + 1, size, _MAX_SEARCH - searched)
+                searched += 0 if start is None else start - error.end
+    return FileIndex(np.asarray(offsets, np.int64), corrupt)
+
+
+def read_record(name: str, offset: int) -> bytes:
+    """Reads the record whose content begins at an offset, and verifies its checksums.
+
+    Raises:
+      CorruptFileError: if it is corrupt.
+      OSError: if the file cannot be read.
+    """
+    size, file = _open(name)
+    start = offset - _HEADER.size
+    with file:
+        for position in _positions(name, file, size, start, None):
+            return _content(name, file, position)
+    raise CorruptFileError(f'{name} is cut off: it ends at byte {size}', 'truncated_file', size)
+
+
+def read_records(
+    name: str, offsets: Iterable[int]
+) -> Iterator[tuple[int, bytes | CorruptFileError]]:
+    """Yields the offset and the content, or what is wrong with it, of records; as `read_record`."""
+    size, file = _open(name)
+    with file:
+        for offset in offsets:
+            try:
+                position = next(_positions(name, file, size, offset - _HEADER.size, None))
+                yield offset, _content(name, file, position)
+            except CorruptFileError as error:
+                yield offset, error
+            except StopIteration:
+                problem = f'{name} is cut off: it ends at byte {size}'
+                yield offset, CorruptFileError(problem, 'truncated_file', size)
 
 
 def positions(name: str) -> Iterator[RecordPosition]:
@@ -56,18 +139,46 @@ def records(name: str) -> Iterator[bytes]:
     size, file = _open(name)
     with file:
         for position in _positions(name, file, size):
-            content = file.read(position.length)
-            if _CHECKSUM.unpack(file.read(_CHECKSUM.size))[0] != _masked_checksum(content):
-                raise CorruptFileError(
-                    f'{name} is damaged: the content of record {position.number} (from byte '
-                    f'{position.offset} on) has another checksum than when it was written'
-                )
-            yield content
+            yield _content(name, file, position)
 
 
-def _positions(name: str, file: BinaryIO, size: int) -> Iterator[RecordPosition]:
-    """Yields positions, with the file positioned at the beginning of each record's content."""
-    end, number = 0, 0
+def write_record(file: BinaryIO, content: bytes) -> None:
+    """Appends a record to a file: length, its checksum, the content, its checksum."""
+    length = struct.pack('<Q', len(content))
+    file.write(length + _CHECKSUM.pack(_masked_checksum(length)))
+    file.write(content)
+    file.write(_CHECKSUM.pack(_masked_checksum(content)))
+
+
+def _content(name: str, file: BinaryIO, position: RecordPosition) -> bytes:
+    content = file.read(position.length)
+    if _CHECKSUM.unpack(file.read(_CHECKSUM.size))[0] != _masked_checksum(content):
+        raise CorruptFileError(
+            f'{name} is damaged: the content of {_record(position.number)} (from byte '
+            f'{position.offset} on) has another checksum than when it was written',
+            'corrupt_checksum',
+            position.offset - _HEADER.size,
+        )
+    return content
+
+
+def _record(number: int | None) -> str:
+    return 'a record' if number is None else f'record {number}'
+
+
+def _positions(
+    name: str, file: BinaryIO, size: int, start: int = 0, number: int | None = 0
+) -> Iterator[RecordPosition]:
+    """Yields positions, with the file positioned at the beginning of each record's content.
+
+    Args:
+      name: name of the file, for errors.
+      file: the open file.
+      size: its size in bytes.
+      start: byte at which a record begins.
+      number: number of this record; None if it is not known.
+    """
+    end = start
     while end < size:
         file.seek(end)
         header = file.read(_HEADER.size)
@@ -76,15 +187,48 @@ def _positions(name: str, file: BinaryIO, size: int) -> Iterator[RecordPosition]
             length, checksum = _HEADER.unpack(header)
             if checksum != _masked_checksum(header[:8]):
                 what = 'is no TFRecord file' if number == 0 else 'is damaged'
-                raise CorruptFileError(f'{name} {what}: no record begins at byte {end}')
+                raise CorruptFileError(
+                    f'{name} {what}: no record begins at byte {end}', 'corrupt_length', end
+                )
+            if length > _MAX_RECORD:
+                raise CorruptFileError(
+                    f'{name} is damaged: {_record(number)} at byte {end} has {length} bytes; '
+                    f'expected at most {_MAX_RECORD}',
+                    'corrupt_length',
+                    end,
+                )
             position = position._replace(length=length)
         if len(header) < _HEADER.size or position.offset + position.length + _CHECKSUM.size > size:
             what = 'is no TFRecord file, or cut off' if number == 0 else 'is cut off'
             raise CorruptFileError(
-                f'{name} {what}: record {number} begins at byte {end} and has no end'
+                f'{name} {what}: {_record(number)} begins at byte {end} and has no end',
+                'truncated_file',
+                end,
             )
         yield position
-        end, number = position.offset + position.length + _CHECKSUM.size, number + 1
+        end = position.offset + position.length + _CHECKSUM.size
+        number = None if number is None else number + 1
+
+
+def _next_record(file: BinaryIO, start: int, size: int, limit: int) -> int | None:
+    """Returns the first byte from `start` on where a header is intact; None if there is none."""
+    for block_start in range(start, min(size, start + limit), _SEARCH_BLOCK):
+        file.seek(block_start)
+        block = file.read(_SEARCH_BLOCK + _HEADER.size - 1)
+        if len(block) < _HEADER.size:
+            break
+        # [number of places, 12]: the bytes of the header that would begin at each place.
+        headers = np.lib.stride_tricks.sliding_window_view(
+            np.frombuffer(block, np.uint8), _HEADER.size
+        )
+        # A record is shorter than 4 GiB, so that only few places need a checksum.
+        for place in np.flatnonzero(~headers[:, 4:8].any(axis=1)):
+            header = block[place : place + _HEADER.size]
+            length, checksum = _HEADER.unpack(header)
+            fits = block_start + place + _HEADER.size + length + _CHECKSUM.size <= size
+            if fits and length <= _MAX_RECORD and checksum == _masked_checksum(header[:8]):
+                return block_start + int(place)
+    return None
 
 
 def _masked_checksum(content: bytes) -> int:

@@ -78,7 +78,7 @@ def split(path: str, output: str, *, val_share: float, seed: int) -> dict[str, P
 def _read(path: str) -> dict[str, Any]:
     try:
         document = json.loads(files.read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not a JSON file: {error}.') from error
     if not isinstance(document, dict):
         raise UserError(f'{path}: expected an object with lists of images and annotations.')

@@ -11,12 +11,11 @@ report. `tfod convert coco` runs the same job for one split and any prefix.
 """
 
 import os
-import sys
 
 from absl import app, flags
 
-from object_detection.dataset_tools import beam_job, coco_conversion, conversion_report
-from object_detection.dataset_tools.coco_job import CocoSource
+from object_detection.data.formats.coco import CocoSource
+from object_detection.dataset_tools.converters import scripts
 
 # Split -> (prefix of its image and annotation flags, file name).
 _SPLITS = {
@@ -43,10 +42,6 @@ flags.DEFINE_bool('remove_non_person_images', False, 'Leaves out images without 
 flags.DEFINE_integer('train_num_shards', 100, 'Number of training files.')
 flags.DEFINE_integer('val_num_shards', 50, 'Number of validation files.')
 flags.DEFINE_integer('testdev_num_shards', 50, 'Number of test files.')
-flags.DEFINE_bool('strict', False, 'Writes nothing if there is any problem.')
-flags.DEFINE_integer('workers', 1, 'Local processes.', lower_bound=1)
-flags.DEFINE_string('runner', '', 'Beam runner; by default the job runs here.')
-flags.DEFINE_multi_string('beam_option', [], 'Option for the runner: --beam_option=--name=value.')
 
 FLAGS = flags.FLAGS
 
@@ -58,18 +53,8 @@ def main(argv: list[str]) -> None:
     if not splits:
         raise app.UsageError('Give --train_image_dir and --train_annotations_file, or val or test.')
     for split in splits:
-        report = coco_conversion.convert_coco(
-            _source(split),
-            os.path.join(FLAGS.output_dir, _SPLITS[split][2]),
-            FLAGS[f'{split}_num_shards'].value,
-            strict=FLAGS.strict,
-            workers=FLAGS.workers,
-            runner=FLAGS.runner,
-            beam_options=FLAGS.beam_option,
-        )
-        print(f'{split}: {conversion_report.summary(report)}')
-        if warning := conversion_report.warning(report):
-            print(f'Warning: {warning}', file=sys.stderr)
+        prefix = os.path.join(FLAGS.output_dir, _SPLITS[split][2])
+        scripts.convert(_source(split), prefix, FLAGS[f'{split}_num_shards'].value, name=split)
 
 
 def _is_given(split: str) -> bool:
@@ -107,13 +92,5 @@ def _points_file(split: str, points: str) -> str:
     return FLAGS[name].value if name in FLAGS else ''
 
 
-def run() -> None:
-    """Parses the command line and runs; users' errors become one line."""
-    try:
-        app.run(main)
-    except (beam_job.ConversionError, OSError, ValueError) as error:
-        sys.exit(f'Error: {error}')
-
-
 if __name__ == '__main__':
-    run()
+    scripts.run(main)

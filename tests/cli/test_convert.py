@@ -1,4 +1,6 @@
 import json
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -7,6 +9,7 @@ from click.testing import CliRunner
 
 from object_detection.cli.convert import command
 from object_detection.data import image_files
+from object_detection.data.formats.formats import FORMATS
 from object_detection.dataset_tools import shapes
 from tests.dataset_tools import records
 
@@ -72,7 +75,7 @@ def test_help_needs_neither_beam_nor_tensorflow():
         'import sys; from object_detection.cli.convert import command\n'
         'try: command(["coco", "--help"])\n'
         'except SystemExit: pass\n'
-        'sys.exit(bool({"apache_beam", "tensorflow", "numpy"} & set(sys.modules)))'
+        'sys.exit(bool({"apache_beam", "tensorflow"} & set(sys.modules)))'
     )
     subprocess.run([sys.executable, '-c', program], check=True, stdout=subprocess.DEVNULL)
 
@@ -102,3 +105,82 @@ def test_a_limit_of_no_pixels_is_none(data, tmp_path):
 def test_limit_of_pixels_is_that_of_the_reader():
     (option,) = [item for item in command.commands['coco'].params if item.name == 'max_pixels']
     assert option.default == image_files.MAX_PIXELS
+
+
+def test_auto_says_what_it_runs(data, tmp_path):
+    prefix = tmp_path / 'a'
+    arguments = ['auto', str(data), '--output', str(prefix), '--shards', '1']
+    result = CliRunner().invoke(command, [*arguments, '--dry_run'])
+    assert result.exit_code == 0, result.output
+    assert 'is in the format COCO' in result.output
+    lines = [line for line in result.output.splitlines() if line.startswith('tfod convert coco')]
+    assert len(lines) == 1
+    assert lines[0].endswith(f'--output {prefix}_train')
+    assert not list(tmp_path.iterdir())
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    assert len(records.read_set(tmp_path / 'a_train', 1)) == 4
+
+
+def test_auto_of_a_folder_without_data_names_the_formats(tmp_path):
+    result = CliRunner().invoke(command, ['auto', str(tmp_path), '--output', 'a'])
+    assert result.exit_code == 1
+    assert 'no format that is known here: COCO' in result.output
+
+
+def test_auto_of_records_says_that_they_need_no_conversion(tmp_path):
+    (tmp_path / 'pets.record').touch()
+    result = CliRunner().invoke(command, ['auto', str(tmp_path), '--output', 'a'])
+    assert result.exit_code == 1
+    assert 'need no conversion: pets.record' in result.output
+
+
+def test_auto_converts_the_sets_that_it_can(data, tmp_path):
+    folder = tmp_path / 'set'
+    (folder / 'annotations').mkdir(parents=True)
+    (folder / 'images').symlink_to(data / 'train')
+    document = json.loads((data / 'instances_train.json').read_text())
+    (folder / 'annotations/instances_train.json').write_text(json.dumps(document))
+    for annotation in document['annotations']:
+        annotation['bbox'] = [0, 0, 0, 0]
+    (folder / 'annotations/instances_test.json').write_text(json.dumps(document))
+    prefix = tmp_path / 'a'
+    arguments = ['auto', str(folder), '--output', str(prefix), '--shards', '1']
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 1
+    assert 'Nothing was published' in result.output
+    assert f'Not converted: {prefix}_test.' in result.output
+    assert len(records.read_set(tmp_path / 'a_train', 1)) == 4
+
+
+def test_auto_runs_nothing_if_a_folder_has_several_formats(data, tmp_path):
+    (tmp_path / 'set').symlink_to(data)
+    (tmp_path / 'names').mkdir()
+    (tmp_path / 'names/classes.txt').write_text('a\n')
+    (tmp_path / 'names/1.txt').write_text('0 .5 .5 1 1\n')
+    (tmp_path / 'names/1.png').write_bytes(b'')
+    arguments = ['auto', '--output', str(tmp_path / 'out')]
+    # The formats lie in two folders below, so that neither is meant.
+    result = CliRunner().invoke(command, [*arguments, str(tmp_path)])
+    assert 'no format that is known' in result.output
+    (tmp_path / 'names/a.json').write_text((data / 'instances_train.json').read_text())
+    (tmp_path / 'names/images').symlink_to(data / 'train')
+    result = CliRunner().invoke(command, [*arguments, str(tmp_path / 'names')])
+    assert result.exit_code == 1
+    assert 'several formats' in result.output
+    assert 'tfod convert coco' in result.output
+    assert 'tfod convert yolo' in result.output
+    (tmp_path / 'set').unlink()
+    (tmp_path / 'names/a.json').unlink()
+    result = CliRunner().invoke(command, [*arguments, str(tmp_path), '--dry_run'])
+    assert result.output.count('tfod convert yolo') == 1, result.output
+
+
+def test_documentation_has_a_command_for_each_format():
+    text = (pathlib.Path(__file__).parents[2] / 'docs/data.md').read_text()
+    documented = set(re.findall(r'^\| [^|]+ \| `tfod convert (\w+) ', text, re.MULTILINE))
+    assert documented == {*FORMATS}
+    for line in re.findall(r'`tfod convert ([a-z_]+ --[^`]+)`', text):
+        name, *words = line.split()
+        known = {flag for item in command.commands[name].params for flag in item.opts}
+        assert {word for word in words if word.startswith('--')} <= known

@@ -54,8 +54,15 @@ class RandomSymmetry:
           seed: integer [2], on which alone the random decision depends.
 
         Raises:
-          ValueError: if the number of keypoints is not the length of the permutation.
+          ValueError: if the number of keypoints is not the length of the permutation, or a flip
+            gets points of DensePose.
         """
+        if self.needs_permutation and F.GROUNDTRUTH_DP_POINTS in example:
+            raise UserError(
+                f'{type(self).__name__}: expected no points on the surface of bodies '
+                '(load_dense_pose): where a point of a mirrored body lies on its surface is in a '
+                'table of measurements that is not part of this package.'
+            )
         names = {F.IMAGE, *filter(self._is_mapped, OBJECT_FIELDS)}
         present = {name: value for name, value in example.items() if name in names}
         if F.GROUNDTRUTH_KEYPOINTS in present:

@@ -72,7 +72,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
         document = json.loads(
             content, object_hook=_pack_segmentation if segmentations else _drop_segmentation
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not a JSON file: {error}.') from error
     if isinstance(document, dict):
         document.setdefault('annotations', [])

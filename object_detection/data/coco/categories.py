@@ -1,27 +1,16 @@
 """Integer labels and texts of a data set's categories in its examples."""
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
+from object_detection.data.annotated_image import ClassLabel
 from object_detection.errors import UserError
 
 # Ids of a label map have 32 bits.
 _MAX_LABEL = 2**31 - 1
 
 
-class CategoryLabel(NamedTuple):
-    """Label and text of a category in examples.
-
-    Attributes:
-      label: integer >= 1.
-      text: name, unique among the categories of the data set.
-    """
-
-    label: int
-    text: str
-
-
-def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel]:
+def from_categories(categories: list[dict[str, Any]]) -> dict[Any, ClassLabel]:
     """Returns category id -> label of the categories that are classes.
 
     Labels are the ids if all ids are integers >= 1. Otherwise labels are derived from the list of
@@ -47,12 +36,12 @@ def from_categories(categories: list[dict[str, Any]]) -> dict[Any, CategoryLabel
         lift = max(0, 1 - min(numbers, default=1))
         labels = [number + lift for number in numbers]
     return {
-        category_id: CategoryLabel(label, named[category_id])
+        category_id: ClassLabel(label, named[category_id])
         for category_id, label in zip(ids, labels, strict=True)
     }
 
 
-def are_renumbered(labels: dict[Any, CategoryLabel]) -> bool:
+def are_renumbered(labels: dict[Any, ClassLabel]) -> bool:
     """Whether labels differ from the category ids."""
     return any(category_id != label.label for category_id, label in labels.items())
 

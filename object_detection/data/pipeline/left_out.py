@@ -9,6 +9,8 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields
 from object_detection.data import objects
 from object_detection.data.decoder import ExampleDecoder
+from object_detection.data.pipeline import bad_records, record_files
+from object_detection.data.pipeline.record_files import Record
 
 _log = logging.getLogger(__name__)
 
@@ -115,8 +117,8 @@ class EmptyImageFilter:
         """Filters (position, record) of one pass over a data set; see `record_order.epochs`."""
         counter = _Counter(self._where)
 
-        def keep(position: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
-            is_kept = tf.cond(position < 0, lambda: False, lambda: self.is_usable(serialized))
+        def keep(position: tf.Tensor, record: Record) -> tf.Tensor:
+            is_kept = tf.cond(position < 0, lambda: False, lambda: self.is_wanted(record))
             # Python is called only for the few records that are left out.
             tf.cond(
                 is_kept,
@@ -126,8 +128,14 @@ class EmptyImageFilter:
             return is_kept
 
         position = tf.where(is_whole, tf.constant(_END, tf.int64), _END_OF_A_PART)
-        end = tf.data.Dataset.from_tensors((position, tf.constant('')))
+        nothing = bad_records.empty(records.element_spec[1])
+        end = tf.data.Dataset.from_tensors((position, nothing))
         return records.concatenate(end).filter(keep)
+
+    def is_wanted(self, record: Record) -> tf.Tensor:
+        """Whether training could use a record, or it is corrupt, which is reported later."""
+        serialized = record_files.fetch(record)['serialized']
+        return bad_records.guarded(self.is_usable, lambda serialized: True)(serialized)
 
     def is_usable(self, serialized: tf.Tensor) -> tf.Tensor:
         """Whether training could use an example, bool scalar."""

@@ -10,12 +10,16 @@ from object_detection.data import tf_record_files
 def count(patterns: Iterable[str]) -> int:
     """Returns the number of records in all files that match `patterns`.
 
+    A corrupt part of a file counts as one record.
+
     Raises:
-      ValueError: if a file is truncated or not a TFRecord file; the message names it.
+      ValueError: if a file has no intact record; the message names it.
     """
-    return sum(
-        1
-        for pattern in patterns
-        for name in sorted(tf.io.gfile.glob(pattern))
-        for _ in tf_record_files.positions(name)
-    )
+    return sum(_count(name) for pattern in patterns for name in sorted(tf.io.gfile.glob(pattern)))
+
+
+def _count(name: str) -> int:
+    index = tf_record_files.index(name)
+    if len(index.offsets) and len(index.corrupt) == len(index.offsets):
+        raise next(iter(index.corrupt.values()))
+    return len(index.offsets)

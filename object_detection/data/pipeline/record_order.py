@@ -146,9 +146,11 @@ def _endless(records: tf.data.Dataset, column: int) -> tf.data.Dataset:
     return tf.data.Dataset.zip((column, records.concatenate(nothing.repeat())))
 
 
-def _no_record(records: tf.data.Dataset) -> tf.Tensor:
-    spec = records.element_spec[1]
-    return tf.constant('') if spec.dtype == tf.string else tf.zeros(spec.shape, spec.dtype)
+def _no_record(records: tf.data.Dataset) -> Any:
+    def zero(spec: tf.TensorSpec) -> tf.Tensor:
+        return tf.constant('') if spec.dtype == tf.string else tf.zeros(spec.shape, spec.dtype)
+
+    return tf.nest.map_structure(zero, records.element_spec[1])
 
 
 def _advance(

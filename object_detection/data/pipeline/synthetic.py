@@ -92,11 +92,15 @@ def _example(
     example = {
         F.IMAGE: tf.cast(pixels, tf.uint8),
         F.ORIGINAL_IMAGE_SPATIAL_SHAPE: tf.constant(size, tf.int32),
-        **{name: _default_of_image(field) for name, field in IMAGE_FIELDS.items()},
+        **{
+            name: _default_of_image(field)
+            for name, field in IMAGE_FIELDS.items()
+            if not field.is_optional
+        },
         **{
             name: tf.fill([num_objects], tf.cast(field.stored.default, field.dtype))
             for name, field in OBJECT_FIELDS.items()
-            if field.stored and not field.is_by_keypoint
+            if field.stored and not (field.is_by_keypoint or field.is_optional)
         },
         F.SOURCE_ID: tf.strings.as_string(number),
         F.GROUNDTRUTH_BOXES: boxes,

@@ -17,6 +17,7 @@ from object_detection.core.example_fields import (
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
+from object_detection.data.pipeline import extra_fields
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import Resizer
 
@@ -45,6 +46,9 @@ class ExampleTransform:
         examples that have them.
       class_weights: K factors of the objects' weights; the largest one applies to an object of
         several classes; () changes no weights.
+      keypoint_type_weights: weight of each keypoint; () is 1 for all.
+      context_size: number and length of the context features of an image, padded; None takes all.
+      empty_image_classes_to_ones: whether an image without classes of its own has all of them.
       for_evaluation: whether to add the exact ground truth (`evaluation_*`).
     """
 
@@ -57,6 +61,9 @@ class ExampleTransform:
     merge_multiple_label_boxes: bool = False
     use_multiclass_scores: bool = False
     class_weights: tuple[float, ...] = ()
+    keypoint_type_weights: tuple[float, ...] = ()
+    context_size: tuple[int, int] | None = None
+    empty_image_classes_to_ones: bool = True
     for_evaluation: bool = False
 
     def __post_init__(self):
@@ -84,9 +91,11 @@ class ExampleTransform:
           num_groundtruth_boxes int32; groundtruth_boxes float32 [M, 4], normalized to the padded
           image; groundtruth_classes float32 [M, K]; groundtruth_weights, groundtruth_area float32
           [M]; groundtruth_is_crowd bool [M]; the masks uint8, as groundtruth_instance_mask_crops
-          [M, S, S] (255 = 1) or groundtruth_instance_masks [M, H', W']; keypoints [M, P, 2] and
-          their visibilities [M, P]; num_invalid_objects and num_excess_objects int32: number of
-          objects left out because of their box or class, and because there are more than M;
+          [M, S, S] (255 = 1) or groundtruth_instance_masks [M, H', W']; keypoints [M, P, 2], their
+          visibilities and weights [M, P]; the entries of `extra_fields`; num_invalid_objects and
+          num_excess_objects int32: number of objects left out because of their box or class, and
+          because there are more than M;
+          invalid_objects int32 [kinds], the former by `objects.INVALID_KINDS`;
           unknown_classes string, if the decoder returns it; for evaluation, for all G objects of a
           known class, evaluation_boxes float32 [G, 4], normalized to the original image, not
           clipped, evaluation_classes int64 [G], 1-based, evaluation_is_crowd bool [G],
@@ -99,14 +108,23 @@ class ExampleTransform:
             of another number of classes.
         """
         outputs = _identity_of_image(example)
+        outputs |= extra_fields.context(example, self.context_size)
+        outputs |= extra_fields.class_vectors(
+            example, self.num_classes, empty_to_ones=self.empty_image_classes_to_ones
+        )
         if F.UNKNOWN_CLASSES in example:
             outputs[F.UNKNOWN_CLASSES] = example[F.UNKNOWN_CLASSES]
-        num_decoded = _count(example)
+        decoded = example
         example = objects.keep_known(example)
         if self.for_evaluation:
             outputs.update(evaluation_groundtruth(example))
         example = objects.clip_boxes(example)
-        outputs[F.NUM_INVALID_OBJECTS] = num_decoded - _count(example)
+        outputs[F.NUM_INVALID_OBJECTS] = _count(decoded) - _count(example)
+        outputs[F.INVALID_OBJECTS] = tf.cond(
+            outputs[F.NUM_INVALID_OBJECTS] > 0,
+            lambda: objects.count_invalid(decoded),
+            lambda: tf.zeros([len(objects.INVALID_KINDS)], tf.int32),
+        )
         for i, step in enumerate(self.label_steps):
             example = step(example, tf.random.fold_in(seed, len(self.augmentations) + i))
         example = self._one_hot(example)
@@ -125,6 +143,8 @@ class ExampleTransform:
         example = objects.select(example, kept)
         outputs[F.NUM_EXCESS_OBJECTS] = num_augmented - _count(example)
         example = self._resize(example, self._resizer(seed))
+        example |= extra_fields.keypoint_weights(example, self.keypoint_type_weights)
+        example |= extra_fields.densepose(example)
         outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
         for name, field in OBJECT_FIELDS.items():
             if field.padding is not None and name in example:

@@ -70,6 +70,7 @@ def test_segmentations_are_text_or_left_out():
     [
         ('{"images": [', r'is not a JSON file: .*line 1 column 13'),
         ('\xff', 'is not a JSON file'),
+        ('{"images": ' + '[' * 100_000, 'is not a JSON file'),
         ('[]', 'expected an object .* Received: list'),
         ('{"categories": []}', '`images` must be a list. Received: nothing'),
         ('{"images": {}, "categories": []}', '`images` must be a list. Received: dict'),

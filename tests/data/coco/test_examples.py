@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from object_detection.data import annotation_checks, file_access
+from object_detection.data.annotated_image import ClassLabel
 from object_detection.data.coco import annotations as coco_annotations
 from object_detection.data.coco import examples as coco_examples
 from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco.annotations import CocoFile, CocoImage
-from object_detection.data.coco.categories import CategoryLabel, from_categories
+from object_detection.data.coco.categories import from_categories
 from object_detection.data.coco.examples import Contents
 from object_detection.data.tf_examples import to_example
 from object_detection.errors import UnusableError
@@ -20,7 +22,7 @@ from tests.dataset_tools import records
 # 'jpeg' for every file does not show here, as these are JPEG.
 _NOT_IN_REFERENCE = {'image/object/class/label'}
 
-LABELS = {1: CategoryLabel(1, 'cat'), 7: CategoryLabel(7, 'dog')}
+LABELS = {1: ClassLabel(1, 'cat'), 7: ClassLabel(7, 'dog')}
 
 
 def _image(image_format='JPEG', mode='RGB', size=(40, 30)) -> bytes:
@@ -176,7 +178,7 @@ def _broken_off() -> bytes:
 )
 def test_unusable_image(encoded, entry, match):
     with pytest.raises(UnusableError, match=match) as caught:
-        coco_examples.check_image(entry, encoded)
+        annotation_checks.check_image(encoded, coco_annotations.stated_size(entry))
     assert caught.value.reason == 'bad_image'
 
 
@@ -189,7 +191,7 @@ def test_size_may_be_left_to_the_image(stated):
 @pytest.mark.parametrize('height', ['thirty', -1, 30.5, [30], True, float('inf')])
 def test_size_that_is_none(height):
     with pytest.raises(UnusableError, match='height must be a whole number'):
-        coco_examples.read_image(_entry(height=height), _image())
+        annotation_checks.read_image(_image(), coco_annotations.stated_size(_entry(height=height)))
 
 
 @pytest.mark.parametrize('stated', [None, 0, False, '0'])
@@ -216,10 +218,10 @@ def test_no_crowd(stated):
 )
 def test_path_of_an_image_stays_in_its_folder(folder, name, path):
     if path is not None:
-        assert coco_examples.image_path(folder, name) == path
+        assert file_access.path_within(folder, name) == path
         return
     with pytest.raises(UnusableError, match='leads out of the folder of the images'):
-        coco_examples.image_path(folder, name)
+        file_access.path_within(folder, name)
 
 
 @pytest.mark.parametrize(

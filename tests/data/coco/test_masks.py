@@ -134,7 +134,7 @@ def test_images_larger_than_pycocotools_counts():
 
 
 def test_png_keeps_values():
-    mask = coco_masks.decode([[2, 3, 7, 3, 7, 5]], *SIZE)
+    mask = 3 * coco_masks.decode([[2, 3, 7, 3, 7, 5]], *SIZE)
     with Image.open(io.BytesIO(coco_masks.to_png(mask))) as image:
         assert image.mode == 'L'
         np.testing.assert_array_equal(np.asarray(image), mask)
@@ -156,11 +156,15 @@ def test_small_png_is_the_same_mask(columns, width):
         np.testing.assert_array_equal(np.asarray(image), mask)
     decoded = tf.io.decode_png(png, channels=1)[..., 0]
     np.testing.assert_array_equal(decoded, 255 * mask)
+    png = coco_masks.runs_to_png(np.diff(ends, prepend=0), *mask.shape)
+    decoded = tf.io.decode_png(png, channels=1)[..., 0]
+    np.testing.assert_array_equal(decoded, mask)
 
 
 @pytest.mark.parametrize('counts', [[600], [0, 600], [600, 0], [0, 0, 600], [10, 0, 590]])
-def test_small_png_of_nothing_or_everything(counts):
-    png = coco_masks.to_small_png(np.array(counts), *SIZE)
+@pytest.mark.parametrize('to_png', [coco_masks.to_small_png, coco_masks.runs_to_png])
+def test_png_of_nothing_or_everything(to_png, counts):
+    png = to_png(np.array(counts), *SIZE)
     expected = coco_masks.fill(np.array(counts), SIZE[0])
     with Image.open(io.BytesIO(png)) as image:
         np.testing.assert_array_equal(np.asarray(image), expected)

@@ -31,26 +31,25 @@ def test_entries_keep_what_examples_are_made_of(tmp_path):
         [image('x', license=3), image(7)],
         [annotation(1, 7, caption='no', area=2), annotation(2, 'x'), annotation(3, 7, iscrowd=1)],
     )
-    index = coco_records.load('', path).index
-    assert len(index) == 2
-    assert index[0].image == index.image(0) == image('x')
+    entries = coco_records.load('', path).entries
+    assert len(entries) == 2
+    assert entries[0].image == entries.image(0) == image('x')
     of_image = [annotation(1, 7, area=2), annotation(3, 7, iscrowd=1)]
     for entry in of_image:
         del entry['image_id']
-    assert index[1] == coco_annotations.CocoImage(1, image(7), of_image)
+    assert entries[1] == (image(7), of_image)
 
 
 def test_memory_is_that_of_the_text():
     annotations = [annotation(i, i // 10, segmentation='[[1,2,3,4,5,6]]') for i in range(20000)]
     file = coco_annotations.CocoFile([image(i) for i in range(2000)], annotations, [])
-    index = coco_records.AnnotationIndex('a', file)
+    entries = coco_records.entries_of(file)
     held = sum(
         sys.getsizeof(value)
-        for packed in (index._images, index._annotations)
+        for packed in (entries._images, entries._annotations)
         for value in vars(packed).values()
     )
     assert held < 1.2 * len(json.dumps([file.images, file.annotations]))
-    assert index.file.annotations == []
 
 
 def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
@@ -64,8 +63,8 @@ def test_what_belongs_to_no_image_is_reported(tmp_path, caplog):
 
 def test_a_file_is_read_once_until_it_changes(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)])
-    index = coco_records.load('x', path).index
-    assert coco_records.load('y', path).index is index
+    entries = coco_records.load('x', path).entries
+    assert coco_records.load('y', path).entries is entries
     write(tmp_path / 'a.json', [image(1), image(2)])
     assert len(coco_records.load('x', path)) == 2
 
@@ -73,9 +72,9 @@ def test_a_file_is_read_once_until_it_changes(tmp_path):
 def test_ids_count_without_names_only(tmp_path):
     path = write(tmp_path / 'a.json', [image(1)], categories=[{'id': 0, 'name': ' cat'}])
     records = coco_records.load('', path, by_text=True)
-    assert [label.text for label in records.contents.labels.values()] == ['cat']
+    assert [label.text for label in records.data.labels.values()] == ['cat']
     # As the conversion numbers it.
-    assert coco_records.load('', path).contents.labels == {0: (1, 'cat')}
+    assert coco_records.load('', path).data.labels == {0: (1, 'cat')}
     path = write(tmp_path / 'b.json', [image(1)], categories=[{'id': 1, 'name': 'a'}] * 2)
     with pytest.raises(ValueError, match=rf'^{path}: Category ids must be different'):
         coco_records.load('', path)

@@ -226,6 +226,7 @@ def test_a_killed_process_leaves_no_folder_for_long(tmp_path, monkeypatch):
     assert {str(path) for path in tmp_path.iterdir()} == expected
 
 
+@pytest.mark.slow
 def test_a_system_without_locks_of_files_can_read_records():
     program = (
         'import sys\n'

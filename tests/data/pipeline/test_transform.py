@@ -38,11 +38,13 @@ def run(boxes=(), labels=(), *, transform=None, mask_type=None, **record):
 @goldens.parametrize(
     'input_transforms',
     prefix=(
+        'additional',
         'bfloat16',
         'confidences',
         'fixed',
         'inverted',
         'keep_',
+        'keypoint_w',
         'merge',
         'multiclass_scores',
         'nan',
@@ -60,6 +62,7 @@ def test_matches_the_reference(case_name):
         mask_crop_size=0,
         merge_multiple_label_boxes=case.params.get('merge_multiple_boxes', False),
         use_multiclass_scores=case.params.get('use_multiclass_scores', False),
+        keypoint_type_weights=tuple(case.params.get('keypoint_type_weight', ())),
     )
     num_objects = len(case.inputs[F.GROUNDTRUTH_BOXES])
     inputs = {
@@ -68,6 +71,16 @@ def test_matches_the_reference(case_name):
         # The reference's decoder leaves fields that a record lacks without rows.
         if name not in OBJECT_FIELDS or len(value) == num_objects
     }
+    for name in (F.GROUNDTRUTH_DIFFICULT, F.GROUNDTRUTH_GROUP_OF):
+        inputs.setdefault(name, tf.zeros([num_objects], bool))
+    # The decoder gives a class of the image without a confidence 1.
+    num_classes = len(case.inputs[F.GROUNDTRUTH_IMAGE_CLASSES])
+    if len(case.inputs[F.GROUNDTRUTH_IMAGE_CONFIDENCES]) != num_classes:
+        inputs[F.GROUNDTRUTH_IMAGE_CONFIDENCES] = tf.ones([num_classes])
+    if F.IMAGE_ADDITIONAL_CHANNELS in inputs:
+        # The decoder here returns all channels as one image.
+        further = inputs.pop(F.IMAGE_ADDITIONAL_CHANNELS)
+        inputs[F.IMAGE] = tf.concat([inputs[F.IMAGE], further], axis=-1)
     if F.GROUNDTRUTH_INSTANCE_MASKS in inputs:
         masks = inputs[F.GROUNDTRUTH_INSTANCE_MASKS]
         inputs[F.GROUNDTRUTH_INSTANCE_MASKS] = tf.cast(masks, tf.uint8)
@@ -93,7 +106,7 @@ def test_matches_the_reference(case_name):
         assert outputs[F.NUM_INVALID_OBJECTS] == 1
         return
     names = {name[2:] for name in case.outputs if name.startswith('p/')} & outputs.keys()
-    if case_name in ('merge_boxes', 'nan_boxes', 'unrecognized'):
+    if case_name in ('additional_channels', 'merge_boxes', 'nan_boxes', 'unrecognized'):
         # The reference drops rows of boxes and classes alone; the weights belong to other objects.
         names.remove(F.GROUNDTRUTH_WEIGHTS)
     assert {F.IMAGE, F.GROUNDTRUTH_BOXES, F.GROUNDTRUTH_CLASSES} <= names
@@ -102,6 +115,8 @@ def test_matches_the_reference(case_name):
         classes = tf.one_hot(case.inputs[F.GROUNDTRUTH_CLASSES] - 1, 18)
         np.testing.assert_array_equal(outputs[F.GROUNDTRUTH_CLASSES][:num_objects], classes)
         names.remove(F.GROUNDTRUTH_CLASSES)
+    # The reference pads the list of confidences: they no longer tell their classes.
+    names.discard(F.GROUNDTRUTH_IMAGE_CONFIDENCES)
     for name in names - {F.HASH_FROM_SOURCE_ID, F.SOURCE_ID}:
         expected, actual = case.outputs[f'p/{name}'], outputs[name].numpy()
         if name == F.GROUNDTRUTH_KEYPOINTS:
@@ -325,7 +340,7 @@ def test_class_weights_multiply_those_of_the_record():
 def test_stored_scores_are_soft_labels_and_stay_with_their_objects():
     boxes = [[0.1, 0.1, 0.5, 0.5], [np.nan, 0, 1, 1], [0.2, 0.2, 0.6, 0.6]]
     scores = np.arange(9).reshape(3, 3) / 8
-    decoder = ExampleDecoder(load_multiclass_scores=True)
+    decoder = ExampleDecoder(fields=[F.MULTICLASS_SCORES])
     record = examples.example(
         boxes, [1, 2, 3], image__object__class__multiclass_scores=scores.ravel().tolist()
     )

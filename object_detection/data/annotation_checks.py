@@ -1,0 +1,94 @@
+"""The checks of images and boxes that the readers of all annotation formats share.
+
+A box that extends beyond the image is clipped; it is left out if less than a pixel of its height or
+width remains.
+"""
+
+import math
+from typing import NamedTuple
+
+from object_detection.data import image_files
+from object_detection.data.image_files import ImageFile
+from object_detection.errors import UnusableError
+
+# Minimum height and width of a clipped box, in pixels.
+MIN_REMAINDER = 1.0
+
+# (height, width) that annotations state in pixels; None for a value that they do not state.
+StatedSize = tuple[int | None, int | None]
+
+
+class CheckedBox(NamedTuple):
+    """A usable box.
+
+    Attributes:
+      box: (ymin, xmin, ymax, xmax), normalized to the image, within [0, 1].
+      is_clipped: whether it was cut at the image's edge.
+    """
+
+    box: tuple[float, float, float, float]
+    is_clipped: bool
+
+
+def check_image(
+    encoded: bytes, stated: StatedSize, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
+    """Decodes an image file and compares its size with the annotations'.
+
+    Raises:
+      UnusableError: if the file is corrupt, has a format that TensorFlow does not decode, has too
+        many pixels, or another size than the annotations say.
+    """
+    image_files.check(encoded, max_pixels)
+    return read_image(encoded, stated, max_pixels)
+
+
+def read_image(
+    encoded: bytes, stated: StatedSize, max_pixels: int = image_files.MAX_PIXELS
+) -> ImageFile:
+    """Makes an image file upright and compares its size; decodes it only if it must be changed.
+
+    Raises:
+      UnusableError: as `check_image`, but corrupt image data may not be detected.
+    """
+    file = image_files.read_upright(encoded, stated_size=stated, max_pixels=max_pixels)
+    size = file.height, file.width
+    if any(said not in (None, own) for said, own in zip(stated, size, strict=True)):
+        raise UnusableError(
+            'bad_image',
+            f'is {file.height} pixels high and {file.width} wide; '
+            f'the annotation file says {stated[0]} and {stated[1]}',
+        )
+    return file
+
+
+def check_box(
+    ymin: float, xmin: float, ymax: float, xmax: float, file: ImageFile, said: str = ''
+) -> CheckedBox:
+    """Checks and normalizes a box.
+
+    Args:
+      ymin, xmin, ymax, xmax: the box, in pixels.
+      file: the image's size.
+      said: the box as the annotations give it, for errors.
+
+    Raises:
+      UnusableError: if it is not finite, is inverted or empty, or lies outside of the image.
+    """
+    sides = (ymin, xmin, ymax, xmax)
+    said = said or f'(ymin, xmin, ymax, xmax) is {sides}'
+    if not all(map(math.isfinite, sides)):
+        raise UnusableError('bad_box', f'the box must be finite; {said}')
+    if ymax <= ymin or xmax <= xmin:
+        raise UnusableError('box_without_area', said)
+    overhang = max(-xmin, -ymin, xmax - file.width, ymax - file.height, 0.0)
+    top, left = max(ymin, 0.0), max(xmin, 0.0)
+    bottom, right = min(ymax, file.height), min(xmax, file.width)
+    remainder = min(bottom - top, right - left)
+    if remainder <= 0 or (overhang > 0 and remainder < MIN_REMAINDER):
+        raise UnusableError(
+            'box_outside_image',
+            f'{said}; the image is {file.width} wide and {file.height} high',
+        )
+    box = (top / file.height, left / file.width, bottom / file.height, right / file.width)
+    return CheckedBox(box, overhang > 0)

@@ -1,0 +1,264 @@
+"""Data sets in COCO format: one JSON file, and a folder of images."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from object_detection.data import file_access
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import examples as coco_examples
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.annotations import CocoFile, EntryProblem
+from object_detection.data.file_access import Files
+from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError
+
+# Folders that may have JSON files; those named as a split have its images too.
+_SPLITS = ('train', 'valid', 'val', 'test')
+_JSON_FOLDERS = ('annotations', '', *_SPLITS)
+# What the names of the JSON files of one split begin with; the first of them that is there is read.
+_INSTANCES, _KEYPOINTS = 'instances_', 'person_keypoints_'
+_PREFIXES = (_INSTANCES, _KEYPOINTS, 'stuff_')
+# Where images may be, from the folder of the JSON file; {} is the name of its split.
+_IMAGE_FOLDERS = (
+    *('../images/{}', '../images/{}2017', '../{}', '../{}2017', '{}', '{}2017'),
+    *('.', 'images', '../images'),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CocoSource(Source):
+    """A data set in COCO format.
+
+    Attributes:
+      image_dir: folder to which the file names in the annotation file are relative.
+      annotations_file: COCO JSON file.
+      masks: whether instance masks are written.
+      keypoints: whether the keypoints of the annotation file are written.
+      keypoints_file: COCO JSON file with the keypoints of the same annotations, matched by their
+        ids; may be the annotation file itself. '' writes no keypoints of another file.
+      densepose_file: the same for DensePose points.
+      only_objects_of: name of a category; objects of all others are left out. '' keeps all.
+      only_images_with: name of a category; images without an object of it are left out.
+    """
+
+    image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
+    annotations_file: str = option('', 'COCO JSON file.', flag='annotations', required=True)
+    masks: bool = option(False, 'Write instance masks; off here, and on in `tfod data convert`.')
+    keypoints: bool = option(False, 'Write keypoints, those of the annotation file.')
+    keypoints_file: str = option(
+        '',
+        'Write keypoints, those of the same annotations in this JSON file.',
+        flag='keypoint_annotations',
+    )
+    densepose_file: str = option(
+        '',
+        'Write DensePose points, those of the same annotations in this JSON file.',
+        flag='densepose_annotations',
+    )
+    only_objects_of: str = option('', 'Leave out the objects of all categories but this one.')
+    only_images_with: str = option('', 'Leave out images without an object of this category.')
+
+    @property
+    def _keypoints_path(self) -> str:
+        return self.keypoints_file or (self.annotations_file if self.keypoints else '')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        if not files.exists(self.image_dir):
+            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+        file = read_annotation_file(self.annotations_file, files, segmentations=False)
+        # Raises errors now that would otherwise occur in the job.
+        coco_annotations.check_categories(file, self.only_objects_of, self.only_images_with)
+        others = {self.annotations_file: file}
+        for path in {self._keypoints_path, self.densepose_file} - {'', *others}:
+            others[path] = read_annotation_file(path, files, segmentations=False)
+        layout = None
+        if self._keypoints_path:
+            layout = coco_keypoints.keypoint_layout(others[self._keypoints_path])
+        if label_map:
+            labels = labels_of(file.categories, label_map)
+        else:
+            labels = coco_categories.from_categories(file.categories)
+        names = coco_categories.texts(file.categories)
+        contents = coco_examples.Contents(
+            labels,
+            self.masks,
+            layout,
+            bool(self.densepose_file),
+            max_pixels=self.max_pixels,
+            left_out=tuple((key, name) for key, name in names.items() if key not in labels),
+        )
+        return DataSet(
+            CocoReader(self.image_dir, contents),
+            len(file.images),
+            labels,
+            tuple(_problems(file)),
+            layout,
+            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+        )
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        file = read_annotation_file(self.annotations_file, files, segmentations=self.masks)
+        for path, keys in (
+            (self._keypoints_path, coco_keypoints.KEYPOINT_KEYS),
+            (self.densepose_file, coco_keypoints.DENSEPOSE_KEYS),
+        ):
+            if path not in ('', self.annotations_file):
+                other = read_annotation_file(path, files, segmentations=False)
+                coco_annotations.take_over(file, other, keys)
+        grouped = coco_annotations.group_by_image(
+            file, only_objects_of=self.only_objects_of, only_images_with=self.only_images_with
+        )
+        for item in grouped:
+            yield ImageEntry(item.image, item.annotations)
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        found = []
+        for below in _JSON_FOLDERS:
+            parent = file_access.join(folder, below) if below else folder
+            listed = files.list(parent)
+            for name in listed:
+                path = file_access.join(parent, name)
+                prefix = next((each for each in _PREFIXES if name.startswith(each)), '')
+                before = _PREFIXES[: _PREFIXES.index(prefix)] if prefix else ()
+                if {each + name.removeprefix(prefix) for each in before} & {*listed}:
+                    continue
+                if name.endswith('.json') and _is_coco(path, files):
+                    split = name.removesuffix('.json').removeprefix(prefix)
+                    split = below if below in _SPLITS else split
+                    image_dir = image_folder(path, split, files)
+                    if image_dir:
+                        source = cls(
+                            image_dir=image_dir,
+                            annotations_file=path,
+                            keypoints=prefix == _KEYPOINTS and _names_keypoints(path, files),
+                        )
+                        found.append(Found(split, source, os.path.join(below, name)))
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class CocoReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      image_dir: folder to which file names are relative.
+      contents: the fields to read.
+    """
+
+    image_dir: str
+    contents: coco_examples.Contents
+
+    @property
+    def provided(self) -> Provided:
+        return coco_examples.provided(self.contents)
+
+    @property
+    def max_pixels(self) -> int:
+        return self.contents.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        path = file_access.path_within(self.image_dir, entry.image['file_name'])
+        return coco_examples.image_annotations(*entry)._replace(paths=(path,))
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        read = coco_examples.read_object if rasterize else coco_examples.check_object
+        return read(annotation, file, self.contents)
+
+
+def read_annotation_file(path: str, files: Files, *, segmentations: bool = True) -> CocoFile:
+    """Reads an annotation file in COCO format.
+
+    Args:
+      path: path of the file.
+      files: access to files.
+      segmentations: whether to keep the segmentations.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: as `coco.annotations.parse`.
+    """
+    if not files.exists(path):
+        raise FileNotFoundError(f'There is no annotation file {path}.')
+    return coco_annotations.parse(files.read(path), path, segmentations=segmentations)
+
+
+def labels_of(categories: list[dict[str, Any]], label_map: LabelMap) -> dict[Any, ClassLabel]:
+    """Returns category id -> label of the item with its name, for the categories that have an item.
+
+    A category matches the item whose `name` or `display_name` is the category's name. The
+    background item (id 0) matches no category.
+    """
+    texts = {number: name for name, number in label_map.name_to_id.items()}
+    numbers = {
+        category['id']: label_map.text_to_id.get(coco_categories.clean(str(category['name'])), 0)
+        for category in categories
+    }
+    return {key: ClassLabel(i, texts[i]) for key, i in numbers.items() if i > 0}
+
+
+def _problems(file: CocoFile) -> Iterator[EntryProblem]:
+    """Yields the problems that do not belong to an image, which the job would not find."""
+    yield from file.problems
+    seen: set[Any] = set()
+    for image in file.images:
+        if image['id'] in seen:
+            error = UnusableError('duplicate_image', 'its id is used before')
+            yield EntryProblem(error, image['file_name'], image['id'], None)
+        seen.add(image['id'])
+    for annotation in file.annotations:
+        if annotation['image_id'] not in seen:
+            error = UnusableError('unknown_image', f'there is no image {annotation["image_id"]}')
+            yield EntryProblem(error, None, None, annotation['id'])
+
+
+def _is_coco(path: str, files: Files) -> bool:
+    """Whether a JSON file has lists of images, annotations and categories."""
+    try:
+        document = json.loads(files.read(path))
+    except (ValueError, OSError, RecursionError):
+        return False
+    lists = ('images', 'annotations', 'categories')
+    if not isinstance(document, dict) or not all(
+        isinstance(document.get(name), list) for name in lists
+    ):
+        return False
+    first = next(iter(document['annotations']), {})
+    # Captions have no boxes, and panoptic ones have them in segments.
+    return isinstance(first, dict) and (not document['annotations'] or 'bbox' in first)
+
+
+def _names_keypoints(path: str, files: Files) -> bool:
+    """Whether the categories of an annotation file name their keypoints."""
+    categories = json.loads(files.read(path))['categories']
+    return any(isinstance(item, dict) and item.get('keypoints') for item in categories)
+
+
+def image_folder(path: str, split: str, files: Files) -> str:
+    """Returns the folder that has the first image of an annotation file; '' if none does."""
+    document = json.loads(files.read(path))
+    first = next(iter(document['images']), {})
+    name = first.get('file_name') if isinstance(first, dict) else None
+    if not isinstance(name, str):
+        return ''
+    parent = os.path.dirname(path)
+    for pattern in _IMAGE_FOLDERS:
+        folder = os.path.normpath(file_access.join(parent, pattern.format(split)))
+        if files.exists(file_access.join(folder, name)):
+            return folder
+    return ''

@@ -1,0 +1,197 @@
+"""Data sets of a CSV file with a box on each line.
+
+    filename,width,height,class,xmin,ymin,xmax,ymax     names of columns in the first line
+    path,x1,y1,x2,y2,class                              RetinaNet: six columns, without names
+
+The columns of the first form may have any order. A line with a name only is an image without
+objects.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from object_detection.data import file_access
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.file_access import Files
+from object_detection.data.formats import csv_files, shapes
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import (
+    IMAGE_SUFFIXES,
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    option,
+)
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UserError, format_list
+
+# What a column may be called, in lower case.
+_NAMES = {
+    'filename': ('filename', 'file_name', 'path', 'image', 'image_path', 'image_name'),
+    'class': ('class', 'label', 'class_name', 'label_name', 'category'),
+    'xmin': ('xmin', 'x1', 'x_min', 'left'),
+    'ymin': ('ymin', 'y1', 'y_min', 'top'),
+    'xmax': ('xmax', 'x2', 'x_max', 'right'),
+    'ymax': ('ymax', 'y2', 'y_max', 'bottom'),
+}
+_SIZE = {'width': ('width',), 'height': ('height',)}
+_SIDES = ('xmin', 'ymin', 'xmax', 'ymax')
+_RETINANET = ('filename', *_SIDES, 'class')
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvSource(Source):
+    """A data set of a CSV file.
+
+    Attributes:
+      annotations_file: CSV file.
+      image_dir: folder of the images; '' is the folder of the CSV file.
+    """
+
+    annotations_file: str = option('', 'CSV file.', flag='annotations', required=True)
+    image_dir: str = option(
+        '', 'Folder of the images; by default that of the CSV file.', flag='images'
+    )
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        entries = list(self.entries(files))
+        if not entries:
+            raise UserError(f'{self.annotations_file}: expected boxes. Received: none.')
+        names = {row['class'] for entry in entries for row in entry.annotations}
+        labels = formats_source.number_classes(names, label_map, sort=True)
+        return DataSet(CsvReader(self, labels), len(entries), labels)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        images: dict[str, ImageEntry] = {}
+        for line, row in self._rows(files):
+            name = row.pop('filename')
+            size = {key: row.pop(key, '') for key in _SIZE}
+            image = {'id': name, 'file_name': name, **size}
+            entry = images.setdefault(name, ImageEntry(image, []))
+            if any(row.values()):
+                entry.annotations.append({'line': line, **row})
+        yield from images.values()
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        found = []
+        for below in ('', 'annotations', 'data'):
+            parent = file_access.join(folder, below) if below else folder
+            for name in files.list(parent):
+                path = file_access.join(parent, name)
+                header = csv_files.header_of(path, files) if name.endswith('.csv') else []
+                if header and (_columns(header) or _is_retinanet(header)):
+                    split = name.removesuffix('.csv').removesuffix('_labels')
+                    made = cls(annotations_file=path)
+                    if image_dir := made._find_images(folder, split, files):
+                        source = dataclasses.replace(made, image_dir=image_dir)
+                        found.append(Found(split, source, os.path.join(below, name)))
+        return [found[0]._replace(name='')] if len(found) == 1 else found
+
+    def _rows(self, files: Files) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yields (line number, column -> text) of each row."""
+        path = self.annotations_file
+        if not files.exists(path):
+            raise FileNotFoundError(f'There is no annotation file {path}.')
+        rows = csv_files.rows(path, files)
+        first = next(rows, (1, []))
+        columns = _columns(first[1])
+        if not columns and not _is_retinanet(first[1]):
+            raise UserError(
+                f'{path}: expected columns {", ".join(_NAMES)} named in the first line, or lines '
+                f'{",".join(_RETINANET)}. Received: {format_list(first[1], 20) or "nothing"}.'
+            )
+        if not columns:
+            columns = {name: index for index, name in enumerate(_RETINANET)}
+            yield first[0], {name: first[1][index] for name, index in columns.items()}
+        for line, fields in rows:
+            if len(fields) != len(first[1]):
+                raise UserError(
+                    f'{path}, line {line}: expected {len(first[1])} fields. '
+                    f'Received: {len(fields)}.'
+                )
+            yield line, {name: fields[index] for name, index in columns.items()}
+
+    def _find_images(self, folder: str, split: str, files: Files) -> str:
+        """Returns the folder of the first image; '' if none has it."""
+        parent = os.path.dirname(self.annotations_file)
+        try:
+            _, row = next(self._rows(files), (0, {}))
+        except UserError:
+            return parent  # The conversion of the set says what is wrong with the file.
+        candidates = [parent, folder]
+        for name in (split, 'images', f'images/{split}', 'JPEGImages'):
+            candidates += [file_access.join(each, name) for each in (parent, folder)]
+        for candidate in candidates:
+            paths = formats_source.image_paths(candidate, row.get('filename', ''), '')
+            if any(files.exists(path) for path in paths):
+                return candidate
+        return ''
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      source: the data set.
+      labels: name of a class -> label.
+    """
+
+    source: CsvSource
+    labels: Mapping[str, ClassLabel]
+
+    provided = Provided()
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        name = entry.image['file_name']
+        folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
+        return ImageAnnotations(
+            file_name=name,
+            source_id=name,
+            annotations=[(f'line {row["line"]}', row) for row in entry.annotations],
+            paths=formats_source.image_paths(folder, name, ''),
+            stated_size=tuple(shapes.side(entry.image[key], key) for key in ('height', 'width')),
+        )
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        del rasterize  # There are no masks.
+        label = formats_source.label_of(annotation['class'], self.labels)
+        corners = [shapes.number(annotation[side], side) for side in _SIDES]
+        return shapes.of_box(label, corners, file)
+
+
+def _columns(header: Sequence[str]) -> dict[str, int]:
+    """Returns the index of each column; {} if a needed one is not named."""
+    indices = {name.lower(): index for index, name in reversed([*enumerate(header)])}
+    columns = {}
+    for column, names in (_NAMES | _SIZE).items():
+        index = next((indices[name] for name in names if name in indices), None)
+        if index is not None:
+            columns[column] = index
+    return columns if {*_NAMES} <= {*columns} else {}
+
+
+def _is_retinanet(fields: Sequence[str]) -> bool:
+    """Whether a line has a name of an image, and four numbers and a class, or nothing more."""
+    if len(fields) != len(_RETINANET) or not fields[0].lower().endswith(IMAGE_SUFFIXES):
+        return False
+    return not any(fields[1:]) or all(
+        text.replace('.', '', 1).removeprefix('-').isdecimal() for text in fields[1:5]
+    )

@@ -1,0 +1,107 @@
+"""Reads tables in CSV files of strangers: comma, semicolon or tab; bounded size, UTF-8."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from object_detection.data.file_access import Files
+from object_detection.errors import UserError, format_list
+
+# The boxes of all of Open Images take 2.3 GB. Fields are bounded by the csv module, at 128 KiB.
+MAX_BYTES = 4 << 30
+_HEAD = 1 << 16  # bytes, enough for the first line
+_DELIMITERS = ',\t;'
+
+
+class Table(NamedTuple):
+    """A CSV file with names of columns in its first line.
+
+    Attributes:
+      path: path of the file.
+      columns: name of a column -> index.
+      rows: (line number, fields) of each row; all have as many fields as there are columns.
+    """
+
+    path: str
+    columns: dict[str, int]
+    rows: Iterator[tuple[int, list[str]]]
+
+
+def rows(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, stripped fields) of each line that is not empty.
+
+    Raises:
+      OSError: if the file cannot be read, or is too long.
+      UserError: if it is not CSV in UTF-8.
+    """
+    lines = io.TextIOWrapper(
+        io.BytesIO(files.read(path, MAX_BYTES)), encoding='utf-8-sig', newline=''
+    )
+    try:
+        first = lines.readline(_HEAD)
+        lines.seek(0)
+        reader = csv.reader(lines, delimiter=_delimiter(first))
+        for fields in reader:
+            if fields:
+                yield reader.line_num, [field.strip() for field in fields]
+    except UnicodeDecodeError as error:
+        raise UserError(f'{path}: expected text in UTF-8. Received: {error}.') from error
+    except csv.Error as error:
+        raise UserError(f'{path}, line {reader.line_num}: expected CSV. Received: {error}.') from (
+            error
+        )
+
+
+def table(path: str, files: Files, required: tuple[str, ...]) -> Table:
+    """Opens a file whose first line names the columns.
+
+    Args:
+      path: path of the file.
+      files: access to files.
+      required: names of columns that it must have.
+
+    Raises:
+      OSError, UserError: as `rows`, and if a column is absent.
+    """
+    if not files.exists(path):
+        raise FileNotFoundError(f'There is no file {path}.')
+    found = rows(path, files)
+    _, header = next(found, (1, []))
+    columns = {name: index for index, name in enumerate(header)}
+    missing = [name for name in required if name not in columns]
+    if missing:
+        raise UserError(
+            f'{path}: expected the columns {", ".join(required)} in the first line; '
+            f'missing: {", ".join(missing)}. Received: {format_list(header, 20) or "nothing"}.'
+        )
+    return Table(path, columns, _checked(path, found, len(header)))
+
+
+def header_of(path: str, files: Files) -> list[str]:
+    """Returns the fields of the first line, to recognize a file; [] if it cannot be read."""
+    try:
+        text = files.head(path, _HEAD).decode('utf-8-sig', errors='replace')
+    except OSError:
+        return []
+    first = next(iter(text.splitlines()), '')
+    try:
+        fields = next(csv.reader([first], delimiter=_delimiter(first)), [])
+    except csv.Error:
+        return []
+    return [field.strip() for field in fields]
+
+
+def _delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count)
+
+
+def _checked(
+    path: str, found: Iterator[tuple[int, list[str]]], num_columns: int
+) -> Iterator[tuple[int, list[str]]]:
+    for line, fields in found:
+        if len(fields) != num_columns:
+            raise UserError(
+                f'{path}, line {line}: expected {num_columns} fields. Received: {len(fields)}.'
+            )
+        yield line, fields

@@ -1,0 +1,224 @@
+"""Data sets of CVAT, "CVAT for images 1.1": an XML file with all images."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from lxml import etree
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import file_access
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco import masks as coco_masks
+from object_detection.data.file_access import Files
+from object_detection.data.formats import shapes, xml_files
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError
+
+_MAX_BYTES = 1 << 30
+_HEAD = 1 << 10
+_SIDES = ('xtl', 'ytl', 'xbr', 'ybr')
+_BOX, _POLYGON, _ELLIPSE, _MASK = 'box', 'polygon', 'ellipse', 'mask'
+_ELLIPSE_CORNERS = 64
+# Elements of an image that are no shapes.
+_OTHERS = ('tag', 'attribute')
+
+
+@dataclasses.dataclass(frozen=True)
+class CvatSource(Source):
+    """A data set of CVAT.
+
+    Attributes:
+      annotations_file: XML file.
+      image_dir: folder of the images; '' is `images` beside the XML file, or its folder.
+      split: only the images of this subset of a project; '' reads all.
+      masks: whether shapes are written as masks.
+    """
+
+    annotations_file: str = option('', 'XML file.', flag='annotations', required=True)
+    image_dir: str = option(
+        '', 'Folder of the images; by default `images` beside the XML file.', flag='images'
+    )
+    split: str = option('', 'Only the images of this subset of a project.', flag='set')
+    masks: bool = option(False, 'Write the shapes as masks.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        root = self._root(files)
+        num_images = sum(1 for _ in self._images(root))
+        if not num_images:
+            subsets = {image.get('subset', '') for image in root.iterfind('image')} - {''}
+            raise UserError(
+                f'{self.annotations_file}: expected images of the set {self.split!r}. '
+                f'Received sets: {sorted(subsets) or "none"}.'
+            )
+        # The labels of the task come first, in their order, also if they are not used.
+        names = [xml_files.text(label, 'name') for label in root.iterfind('meta//labels/label')]
+        names += sorted({item.get('label', '') for item in root.iterfind('image/*')} - {*names})
+        labels = formats_source.number_classes(names, label_map)
+        return DataSet(CvatReader(self, labels), num_images, labels)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        for image in self._images(self._root(files)):
+            keep = {key: image.get(key) for key in ('height', 'width', 'subset')}
+            annotations = [
+                {'kind': item.tag, **item.attrib}
+                for item in image.iterchildren(etree.Element)
+                if item.tag not in _OTHERS
+            ]
+            name = image.get('name', '')
+            # Projects number the images of each task from 0 on.
+            number = '/'.join(filter(None, (image.get('subset'), name)))
+            yield ImageEntry({'id': number, 'file_name': name, **keep}, annotations)
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        found = []
+        for name in files.list(folder):
+            path = file_access.join(folder, name)
+            with contextlib.suppress(OSError, UserError):
+                if not name.endswith('.xml') or b'<annotations>' not in files.head(path, _HEAD):
+                    continue
+                made = cls(annotations_file=path)
+                root = made._root(files)
+                masks = root.find(f'image/{_POLYGON}') is not None
+                made = dataclasses.replace(made, masks=masks)
+                subsets = {image.get('subset', '') for image in root.iterfind('image')}
+                for subset in sorted(subsets):
+                    source = dataclasses.replace(made, split=subset)
+                    found.append(Found(subset, source, f'{name} with <image> elements'))
+        return found
+
+    def _root(self, files: Files) -> etree._Element:
+        if not files.exists(self.annotations_file):
+            raise FileNotFoundError(f'There is no annotation file {self.annotations_file}.')
+        root = xml_files.read(self.annotations_file, files, _MAX_BYTES)
+        if root.tag != 'annotations':
+            raise UnusableError(
+                'bad_annotations',
+                f'{self.annotations_file}: expected <annotations>, received <{root.tag}>',
+            )
+        if root.find('track') is not None:
+            raise UserError(
+                f'{self.annotations_file} is in the format "CVAT for video"; export "CVAT for '
+                'images", or COCO.'
+            )
+        return root
+
+    def _images(self, root: etree._Element) -> Iterator[etree._Element]:
+        for image in root.iterfind('image'):
+            if not self.split or image.get('subset') == self.split:
+                yield image
+
+
+@dataclasses.dataclass(frozen=True)
+class CvatReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      source: the data set.
+      labels: name of a class -> label.
+    """
+
+    source: CvatSource
+    labels: Mapping[str, ClassLabel]
+
+    @property
+    def provided(self) -> Provided:
+        return Provided(masks=self.source.masks, details={keys.OCCLUDED: int})
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        image, name = entry.image, entry.image['file_name']
+        folder = os.path.dirname(self.source.annotations_file)
+        folders = [self.source.image_dir] if self.source.image_dir else []
+        folders = folders or [file_access.join(folder, 'images'), folder]
+        names = [file_access.join(image['subset'], name)] if image['subset'] else []
+        return ImageAnnotations(
+            file_name=name,
+            source_id=image['id'],
+            annotations=[*enumerate(entry.annotations)],
+            paths=tuple(
+                file_access.path_within(each, path) for each in folders for path in (*names, name)
+            ),
+            stated_size=tuple(shapes.side(image[key], key) for key in ('height', 'width')),
+        )
+
+    def read_object(
+        self, annotation: Mapping[str, str], file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        kind = annotation['kind']
+        label = formats_source.label_of(annotation.get('label'), self.labels)
+        details = {keys.OCCLUDED: int(annotation.get('occluded') == '1')}
+        masks = {'masks': self.source.masks, 'rasterize': rasterize, 'details': details}
+        rotation = shapes.number(annotation.get('rotation', 0), 'rotation')
+        if kind == _BOX:
+            corners = [shapes.number(annotation.get(side), side) for side in _SIDES]
+            if not rotation:
+                return shapes.of_box(label, corners, file, **masks)
+            left, top, right, bottom = corners
+            points = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
+        elif kind == _ELLIPSE:
+            points = _ellipse(annotation)
+        elif kind == _POLYGON:
+            points = _points(annotation.get('points', ''))
+        elif kind == _MASK:
+            mask = _mask(annotation, file)
+            return shapes.of_mask(label, mask, file, rasterize=rasterize)._replace(details=details)
+        else:
+            raise UnusableError(
+                'unknown_shape',
+                f'<{kind[:100]}> is no area; expected box, polygon, ellipse or mask',
+            )
+        return shapes.of_polygons(label, [_rotate(points, rotation)], file, **masks)
+
+
+def _points(text: str) -> np.ndarray:
+    """Returns points of the form 'x,y;x,y'."""
+    return shapes.points([pair.split(',') for pair in text.split(';')], 'points')
+
+
+def _ellipse(annotation: Mapping[str, str]) -> np.ndarray:
+    x, y, rx, ry = (shapes.number(annotation.get(key), key) for key in ('cx', 'cy', 'rx', 'ry'))
+    angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
+    return np.stack([x + rx * np.cos(angles), y + ry * np.sin(angles)], -1)
+
+
+def _rotate(points: np.ndarray, degrees: float) -> np.ndarray:
+    """Turns points clockwise around the middle of their box."""
+    if not degrees:
+        return points
+    middle = (points.min(0) + points.max(0)) / 2
+    cosine, sine = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return (points - middle) @ np.array([[cosine, sine], [-sine, cosine]]) + middle
+
+
+def _mask(annotation: Mapping[str, str], file: ImageFile) -> np.ndarray:
+    """Returns a mask of run lengths, bool [H, W]; they go along the rows of a window."""
+    window = [shapes.number(annotation.get(key), key) for key in ('left', 'top', 'width', 'height')]
+    left, top, width, height = (int(value) for value in window)
+    inside = left >= 0 and top >= 0 and left + width <= file.width and top + height <= file.height
+    if not inside or width <= 0 or height <= 0:
+        raise UnusableError('bad_mask', f'the window of the mask, {window}, leaves the image')
+    try:
+        counts = [int(run) for run in annotation.get('rle', '').split(',')]
+    except ValueError as error:
+        raise UnusableError('bad_mask', f'rle must be whole numbers: {error}') from error
+    # Those of COCO go down the columns.
+    runs = {'size': [width, height], 'counts': counts}
+    mask = np.zeros((file.height, file.width), bool)
+    mask[top : top + height, left : left + width] = coco_masks.decode(runs, width, height).T
+    return mask

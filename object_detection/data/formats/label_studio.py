@@ -1,0 +1,246 @@
+"""Data sets of Label Studio: its exports "JSON" and "JSON-MIN", one file with all tasks."""
+
+import dataclasses
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from object_detection.data import file_access
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.file_access import Files
+from object_detection.data.formats import shapes
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import (
+    IMAGE_SUFFIXES,
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    option,
+)
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError
+
+_MAX_BYTES = 1 << 30
+# Kinds of labels of regions: the value of a region has a list under this key.
+_RECTANGLE, _POLYGON, _ELLIPSE = 'rectanglelabels', 'polygonlabels', 'ellipselabels'
+_ELLIPSE_CORNERS = 64
+# What Label Studio puts before the names of uploaded files.
+_UPLOAD = re.compile(r'[0-9a-f]{8}-')
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelStudioSource(Source):
+    """A data set of Label Studio.
+
+    A task with several annotations is read with the one that is marked as ground truth, or the
+    first that was not cancelled.
+
+    Attributes:
+      annotations_file: JSON file.
+      image_dir: folder of the images; '' is the folder of the JSON file.
+      masks: whether shapes are written as masks.
+    """
+
+    annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
+    image_dir: str = option(
+        '', 'Folder of the images; by default that of the JSON file.', flag='images'
+    )
+    masks: bool = option(False, 'Write the shapes as masks.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        entries = list(self.entries(files))
+        if not entries:
+            raise UserError(f'{self.annotations_file}: expected tasks. Received: none.')
+        names = {
+            name for entry in entries for item in entry.annotations if (name := _class_of(item)[1])
+        }
+        labels = formats_source.number_classes(names, label_map, sort=True)
+        return DataSet(LabelStudioReader(self, labels), len(entries), labels)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        for index, task in enumerate(self._tasks(files)):
+            data = task.get('data', task)
+            name = _image_name(data) if isinstance(data, dict) else ''
+            number = task.get('id', index)
+            number = str(number) if isinstance(number, int | str) else str(index)
+            yield ImageEntry({'id': number, 'file_name': name}, _results(task))
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        found = []
+        for name in files.list(folder):
+            if not name.endswith('.json'):
+                continue
+            made = cls(annotations_file=file_access.join(folder, name))
+            try:
+                entries = list(made.entries(files))
+            except (OSError, ValueError):
+                continue
+            kinds = {_class_of(item)[0] for entry in entries for item in entry.annotations}
+            if {_RECTANGLE, _POLYGON, _ELLIPSE} & kinds:
+                images = file_access.join(folder, 'images')
+                made = dataclasses.replace(
+                    made,
+                    image_dir=images if files.exists(images) else '',
+                    masks=_POLYGON in kinds,
+                )
+                found.append(Found('', made, f'{name} with regions'))
+        return found[:1]
+
+    def _tasks(self, files: Files) -> list[dict[str, Any]]:
+        path = self.annotations_file
+        if not files.exists(path):
+            raise FileNotFoundError(f'There is no annotation file {path}.')
+        document = shapes.read_json(path, files, _MAX_BYTES)
+        if not isinstance(document, list) or not all(isinstance(task, dict) for task in document):
+            raise UserError(f'{path}: expected a list of tasks, as Label Studio exports it.')
+        return document
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelStudioReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      source: the data set.
+      labels: name of a class -> label.
+    """
+
+    source: LabelStudioSource
+    labels: Mapping[str, ClassLabel]
+
+    @property
+    def provided(self) -> Provided:
+        return Provided(masks=self.source.masks)
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        folder = self.source.image_dir or os.path.dirname(self.source.annotations_file)
+        name = entry.image['file_name']
+        base = os.path.basename(name)
+        parts = [part for part in name.split('/') if part]
+        names = ['/'.join(parts[start:]) for start in range(len(parts))]
+        names += [_UPLOAD.sub('', base, count=1)]
+        paths = (path for each in names for path in formats_source.image_paths(folder, each, ''))
+        return ImageAnnotations(
+            file_name=base,
+            source_id=entry.image['id'],
+            annotations=[
+                (item.get('id', index) if isinstance(item, dict) else index, item)
+                for index, item in enumerate(entry.annotations)
+            ],
+            paths=tuple(dict.fromkeys(paths)),
+            stated_size=_stated_size(entry.annotations),
+        )
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        kind, name = _class_of(annotation)
+        if kind not in (_RECTANGLE, _POLYGON, _ELLIPSE):
+            raise UnusableError(
+                'unknown_shape',
+                f'a region of the type {kind or "unknown"} is not read; expected rectangles, '
+                'polygons or ellipses (export brush labels as PNG files)',
+            )
+        label = formats_source.label_of(name, self.labels)
+        value = _value(annotation)
+        masks = {'masks': self.source.masks, 'rasterize': rasterize}
+        scale = np.array([file.width, file.height]) / 100  # Percent of the image.
+        if kind == _POLYGON:
+            points = shapes.points(value.get('points'), 'points') * scale
+            return shapes.of_polygons(label, [points], file, **masks)
+        rotation = shapes.number(value.get('rotation') or 0, 'rotation')
+        start = np.array([shapes.number(value.get(key), key) for key in ('x', 'y')]) * scale
+        sides = ('width', 'height') if kind == _RECTANGLE else ('radiusX', 'radiusY')
+        size = np.array([shapes.number(value.get(key), key) for key in sides]) * scale
+        if kind == _RECTANGLE and not rotation:
+            return shapes.of_box(label, [*start.tolist(), *(start + size).tolist()], file, **masks)
+        if kind == _RECTANGLE:
+            points = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) * size
+        else:
+            angles = np.arange(_ELLIPSE_CORNERS) * (2 * np.pi / _ELLIPSE_CORNERS)
+            points = np.stack([np.cos(angles), np.sin(angles)], -1) * size
+        # Clockwise around the first corner of a rectangle, or the middle of an ellipse.
+        cosine, sine = np.cos(np.radians(rotation)), np.sin(np.radians(rotation))
+        points = points @ np.array([[cosine, sine], [-sine, cosine]]) + start
+        return shapes.of_polygons(label, [points], file, **masks)
+
+
+def _image_name(data: Mapping[str, Any]) -> str:
+    """Returns the path of a task's image: the first value that names one."""
+    for value in data.values():
+        if not isinstance(value, str):
+            continue
+        try:
+            url = urllib.parse.urlsplit(value)
+        except ValueError:
+            continue
+        local = urllib.parse.parse_qs(url.query).get('d')
+        name = local[0] if local else urllib.parse.unquote(url.path)
+        if name.lower().endswith(IMAGE_SUFFIXES):
+            return name.replace('\\', '/')
+    return ''
+
+
+def _results(task: Mapping[str, Any]) -> list[Any]:
+    """Returns the regions of a task; other results, such as choices, are of the whole image."""
+    annotations = task.get('annotations', task.get('completions'))
+    if isinstance(annotations, list):
+        usable = [item for item in annotations if isinstance(item, dict)]
+        usable = [item for item in usable if not item.get('was_cancelled')]
+        usable.sort(key=lambda item: not item.get('ground_truth'))
+        results = usable[0].get('result') if usable else []
+    else:
+        # JSON-MIN has a list for each tag of the labelling interface.
+        lists = [value for value in task.values() if isinstance(value, list)]
+        results = [
+            item for value in lists if any(_class_of(item)[0] for item in value) for item in value
+        ]
+    results = results if isinstance(results, list) else [results]
+    regions = [item for item in results if not isinstance(item, dict) or _class_of(item)[0]]
+    return [each for item in regions for each in _of_one_class(item)]
+
+
+def _of_one_class(item: Any) -> list[Any]:
+    """Returns a region once for each of its labels."""
+    value, key = _value(item), _class_of(item)[0]
+    if not key or len(value[key]) < 2:
+        return [item]
+    values = [{**value, key: [label]} for label in value[key]]
+    return [{**item, 'value': each} if 'value' in item else each for each in values]
+
+
+def _value(item: Any) -> Mapping[str, Any]:
+    """Returns the values of a region: in JSON-MIN they are the region itself."""
+    value = item.get('value', item) if isinstance(item, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _class_of(item: Any) -> tuple[str, str]:
+    """Returns the kind of a region's labels and the first of them; '' where there is none."""
+    for key, labels in _value(item).items():
+        if key.endswith('labels') and isinstance(labels, list):
+            name = labels[0] if labels else ''
+            return key, name if isinstance(name, str) else ''
+    return '', ''
+
+
+def _stated_size(annotations: list[Any]) -> tuple[int | None, int | None]:
+    first = next((item for item in annotations if isinstance(item, dict)), {})
+    return tuple(shapes.side(first.get(key), key) for key in ('original_height', 'original_width'))

@@ -1,0 +1,185 @@
+"""Data sets of LabelMe: a JSON file beside each image, with shapes drawn on it."""
+
+import base64
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from object_detection.data import file_access, image_files
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.file_access import Files
+from object_detection.data.formats import shapes
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError
+
+_CIRCLE_CORNERS = 64
+_MAX_TRIED = 5  # files
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelMeSource(Source):
+    """A data set of LabelMe.
+
+    Attributes:
+      data_dir: folder of the JSON files, and of the images that they name.
+      masks: whether polygons are written as masks.
+    """
+
+    data_dir: str = option('', 'Folder of the JSON files and the images.', required=True)
+    masks: bool = option(False, 'Write the shapes as masks.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        entries = list(self.entries(files))
+        if not entries:
+            raise UserError(f'{self.data_dir}: expected JSON files of LabelMe. Received: none.')
+        names = set(label_map.text_to_id) if label_map else set()
+        for entry in [] if label_map else entries:
+            names |= _class_names(entry.image['path'], files)
+        labels = formats_source.number_classes(names, label_map, sort=True)
+        return DataSet(LabelMeReader(self, labels), len(entries), labels)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        for name in files.list(self.data_dir, recursive=True):
+            if name.endswith('.json'):
+                path = file_access.join(self.data_dir, name)
+                yield ImageEntry({'id': name, 'file_name': name, 'path': path}, [])
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        names = [name for name in files.list(folder, recursive=True) if name.endswith('.json')]
+        # Other files, such as one of the classes, may come before.
+        for name in names[:_MAX_TRIED]:
+            with contextlib.suppress(OSError, UnusableError):
+                document = _document(file_access.join(folder, name), files)
+                if 'imagePath' in document:
+                    masks = any(_kind(item) == 'polygon' for item in document['shapes'])
+                    return [Found('', cls(data_dir=folder, masks=masks), f'{name} with shapes')]
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelMeReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      source: the data set.
+      labels: name of a class -> label.
+    """
+
+    source: LabelMeSource
+    labels: Mapping[str, ClassLabel]
+
+    @property
+    def provided(self) -> Provided:
+        return Provided(masks=self.source.masks)
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        path = entry.image['path']
+        document = _document(path, files)
+        name = document.get('imagePath')
+        name = name.replace('\\', '/') if isinstance(name, str) else ''
+        below, base = os.path.split(entry.image['file_name'])
+        stem = os.path.splitext(base)[0]
+        return ImageAnnotations(
+            file_name=os.path.basename(name) or entry.image['file_name'],
+            source_id=entry.image['id'],
+            annotations=[*enumerate(document['shapes'])],
+            paths=formats_source.image_paths(self.source.data_dir, name, stem, below),
+            stated_size=tuple(
+                shapes.side(document.get(key), key) for key in ('imageHeight', 'imageWidth')
+            ),
+        )
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        kind = _kind(annotation)
+        label = formats_source.label_of(annotation.get('label'), self.labels)
+        points = shapes.points(annotation.get('points'), 'points')
+        masks = {'masks': self.source.masks, 'rasterize': rasterize}
+        if kind == 'rectangle' and len(points) in (2, 4):
+            # The corners may be drawn in any order.
+            corners = (*points.min(0).tolist(), *points.max(0).tolist())
+            return shapes.of_box(label, corners, file, **masks)
+        if kind == 'mask' and len(points) == 2:
+            mask = _mask(annotation.get('mask'), points, file)
+            return shapes.of_mask(label, mask, file, rasterize=rasterize)
+        if kind == 'circle' and len(points) == 2:
+            points = _circle(*points)
+        elif kind != 'polygon':
+            raise UnusableError(
+                'unknown_shape',
+                f'shape_type {kind!r} with {len(points)} points is no area; expected polygon, '
+                'rectangle, circle or mask',
+            )
+        return shapes.of_polygons(label, [points], file, **masks)
+
+
+def _document(path: str, files: Files) -> dict[str, Any]:
+    """Returns the content of a file of LabelMe.
+
+    Raises:
+      OSError, UnusableError: if it cannot be read, or has no list `shapes`.
+    """
+    document = shapes.read_json(path, files)
+    if not isinstance(document, dict) or not isinstance(document.get('shapes'), list):
+        raise UnusableError('bad_annotations', f'{path}: expected an object with a list `shapes`')
+    return document
+
+
+def _class_names(path: str, files: Files) -> set[str]:
+    """Returns the classes of a file; none if it cannot be read, which the conversion counts."""
+    try:
+        items = _document(path, files)['shapes']
+    except (OSError, UnusableError):
+        return set()
+    names = (item.get('label') for item in items if isinstance(item, dict))
+    return {name for name in names if isinstance(name, str)}
+
+
+def _kind(item: Any) -> str:
+    """Returns the type of a shape; the first versions of LabelMe had polygons only."""
+    if not isinstance(item, dict):
+        raise UnusableError('bad_annotation', f'a shape must be an object, is {str(item)[:100]}')
+    return str(item.get('shape_type') or 'polygon')[:100]
+
+
+def _mask(encoded: Any, points: np.ndarray, file: ImageFile) -> np.ndarray:
+    """Returns a mask, bool [H, W], of an image file in base 64 that fills a window."""
+    try:
+        content = base64.b64decode(encoded, validate=True)
+    except (TypeError, ValueError) as error:
+        raise UnusableError('bad_mask', f'mask must be an image in base 64: {error}') from error
+    window = image_files.decode(content, file.height * file.width) > 0
+    height, width = window.shape[:2]
+    left, top = (int(value) for value in points[0].round())
+    is_inside = 0 <= top <= file.height - height and 0 <= left <= file.width - width
+    if window.ndim != 2 or not is_inside:
+        text = f'the mask, {window.shape} at {points[0].tolist()}, leaves the image'
+        raise UnusableError('bad_mask', text)
+    mask = np.zeros((file.height, file.width), bool)
+    mask[top : top + height, left : left + width] = window
+    return mask
+
+
+def _circle(center: np.ndarray, edge: np.ndarray) -> np.ndarray:
+    """Returns a polygon on a circle through a point."""
+    angles = np.arange(_CIRCLE_CORNERS) * (2 * np.pi / _CIRCLE_CORNERS)
+    radius = np.hypot(*(edge - center))
+    return center + radius * np.stack([np.cos(angles), np.sin(angles)], -1)

@@ -1,0 +1,322 @@
+"""Data sets in the format of Open Images: CSV files of boxes and image-level labels, by MIDs."""
+
+import collections
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import annotation_checks, file_access
+from object_detection.data.annotated_image import (
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.coco.categories import clean
+from object_detection.data.file_access import Files
+from object_detection.data.formats import csv_files
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import (
+    IMAGE_SUFFIXES,
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    option,
+)
+from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError, format_list
+
+_SIDES = ('XMin', 'XMax', 'YMin', 'YMax')
+_BOX_COLUMNS = ('ImageID', 'LabelName', *_SIDES)
+_LABEL_COLUMNS = ('ImageID', 'LabelName', 'Confidence')
+_FLAGS = {
+    'IsGroupOf': keys.GROUP_OF,
+    'IsOccluded': keys.OCCLUDED,
+    'IsTruncated': keys.TRUNCATED,
+    'IsDepiction': keys.DEPICTION,
+    'IsInside': keys.INSIDE,
+}
+_SPLITS = ('train', 'validation', 'test')
+_MID = re.compile(r'/[a-z]/\w+')
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenImagesSource(Source):
+    """A data set in the format of Open Images.
+
+    All images below the folder are read, also those that no CSV file names; rows of images that are
+    not there are counted.
+
+    Attributes:
+      image_dir: folder of the images, which are named by their ids.
+      boxes_file: CSV file of boxes; '' reads none.
+      image_labels_file: CSV file of image-level labels with confidences; '' reads none.
+      class_descriptions_file: CSV file of MIDs and names of the classes; '' names them by MID.
+    """
+
+    image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
+    boxes_file: str = option('', 'CSV file of boxes.', flag='boxes')
+    image_labels_file: str = option(
+        '', 'CSV file of image-level labels with confidences.', flag='image_labels'
+    )
+    class_descriptions_file: str = option(
+        '', 'CSV file of MIDs and names of classes.', flag='class_descriptions'
+    )
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        if not (self.boxes_file or self.image_labels_file):
+            raise UserError('Open Images: expected --boxes or --image_labels. Received: neither.')
+        if not files.exists(self.image_dir):
+            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+        images = self._images(files)
+        tables = [self._read(path, images, files) for path in self._paths()]
+        if not images:
+            raise UserError(f'{self.image_dir}: expected images below it. Received: none.')
+        mids = {mid for table in tables for mid in table.mids}
+        labels = _labels(mids, self._names(files), label_map)
+        flags = tables[0].flags if self.boxes_file else ()
+        reader = OpenImagesReader(self.image_dir, labels, flags, self.max_pixels)
+        problems = tuple(problem for table in tables for problem in table.problems)
+        return DataSet(reader, len(images), labels, problems)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        images = self._images(files)
+        tables = [self._read(path, images, files) for path in self._paths()]
+        boxes = tables[0].rows if self.boxes_file else {}
+        labels = tables[-1].rows if self.image_labels_file else {}
+        for image_id, name in images.items():
+            image = {'id': image_id, 'file_name': name, 'labels': labels.get(image_id, [])}
+            yield ImageEntry(image, boxes.get(image_id, []))
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        tables: dict[str, tuple[str, ...]] = {}
+        for name in files.list(folder, recursive=True):
+            if name.endswith('.csv'):
+                path = file_access.join(folder, name)
+                tables[name] = tuple(csv_files.header_of(path, files))
+        boxes = [name for name, header in tables.items() if {*_BOX_COLUMNS} <= {*header}]
+        return [_found(cls, folder, name, tables, files) for name in boxes]
+
+    def _paths(self) -> list[str]:
+        return [path for path in (self.boxes_file, self.image_labels_file) if path]
+
+    def _images(self, files: Files) -> dict[str, str]:
+        """Returns id -> path below the folder of the images."""
+        names = files.list(self.image_dir, recursive=True)
+        return {_stem(name): name for name in names if name.lower().endswith(IMAGE_SUFFIXES)}
+
+    def _read(self, path: str, images: Mapping[str, str], files: Files) -> '_Annotations':
+        is_boxes = path == self.boxes_file
+        table = csv_files.table(path, files, _BOX_COLUMNS if is_boxes else _LABEL_COLUMNS)
+        flags = tuple(name for name in _FLAGS if is_boxes and name in table.columns)
+        values = ('LabelName', *_SIDES, *flags) if is_boxes else ('LabelName', 'Confidence')
+        indices = [table.columns[name] for name in values]
+        rows: dict[str, list[list[Any]]] = {}
+        mids: set[str] = set()
+        others: dict[str, int] = {}
+        for line, fields in table.rows:
+            image_id = fields[table.columns['ImageID']]
+            mids.add(fields[indices[0]])
+            if image_id in images:
+                rows.setdefault(image_id, []).append([line, *(fields[i] for i in indices)])
+            else:
+                others[image_id] = others.get(image_id, 0) + 1
+        problems = []
+        if others:
+            text = (
+                f'{sum(others.values())} rows of {path} are of {len(others)} images that are not '
+                f'in {self.image_dir}: {format_list(others)}'
+            )
+            error = UnusableError('unknown_image', text)
+            problems.append(EntryProblem(error, None, None, None))
+        return _Annotations(rows, mids, flags, problems)
+
+    def _names(self, files: Files) -> dict[str, str]:
+        """Returns MID -> name of the described classes, in the order of the file."""
+        path = self.class_descriptions_file
+        if not path:
+            return {}
+        if not files.exists(path):
+            raise FileNotFoundError(f'There is no file {path}.')
+        names = {}
+        for line, fields in csv_files.rows(path, files):
+            if len(fields) != 2:
+                raise UserError(
+                    f'{path}, line {line}: expected a MID and a name. '
+                    f'Received: {len(fields)} fields.'
+                )
+            if fields[0] != 'LabelName':
+                names[fields[0]] = clean(fields[1]) or fields[0]
+        return names
+
+
+class _Annotations(NamedTuple):
+    """A CSV file.
+
+    Attributes:
+      rows: image id -> [line, MID, values ...] of each row.
+      mids: MIDs of all rows.
+      flags: names of the columns of flags.
+      problems: rows that belong to no image.
+    """
+
+    rows: dict[str, list[list[Any]]]
+    mids: set[str]
+    flags: tuple[str, ...]
+    problems: list[EntryProblem]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenImagesReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      image_dir: folder of the images.
+      labels: MID of a class -> label.
+      flags: names of the columns of flags.
+      max_pixels: maximum number of pixels of an image.
+    """
+
+    image_dir: str
+    labels: Mapping[str, ClassLabel]
+    flags: tuple[str, ...] = ()
+    max_pixels: int = MAX_PIXELS
+
+    @property
+    def provided(self) -> Provided:
+        return Provided(details={_FLAGS[name]: int for name in self.flags})
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        del files
+        name = entry.image['file_name']
+        annotations = [(f'line {row[0]}', row) for row in entry.annotations]
+        labels, confidences = [], []
+        for line, *row in entry.image['labels']:
+            try:
+                label, confidence = self._image_label(*row)
+            except UnusableError as error:
+                annotations.append((f'image label of line {line}', error))
+                continue
+            labels.append(label)
+            confidences.append(confidence)
+        details = {
+            keys.IMAGE_CLASS_TEXT: np.array([label.text for label in labels], str),
+            keys.IMAGE_CLASS_LABEL: np.array([label.label for label in labels], np.int64),
+            keys.IMAGE_CLASS_CONFIDENCE: np.array(confidences, np.float64),
+        }
+        return ImageAnnotations(
+            file_name=os.path.basename(name),
+            source_id=entry.image['id'],
+            annotations=annotations,
+            paths=(file_access.path_within(self.image_dir, name),),
+            details=details if entry.image['labels'] else {},
+        )
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        del rasterize  # There are no masks.
+        if isinstance(annotation, UnusableError):
+            raise annotation
+        _, mid, *values = annotation
+        label = formats_source.label_of(mid, self.labels)
+        xmin, xmax, ymin, ymax = map(_number, values[:4], _SIDES)
+        ymin, ymax = ymin * file.height, ymax * file.height
+        xmin, xmax = xmin * file.width, xmax * file.width
+        box, is_clipped = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
+        details = {
+            _FLAGS[name]: _flag(value, name)
+            for name, value in zip(self.flags, values[4:], strict=True)
+        }
+        area = (ymax - ymin) * (xmax - xmin)
+        return AnnotatedObject(label, box, area, is_clipped, details=details)
+
+    def _image_label(self, mid: str, confidence: str) -> tuple[ClassLabel, float]:
+        label = formats_source.label_of(mid, self.labels)
+        number = _number(confidence, 'Confidence')
+        if not 0 <= number <= 1:
+            raise UnusableError('bad_confidence', f'Confidence must be in [0, 1], is {number}')
+        return label, number
+
+
+def _stem(name: str) -> str:
+    return os.path.splitext(os.path.basename(name))[0]
+
+
+def _number(text: str, column: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UnusableError('bad_box', f'{column} must be a number, is {text[:100]!r}') from error
+
+
+def _flag(text: str, column: str) -> int:
+    """Returns 0 or 1; 0 for -1, which says that it is unknown."""
+    if text not in ('0', '1', '-1', ''):
+        raise UnusableError('bad_annotation', f'{column} must be 0, 1 or -1, is {text[:100]!r}')
+    return int(text == '1')
+
+
+def _labels(
+    mids: set[str], names: Mapping[str, str], label_map: LabelMap | None
+) -> dict[str, ClassLabel]:
+    """Returns MID -> label; without a label map, those of the descriptions come first.
+
+    An item of a label map may be named by the MID, as in the reference system, or by the name.
+    """
+    ordered = [*dict.fromkeys((*names, *sorted(mids)))]
+    texts = {mid: names.get(mid, mid) for mid in ordered}
+    if label_map:
+        texts = {mid: mid if mid in label_map.text_to_id else texts[mid] for mid in ordered}
+    else:
+        counts = collections.Counter(texts.values())
+        texts = {mid: f'{text} {mid}' if counts[text] > 1 else text for mid, text in texts.items()}
+    labels = formats_source.number_classes(texts.values(), label_map)
+    return {mid: labels[clean(text)] for mid, text in texts.items() if clean(text) in labels}
+
+
+def _found(
+    cls: type[OpenImagesSource],
+    folder: str,
+    boxes: str,
+    tables: Mapping[str, tuple[str, ...]],
+    files: Files,
+) -> Found:
+    """Returns the data set of a file of boxes."""
+    split = next((name for name in _SPLITS if name in os.path.basename(boxes)), '')
+    image_labels = [
+        name
+        for name, header in tables.items()
+        if {*_LABEL_COLUMNS} <= {*header} and 'XMin' not in header and split in name
+    ]
+    described = [
+        name
+        for name, header in tables.items()
+        if len(header) == 2 and (header[0] == 'LabelName' or _MID.fullmatch(header[0]))
+    ]
+    # The human-verified labels come before those of machines.
+    image_labels.sort(key=lambda name: 'human' not in name)
+    images = [f'images/{split}', split, 'images'] if split else ['images']
+    image_dir = next((name for name in images if name and _has_images(folder, name, files)), '')
+    paths = [file_access.join(folder, name) for name in (boxes, *image_labels[:1], *described[:1])]
+    source = cls(
+        image_dir=file_access.join(folder, image_dir) if image_dir else folder,
+        boxes_file=paths[0],
+        image_labels_file=paths[1] if image_labels else '',
+        class_descriptions_file=paths[-1] if described else '',
+    )
+    return Found(split, source, boxes)
+
+
+def _has_images(folder: str, name: str, files: Files) -> bool:
+    names = files.list(file_access.join(folder, name), recursive=True)
+    return any(item.lower().endswith(IMAGE_SUFFIXES) for item in names)

@@ -1,0 +1,241 @@
+"""Data sets in COCO's panoptic format: a JSON file, and PNG files whose colours are segments.
+
+The id of a pixel's segment is R + 256 G + 65536 B. (https://cocodataset.org/#format-data)
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.data import file_access, image_files, source_ids
+from object_detection.data.annotated_image import (
+    NOT_IN_LABEL_MAP,
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.file_access import Files
+from object_detection.data.formats import coco as coco_format
+from object_detection.data.formats import shapes
+from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError
+
+_MAX_BYTES = 2 << 30
+_REQUIRED = {
+    'images': ('id', 'file_name'),
+    'annotations': ('image_id', 'file_name', 'segments_info'),
+    'categories': ('id', 'name'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PanopticSource(Source):
+    """A data set in COCO's panoptic format.
+
+    Attributes:
+      image_dir: folder to which the file names of images are relative.
+      annotations_file: JSON file.
+      masks_dir: folder of the PNG files; '' is the path of the JSON file without suffix.
+      stuff: whether segments of stuff, such as sky, are objects too.
+    """
+
+    image_dir: str = option('', 'Folder of the images.', flag='images', required=True)
+    annotations_file: str = option('', 'JSON file.', flag='annotations', required=True)
+    masks_dir: str = option(
+        '', 'Folder of the PNG files; by default the path of the JSON file without suffix.'
+    )
+    stuff: bool = option(False, 'Also convert segments of stuff, such as sky.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        if not files.exists(self.image_dir):
+            raise FileNotFoundError(f'There is no image folder {self.image_dir}.')
+        document = self._document(files)
+        categories = [
+            item for item in document['categories'] if self.stuff or item.get('isthing', 1)
+        ]
+        if not categories:
+            raise UserError(
+                f'{self.annotations_file}: expected a category with `isthing` 1, or --stuff. '
+                'Received: only stuff.'
+            )
+        if label_map:
+            labels = coco_format.labels_of(categories, label_map)
+        else:
+            labels = coco_categories.from_categories(categories)
+        names = coco_categories.texts(document['categories'])
+        wanted = {item['id'] for item in categories}
+        reader = PanopticReader(
+            self.image_dir,
+            self.masks_dir or os.path.splitext(self.annotations_file)[0],
+            labels,
+            left_out={key: name for key, name in names.items() if key in wanted - {*labels}},
+            ignored=frozenset(names) - wanted,
+            max_pixels=self.max_pixels,
+        )
+        return DataSet(
+            reader,
+            sum(1 for _ in _entries(document)),
+            labels,
+            tuple(_problems(document)),
+            is_renumbered=not label_map and coco_categories.are_renumbered(labels),
+        )
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        yield from _entries(self._document(files))
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        found = []
+        for below in ('annotations', ''):
+            parent = file_access.join(folder, below) if below else folder
+            for name in files.list(parent):
+                path = file_access.join(parent, name)
+                if not name.endswith('.json') or not _may_be_panoptic(path, files):
+                    continue
+                split = name.removesuffix('.json').removeprefix('panoptic_')
+                image_dir = coco_format.image_folder(path, split, files)
+                if image_dir:
+                    things = _things(path, files)
+                    source = cls(image_dir=image_dir, annotations_file=path, stuff=not things)
+                    found.append(Found(split, source, os.path.join(below, name)))
+        # The same photos with boxes, and often more of them, are preferred.
+        return [] if found and coco_format.CocoSource.detect(folder, files) else found
+
+    def _document(self, files: Files) -> dict[str, Any]:
+        path = self.annotations_file
+        if not files.exists(path):
+            raise FileNotFoundError(f'There is no annotation file {path}.')
+        document = shapes.read_json(path, files, _MAX_BYTES)
+        coco_annotations.check_document(document, path, _REQUIRED)
+        return document
+
+
+class _Segment(NamedTuple):
+    """A segment of an image: `pixels` [H, W] are the ids of the segments."""
+
+    pixels: np.ndarray
+    entry: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class PanopticReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      image_dir: folder to which the file names of images are relative.
+      masks_dir: folder of the PNG files.
+      labels: category id -> label.
+      left_out: category id -> name of the categories that the label map lacks.
+      ignored: ids of the categories of stuff, which are no objects.
+      max_pixels: maximum number of pixels of an image.
+    """
+
+    image_dir: str
+    masks_dir: str
+    labels: Mapping[Any, ClassLabel]
+    left_out: Mapping[Any, str]
+    ignored: frozenset = frozenset()
+    max_pixels: int = MAX_PIXELS
+
+    provided = Provided(masks=True)
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        path = file_access.path_within(self.masks_dir, entry.image['masks'])
+        pixels = self._pixels(files.read(path, shapes.MAX_MASK_FILE), path)
+        return ImageAnnotations(
+            file_name=entry.image['file_name'],
+            source_id=source_ids.to_text(entry.image['id']),
+            annotations=[
+                (_value(segment, 'id'), _Segment(pixels, segment))
+                for segment in entry.annotations
+                if _value(segment, 'category_id') not in self.ignored
+            ],
+            paths=(file_access.path_within(self.image_dir, entry.image['file_name']),),
+            stated_size=coco_annotations.stated_size(entry.image),
+        )
+
+    def read_object(
+        self, annotation: _Segment, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        segment = annotation.entry
+        if not isinstance(segment, dict):
+            text = f'a segment must be an object, is {json.dumps(segment)[:100]}'
+            raise UnusableError('bad_annotation', text)
+        category, number = segment.get('category_id'), segment.get('id')
+        if not coco_annotations.is_id(category) or category not in {**self.labels, **self.left_out}:
+            raise UnusableError('unknown_category', f'category_id is {str(category)[:100]}')
+        if category in self.left_out:
+            raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[category])
+        if not isinstance(number, int) or not 0 < number < 1 << 24:
+            text = f'id must be a colour, 1 to 16777215, is {str(number)[:100]}'
+            raise UnusableError('bad_mask', text)
+        is_crowd = coco_annotations.is_crowd(segment)
+        mask = annotation.pixels == number
+        label = self.labels[category]
+        return shapes.of_mask(label, mask, file, is_crowd=is_crowd, rasterize=rasterize)
+
+    def _pixels(self, encoded: bytes, path: str) -> np.ndarray:
+        """Returns the ids of the segments, uint32 [H, W]."""
+        pixels = image_files.decode(encoded, self.max_pixels)
+        if pixels.ndim != 3 or pixels.shape[2] < 3:
+            raise UnusableError('bad_annotations', f'{path} must have three channels')
+        red, green, blue = np.moveaxis(pixels[..., :3].astype(np.uint32), -1, 0)
+        return red + (green << 8) + (blue << 16)
+
+
+def _value(segment: Any, key: str) -> Any:
+    """Returns an id of a segment; None if it has none."""
+    value = segment.get(key) if isinstance(segment, dict) else None
+    return value if coco_annotations.is_id(value) else None
+
+
+def _entries(document: dict[str, Any]) -> Iterator[ImageEntry]:
+    """Yields the images that have segments; others have not been annotated."""
+    images = {image['id']: image for image in reversed(document['images'])}
+    for annotation in document['annotations']:
+        image = images.pop(annotation['image_id'], None)
+        if image is not None:
+            entries = annotation['segments_info']
+            yield ImageEntry(
+                {**image, 'masks': annotation['file_name']},
+                entries if isinstance(entries, list) else [entries],
+            )
+
+
+def _problems(document: dict[str, Any]) -> Iterator[EntryProblem]:
+    """Yields the annotations of images that are unknown, or have some already."""
+    images = {image['id'] for image in document['images']}
+    seen = set()
+    for annotation in document['annotations']:
+        number = annotation['image_id']
+        if number in images and number not in seen:
+            seen.add(number)
+            continue
+        reason = 'duplicate_image' if number in seen else 'unknown_image'
+        text = f'its image_id is {number}, which has segments already or is unknown'
+        yield EntryProblem(UnusableError(reason, text), annotation['file_name'], number, None)
+
+
+def _may_be_panoptic(path: str, files: Files) -> bool:
+    try:
+        document = shapes.read_json(path, files, _MAX_BYTES)
+        coco_annotations.check_document(document, path, _REQUIRED)
+    except (OSError, ValueError):
+        return False
+    return bool(document['annotations'])
+
+
+def _things(path: str, files: Files) -> bool:
+    """Whether any category is one of things."""
+    categories = shapes.read_json(path, files, _MAX_BYTES)['categories']
+    return any(item.get('isthing', 1) for item in categories)

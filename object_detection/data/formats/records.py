@@ -1,0 +1,286 @@
+"""Makes examples from images and their annotations on demand, without converting them.
+
+Each example is bytewise equal to the output of the conversion to TFRecords, except for the
+compression of masks.
+"""
+
+import array
+import functools
+import json
+import logging
+import os
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from object_detection.data import (
+    annotated_image,
+    annotation_checks,
+    file_access,
+    label_map,
+    tf_examples,
+)
+from object_detection.data.annotated_image import (
+    NOT_IN_LABEL_MAP,
+    NOT_WANTED,
+    AnnotatedObject,
+    ImageAnnotations,
+)
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.source import DataSet, ImageEntry, Source
+from object_detection.data.image_files import ImageFile
+from object_detection.errors import DataError, UnusableError
+
+_log = logging.getLogger(__name__)
+
+_FILES = LocalFiles()
+_MAX_WARNINGS = 10
+_ON_PURPOSE = (NOT_IN_LABEL_MAP, NOT_WANTED)
+
+
+class ImageFileError(DataError):
+    """An image is missing, or does not match its annotations."""
+
+
+class Entries:
+    """The entries of a data set, in its order.
+
+    They are stored as JSON, which takes as much memory as the text; Python objects would take
+    several times as much.
+    """
+
+    def __init__(self, entries: Iterable[ImageEntry]):
+        self._images, self._annotations = _Packed(), _Packed()
+        for image, annotations in entries:
+            self._images.append(image)
+            self._annotations.append(annotations)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> ImageEntry:
+        return ImageEntry(self.image(index), self._annotations[index])
+
+    def image(self, index: int) -> dict[str, Any]:
+        """Returns the entry of an image without its annotations."""
+        return self._images[index]
+
+
+class _Packed:
+    """A list of JSON values, stored as one text and their start positions."""
+
+    def __init__(self):
+        self._text, self._starts = bytearray(), array.array('q', [0])
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> Any:
+        start, end = self._starts[index : index + 2]
+        return json.loads(self._text[start:end])
+
+    def append(self, value: Any) -> None:
+        self._text += json.dumps(value, separators=(',', ':')).encode()
+        self._starts.append(len(self._text))
+
+
+class ImageRecords:
+    """The examples of one data set.
+
+    Args:
+      path: names the data set in messages.
+      entries: its images.
+      data: the opened data set.
+    """
+
+    def __init__(self, path: str, entries: Entries, data: DataSet):
+        self.path = path
+        self.entries = entries
+        self.data = data
+        self._reader = data.reader
+        self._warned: set[Any] = set()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def example(self, index: int) -> bytes:
+        """Returns the serialized tf.train.Example of an image.
+
+        Annotations that cannot be used are left out; the first few are logged.
+
+        Raises:
+          ImageFileError: if a file cannot be read, or its format or size is wrong; the message
+            names the file and the image's id. The image itself is not decoded.
+        """
+        entry = self.entries[index]
+        said = self._annotations(entry)
+        file = self._image_file(entry, said)
+        result = annotated_image.annotate(
+            file, said, self._reader.read_object, self._reader.provided
+        )
+        for annotation_id, error in result.problems:
+            if error.reason not in _ON_PURPOSE:
+                self._warn(entry, annotation_id, error)
+        return tf_examples.to_example(result.image)
+
+    def objects(self, index: int) -> tuple[list[AnnotatedObject], list[str]]:
+        """Checks the annotations of an image, without decoding masks.
+
+        Returns:
+          The usable objects, and a sentence without a full stop for each unusable annotation.
+
+        Raises:
+          ImageFileError: if neither the annotations nor the image file give the size.
+        """
+        entry = self.entries[index]
+        objects, problems = self._check_objects(entry)
+        image_id = entry.image['id']
+        return objects, [
+            f'annotation {annotation_id} of image {image_id}: {error}'
+            for annotation_id, error in problems
+            if error.reason not in _ON_PURPOSE
+        ]
+
+    def usable(
+        self, rows: np.ndarray, *, known: Collection[str] | None, skip_crowd: bool
+    ) -> np.ndarray:
+        """Finds the images with an object that training can use, without decoding masks.
+
+        Args:
+          rows: int [n], indices of images.
+          known: texts of the classes that are trained on; None for all classes.
+          skip_crowd: whether crowds do not count as objects.
+
+        Returns:
+          bool [n]; true for an image that cannot be read, which training reports and skips.
+        """
+
+        def has_usable(index: int) -> bool:
+            try:
+                objects, _ = self._check_objects(self.entries[index])
+            except ImageFileError:
+                return True
+            return any(map(is_usable, objects))
+
+        def is_usable(item: AnnotatedObject) -> bool:
+            # Rounded as in examples, since rounding may remove the area of a box.
+            ymin, xmin, ymax, xmax = map(np.float32, item.box)
+            is_known = known is None or item.label.text in known
+            return is_known and not (skip_crowd and item.is_crowd) and ymin < ymax and xmin < xmax
+
+        return np.fromiter(map(has_usable, rows), bool, len(rows))
+
+    def image_ids(self) -> Iterator[Any]:
+        """Yields the ids of the images."""
+        for i in range(len(self)):
+            yield self.entries.image(i)['id']
+
+    def missing_images(self) -> Iterator[str]:
+        """Yields a sentence without a full stop for each image whose file is missing."""
+        listings = _Listings()
+        for i in range(len(self)):
+            entry = ImageEntry(self.entries.image(i), [])
+            try:
+                said = self._annotations(entry)
+                if not any(map(listings.has, said.paths)):
+                    yield str(self._error(entry, 'does not exist', said))
+            except ImageFileError as error:
+                yield str(error)
+
+    def file_name(self, index: int) -> str:
+        """Returns the file of an image, or of its annotations, as the data set names it."""
+        return str(self.entries.image(index)['file_name'])
+
+    def _check_objects(
+        self, entry: ImageEntry
+    ) -> tuple[list[AnnotatedObject], list[tuple[Any, UnusableError]]]:
+        """Reads the objects of an image, with the stated size or that of the file."""
+        said = self._annotations(entry)
+        height, width = said.stated_size
+        if height and width:
+            file = ImageFile(b'', '', height, width)
+        else:
+            file = self._image_file(entry, said)
+        read = functools.partial(self._reader.read_object, rasterize=False)
+        return annotated_image.read_objects(file, said.annotations, read)
+
+    def _warn(self, entry: ImageEntry, annotation_id: Any, error: UnusableError) -> None:
+        key = (entry.image['id'], annotation_id)
+        if key in self._warned or len(self._warned) > _MAX_WARNINGS:
+            return
+        self._warned.add(key)
+        if len(self._warned) > _MAX_WARNINGS:
+            _log.warning('%s: further unusable annotations are not named.', self.path)
+            return
+        _log.warning(
+            '%s: annotation %s of image %s is left out: %s.',
+            self.path,
+            annotation_id,
+            entry.image['id'],
+            error,
+        )
+
+    def _annotations(self, entry: ImageEntry) -> ImageAnnotations:
+        try:
+            return formats_source.annotations_of(self._reader, entry, _FILES)
+        except UnusableError as error:
+            raise self._error(entry, str(error)) from error
+
+    def _image_file(self, entry: ImageEntry, said: ImageAnnotations) -> ImageFile:
+        try:
+            encoded = formats_source.read_image_file(said.paths, _FILES)
+            return annotation_checks.read_image(encoded, said.stated_size, self._reader.max_pixels)
+        except UnusableError as error:
+            raise self._error(entry, str(error), said) from error
+
+    def _error(
+        self, entry: ImageEntry, reason: str, said: ImageAnnotations | None = None
+    ) -> ImageFileError:
+        name = said.paths[0] if said and said.paths else entry.image['file_name']
+        return ImageFileError(f'{name} (image {entry.image["id"]!r} of {self.path}) {reason}')
+
+
+def load(source: Source, path: str, label_map_path: str) -> ImageRecords:
+    """Opens a data set, or returns the cached one if it has not changed.
+
+    Args:
+      source: the data set.
+      path: its folder or file, whose time of change is that of the data set.
+      label_map_path: label map that numbers the classes by name; '' numbers them.
+
+    Raises:
+      OSError, ValueError: if it cannot be opened.
+    """
+    return _load(source, path, label_map_path, (version(path), version(label_map_path)))
+
+
+# The number of data sets; validation, counting and reading of a config share them.
+@functools.lru_cache(maxsize=16)
+def _load(source: Source, path: str, label_map_path: str, versions: tuple) -> ImageRecords:
+    del versions  # Part of the key.
+    labels = label_map.load(label_map_path) if label_map_path else None
+    data = source.open(_FILES, labels)
+    return ImageRecords(path, Entries(source.entries(_FILES)), data)
+
+
+def version(path: str) -> tuple:
+    """Returns attributes that change with a file's content and are known without reading it."""
+    if file_access.is_url(path) or not os.path.exists(path):
+        return ()
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size
+
+
+class _Listings:
+    """Finds files in cached lists of their folders, which is far faster than checking each file."""
+
+    def __init__(self):
+        self._names: dict[str, set[str]] = {}
+
+    def has(self, path: str) -> bool:
+        folder, name = os.path.split(path)
+        if folder not in self._names:
+            self._names[folder] = set(_FILES.list(folder))
+        return name in self._names[folder]

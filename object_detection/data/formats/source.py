@@ -1,0 +1,292 @@
+"""What every annotation format provides: a source, which opens a data set, and its reader.
+
+A module of this folder holds one format, and `formats.py` lists them all. A format sees files only
+through a `Files`, so that it works on this machine and in a distributed job alike; sources and
+readers are pickled and sent to workers. Nothing here imports TensorFlow or Beam.
+"""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from object_detection.data import annotated_image, annotation_checks, file_access
+from object_detection.data.annotated_image import (
+    NOT_IN_LABEL_MAP,
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+    ReadResult,
+)
+from object_detection.data.coco.annotations import EntryProblem
+from object_detection.data.coco.categories import clean
+from object_detection.data.coco.keypoints import KeypointLayout
+from object_detection.data.file_access import Files
+from object_detection.data.image_files import MAX_PIXELS, ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.data.tf_examples import Clip
+from object_detection.errors import UnusableError, UserError, format_list
+
+# What an image file may be called if the annotations do not say it.
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp')
+
+
+class ImageEntry(NamedTuple):
+    """An image of a data set: little data, which JSON can hold, to send it to a worker.
+
+    Attributes:
+      image: 'id' and 'file_name', which reports show, and further keys of the format. A clip has
+        its entries under 'frames', see `clip_of`.
+      annotations: the annotations, if the file of the whole data set holds them; [] if each image
+        has a file of its own, which the worker reads.
+    """
+
+    image: dict[str, Any]
+    annotations: list[Any]
+
+
+class Reader(Protocol):
+    """Reads images of an opened data set; it is pickled.
+
+    Attributes:
+      provided: the optional fields of the examples.
+      max_pixels: maximum number of pixels of an image.
+    """
+
+    provided: Provided
+    max_pixels: int
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        """Returns the annotations of an image, without reading its file.
+
+        Raises:
+          UnusableError: if they cannot be read.
+          OSError: if a file of annotations cannot be read.
+        """
+
+    def read_object(
+        self, annotation: Any, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        """Reads one of the annotations.
+
+        Args:
+          annotation: an annotation of `annotations`.
+          file: the image's size.
+          rasterize: false checks masks without making them: they are b'' in the result.
+
+        Raises:
+          UnusableError: if it cannot be used.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """An opened data set.
+
+    Attributes:
+      reader: reads its images.
+      num_images: number of entries.
+      labels: key of each class in the annotations -> its label.
+      problems: what cannot be used and belongs to no entry.
+      keypoints: the keypoints of the classes, by their keys.
+      is_renumbered: whether labels differ from the numbers of classes in the annotations.
+    """
+
+    reader: Reader
+    num_images: int
+    labels: Mapping[Any, ClassLabel]
+    problems: tuple[EntryProblem, ...] = ()
+    keypoints: KeypointLayout | None = None
+    is_renumbered: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A data set of some format, and the options of reading it.
+
+    The fields of a subclass are the options of its command, see `option`; those of this class are
+    common to all formats.
+
+    Attributes:
+      label_map_file: label map that assigns ids to the classes by name; '' numbers them.
+      drop_empty: leaves out images without a usable object.
+      max_pixels: maximum number of pixels of an image; larger ones are left out before decoding.
+    """
+
+    label_map_file: str = ''
+    drop_empty: bool = False
+    max_pixels: int = MAX_PIXELS
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        """Finds the images and classes, before anything is converted.
+
+        Args:
+          files: access to files.
+          label_map: the content of `label_map_file`; None without one.
+
+        Raises:
+          FileNotFoundError, ValueError: if an input is missing or broken.
+        """
+        raise NotImplementedError
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        """Yields the images, in the same order each time."""
+        raise NotImplementedError
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list['Found']:
+        """Returns the data sets of this format in a folder, such as its splits; [] if none."""
+        del folder, files
+        return []
+
+
+class Found(NamedTuple):
+    """A data set that `Source.detect` found.
+
+    Attributes:
+      name: name of the split, for the names of outputs; '' if there is only one.
+      source: the data set, with the options that read it.
+      reason: what shows that it has this format, such as 'Annotations/*.xml'.
+    """
+
+    name: str
+    source: Source
+    reason: str
+
+
+def option(default: Any, help_text: str, *, flag: str = '', required: bool = False) -> Any:
+    """Returns a field of a `Source` that is an option of its command.
+
+    Args:
+      default: default value.
+      help_text: description in one or two sentences.
+      flag: name of the option, if it differs from the field's.
+      required: whether the option must be given.
+    """
+    metadata = {'help': help_text, 'flag': flag, 'required': required}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def number_classes(
+    names: Iterable[str], label_map: LabelMap | None, *, sort: bool = False
+) -> dict[str, ClassLabel]:
+    """Returns name -> label of the classes that have one.
+
+    Args:
+      names: names of the data set's classes.
+      label_map: numbers those that it knows; None numbers all from 1 on.
+      sort: whether to number them in the order of the alphabet, instead of the given one.
+
+    Raises:
+      UserError: if the label map knows none of the names.
+    """
+    names = list(dict.fromkeys(filter(None, map(clean, names))))
+    if label_map is None:
+        ordered = sorted(names) if sort else names
+        return {name: ClassLabel(i, name) for i, name in enumerate(ordered, start=1)}
+    texts = {number: name for name, number in label_map.name_to_id.items()}
+    found = {name: label_map.text_to_id.get(name, 0) for name in names}
+    labels = {name: ClassLabel(i, texts[i]) for name, i in found.items() if i > 0}
+    if names and not labels:
+        raise UserError(
+            f'The label map has none of the classes of the data set, {format_list(names)}. '
+            f'Received: {format_list(label_map.text_to_id)}.'
+        )
+    return labels
+
+
+def label_of(name: Any, labels: Mapping[str, ClassLabel]) -> ClassLabel:
+    """Returns the label of a class's name.
+
+    Raises:
+      UnusableError: if there is no name, or the label map has no such class.
+    """
+    text = clean(name) if isinstance(name, str) else ''
+    if text in labels:
+        return labels[text]
+    if not text:
+        raise UnusableError('unknown_category', 'it has no class')
+    raise UnusableError(NOT_IN_LABEL_MAP, text)
+
+
+def image_paths(folder: str, name: str, stem: str, below: str = '') -> tuple[str, ...]:
+    """Returns where an image may be that annotations name.
+
+    Args:
+      folder: folder of the data set's images, which is never left.
+      name: the name, which may be a path on the machine of the annotator.
+      stem: name of the annotation file without suffix, which the image may have too; or ''.
+      below: folder in `folder` to which both are relative.
+    """
+    base = os.path.basename(name.replace('\\', '/'))
+    candidates = [base, *(stem + suffix for suffix in IMAGE_SUFFIXES if stem)]
+    if not os.path.isabs(name):
+        candidates.insert(0, name)
+    paths = []
+    for candidate in dict.fromkeys(filter(None, candidates)):
+        # A name that leads out of the folder is that of a file elsewhere, on another machine.
+        with contextlib.suppress(UnusableError):
+            paths.append(file_access.path_within(folder, file_access.join(below, candidate)))
+    return tuple(paths)
+
+
+def read(reader: Reader, entry: ImageEntry, files: Files) -> ReadResult:
+    """Reads an image with its annotations; the file is decoded once, to find a corrupt one.
+
+    Raises:
+      UnusableError: if the image cannot be used.
+    """
+    said = annotations_of(reader, entry, files)
+    encoded = read_image_file(said.paths, files)
+    file = annotation_checks.check_image(encoded, said.stated_size, reader.max_pixels)
+    return annotated_image.annotate(file, said, reader.read_object, reader.provided)
+
+
+def read_image_file(paths: Iterable[str], files: Files) -> bytes:
+    """Returns the content of the first path that can be read.
+
+    Raises:
+      UnusableError: if there is none; it has the error of the first.
+    """
+    first: OSError | None = None
+    for path in paths:
+        try:
+            return files.read(path)
+        except OSError as error:
+            first = first or error
+    raise UnusableError('bad_image', f'cannot be read: {first or "no file is named"}') from first
+
+
+def clip_of(entry: ImageEntry, frames: Iterable[ImageEntry]) -> Clip:
+    """Returns what is known of a clip.
+
+    Args:
+      entry: the clip, whose `image` has 'dataset', 'media_id', 'start' and 'end'.
+      frames: the frames that can be used, which have 'second' and 'is_annotated'.
+    """
+    frames = [frame.image for frame in frames]
+    return Clip(
+        **{key: entry.image[key] for key in ('dataset', 'media_id', 'start', 'end')},
+        seconds=[frame['second'] for frame in frames],
+        is_annotated=[frame['is_annotated'] for frame in frames],
+    )
+
+
+def annotations_of(reader: Reader, entry: ImageEntry, files: Files) -> ImageAnnotations:
+    """Returns the annotations of an image.
+
+    Raises:
+      UnusableError: if they cannot be read, for whatever reason.
+    """
+    try:
+        return reader.annotations(entry, files)
+    except UnusableError:
+        raise
+    except OSError as error:
+        raise UnusableError('bad_annotations', f'cannot be read: {error}') from error
+    # A file of unexpected form affects this image only.
+    except Exception as error:
+        text = f'cannot be read: {type(error).__name__}: {error}'
+        raise UnusableError('bad_annotations', text) from error

@@ -1,0 +1,268 @@
+"""Data sets in PASCAL VOC format: one XML file an image, and lists of the images of each set."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from lxml import etree
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import annotation_checks, file_access
+from object_detection.data.annotated_image import (
+    NOT_WANTED,
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.file_access import Files
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats import xml_files
+from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError, format_list
+
+_YEARS = ('VOC2007', 'VOC2012')
+_SETS = 'ImageSets/Main'
+# Names of the folders; '.' is for XML files beside their images.
+_ANNOTATION_FOLDERS = ('Annotations', 'annotations', '.')
+_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', '.')
+_MAX_LIST = 64 << 20  # bytes of a list of images
+# The further values of objects.
+DETAILS = {keys.DIFFICULT: int, keys.TRUNCATED: int, keys.VIEW: str}
+
+
+@dataclasses.dataclass(frozen=True)
+class VocSource(Source):
+    """A data set in PASCAL VOC format.
+
+    Attributes:
+      data_dir: folder of the data set.
+      year: folder in it, such as VOC2007; 'merged' reads VOC2007 and VOC2012. '' if `data_dir`
+        itself holds the folders of annotations and images.
+      split: list of the images, ImageSets/Main/SPLIT.txt; '' reads all annotations.
+      annotations_dir: folder of the XML files, in that of the year.
+      images_dir: folder of the images, in that of the year.
+      ignore_difficult: whether objects that are marked as difficult are left out.
+    """
+
+    data_dir: str = option('', 'Folder of the data set.', required=True)
+    year: str = option(
+        '', "Folder in it, such as VOC2007; 'merged' reads VOC2007 and VOC2012 as one."
+    )
+    split: str = option(
+        '', 'List of images, ImageSets/Main/SET.txt; by default all images.', flag='set'
+    )
+    annotations_dir: str = option('Annotations', 'Folder of the XML files.')
+    images_dir: str = option('JPEGImages', 'Folder of the images.')
+    ignore_difficult: bool = option(False, 'Leave out objects that are marked as difficult.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        num_images = sum(1 for _ in self.entries(files))
+        # All files, so that the label maps of all sets agree.
+        names = label_map.text_to_id if label_map else self._class_names(files)
+        labels = formats_source.number_classes(names, label_map, sort=True)
+        return DataSet(VocReader(self, labels), num_images, labels)
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        for root in self._roots():
+            for stem in self._stems(root, files):
+                name = f'{stem}.xml'
+                path = file_access.path_within(
+                    file_access.join(root, self.annotations_dir), name, 'the list of images'
+                )
+                yield ImageEntry({'id': stem, 'file_name': name, 'path': path, 'root': root}, [])
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        years = [year for year in _YEARS if _folder_of_xml(file_access.join(folder, year), files)]
+        root = file_access.join(folder, years[0]) if years else folder
+        annotations = _folder_of_xml(root, files)
+        if not annotations:
+            return []
+        made = cls(
+            data_dir=folder,
+            year='merged' if len(years) > 1 else ''.join(years),
+            annotations_dir=annotations,
+            images_dir=_image_folder(root, files),
+        )
+        sets = [name for name in made._sets(root, files) if '_' not in name]
+        if {'train', 'val'} <= {*sets}:
+            sets = [name for name in sets if name != 'trainval']
+        reason = f'{annotations}/*.xml with <annotation>'
+        return [Found(name, dataclasses.replace(made, split=name), reason) for name in sets or ['']]
+
+    def _roots(self) -> list[str]:
+        if self.year == 'merged':
+            return [file_access.join(self.data_dir, year) for year in _YEARS]
+        return [file_access.join(self.data_dir, self.year) if self.year else self.data_dir]
+
+    def _stems(self, root: str, files: Files) -> list[str]:
+        """Returns the names, without suffix, of the XML files of the set."""
+        folder = file_access.join(root, self.annotations_dir)
+        if not files.exists(folder):
+            raise FileNotFoundError(
+                f'There is no folder {folder}; expected one of XML files. It is '
+                '`annotations_dir` below `year` below `data_dir`.'
+            )
+        if self.split:
+            return self._listed(root, files)
+        stems = [name[: -len('.xml')] for name in files.list(folder) if name.endswith('.xml')]
+        if not stems:
+            raise UserError(f'{folder}: expected XML files. Received: none.')
+        return stems
+
+    def _listed(self, root: str, files: Files) -> list[str]:
+        # The lists of each class name all images; the original data set has no others.
+        for name in (self.split, f'aeroplane_{self.split}'):
+            path = file_access.join(root, _SETS, f'{name}.txt')
+            if files.exists(path):
+                lines = files.read(path, _MAX_LIST).decode(errors='replace').splitlines()
+                return [line.split()[0] for line in lines if line.strip()]
+        raise FileNotFoundError(
+            f'There is no list of images {file_access.join(root, _SETS, self.split)}.txt. '
+            f'Sets in its folder: {format_list(self._sets(root, files)) or "none"}.'
+        )
+
+    def _sets(self, root: str, files: Files) -> list[str]:
+        names = files.list(file_access.join(root, _SETS))
+        return [name[: -len('.txt')] for name in names if name.endswith('.txt')]
+
+    def _class_names(self, files: Files) -> set[str]:
+        names = set()
+        for root in self._roots():
+            folder = file_access.join(root, self.annotations_dir)
+            for name in files.list(folder):
+                if not name.endswith('.xml'):
+                    continue
+                try:
+                    annotation = xml_files.read(file_access.join(folder, name), files)
+                # The conversion counts it.
+                except (OSError, UnusableError):
+                    continue
+                names |= {xml_files.text(item, 'name') for item in annotation.iterfind('object')}
+        return names
+
+
+@dataclasses.dataclass(frozen=True)
+class VocReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      source: the data set.
+      labels: name of a class -> label.
+    """
+
+    source: VocSource
+    labels: dict[str, ClassLabel]
+
+    provided = Provided(details=DETAILS)
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        annotation = xml_files.read(entry.image['path'], files)
+        folder = file_access.join(entry.image['root'], self.source.images_dir)
+        stem = entry.image['id']
+        name = xml_files.text(annotation, 'filename', f'{stem}.jpg')
+        return ImageAnnotations(
+            file_name=name,
+            source_id=name,
+            annotations=list(enumerate(annotation.iterfind('object'))),
+            paths=formats_source.image_paths(folder, name, stem),
+            stated_size=stated_size(annotation),
+        )
+
+    def read_object(
+        self, annotation: etree._Element, file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        del rasterize  # There are no masks.
+        if self.source.ignore_difficult and _flag(annotation, 'difficult'):
+            raise UnusableError(NOT_WANTED, 'difficult')
+        label = formats_source.label_of(xml_files.text(annotation, 'name'), self.labels)
+        ymin, xmin, ymax, xmax = corners_of(annotation)
+        checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file)
+        return AnnotatedObject(
+            label,
+            checked.box,
+            area=(ymax - ymin) * (xmax - xmin),
+            is_clipped=checked.is_clipped,
+            details=details_of(annotation),
+        )
+
+
+def corners_of(item: etree._Element) -> tuple[float, float, float, float]:
+    """Returns (ymin, xmin, ymax, xmax) of an object, in pixels.
+
+    They are taken as they are, like the reference system does, although the pixels of PASCAL VOC
+    count from 1.
+
+    Raises:
+      UnusableError: if one is absent or not a number.
+    """
+    corners = item.find('bndbox')
+    if corners is None:
+        raise UnusableError('bad_box', 'object has no bndbox')
+    ymin, xmin, ymax, xmax = (
+        xml_files.number(corners, side) for side in ('ymin', 'xmin', 'ymax', 'xmax')
+    )
+    return ymin, xmin, ymax, xmax
+
+
+def details_of(item: etree._Element) -> dict[str, int | str]:
+    """Returns the further values of an object, by the keys of `DETAILS`."""
+    return {
+        keys.DIFFICULT: _flag(item, 'difficult'),
+        keys.TRUNCATED: _flag(item, 'truncated'),
+        keys.VIEW: xml_files.text(item, 'pose'),
+    }
+
+
+def stated_size(annotation: etree._Element) -> tuple[int | None, int | None]:
+    """Returns (height, width) of the image; None for a side that is absent or 0.
+
+    Raises:
+      UnusableError: if a side is not a whole number.
+    """
+    return _side(annotation, 'height'), _side(annotation, 'width')
+
+
+def _flag(item: etree._Element, name: str) -> int:
+    """Returns 0 or 1; 0 if there is no such element. Some tools write 'true' or 'Unspecified'."""
+    return int(xml_files.text(item, name, '0').lower() in ('1', 'true', 'yes'))
+
+
+def _side(annotation: etree._Element, name: str) -> int | None:
+    """Returns a side of the image; None if it is absent or 0, as some tools write it."""
+    value = xml_files.text(annotation, f'size/{name}', '0')
+    if not value.isascii() or not value.isdigit():
+        raise UnusableError(
+            'bad_annotations', f'size.{name} must be a whole number, is {value[:100]!r}'
+        )
+    return int(value[:10]) or None
+
+
+def _folder_of_xml(root: str, files: Files) -> str:
+    """Returns the folder below `root` of XML files that are annotations; '' if there is none."""
+    for name in _ANNOTATION_FOLDERS:
+        folder = file_access.join(root, name)
+        first = next((item for item in files.list(folder) if item.endswith('.xml')), None)
+        if first is None:
+            continue
+        try:
+            annotation = xml_files.read(file_access.join(folder, first), files)
+        except (OSError, UnusableError):
+            continue
+        if annotation.tag == 'annotation' and annotation.find('filename') is not None:
+            return name
+    return ''
+
+
+def _image_folder(root: str, files: Files) -> str:
+    for name in _IMAGE_FOLDERS:
+        names = files.list(file_access.join(root, name))
+        if any(item.lower().endswith(formats_source.IMAGE_SUFFIXES) for item in names):
+            return name
+    return _IMAGE_FOLDERS[0]

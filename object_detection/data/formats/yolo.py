@@ -1,0 +1,414 @@
+"""Data sets in YOLO format: one text file an image, with a line for each object.
+
+A line is `CLASS X Y WIDTH HEIGHT`, the box's center and size, or `CLASS X Y X Y X Y ...`, the
+corners of a polygon; all numbers but the class are normalized to the image. The class is the index
+of a name in data.yaml (Ultralytics), or in the file of names, such as obj.names (Darknet).
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from object_detection.data import annotation_checks, file_access
+from object_detection.data.annotated_image import (
+    NOT_IN_LABEL_MAP,
+    AnnotatedObject,
+    ClassLabel,
+    ImageAnnotations,
+    Provided,
+)
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import masks as coco_masks
+from object_detection.data.file_access import Files
+from object_detection.data.formats import coco as coco_format
+from object_detection.data.formats.source import (
+    IMAGE_SUFFIXES,
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    option,
+)
+from object_detection.data.image_files import ImageFile
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import UnusableError, UserError, format_list
+
+_SETS = ('train', 'val', 'test')
+_YAML_SUFFIXES = ('.yaml', '.yml')
+_NAMES_FILES = ('obj.names', 'classes.txt', 'classes.names')
+_MAX_DESCRIPTION = 4 << 20  # bytes of data.yaml and of files of names
+_MAX_LIST = 64 << 20
+_MAX_LABELS = 8 << 20  # bytes of the file of one image
+# Numbers have six digits, so that the sum of a center and half a width may exceed 1 by as much.
+_ROUNDING = 2e-6
+_MAX_NUMBER = 1e6
+_MAX_CLASS = 2**31 - 2
+
+
+@dataclasses.dataclass(frozen=True)
+class YoloSource(Source):
+    """A data set in YOLO format.
+
+    Attributes:
+      data_file: data.yaml of Ultralytics, obj.data of Darknet, or a file with a class name on each
+        line, whose folder has the images.
+      split: the set: 'train', 'val' or 'test'; '' reads all.
+      masks: whether polygons are written as masks; a line without polygon is then left out.
+    """
+
+    data_file: str = option(
+        '',
+        'data.yaml, obj.data, or a file with a class name on each line in the folder of the data.',
+        flag='data',
+        required=True,
+    )
+    split: str = option('', 'The set: train, val or test; by default all.', flag='set')
+    masks: bool = option(False, 'Write the polygons as masks.')
+
+    def open(self, files: Files, label_map: LabelMap | None) -> DataSet:
+        description = _describe(self.data_file, files)
+        categories = [{'id': i, 'name': name} for i, name in description.names.items()]
+        names = coco_categories.texts(categories)
+        if label_map:
+            labels = coco_format.labels_of(categories, label_map)
+        else:
+            labels = coco_categories.from_categories(categories)
+        entries = list(self._entries(description, files))
+        if not entries:
+            raise UserError(f'{self.data_file}: expected images. Received: none.')
+        if not any(_label_file(entry.image['path'], files) for entry in entries):
+            first = entries[0].image['path']
+            raise UserError(
+                f'{self.data_file}: expected text files in a folder `labels` for the images in '
+                f'`images`, or beside the images. Received: none, such as for {first}.'
+            )
+        left_out = {key: name for key, name in names.items() if key not in labels}
+        return DataSet(
+            YoloReader(labels, left_out, self.masks, self.max_pixels),
+            len(entries),
+            labels,
+            is_renumbered=not label_map,
+        )
+
+    def entries(self, files: Files) -> Iterator[ImageEntry]:
+        yield from self._entries(_describe(self.data_file, files), files)
+
+    @classmethod
+    def detect(cls, folder: str, files: Files) -> list[Found]:
+        listed = files.list(folder)
+        names = [name for name in listed if name.endswith((*_YAML_SUFFIXES, '.data'))]
+        for name in (*names, *(name for name in _NAMES_FILES if name in listed)):
+            path = file_access.join(folder, name)
+            try:
+                made = cls(data_file=path)
+                made.open(files, None)
+                sets = _describe(path, files).sets
+            except _MissingPartError:
+                return [Found('', made, name)]  # The conversion says what is missing.
+            except (UserError, OSError):
+                continue
+            return [Found(key, dataclasses.replace(made, split=key), name) for key in sets or ['']]
+        return []
+
+    def _entries(self, description: '_Description', files: Files) -> Iterator[ImageEntry]:
+        if self.split and self.split not in description.sets:
+            raise UserError(
+                f'{self.data_file}: expected a set {self.split!r}. '
+                f'Received: {format_list(description.sets) or "none"}.'
+            )
+        # Without sets, all images below the folder.
+        places = description.sets or {'': (os.path.dirname(self.data_file),)}
+        read = [paths for name, paths in places.items() if self.split in ('', name)]
+        entries = [entry for paths in read for path in paths for entry in _images(path, files)]
+        paths_of = collections.defaultdict(set)  # id -> paths of images
+        for entry in entries:
+            paths_of[entry.image['id']].add(entry.image['path'])
+        for entry in entries:
+            # Folders may have files of equal names.
+            if len(paths_of[entry.image['id']]) > 1:
+                folder = os.path.dirname(self.data_file) or '.'
+                image_id = os.path.relpath(entry.image['path'], folder)
+                entry = entry._replace(image={**entry.image, 'id': image_id})
+            yield entry
+
+
+class _MissingPartError(UserError):
+    """A set has several folders, and some are absent."""
+
+
+class _Description(NamedTuple):
+    """The content of data.yaml, obj.data or a file of names.
+
+    Attributes:
+      names: index -> name of a class.
+      sets: name of a set -> folders of images, or lists of their paths.
+    """
+
+    names: dict[int, str]
+    sets: dict[str, tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class YoloReader:
+    """Reads images, see `source.Reader`.
+
+    Attributes:
+      labels: index of a class -> label.
+      left_out: index -> name of the classes that the label map lacks.
+      masks: whether polygons become masks.
+      max_pixels: maximum number of pixels of an image.
+    """
+
+    labels: dict[int, ClassLabel]
+    left_out: dict[int, str]
+    masks: bool
+    max_pixels: int
+
+    @property
+    def provided(self) -> Provided:
+        return Provided(masks=self.masks)
+
+    def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
+        path, name = entry.image['path'], entry.image['file_name']
+        labels = _label_file(path, files)
+        # Images without objects need no file.
+        content = files.read(labels, _MAX_LABELS).decode(errors='replace') if labels else ''
+        lines = [(i, line.split()) for i, line in enumerate(content.splitlines(), start=1)]
+        return ImageAnnotations(
+            file_name=name,
+            source_id=entry.image['id'],
+            annotations=[(number, words) for number, words in lines if words],
+            paths=(path,),
+        )
+
+    def read_object(
+        self, annotation: list[str], file: ImageFile, *, rasterize: bool = True
+    ) -> AnnotatedObject:
+        label = self._label(annotation[0])
+        numbers = _numbers(annotation[1:])
+        size = np.array([file.width, file.height])
+        is_polygon = len(numbers) > 4
+        if is_polygon:
+            corners = numbers.reshape(-1, 2)
+            corners = _snap(corners) * size
+            (xmin, ymin), (xmax, ymax) = corners.min(0).tolist(), corners.max(0).tolist()
+        else:
+            corners = np.stack([numbers[:2] - numbers[2:] / 2, numbers[:2] + numbers[2:] / 2])
+            # Not sorted, so that a negative width remains one.
+            (xmin, ymin), (xmax, ymax) = (_snap(corners) * size).tolist()
+        said = f'the line is {" ".join(annotation)[:200]}'
+        checked = annotation_checks.check_box(ymin, xmin, ymax, xmax, file, said)
+        return AnnotatedObject(
+            label,
+            checked.box,
+            area=_area(corners) if is_polygon else (ymax - ymin) * (xmax - xmin),
+            is_clipped=checked.is_clipped,
+            mask=self._mask(corners if is_polygon else None, file, rasterize),
+        )
+
+    def _label(self, text: str) -> ClassLabel:
+        # Some programs write the index as a float.
+        index = int(text.removesuffix('.0')) if text.removesuffix('.0').isdecimal() else None
+        if index in self.labels:
+            return self.labels[index]
+        if index in self.left_out:
+            raise UnusableError(NOT_IN_LABEL_MAP, self.left_out[index])
+        raise UnusableError('unknown_category', f'the class is {text[:100]}')
+
+    def _mask(self, corners: np.ndarray | None, file: ImageFile, rasterize: bool) -> bytes:
+        if not self.masks:
+            return b''
+        if corners is None:
+            raise UnusableError('bad_mask', 'the line is a box and no polygon')
+        polygons = [corners.ravel().tolist()]
+        if not rasterize:
+            coco_masks.check(polygons, file.height, file.width)
+            return b''
+        counts = coco_masks.run_lengths(polygons, file.height, file.width)
+        return coco_masks.to_small_png(counts, file.height, file.width)
+
+
+def _describe(path: str, files: Files) -> _Description:
+    """Reads data.yaml, obj.data or a file of names.
+
+    Raises:
+      OSError, UserError: if it cannot be read or has no classes.
+    """
+    if not files.exists(path):
+        raise FileNotFoundError(f'There is no file {path}.')
+    text = files.read(path, _MAX_DESCRIPTION).decode(errors='replace')
+    if path.endswith(_YAML_SUFFIXES):
+        return _from_yaml(text, path, files)
+    if path.endswith('.data'):
+        pairs = [line.partition('=') for line in text.splitlines() if '=' in line]
+        content = {key.strip(): value.strip() for key, _, value in pairs}
+        names_file = _resolve(path, '', content.get('names', ''), files)
+        if not names_file:
+            raise FileNotFoundError(f'{path}: there is no file `names`, {content.get("names")}.')
+        names = files.read(names_file, _MAX_DESCRIPTION).decode(errors='replace')
+        content['val'] = content.get('val') or content.get('valid')
+        return _Description(_names_of(names.splitlines(), path), _sets(content, path, '', files))
+    folder = os.path.dirname(path)
+    sets = {}
+    for name in _SETS:
+        folders = (file_access.join(folder, *parts) for parts in (('images', name), (name,)))
+        if found := [each for each in folders if files.exists(each)]:
+            sets[name] = (found[0],)
+    return _Description(_names_of(text.splitlines(), path), sets)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses aliases: a few nested ones make a small file gigabytes of text."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem='aliases are not read', problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def _from_yaml(text: str, path: str, files: Files) -> _Description:
+    try:
+        content = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f'{path} cannot be read as a YAML file: {error}') from error
+    if not isinstance(content, dict) or 'names' not in content:
+        raise UserError(f'{path}: expected `names` of the classes, and folders of images.')
+    if content.get('kpt_shape'):
+        raise UserError(
+            f'{path}: kpt_shape, keypoints in YOLO files are not read; convert them to COCO JSON.'
+        )
+    root = content.get('path')
+    root = root if isinstance(root, str) else ''
+    return _Description(_names_of(content['names'], path), _sets(content, path, root, files))
+
+
+def _names_of(names: Any, path: str) -> dict[int, str]:
+    """Returns index -> name of a list or of a mapping."""
+    received = type(names).__name__
+    if isinstance(names, list):
+        # The last line of a file may be empty.
+        is_empty = [isinstance(name, str) and not name.strip() for name in names]
+        names = {i: name for i, name in enumerate(names) if not is_empty[i]}
+    is_mapping = isinstance(names, dict) and names
+    if not is_mapping or not all(isinstance(i, int) and 0 <= i <= _MAX_CLASS for i in names):
+        raise UserError(
+            f'{path}: expected `names`, a list of the names of the classes, or a mapping from '
+            f'numbers to them. Received: {received}.'
+        )
+    for i, name in names.items():
+        if not isinstance(name, str | int | float):
+            kind = type(name).__name__
+            raise UserError(f'{path}: expected a text as name of class {i}. Received: {kind}.')
+    return {i: str(name) for i, name in names.items()}
+
+
+def _sets(
+    content: dict[str, Any], path: str, root: str, files: Files
+) -> dict[str, tuple[str, ...]]:
+    """Returns the sets that a description names.
+
+    Raises:
+      FileNotFoundError: if there is none of them.
+      _MissingPartError: if a part of a set is missing.
+    """
+    sets = {}
+    for name in _SETS:
+        value = content.get(name)
+        entries = value if isinstance(value, list) else [value]
+        entries = [entry for entry in entries if isinstance(entry, str) and entry]
+        # Descriptions often name sets that have not been downloaded; reading them is an error.
+        found = {entry: _resolve(path, root, entry, files) for entry in entries}
+        if any(found.values()):
+            if missing := [entry for entry, place in found.items() if not place]:
+                raise _MissingPartError(
+                    f'{path}: expected all folders of the set {name!r}. '
+                    f'Not there: {format_list(missing)}.'
+                )
+            sets[name] = tuple(found.values())
+    if not sets:
+        raise FileNotFoundError(f'{path}: none of the folders of train, val and test is there.')
+    return sets
+
+
+def _resolve(path: str, root: str, entry: str, files: Files) -> str:
+    """Returns the path that an entry of a description means; '' if there is no such file or folder.
+
+    Entries are relative to `root`, to the folder of the description, or to a folder that is absent
+    here: then their last components are looked for, as `train/images` of `../train/images`. In a
+    data.yaml two remain, as the last component of `valid/images` may be another set's.
+    """
+    folder = os.path.dirname(path)
+    parts = entry.split('/')
+    for start in range(len(parts)):
+        is_cut = start and parts[start - 1] != '..'
+        if path.endswith(_YAML_SUFFIXES) and is_cut and len(parts) - start < 2:
+            break
+        name = '/'.join(parts[start:])
+        for base in (file_access.join(folder, root), folder):
+            candidate = file_access.join(base, name)
+            if name and files.exists(candidate):
+                return candidate
+    return ''
+
+
+def _images(path: str, files: Files) -> Iterator[ImageEntry]:
+    """Yields the images of a folder, or of a list of paths."""
+    if path.endswith('.txt'):
+        lines = files.read(path, _MAX_LIST).decode(errors='replace').split('\n')
+        for line in filter(None, map(str.strip, lines)):
+            # Without an image, it is counted as a bad one.
+            image = _resolve(path, '', line.removeprefix('./'), files)
+            image = image or file_access.join(os.path.dirname(path), line)
+            yield ImageEntry({'id': line, 'file_name': line, 'path': image}, [])
+        return
+    for name in files.list(path, recursive=True):
+        if name.lower().endswith(IMAGE_SUFFIXES):
+            image = file_access.join(path, name)
+            yield ImageEntry({'id': name, 'file_name': name, 'path': image}, [])
+
+
+def _label_file(image: str, files: Files) -> str:
+    """Returns the path of the text file of an image; '' if there is none."""
+    stem = os.path.splitext(image)[0] + '.txt'
+    # The path begins with `images/` in the folder of the data.
+    before, separator, after = f'/{stem}'.rpartition('/images/')
+    for path in ([f'{before}/labels/{after}'[1:]] if separator else []) + [stem]:
+        if files.exists(path):
+            return path
+    return ''
+
+
+def _numbers(words: list[str]) -> np.ndarray:
+    """Returns the numbers of a line: four of a box, or at least six of a polygon, float64."""
+    try:
+        numbers = np.array(words, np.float64)
+    except ValueError as error:
+        text = f'expected numbers, received {" ".join(words)[:200]}'
+        raise UnusableError('bad_box', text) from error
+    is_polygon = len(numbers) >= 6 and len(numbers) % 2 == 0
+    # Pixels in place of shares of the image are such numbers too; NaN is not below either.
+    if not (len(numbers) == 4 or is_polygon) or not (np.abs(numbers) < _MAX_NUMBER).all():
+        raise UnusableError(
+            'bad_box',
+            'expected four numbers of a box or an even number of a polygon, received '
+            f'{len(numbers)}: {" ".join(words)[:200]}',
+        )
+    return numbers
+
+
+def _snap(corners: np.ndarray) -> np.ndarray:
+    """Moves normalized coordinates that exceed the image by rounding only to its edge."""
+    inside = np.clip(corners, 0, 1)
+    return np.where(np.abs(inside - corners) <= _ROUNDING, inside, corners)
+
+
+def _area(corners: np.ndarray) -> float:
+    """Returns the area of a polygon, [n, 2], in square pixels."""
+    following = np.roll(corners, -1, axis=0)
+    return float(abs(np.sum(corners[:, 0] * following[:, 1] - following[:, 0] * corners[:, 1])) / 2)

@@ -1,0 +1,369 @@
+"""A Beam job that converts a data set of any annotation format to TFRecords.
+
+Only the entries of the annotation files are grouped by shard; the worker that writes a shard reads
+its images one at a time. The results are sent as ordinary elements to a single last step, which
+publishes the shards together with a label map and a report. The report is written last.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from object_detection.data import tf_examples
+from object_detection.data.annotated_image import NOT_IN_LABEL_MAP, NOT_WANTED, AnnotatedImage
+from object_detection.data.formats import source
+from object_detection.data.formats.source import ImageEntry, Reader, Source
+from object_detection.dataset_tools.converters import (
+    beam_runners,
+    conversion_report,
+    sharded_writer,
+)
+from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.conversion_report import Tally
+from object_detection.errors import UnusableError
+
+# Shard, and one of its images: the index in the data set, and JSON of its `ImageEntry`.
+Entry = tuple[int, tuple[int, bytes]]
+
+
+class ConversionError(Exception):
+    """The data set was not converted.
+
+    Outputs of earlier runs are unchanged unless the file `PREFIX.publishing` exists.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """The paths of the outputs: `PREFIX-00000-of-00010`, ..., the label map and the report."""
+
+    prefix: str
+    num_shards: int
+
+    @property
+    def label_map_path(self) -> str:
+        return f'{self.prefix}_label_map.pbtxt'
+
+    @property
+    def report_path(self) -> str:
+        return f'{self.prefix}.report.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A conversion.
+
+    Attributes:
+      source: the data set; workers list its images, as its annotations may exceed a runner's
+        message size.
+      reader: reads its images.
+      num_images: number of entries.
+      label_map: the label map that is published with the shards, as text.
+      facts: entries of the report that are known in advance; 'job' distinguishes this job's report
+        from the report of another job.
+      tally: problems that do not belong to an image.
+      strict: whether nothing is published if there is any problem.
+    """
+
+    source: Source
+    reader: Reader
+    num_images: int
+    label_map: str
+    facts: dict[str, Any]
+    tally: Tally
+    strict: bool = False
+
+
+def run(
+    job: Job,
+    target: Target,
+    runner: PipelineRunner,
+    options: PipelineOptions,
+    *,
+    raises: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Runs a conversion; temporary files are removed if it fails.
+
+    Args:
+      job: the conversion.
+      target: paths of the outputs, prepared by `sharded_writer.prepare_output`.
+      runner, options: runner and options of `beam_runners`.
+      raises: whether a file that cannot be written is an error of the runner, which may retry,
+        instead of an error in the report.
+      progress: see `sharded_writer.watched`.
+
+    Returns:
+      The report.
+
+    Raises:
+      ConversionError: if nothing was published, or only a part.
+    """
+    write = WriteShard(job.reader, target, drop_empty=job.source.drop_empty, raises=raises)
+    publish = Publish(
+        target,
+        label_map=job.label_map,
+        facts=job.facts,
+        tally=job.tally,
+        strict=job.strict,
+        raises=raises,
+    )
+    try:
+        with sharded_writer.watched(target.prefix, job.num_images, progress):
+            beam_runners.run(_pipeline(job, target, write, publish, runner, options))
+    except BaseException:
+        # While the old set is being replaced, the temporary files are the only copy of the new one.
+        if not sharded_writer.is_publishing(target.prefix):
+            sharded_writer.remove_temporary_files(target.prefix)
+        raise
+    return _check_report(target, job.facts['job'])
+
+
+def _pipeline(
+    job: Job,
+    target: Target,
+    write: 'WriteShard',
+    publish: 'Publish',
+    runner: PipelineRunner,
+    options: PipelineOptions,
+) -> beam.Pipeline:
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    images = (
+        pipeline
+        | 'Source' >> beam.Create([job.source])
+        | 'Read' >> beam.FlatMap(entries, target.num_shards)
+    )
+    # Shards without images are written too. Also, some runners (Dask) divide the work into at most
+    # as many parts as there were elements at the beginning.
+    shards = (
+        pipeline
+        | 'ShardNumbers' >> beam.Create(range(target.num_shards))
+        | 'Shards' >> beam.Map(empty_shard)
+    )
+    _ = (
+        (images, shards)
+        | beam.Flatten()
+        | 'GroupByShard' >> beam.GroupByKey()
+        | 'WriteShard' >> beam.ParDo(write)
+        | 'GroupShards' >> beam.GroupByKey()
+        | 'Publish' >> beam.ParDo(publish)
+    )
+    return pipeline
+
+
+def entries(source: Source, num_shards: int) -> Iterator[Entry]:
+    """Yields the images of a data set; they are assigned to shards in turn."""
+    for index, item in enumerate(source.entries(BeamFiles())):
+        yield index % num_shards, (index, json.dumps(item).encode())
+
+
+def empty_shard(number: int) -> Entry:
+    """Returns an entry that creates a shard without images."""
+    return number, (-1, b'')
+
+
+class WrittenShard(NamedTuple):
+    """A shard: its temporary file, its contents, and the reason if it could not be written."""
+
+    number: int
+    path: str
+    tally: Tally
+    error: str = ''
+
+
+class WriteShard(beam.DoFn):
+    """Writes a shard to a temporary file: (shard, images as JSON) -> (0, `WrittenShard`).
+
+    Args:
+      reader: reads the images.
+      target: paths of the outputs.
+      drop_empty: whether images without a usable object are left out.
+      raises: whether a file that cannot be written is an error of the runner, which may retry,
+        instead of an error that `Publish` reports.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        target: Target,
+        *,
+        drop_empty: bool = False,
+        raises: bool = True,
+    ):
+        self._reader = reader
+        self._target = target
+        self._drop_empty = drop_empty
+        self._raises = raises
+        self._files = BeamFiles()
+
+    def process(
+        self, element: tuple[int, Iterable[tuple[int, bytes]]]
+    ) -> Iterator[tuple[int, WrittenShard]]:
+        shard, records = element
+        path = sharded_writer.temporary_path(self._target.prefix, shard, self._target.num_shards)
+        tally = Tally()
+        error = ''
+        try:
+            with sharded_writer.open_for_writing(path) as file:
+                for index, record in sorted(records):
+                    if index < 0:
+                        continue
+                    example = self._convert(ImageEntry(*json.loads(record)), tally)
+                    if example:
+                        sharded_writer.write_record(file, example)
+        except OSError as problem:
+            if self._raises:
+                raise
+            reason = problem.strerror or problem
+            error = f'shard {shard} of {self._target.prefix} cannot be written: {reason}'
+        # All shards have the same key, so that one step receives them all.
+        yield 0, WrittenShard(shard, path, tally, error)
+
+    def _convert(self, entry: ImageEntry, tally: Tally) -> bytes:
+        """Returns the record of an image, or of a clip; b'' if it has none. Counts in `tally`."""
+        is_clip = self._reader.provided.clips
+        frames = [ImageEntry(*each) for each in entry.image['frames']] if is_clip else [entry]
+        images = [self._read(frame, tally) for frame in frames]
+        usable = [image for image in images if image is not None]
+        num_objects = sum(map(len, usable))
+        if not usable or (self._drop_empty and num_objects == 0):
+            return b''
+        tally.counts['examples'] += 1
+        tally.counts['objects'] += num_objects
+        tally.counts['crowds'] += sum(int(image.is_crowd.sum()) for image in usable)
+        if not is_clip:
+            return tf_examples.to_example(usable[0])
+        read = [frame for frame, image in zip(frames, images, strict=True) if image is not None]
+        return tf_examples.to_sequence_example(usable, source.clip_of(entry, read))
+
+    def _read(self, entry: ImageEntry, tally: Tally) -> AnnotatedImage | None:
+        """Returns an image, or None if it cannot be used; counts in `tally`."""
+        image = entry.image
+        tally.counts['images'] += 1
+        try:
+            result = source.read(self._reader, entry, self._files)
+        except UnusableError as error:
+            tally.counts['bad_images'] += 1
+            tally.counts['annotations'] += len(entry.annotations)
+            tally.add_problem(error, image)
+            return None
+        tally.counts['annotations'] += len(result.image) + len(result.problems)
+        tally.changed_images.update(result.image_changes)
+        for annotation_id, error in result.problems:
+            if error.reason == NOT_IN_LABEL_MAP:
+                tally.left_out_objects[str(error)] += 1
+            elif error.reason == NOT_WANTED:
+                tally.unwanted_objects[str(error)] += 1
+            else:
+                tally.add_problem(error, image, annotation_id)
+        tally.counts['images_without_objects'] += len(result.image) == 0
+        tally.counts['clipped_boxes'] += result.num_clipped
+        return result.image
+
+
+class Publish(beam.DoFn):
+    """Publishes all outputs: (0, all `WrittenShard`) -> path of the report.
+
+    Only the report is published if nothing could be converted (no image, or none of the
+    annotations), or if there is a problem and `strict` is true.
+
+    Args:
+      target: paths of the outputs.
+      label_map: the label map, as text.
+      facts: entries of the report that are known in advance.
+      tally: problems that are known in advance.
+      strict: whether any problem prevents publishing.
+      raises: whether a file that cannot be written is an error of the runner, as for `WriteShard`.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        label_map: str,
+        facts: dict[str, Any],
+        tally: Tally,
+        strict: bool,
+        raises: bool = True,
+    ):
+        self._raises = raises
+        self._target = target
+        self._label_map = label_map
+        self._facts = facts
+        self._tally = tally
+        self._strict = strict
+
+    def process(self, element: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
+        shards = sorted(element[1], key=lambda shard: shard.number)
+        report = self._report(shards)
+        try:
+            self._publish(shards, report)
+        except OSError as error:
+            if self._raises:
+                raise
+            where = error.filename2 or error.filename or self._target.prefix
+            reason = error.strerror or error
+            report |= {'complete': False, 'error': f'{where} cannot be written: {reason}'}
+            # A disk without space for shards may have enough for the report.
+            with contextlib.suppress(OSError):
+                self._write_report(report)
+        yield self._target.report_path
+
+    def _publish(self, shards: list[WrittenShard], report: dict[str, Any]) -> None:
+        target = self._target
+        if report['complete']:
+            paths = {shard.number: shard.path for shard in shards}
+            texts = {target.label_map_path: self._label_map}
+            sharded_writer.publish(paths, target.prefix, target.num_shards, texts)
+        else:
+            sharded_writer.remove_temporary_files(target.prefix)
+        self._write_report(report)
+
+    def _write_report(self, report: dict[str, Any]) -> None:
+        text = json.dumps(report, indent=1, ensure_ascii=False)
+        sharded_writer.write_text(self._target.report_path, text)
+
+    def _report(self, shards: list[WrittenShard]) -> dict[str, Any]:
+        tally = conversion_report.total([self._tally, *(shard.tally for shard in shards)])
+        counts = tally.counts
+        has_something = counts['examples'] > 0 and (counts['objects'] or not counts['annotations'])
+        error = next((shard.error for shard in shards if shard.error), '')
+        is_wanted = bool(has_something) and not (self._strict and tally.problems)
+        return {
+            **self._facts,
+            'complete': is_wanted and not error,
+            'error': error,
+            'num_shards': self._target.num_shards,
+            **tally.report(),
+        }
+
+
+def _check_report(target: Target, job: str) -> dict[str, Any]:
+    if not FileSystems.exists(target.report_path):
+        raise ConversionError(f'{target.report_path} cannot be written.')
+    outcome = 'Nothing was published'
+    if sharded_writer.is_publishing(target.prefix):
+        marker = sharded_writer.marker_path(target.prefix)
+        outcome = (
+            f'The earlier set is replaced in part, which {marker} tells readers; convert again'
+        )
+    report = json.loads(BeamFiles().read(target.report_path))
+    if report.get('job') != job:
+        raise ConversionError(
+            f'{target.report_path} is that of an earlier job, as this one could not be written.'
+        )
+    if report['error']:
+        raise ConversionError(f'{outcome}: {report["error"]}.')
+    if not report['complete']:
+        raise ConversionError(
+            f'Nothing was published, because of what {target.report_path} lists: '
+            f'{conversion_report.summary(report)}'
+        )
+    return report

@@ -1,0 +1,151 @@
+"""Creates the Beam runner of a job and its options."""
+
+import argparse
+import contextlib
+import difflib
+import io
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
+
+from object_detection.dataset_tools.converters import beam_worker
+from object_detection.errors import UserError
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def create(name: str) -> PipelineRunner:
+    """Returns the runner of this name; '' is the local runner.
+
+    The local runner is chosen explicitly, since Beam's default first tries to download another one.
+
+    Raises:
+      ValueError: if there is no such runner, or its dependencies are not installed.
+    """
+    if not name:
+        return _LocalRunner()
+    try:
+        return create_runner(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f'The Beam runner {name!r} cannot be used: {error}') from error
+
+
+def options(*, workers: int, runner: str, beam_options: Sequence[str]) -> PipelineOptions:
+    """Returns the options of a job.
+
+    Call it after `create`, since some runners define further options.
+
+    Args:
+      workers: number of local processes; 1 runs in this process.
+      runner: name of the runner; '' is the local runner.
+      beam_options: Beam's command line options, as '--name=value' or '--name', 'value'.
+
+    Raises:
+      ValueError: if Beam has no such option, or the runner does not support `workers`.
+    """
+    if workers < 1:
+        raise UserError(f'The number of workers must be at least 1. Received: {workers}.')
+    if runner and workers > 1:
+        raise UserError(
+            'The number of workers is for local runs; give the runner an option of its own '
+            f'instead. Received: {workers} workers and runner {runner}.'
+        )
+    flags = list(beam_options)
+    if workers > 1:
+        flags += [f'--direct_num_workers={workers}', '--direct_running_mode=multi_processing']
+    parsed = PipelineOptions(flags)
+    _check_known(flags, parsed)
+    return parsed
+
+
+def run(pipeline: beam.Pipeline) -> None:
+    """Runs a pipeline to its end, in a thread, so that Ctrl-C ends the wait immediately.
+
+    After Ctrl-C the local runner's thread continues; the caller should end the process soon.
+    """
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            pipeline.run().wait_until_finish()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name='beam', daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_SECONDS_BETWEEN_LOOKS)
+    if errors:
+        raise errors[0]
+
+
+def _check_known(flags: list[str], parsed: PipelineOptions) -> None:
+    """Raises ValueError for unknown options, which Beam would only log."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            known = parsed.get_all_options()
+            everything = parsed.get_all_options(retain_unknown_options=True)
+    except SystemExit as error:
+        reason = errors.getvalue().strip().splitlines()[-1:]
+        raise UserError(f'Beam options {flags}: {" ".join(reason)}') from error
+    unknown = sorted(everything.keys() - known.keys())
+    # The value of an option may have another name than its flag: --dask_npartitions, `npartitions`.
+    names = {flag.split('=')[0].removeprefix('--') for flag in flags if flag.startswith('--')}
+    spelled = _flag_names()
+    unknown += sorted(name for name in names - spelled if name not in unknown)
+    if unknown:
+        nearest = difflib.get_close_matches(unknown[0], spelled, n=1)
+        nearest = nearest or [name for name in sorted(spelled) if name.endswith(unknown[0])]
+        hint = f' Did you mean --{nearest[0]}?' if nearest else ''
+        raise UserError(f'Beam has no option --{unknown[0]}.{hint} Received: {flags}.')
+    if flags and not flags[0].startswith('--'):
+        raise UserError(f'Beam options begin with --. Received: {flags}.')
+
+
+def _flag_names() -> set[str]:
+    """Returns the names of all known flags, without dashes."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for options_class in set(_subclasses(PipelineOptions)):
+        if '_add_argparse_args' in vars(options_class):
+            with contextlib.suppress(argparse.ArgumentError):
+                options_class._add_argparse_args(parser)
+    return {
+        flag.removeprefix('--')
+        for action in parser._actions
+        for flag in action.option_strings
+        if flag.startswith('--')
+    }
+
+
+def _subclasses(options_class: type) -> list[type]:
+    own = options_class.__subclasses__()
+    return own + [each for child in own for each in _subclasses(child)]
+
+
+class _LocalRunner(FnApiRunner):
+    """Runs in this process, or in worker processes that log nothing and end with this one."""
+
+    def __init__(self):
+        info = beam_provision_api_pb2.ProvisionInfo(retrieval_token='unused')
+        # Otherwise each worker logs many lines about its connections.
+        info.pipeline_options['beam:option:default_sdk_harness_log_level:v1'] = 'ERROR'
+        super().__init__(provision_info=ExtendedProvisionInfo(info))
+
+    def run_via_runner_api(
+        self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> PipelineResult:
+        command = f'exec {shlex.quote(sys.executable)} -m {beam_worker.__name__}'
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.SUBPROCESS_SDK:
+                environment.payload = command.encode()
+        return super().run_via_runner_api(pipeline_proto, options)

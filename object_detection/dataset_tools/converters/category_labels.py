@@ -1,0 +1,57 @@
+"""Label maps of data sets: maps that are written, and maps that the user gives."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apache_beam.io.filesystems import FileSystems
+from google.protobuf import text_format
+
+from object_detection.data import label_map as label_map_reader
+from object_detection.data.annotated_image import ClassLabel
+from object_detection.data.coco.keypoints import KeypointLayout
+from object_detection.protos import string_int_label_map_pb2
+
+
+def label_map_of(
+    labels: Mapping[Any, ClassLabel],
+) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Returns the label map of all categories, in the same order."""
+    label_map = string_int_label_map_pb2.StringIntLabelMap()
+    for label in labels.values():
+        label_map.item.add(name=label.text, id=label.label)
+    return label_map
+
+
+def add_keypoints(
+    label_map: string_int_label_map_pb2.StringIntLabelMap,
+    labels: Mapping[Any, ClassLabel],
+    layout: KeypointLayout,
+) -> None:
+    """Adds the keypoints of each category to its item in `label_map`, in place.
+
+    The id of a keypoint is its index among the keypoints of all categories, as in records.
+    """
+    items = {item.id: item for item in label_map.item}
+    for category_id in layout.slots.keys() & labels.keys():
+        for slot in layout.slots[category_id]:
+            item = items[labels[category_id].label]
+            item.keypoints.add(id=slot, label=layout.names[slot])
+
+
+def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Reads a label map by the rules of `data.label_map`, from any file system that Beam knows.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: as `data.label_map.load`.
+    """
+    if not FileSystems.exists(path):
+        raise FileNotFoundError(f'There is no label map {path}.')
+    with FileSystems.open(path) as file:
+        proto = label_map_reader.parse(file.read(), path)
+    label_map_reader.classes(proto, path)  # Called only for its errors.
+    return proto
+
+
+def to_text(label_map: string_int_label_map_pb2.StringIntLabelMap) -> str:
+    return text_format.MessageToString(label_map, as_utf8=True)

@@ -1,0 +1,96 @@
+"""Converts a data set of any annotation format to TFRecords, by one Beam job.
+
+    PREFIX-00000-of-00010 ...    PREFIX_label_map.pbtxt    PREFIX.report.json
+
+Entries that cannot be converted are left out and listed in the report. Earlier outputs of the same
+prefix are not changed until the new ones are complete, and are then replaced; files that a killed
+job left behind are removed.
+"""
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from object_detection.data import label_map as label_map_reader
+from object_detection.data.formats import formats
+from object_detection.data.formats.source import DataSet, Source
+from object_detection.dataset_tools.converters import (
+    beam_job,
+    beam_runners,
+    category_labels,
+    sharded_writer,
+)
+from object_detection.dataset_tools.converters.beam_files import BeamFiles
+from object_detection.dataset_tools.converters.beam_job import Target
+from object_detection.dataset_tools.converters.conversion_report import Tally
+
+
+def convert(
+    source: Source,
+    output_prefix: str,
+    num_shards: int,
+    *,
+    strict: bool = False,
+    workers: int = 1,
+    runner: str = '',
+    beam_options: Sequence[str] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Converts a data set to sharded TFRecords.
+
+    Args:
+      source: the data set and the options of its conversion.
+      output_prefix: prefix of the paths of all outputs.
+      num_shards: number of TFRecord files; each is written by one worker.
+      strict: publishes nothing if there is any problem; the report lists them all.
+      workers: number of local processes.
+      runner: name of a Beam runner; '' is the local runner.
+      beam_options: Beam's command line options, e.g. ['--dask_npartitions=8'].
+      progress: called every half second, from another thread, with the number of examples written
+        so far and the total number of images; not called if the outputs are not on this machine.
+
+    Returns:
+      The report, as in PREFIX.report.json.
+
+    Raises:
+      FileNotFoundError, ValueError: if an input is missing or broken, before the job starts.
+      ConversionError: if no image, or none of the annotations, can be used, or if there is a
+        problem and `strict` is true.
+    """
+    chosen_runner = beam_runners.create(runner)
+    options = beam_runners.options(workers=workers, runner=runner, beam_options=beam_options)
+    data, label_map = _open(source)
+    target = Target(sharded_writer.prepare_output(output_prefix, num_shards), num_shards)
+    tally = Tally()
+    for item in data.problems:
+        tally.add_entry_problem(item)
+    job = beam_job.Job(
+        source=source,
+        reader=data.reader,
+        num_images=data.num_images,
+        label_map=label_map,
+        facts={
+            'format': formats.name_of(source),
+            'source': dataclasses.asdict(source),
+            'job': uuid.uuid4().hex,
+            'label_map_is_renumbered': data.is_renumbered,
+        },
+        tally=tally,
+        strict=strict,
+    )
+    return beam_job.run(job, target, chosen_runner, options, raises=bool(runner), progress=progress)
+
+
+def _open(source: Source) -> tuple[DataSet, str]:
+    """Opens a data set; returns it with its label map, as text."""
+    files = BeamFiles()
+    if path := source.label_map_file:
+        given = category_labels.read_label_map(path)
+        data = source.open(files, label_map_reader.classes(given, path))
+        return data, category_labels.to_text(given)
+    data = source.open(files, None)
+    label_map = category_labels.label_map_of(data.labels)
+    if data.keypoints:
+        category_labels.add_keypoints(label_map, data.labels, data.keypoints)
+    return data, category_labels.to_text(label_map)

@@ -1,0 +1,160 @@
+"""The report of a conversion: counts, and the first problems of each kind."""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from object_detection.data.coco.annotations import EntryProblem
+from object_detection.errors import UnusableError, format_list
+
+COUNTS = (
+    *('images', 'bad_images', 'images_without_objects', 'examples'),
+    *('annotations', 'objects', 'crowds', 'clipped_boxes'),
+)
+# Maximum number of problems of one reason that a report lists; all are counted.
+MAX_LISTED = 100
+_NUM_EXAMPLES_OF_PROBLEMS = 3
+# If a larger share of images or annotations cannot be used, a warning is shown.
+_MANY = 0.05
+
+
+@dataclasses.dataclass
+class Tally:
+    """Counts of a part of a conversion; `merge` adds parts.
+
+    Attributes:
+      counts: counts of images and annotations, by the names of `COUNTS`.
+      changed_images: reason of `ImageFile.changes` -> number of images.
+      left_out_objects: name of a category that the label map lacks -> number of annotations.
+      unwanted_objects: what an option leaves out -> number of annotations.
+      num_problems: reason -> number of problems.
+      problems: the first `MAX_LISTED` of each reason, as `problem` makes them.
+    """
+
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    changed_images: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    left_out_objects: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    unwanted_objects: collections.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    num_problems: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    problems: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    def add_problem(
+        self, error: UnusableError, image: dict[str, Any] | None, annotation_id: Any = None
+    ) -> None:
+        """Counts why an image (`annotation_id` None), or an annotation of it, was left out."""
+        self.num_problems[error.reason] += 1
+        if self.num_problems[error.reason] <= MAX_LISTED:
+            self.problems.append(
+                {
+                    'reason': error.reason,
+                    'file_name': _writable(image and image['file_name']),
+                    'image_id': _writable(image and image['id']),
+                    'annotation_id': _writable(annotation_id),
+                    'detail': _writable(str(error)),
+                }
+            )
+
+    def add_entry_problem(self, item: EntryProblem) -> None:
+        """Counts an entry of the annotation file that cannot be read."""
+        image = {'file_name': item.file_name, 'id': item.image_id}
+        # No image counts its annotations.
+        self.counts['annotations'] += item.annotation_id is not None
+        self.add_problem(item.error, image, item.annotation_id)
+
+    def merge(self, other: 'Tally') -> None:
+        """Adds the counts of another part."""
+        for name in ('counts', 'changed_images', 'left_out_objects', 'unwanted_objects'):
+            getattr(self, name).update(getattr(other, name))
+        for item in other.problems:
+            listed = sum(known['reason'] == item['reason'] for known in self.problems)
+            if listed < MAX_LISTED:
+                self.problems.append(item)
+        self.num_problems.update(other.num_problems)
+
+    def report(self) -> dict[str, Any]:
+        """Returns these counts as entries of the report."""
+        return {
+            **dict.fromkeys(COUNTS, 0),
+            **self.counts,
+            'changed_images': dict(self.changed_images),
+            'left_out_objects': dict(self.left_out_objects),
+            'unwanted_objects': dict(self.unwanted_objects),
+            'num_problems': dict(self.num_problems),
+            'problems': self.problems,
+        }
+
+
+def _writable(value: Any) -> Any:
+    """Returns text in which lone surrogates, which JSON can contain, are escaped."""
+    return value.encode(errors='backslashreplace').decode() if isinstance(value, str) else value
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """Returns the sum of all parts."""
+    result = Tally()
+    for tally in tallies:
+        result.merge(tally)
+    return result
+
+
+def summary(report: dict[str, Any]) -> str:
+    """Summarizes a report in a few lines."""
+    lines = [
+        '{examples} examples in {num_shards} shards of {images} images; {objects} objects of '
+        '{annotations} annotations, {crowds} of them crowds; {images_without_objects} images '
+        'without objects; {clipped_boxes} boxes clipped at the edge'.format(**report)
+    ]
+    if report['label_map_is_renumbered']:
+        lines.append('category ids are numbered from 1 in the label map')
+    if changed := report['changed_images']:
+        lines.append('images changed: ' + ', '.join(f'{n} x {why}' for why, n in changed.items()))
+    if left_out := report['left_out_objects']:
+        lines.append(
+            f'{sum(left_out.values())} objects of categories that the label map lacks are left '
+            f'out: {_most_frequent(left_out)}'
+        )
+    if unwanted := report['unwanted_objects']:
+        lines.append(
+            f'{sum(unwanted.values())} objects are left out as the options say: '
+            f'{_most_frequent(unwanted)}'
+        )
+    for reason, count in report['num_problems'].items():
+        lines.append(f'{count} x {reason}, for example:')
+        alike = [item for item in report['problems'] if item['reason'] == reason]
+        lines += [_describe(item) for item in alike[:_NUM_EXAMPLES_OF_PROBLEMS]]
+    return '\n'.join(lines)
+
+
+def warning(report: dict[str, Any]) -> str:
+    """Returns a sentence if an unusually large share is left out, or ''."""
+    problems = report['num_problems']
+    of_images = ('bad_image', 'duplicate_image', 'bad_annotations')
+    annotations = sum(count for reason, count in problems.items() if reason not in of_images)
+    sentences = [
+        f'{count} of {total} {what} could not be used and are left out'
+        for count, total, what in (
+            (report['bad_images'], report['images'], 'images'),
+            (annotations, report['annotations'], 'annotations'),
+        )
+        if count > _MANY * total
+    ]
+    return f'{"; ".join(sentences)}.' if sentences else ''
+
+
+def _most_frequent(counts: dict[str, int]) -> str:
+    pairs = collections.Counter(counts).most_common()
+    return format_list(f'{count} x {name}' for name, count in pairs)
+
+
+def _describe(item: dict[str, Any]) -> str:
+    where = item['file_name'] or 'no image'
+    if item['annotation_id'] is not None:
+        where += f', annotation {item["annotation_id"]}'
+    return f'  {where}: {item["detail"]}'

@@ -1,0 +1,221 @@
+"""How well the anchors of a config fit the objects of a data set."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.anchor_generators.ssd import SsdAnchorGenerator
+from object_detection.builders import anchor_generator_builder, image_resizer_builder
+from object_detection.config.anchor_options import AnchorOptions
+
+# Cells of the first map of an SSD, whose anchors do not say their distance, are so many pixels; the
+# other maps have half as many cells each.
+_SSD_STRIDE = 16
+_CHUNK = 4096
+
+
+class Grid(NamedTuple):
+    """The anchors of one feature map.
+
+    Attributes:
+      sizes: float64 [A, 2], height and width in pixels of the anchors of a cell.
+      offset: float64 [2], (y, x) centre of the first cell.
+      stride: float64 [2], distance between cells.
+      cells: int64 [2], number of cells.
+    """
+
+    sizes: np.ndarray
+    offset: np.ndarray
+    stride: np.ndarray
+    cells: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class AnchorShare:
+    """The fit of anchors to objects.
+
+    Attributes:
+      threshold: least IoU of an anchor that is matched.
+      best_iou: float32 [n], of each object with the anchor that fits it best.
+      classes: int64 [n], their ids, or -1.
+      sizes: float32 [n, 2], height and width in pixels of the resized image.
+    """
+
+    threshold: float
+    best_iou: np.ndarray
+    classes: np.ndarray
+    sizes: np.ndarray
+
+    @property
+    def unmatched(self) -> float:
+        """The share of objects without a matching anchor; 0 if there are no objects."""
+        return self.share_below(self.threshold)
+
+    def share_below(self, iou: float) -> float:
+        """Returns the share of objects whose best anchor has a lower IoU; 0 without objects."""
+        return float((self.best_iou < iou).mean()) if len(self.best_iou) else 0.0
+
+    def by_class(self) -> Iterator[tuple[int, int, float]]:
+        """Yields id, number of objects and share without a matching anchor, the worst first."""
+        rows = []
+        for value in np.unique(self.classes):
+            chosen = self.best_iou[self.classes == value]
+            rows.append((int(value), len(chosen), float((chosen < self.threshold).mean())))
+        yield from sorted(rows, key=lambda row: -row[2])
+
+    def to_dict(self, class_name: Callable[[Any], str]) -> dict[str, Any]:
+        """Returns everything as values of JSON."""
+        return {
+            'threshold': self.threshold,
+            'objects': len(self.best_iou),
+            'unmatched_share': round(self.unmatched, 6),
+            'mean_best_iou': round(float(self.best_iou.mean()), 6) if len(self.best_iou) else None,
+            'unmatched_by_class': {
+                class_name(value): {'objects': count, 'unmatched_share': round(share, 6)}
+                for value, count, share in self.by_class()
+            },
+        }
+
+
+def measure(options: AnchorOptions, rows: np.ndarray) -> AnchorShare:
+    """Compares objects with the anchors of an untrained model.
+
+    An anchor counts with its full extent, also where a training clips it at the edge of the image.
+    Images are as after the resizer of the config, without augmentation.
+
+    Args:
+      options: the anchors.
+      rows: float32 [n, 7], of `Summary.boxes`.
+
+    Raises:
+      ValueError: if the anchor generator or the resizer is not valid.
+    """
+    resized, padded = frame_sizes(options, rows[:, :2])
+    boxes = rows[:, 2:6].astype(np.float64) * np.concatenate([resized, resized], axis=1)
+    best = np.zeros(len(rows), np.float32)
+    grids = Grids(options)
+    for size in np.unique(padded, axis=0):
+        chosen = np.flatnonzero((padded == size).all(axis=1))
+        levels = grids.of_size(*map(int, size))
+        for start in range(0, len(chosen), _CHUNK):
+            part = chosen[start : start + _CHUNK]
+            window = size if options.is_inside_only else None
+            best[part] = np.max([_best_iou(boxes[part], grid, window) for grid in levels], axis=0)
+    sizes = (boxes[:, 2:] - boxes[:, :2]).astype(np.float32)
+    return AnchorShare(options.threshold, best, rows[:, 6].astype(np.int64), sizes)
+
+
+def frame_sizes(options: AnchorOptions, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sizes of images after the resizer, without and with padding.
+
+    Args:
+      options: names the resizer.
+      images: [n, 2], height and width in pixels.
+
+    Returns:
+      Two arrays int64 [n, 2].
+    """
+    resizer = image_resizer_builder.build(options.resizer)
+    unique, places = np.unique(images.astype(np.int64), axis=0, return_inverse=True)
+    resized, padded = np.zeros_like(unique), np.zeros_like(unique)
+    for i, (height, width) in enumerate(unique.tolist()):
+        size = [int(side) for side in resizer.resized_size(height, width)]
+        resized[i] = size
+        padded[i] = [int(side) for side in resizer.padded_size(*size)]
+    places = places.reshape(-1)
+    return resized[places], padded[places]
+
+
+class Grids:
+    """Finds the anchors of images of any size; `options` as for `measure`."""
+
+    def __init__(self, options: AnchorOptions):
+        resizer = image_resizer_builder.build(options.resizer)
+        self._is_static = options.sees_static_size and resizer.static_shape is not None
+        config = type(options.generator)()
+        config.CopyFrom(options.generator)
+        kind = config.WhichOneof('anchor_generator_oneof')
+        if kind in ('multiscale_anchor_generator', 'flexible_grid_anchor_generator'):
+            # Relative to the image, the same anchors had other numbers in each image.
+            getattr(config, kind).normalize_coordinates = False
+        self._generator = anchor_generator_builder.build(config)
+        self._fixed: list[Grid] | None = None
+
+    def of_size(self, height: int, width: int) -> list[Grid]:
+        """Returns the anchors on an image of a size in pixels, padding included."""
+        if isinstance(self._generator, SsdAnchorGenerator):
+            return self._of_ssd(height, width)
+        if self._fixed is None:
+            self._fixed = self._place([(2, 2)] * self._num_levels(), height, width)
+        size = np.array([height, width])
+        return [
+            grid._replace(cells=np.ceil(size / grid.stride).astype(np.int64))
+            for grid in self._fixed
+        ]
+
+    def _num_levels(self) -> int:
+        return len(self._generator.num_anchors_per_location())
+
+    def _of_ssd(self, height: int, width: int) -> list[Grid]:
+        shapes = [(-(-height // _SSD_STRIDE), -(-width // _SSD_STRIDE))]
+        while len(shapes) < self._num_levels():
+            shapes.append(tuple((side + 1) // 2 for side in shapes[-1]))
+        size = np.array([height, width], np.float64)
+        return [
+            grid._replace(
+                sizes=grid.sizes * size, offset=grid.offset * size, stride=grid.stride * size
+            )
+            for grid in self._place(shapes, height, width)
+        ]
+
+    def _place(self, shapes: list[tuple[int, int]], height: int, width: int) -> list[Grid]:
+        """Returns the grids that the generator makes, in its own unit."""
+        import tensorflow as tf
+
+        sides = (height, width) if self._is_static else (tf.constant(height), tf.constant(width))
+        levels = self._generator.generate(shapes, *sides)
+        counts = self._generator.num_anchors_per_location()
+        grids = []
+        for anchors, shape, count in zip(levels, shapes, counts, strict=True):
+            corners = anchors.numpy().astype(np.float64).reshape(*shape, count, 4)
+            centers = (corners[:, :, 0, :2] + corners[:, :, 0, 2:]) / 2
+            stride = np.array(
+                [
+                    centers[1, 0, 0] - centers[0, 0, 0] if shape[0] > 1 else 1.0,
+                    centers[0, 1, 1] - centers[0, 0, 1] if shape[1] > 1 else 1.0,
+                ]
+            )
+            sizes = corners[0, 0, :, 2:] - corners[0, 0, :, :2]
+            grids.append(Grid(sizes, centers[0, 0], stride, np.array(shape)))
+        return grids
+
+
+def _best_iou(boxes: np.ndarray, grid: Grid, window: np.ndarray | None) -> np.ndarray:
+    """Returns the IoU of each box [n, 4] with the best anchor of a grid, float64 [n].
+
+    Of the anchors of one size, the one whose centre is nearest along each axis overlaps a box most.
+
+    Args:
+      boxes: in pixels.
+      grid: the anchors.
+      window: size of the image, which anchors must not exceed; None for all anchors.
+    """
+    sizes = (boxes[:, 2:] - boxes[:, :2])[:, np.newaxis]
+    centers = ((boxes[:, 2:] + boxes[:, :2]) / 2)[:, np.newaxis]
+    half = grid.sizes / 2  # [A, 2]
+    lowest, highest = np.zeros_like(half), np.broadcast_to(grid.cells - 1.0, half.shape)
+    if window is not None:
+        # Float32 arithmetic of the generator is exact to about 1e-3 pixels.
+        lowest = np.maximum(lowest, np.ceil((half - grid.offset - 1e-3) / grid.stride))
+        highest = np.minimum(highest, np.floor((window - half - grid.offset + 1e-3) / grid.stride))
+    cell = np.clip(np.rint((centers - grid.offset) / grid.stride), lowest, highest)
+    anchors = grid.offset + cell * grid.stride  # [n, A, 2]
+    overlap = np.minimum(centers + sizes / 2, anchors + half) - np.maximum(
+        centers - sizes / 2, anchors - half
+    )
+    common = np.maximum(overlap, 0).prod(axis=-1)
+    union = sizes.prod(axis=-1) + grid.sizes.prod(axis=-1) - common
+    iou = common / np.maximum(union, 1e-9)
+    return np.where((lowest <= highest).all(axis=-1), iou, 0.0).max(axis=-1)

@@ -1,0 +1,310 @@
+"""Writes the page of `tfod data check`: tables, charts and pictures of data sets."""
+
+import html
+import io
+import os
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from PIL import Image
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import image_files, tf_record_files
+from object_detection.dataset_tools.inspection import findings, record_checks
+from object_detection.dataset_tools.inspection.findings import CheckedSet
+from object_detection.dataset_tools.inspection.summary import Duplicates, Finding, Place
+from object_detection.protos.tf_example_pb2 import TfExample
+from object_detection.system import files
+from object_detection.visualization import charts, drawing, report
+
+_MAX_BARS = 40
+_MAX_ROWS = 20
+_NUM_PICTURES = 12
+# Pictures of each kind of problem, and in all.
+_PICTURES_OF_KIND, _MAX_BAD_PICTURES = 2, 16
+_PICTURE_SIDE = 480
+_JPEG_QUALITY = 80
+_MEANINGS = {
+    **record_checks.RECORD_KINDS,
+    **record_checks.OBJECT_KINDS,
+    **record_checks.WARNING_KINDS,
+}
+_STATUS = '<p style="color:{color};font-weight:600">{text}</p>'
+
+
+def write(
+    path: str | os.PathLike,
+    sets: Sequence[CheckedSet],
+    facts: dict[str, str],
+    problems: Sequence[str] = (),
+) -> None:
+    """Writes the page; it needs no other files.
+
+    Args:
+      path: path of the page, replaced if it exists.
+      sets: the data sets, one part of the page each.
+      facts: name -> value, below the title.
+      problems: sentences about what kept the data sets from being checked.
+    """
+    sections = [report.section('Problems', _list(problems))]
+    sections += [section for checked in sets for section in _sections(checked, len(sets) > 1)]
+    with files.replacing(path) as draft:
+        report.write_page(draft, 'Data check', facts, sections)
+
+
+def _sections(checked: CheckedSet, named: bool) -> Iterator[str]:
+    prefix = f'{checked.records.name}: ' if named else ''
+    sizes = findings.box_sizes(checked.summary)
+    yield report.section(f'{prefix}Result', _result(checked))
+    yield report.section(f'{prefix}Problems', _problems(checked))
+    yield report.section(f'{prefix}Records with problems', report.picture_grid(_bad(checked)))
+    yield report.section(f'{prefix}Examples', report.picture_grid(_examples(checked)))
+    yield report.section(f'{prefix}Classes', _classes(checked))
+    yield report.section(f'{prefix}Anchors', _anchors(checked))
+    yield report.section(
+        f'{prefix}Objects',
+        charts.histogram(
+            np.repeat(*_counts(checked.summary.objects_per_image)),
+            x_label='objects per image',
+        )
+        + charts.histogram(
+            sizes['size'], x_label='size of boxes (root of the area), pixels', is_log=True
+        )
+        + charts.histogram(
+            sizes['relative_size'], x_label='size of boxes, share of the image', is_log=True
+        )
+        + charts.histogram(
+            sizes['aspect_ratio'], x_label='aspect of boxes, width / height', is_log=True
+        )
+        + charts.scatter(
+            sizes['width'],
+            sizes['height'],
+            x_label='width of boxes, pixels',
+            y_label='height of boxes, pixels',
+        ),
+    )
+    yield report.section(f'{prefix}Images', _images(checked))
+    yield report.section(f'{prefix}Duplicates', _duplicates(checked))
+
+
+def _counts(counts: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    # A histogram of a hundred thousand numbers looks like one of all.
+    scale = max(1, sum(counts.values()) // 100_000)
+    values = np.array(list(counts), np.int64)
+    return values, np.array([-(-count // scale) for count in counts.values()], np.int64)
+
+
+def _result(checked: CheckedSet) -> str:
+    summary = checked.summary
+    bad, odd = findings.harmful(checked), findings.warnings(checked)
+    status = (
+        _STATUS.format(color='#dc2626', text='There is something that would hurt training.')
+        if bad
+        else _STATUS.format(color='#059669', text='Nothing that would hurt training was found.')
+    )
+    rows = [
+        ('', 'number'),
+        ('files', f'{len(checked.records.files):,}'),
+        ('records', f'{summary.num_records:,}'),
+        ('records that training skips', f'{summary.num_skipped:,}'),
+        ('images without usable objects', f'{summary.num_without_objects:,}'),
+        ('objects', f'{summary.num_objects:,}'),
+        ('objects that training uses', f'{summary.num_usable:,}'),
+        ('classes with objects', f'{len(summary.objects_by_class):,}'),
+    ]
+    return status + _list(bad) + _list(odd) + report.text_table(rows)
+
+
+def _list(sentences: Sequence[str]) -> str:
+    items = ''.join(f'<li>{html.escape(text)}</li>' for text in sentences)
+    return f'<ul>{items}</ul>' if items else ''
+
+
+def _problems(checked: CheckedSet) -> str:
+    summary, parts = checked.summary, []
+    if not summary.problems:
+        return ''
+    rows = [('kind', 'count', 'records')]
+    for kind, count in summary.problems.most_common():
+        name = f'{kind}: {_MEANINGS[kind]}'
+        rows.append((name, f'{count:,}', f'{summary.records_with[kind]:,}'))
+    parts.append(report.text_table(rows))
+    for kind, _ in summary.problems.most_common():
+        rows = [('reason', 'source id', 'file', 'offset')]
+        rows += [
+            (
+                finding.reason or _MEANINGS[kind],
+                finding.source_id,
+                os.path.basename(checked.file_name(finding.place)),
+                str(finding.place.offset),
+            )
+            for finding in summary.findings[kind][:_MAX_ROWS]
+        ]
+        parts.append(
+            f'<details><summary>{kind}: the first {len(rows) - 1}</summary>'
+            f'{report.text_table(rows)}</details>'
+        )
+    return ''.join(parts)
+
+
+def _classes(checked: CheckedSet) -> str:
+    summary, values = checked.summary, findings.classes(checked)
+    if not values:
+        return ''
+    shown = values[:_MAX_BARS]
+    chart = charts.bar_chart(
+        [checked.class_name(value) for value in shown],
+        [summary.objects_by_class[value] for value in shown],
+        x_label='objects',
+    )
+    rows = [('class', 'objects', 'images')] + [
+        (
+            checked.class_name(value),
+            f'{summary.objects_by_class[value]:,}',
+            f'{summary.images_by_class[value]:,}',
+        )
+        for value in values
+    ]
+    table = f'<details><summary>All {len(values)} classes</summary>{report.text_table(rows)}'
+    return f'{chart}{table}</details>'
+
+
+def _anchors(checked: CheckedSet) -> str:
+    share = checked.anchors
+    if share is None or not len(share.best_iou):
+        return ''
+    text = (
+        f'{share.unmatched:.1%} of {len(share.best_iou):,} objects have no anchor with an IoU of '
+        f'at least {share.threshold:g}, at which the config matches them. At most their best '
+        'anchor is trained. Images are as the resizer makes them, without augmentation.'
+    )
+    worst = [row for row in share.by_class() if row[2] > 0][:_MAX_BARS]
+    return (
+        f'<p>{text}</p>'
+        + charts.histogram(
+            share.best_iou,
+            x_label='IoU of each object with its best anchor',
+            marks=[share.threshold],
+        )
+        + charts.bar_chart(
+            [checked.class_name(value) for value, _, _ in worst],
+            [unmatched for _, _, unmatched in worst],
+            x_label='share of the class without a matching anchor',
+            is_share=True,
+        )
+        + charts.scatter(
+            *_points(share.sizes[share.best_iou >= share.threshold]),
+            x_label='width in the resized image, pixels',
+            y_label='height in the resized image, pixels',
+            groups=[('no matching anchor', share.sizes[share.best_iou < share.threshold, ::-1])],
+        )
+    )
+
+
+def _points(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return sizes[:, 1], sizes[:, 0]
+
+
+def _images(checked: CheckedSet) -> str:
+    rows = checked.summary.images.rows
+    sizes = np.unique(rows[:, :2], axis=0)
+    if len(sizes) == 1:
+        return f'<p>All images are {sizes[0, 0]:g} pixels high and {sizes[0, 1]:g} wide.</p>'
+    return charts.scatter(
+        rows[:, 1], rows[:, 0], x_label='width of images, pixels', y_label='height, pixels'
+    )
+
+
+def _duplicates(checked: CheckedSet) -> str:
+    parts = []
+    for found, what in (
+        (checked.same_id, 'the same source id'),
+        (checked.same_content, 'the same image file'),
+    ):
+        if found.num_records:
+            parts.append(_groups(checked, found, what))
+    if checked.in_training is not None and checked.in_training.num_records:
+        rows = [('file', 'offset')] + [
+            (checked.file_name(group[0]), str(group[0].offset))
+            for group in checked.in_training.groups[:_MAX_ROWS]
+        ]
+        parts.append(
+            f'<p>{checked.in_training.num_records:,} images are in the training data too.</p>'
+            + report.text_table(rows)
+        )
+    return ''.join(parts)
+
+
+def _groups(checked: CheckedSet, found: Duplicates, what: str) -> str:
+    rows = [('records', 'number')] + [
+        (
+            '; '.join(f'{checked.file_name(place)} at {place.offset}' for place in group[:3]),
+            str(len(group)),
+        )
+        for group in found.groups[:_MAX_ROWS]
+    ]
+    return f'<p>{found.num_records:,} records repeat {what}.</p>{report.text_table(rows)}'
+
+
+def _examples(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
+    """Yields pictures of records from all over the data."""
+    digests = np.frombuffer(checked.summary.digests, np.uint64).reshape(-1, 4)
+    step = max(1, len(digests) // _NUM_PICTURES)
+    for row in digests[::step][:_NUM_PICTURES]:
+        place = Place(int(row[2]), int(row[3]))
+        picture = _picture(checked, place)
+        if picture is not None:
+            yield f'{os.path.basename(checked.file_name(place))} at {place.offset}', picture
+
+
+def _bad(checked: CheckedSet) -> Iterator[tuple[str, bytes]]:
+    """Yields pictures of records with problems, as far as their images decode."""
+    shown: dict[Place, None] = {}
+    for kind, _ in reversed(checked.summary.problems.most_common()):
+        if kind == 'no_source_id':
+            continue
+        chosen: list[tuple[Finding, bytes]] = []
+        for finding in checked.summary.findings[kind]:
+            if len(chosen) == _PICTURES_OF_KIND or len(shown) == _MAX_BAD_PICTURES:
+                break
+            picture = None if finding.place in shown else _picture(checked, finding.place)
+            if picture is not None:
+                chosen.append((finding, picture))
+                shown[finding.place] = None
+        for finding, picture in chosen:
+            yield f'{kind}: {finding.source_id} {finding.reason}', picture
+
+
+def _picture(checked: CheckedSet, place: Place) -> bytes | None:
+    """Returns a JPEG file of a record with its boxes; None if it cannot be decoded."""
+    try:
+        content = tf_record_files.read_record(checked.file_name(place), place.offset)
+        features = TfExample.FromString(content).features.feature
+        encoded = features[keys.ENCODED].bytes_list.value[0]
+        image_files.check(encoded)
+        with Image.open(io.BytesIO(encoded)) as file:
+            file.draft('RGB', (_PICTURE_SIDE, _PICTURE_SIDE))
+            image = file.convert('RGB')
+    except Exception:  # Whatever is wrong with the record is in the tables.
+        return None
+    image.thumbnail((_PICTURE_SIDE, _PICTURE_SIDE))
+    boxes = _boxes(features, image)
+    texts = [text.decode(errors='replace') for text in features[keys.CLASS_TEXT].bytes_list.value]
+    labels = [checked.class_name(value) for value in features[keys.CLASS_LABEL].int64_list.value]
+    names = next((names for names in (texts, labels) if len(names) == len(boxes)), None)
+    drawn = drawing.draw_instances(np.asarray(image), boxes, names, max_boxes=100)
+    file = io.BytesIO()
+    Image.fromarray(drawn).save(file, 'JPEG', quality=_JPEG_QUALITY)
+    return file.getvalue()
+
+
+def _boxes(features, image: Image.Image) -> np.ndarray:
+    """Returns boxes in pixels to draw, [n, 4]; inverted ones are turned round."""
+    sides = [np.array(features[side].float_list.value, np.float64) for side in keys.BOX_SIDES]
+    if len({len(side) for side in sides}) > 1:
+        return np.zeros((0, 4))
+    corners = np.clip(np.stack(sides, axis=1), -0.1, 1.1)
+    lowest = np.minimum(corners[:, :2], corners[:, 2:])
+    highest = np.maximum(corners[:, :2], corners[:, 2:])
+    size = [image.height, image.width]
+    return np.concatenate([lowest * size, highest * size], axis=1)

@@ -1,0 +1,250 @@
+"""What a check found, in the form that the page and programs show."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from object_detection.dataset_tools.inspection import record_checks
+from object_detection.dataset_tools.inspection.check_job import RecordSet
+from object_detection.dataset_tools.inspection.summary import (
+    Duplicates,
+    Place,
+    Summary,
+    common,
+    duplicates,
+)
+
+if TYPE_CHECKING:
+    from object_detection.dataset_tools.inspection.anchor_share import AnchorShare
+
+# More objects without an anchor of this IoU than this share hurt. A threshold above it, such as
+# that of the first stage of two, leaves many objects to the best anchor of each, which is no harm.
+POOR_IOU, MAX_UNMATCHED = 0.5, 0.5
+_MAX_GROUPS = 20
+_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedSet:
+    """A data set and what was found in it.
+
+    Attributes:
+      records: the data set.
+      summary: counts and samples.
+      same_id, same_content: its records that repeat an earlier one.
+      in_training: its images that are in the training data too; None for the training data and for
+        sets that read the same files.
+      anchors: how the config's anchors fit its objects; None without a config or without anchors.
+    """
+
+    records: RecordSet
+    summary: Summary
+    same_id: Duplicates
+    same_content: Duplicates
+    in_training: Duplicates | None = None
+    anchors: 'AnchorShare | None' = None
+
+    def class_name(self, value: int | str) -> str:
+        """Returns the name of a class that `Summary` counts."""
+        return self.records.class_names.get(value, str(value))
+
+    def file_name(self, place: Place) -> str:
+        """Returns the name of the file of a record of this set."""
+        return self.records.files[place.file]
+
+
+def collect(
+    records: RecordSet,
+    summary: Summary,
+    training: tuple[RecordSet, Summary] | None,
+    anchors: 'AnchorShare | None',
+) -> CheckedSet:
+    """Returns a checked set; `training` is the training data that it is compared with, if any."""
+    shared = None
+    if training is not None and set(training[0].files).isdisjoint(records.files):
+        shared = common(training[1].digests, summary.digests)
+    return CheckedSet(
+        records=records,
+        summary=summary,
+        same_id=duplicates(summary.digests, 0),
+        same_content=duplicates(summary.digests, 1),
+        in_training=shared,
+        anchors=anchors,
+    )
+
+
+def harmful(checked: CheckedSet) -> list[str]:
+    """Returns a sentence for each thing that hurts a training or an evaluation."""
+    summary, problems = checked.summary, []
+    kinds = [*record_checks.RECORD_KINDS, *record_checks.OBJECT_KINDS]
+    for kind in kinds:
+        if kind in summary.problems and kind != 'unknown_class':
+            unit = 'records' if kind in record_checks.RECORD_KINDS else 'objects'
+            problems.append(f'{_count(summary.problems[kind], unit)} with {kind}.')
+    if not summary.num_records:
+        problems.append('The files have no records.')
+    elif not summary.num_usable:
+        problems.append('No record has an object that can be trained on.')
+    without = [
+        name
+        for number, name in checked.records.class_names.items()
+        if not summary.objects_by_class[number]
+    ]
+    if without and summary.num_usable and checked.records.name == 'train_input_reader':
+        problems.append(f'Classes of the label map without any object: {", ".join(without)}.')
+    if checked.in_training is not None and checked.in_training.num_records:
+        count = _count(checked.in_training.num_records, 'images')
+        problems.append(f'{count} of the training data: the metrics will be too good.')
+    if checked.anchors is not None and checked.anchors.share_below(POOR_IOU) > MAX_UNMATCHED:
+        problems.append(_anchor_problem(checked.anchors, POOR_IOU))
+    return problems
+
+
+def warnings(checked: CheckedSet) -> list[str]:
+    """Returns a sentence for each thing that is worth a look, but may be meant."""
+    summary, found = checked.summary, []
+    if summary.problems['unknown_class']:
+        count = _count(summary.problems['unknown_class'], 'objects')
+        found.append(f'Left out: {count} of a class that the label map lacks.')
+    for kind, meaning in record_checks.WARNING_KINDS.items():
+        if summary.records_with[kind]:
+            found.append(f'{_count(summary.records_with[kind], "records")}: {meaning}.')
+    anchors = checked.anchors
+    if anchors is not None and anchors.share_below(anchors.threshold) > MAX_UNMATCHED:
+        found.append(_anchor_problem(anchors, anchors.threshold))
+    for same, what in ((checked.same_id, 'source id'), (checked.same_content, 'image file')):
+        if same.num_records:
+            count = _count(same.num_records, 'records')
+            found.append(f'{count} with the same {what} as an earlier one.')
+    return found
+
+
+def _anchor_problem(anchors: 'AnchorShare', iou: float) -> str:
+    return (
+        f'{anchors.share_below(iou):.0%} of the objects have no anchor with an IoU of at least '
+        f'{iou:g}; `tfod data anchors` proposes others.'
+    )
+
+
+def to_dict(checked: CheckedSet) -> dict[str, Any]:
+    """Returns everything as values of JSON."""
+    summary = checked.summary
+    return {
+        'name': checked.records.name,
+        'files': list(checked.records.files),
+        'records': summary.num_records,
+        'skipped_records': summary.num_skipped,
+        'records_without_objects': summary.num_without_objects,
+        'objects': summary.num_objects,
+        'usable_objects': summary.num_usable,
+        'harmful': harmful(checked),
+        'warnings': warnings(checked),
+        'problems': {
+            kind: {
+                'count': count,
+                'records': summary.records_with[kind],
+                'first': [
+                    {
+                        'file': checked.file_name(finding.place),
+                        'offset': finding.place.offset,
+                        'source_id': finding.source_id,
+                        'count': finding.count,
+                        'reason': finding.reason,
+                    }
+                    for finding in summary.findings[kind]
+                ],
+            }
+            for kind, count in sorted(summary.problems.items())
+        },
+        'classes': [
+            {
+                'name': checked.class_name(value),
+                'objects': summary.objects_by_class[value],
+                'images': summary.images_by_class[value],
+            }
+            for value in classes(checked)
+        ],
+        'objects_per_image': {
+            str(number): count for number, count in sorted(summary.objects_per_image.items())
+        },
+        'images': percentiles(
+            dict(zip(('height', 'width'), summary.images.rows.T[:2], strict=True))
+        ),
+        'boxes': percentiles(box_sizes(summary)),
+        'duplicates': {
+            'source_id': _duplicates(checked, checked.same_id),
+            'content': _duplicates(checked, checked.same_content),
+            'in_training': checked.in_training and checked.in_training.num_records,
+        },
+        'anchors': checked.anchors and checked.anchors.to_dict(checked.class_name),
+    }
+
+
+def classes(checked: CheckedSet) -> list[int | str]:
+    """Returns all classes, those of the label map without objects too; the most frequent first."""
+    counts = checked.summary.objects_by_class
+    values = dict.fromkeys([*checked.records.class_names, *counts])
+    return sorted(values, key=lambda value: (-counts[value], checked.class_name(value)))
+
+
+def box_sizes(summary: Summary) -> dict[str, np.ndarray]:
+    """Returns height, width and size (root of the area) in pixels, share of the image and aspect.
+
+    The aspect is width / height in pixels.
+    """
+    height, width, ymin, xmin, ymax, xmax = summary.boxes.rows.T[:6].astype(np.float64)
+    heights, widths = (ymax - ymin) * height, (xmax - xmin) * width
+    return {
+        'height': heights,
+        'width': widths,
+        'size': np.sqrt(heights * widths),
+        'relative_size': np.sqrt((ymax - ymin) * (xmax - xmin)),
+        'aspect_ratio': widths / np.maximum(heights, 1e-9),
+    }
+
+
+def percentiles(values: Mapping[str, np.ndarray]) -> dict[str, dict[str, float]]:
+    """Returns name -> {'p0': smallest, ..., 'p100': largest}; {} for no values."""
+    return {
+        name: {
+            f'p{number}': round(float(value), 4)
+            for number, value in zip(
+                _PERCENTILES, np.percentile(numbers, _PERCENTILES), strict=True
+            )
+        }
+        if len(numbers)
+        else {}
+        for name, numbers in values.items()
+    }
+
+
+def _duplicates(checked: CheckedSet, found: Duplicates) -> dict[str, Any]:
+    return {
+        'records': found.num_records,
+        'first': [
+            [{'file': checked.file_name(place), 'offset': place.offset} for place in group]
+            for group in found.groups[:_MAX_GROUPS]
+        ],
+    }
+
+
+def _count(number: int, unit: str) -> str:
+    """Returns e.g. '1 record' or '1,000 records'."""
+    return f'{number:,} {unit.removesuffix("s") if number == 1 else unit}'
+
+
+def overview(sets: Sequence[CheckedSet]) -> str:
+    """Returns the lines that the command prints."""
+    lines = []
+    for checked in sets:
+        summary = checked.summary
+        lines.append(
+            f'{checked.records.name}: {_count(len(checked.records.files), "files")}, '
+            f'{_count(summary.num_records, "records")}, {_count(summary.num_usable, "objects")}'
+            f' of {_count(len(summary.objects_by_class), "classes")}'
+        )
+        lines += [f'  HARMFUL  {text}' for text in harmful(checked)]
+        lines += [f'  warning  {text}' for text in warnings(checked)]
+    return '\n'.join(lines)

@@ -1,0 +1,342 @@
+"""LabelMe, CVAT, Label Studio and CSV files."""
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from object_detection.core import tf_example_keys as keys
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import formats, source
+from object_detection.data.formats.csv_boxes import CsvSource
+from object_detection.data.formats.cvat import CvatSource
+from object_detection.data.formats.label_studio import LabelStudioSource
+from object_detection.data.formats.labelme import LabelMeSource
+from object_detection.errors import UnusableError, UserError
+
+FILES = LocalFiles()
+# Of an image 40 wide and 20 high.
+_BOX = [0.1, 0.1, 0.3, 0.3]  # ymin, xmin, ymax, xmax
+
+
+def _read(data) -> list[source.ReadResult]:
+    opened = data.open(FILES, None)
+    return [source.read(opened.reader, entry, FILES) for entry in data.entries(FILES)]
+
+
+def _detected(folder, name: str):
+    [found] = formats.detect(str(folder), FILES)[name]
+    return found.source
+
+
+def _reasons(result: source.ReadResult) -> list[str]:
+    return [error.reason for _, error in result.problems]
+
+
+def _mask_sums(result: source.ReadResult) -> list[int]:
+    return [int(np.asarray(Image.open(io.BytesIO(mask))).sum()) for mask in result.image.masks]
+
+
+def _labelme(folder, png: bytes, *shapes, name='a.png', **document) -> LabelMeSource:
+    (folder / 'a.png').write_bytes(png)
+    entry = {'imagePath': name, 'imageHeight': 20, 'imageWidth': 40, 'shapes': shapes, **document}
+    (folder / 'a.json').write_text(json.dumps(entry))
+    return LabelMeSource(data_dir=str(folder), masks=True)
+
+
+def _shape(kind, *points, label='cat', **others):
+    return {'label': label, 'shape_type': kind, 'points': points, **others}
+
+
+def test_labelme_shapes(tmp_path, png):
+    file = io.BytesIO()
+    Image.fromarray(np.full((4, 8), 255, np.uint8)).save(file, 'PNG')
+    data = _labelme(
+        tmp_path,
+        png(40, 20),
+        _shape('rectangle', [12, 6], [4, 2]),
+        _shape('polygon', [4, 2], [12, 2], [12, 6], [4, 6], label='dog'),
+        _shape('circle', [20, 10], [24, 10]),
+        _shape('mask', [4, 2], [12, 6], mask=base64.b64encode(file.getvalue()).decode()),
+        _shape('point', [4, 2]),
+        _shape('linestrip', [4, 2], [12, 2], [12, 6]),
+        _shape('polygon', [4, 2], [12, 2]),
+        _shape('polygon', [4, 2], [12, 'x'], [12, 6]),
+        _shape('polygon', [4, 2], [12, float('nan')], [12, 6]),
+        _shape('mask', [39, 2], [40, 6], mask=base64.b64encode(file.getvalue()).decode()),
+        _shape('rectangle', [4, 2], [12, 6], label=3),
+        'x',
+    )
+    [result] = _read(data)
+    np.testing.assert_allclose(result.image.boxes[[0, 1, 3]], [_BOX] * 3)
+    np.testing.assert_allclose(result.image.boxes[2], [0.3, 0.4, 0.7, 0.6])
+    assert result.image.class_texts == ('cat', 'dog', 'cat', 'cat')
+    assert _mask_sums(result)[:2] == [32, 32]
+    assert _mask_sums(result)[3] == 32
+    assert result.image.areas[2] == pytest.approx(np.pi * 16, rel=0.01)
+    assert _reasons(result) == [
+        *('unknown_shape', 'unknown_shape', 'bad_mask', 'bad_points', 'bad_points', 'bad_mask'),
+        *('unknown_category', 'bad_annotation'),
+    ]
+    assert _detected(tmp_path, 'labelme').data_dir == str(tmp_path)
+
+
+@pytest.mark.parametrize('name', ['a.png', r'..\x\a.png', '/home/me/a.png', '', None, 5])
+def test_labelme_images_are_found(tmp_path, png, name):
+    [result] = _read(_labelme(tmp_path, png(40, 20), name=name))
+    assert result.image.height == 20
+
+
+@pytest.mark.parametrize(
+    ('content', 'match'),
+    [
+        ('{', 'a.json is not a JSON file'),
+        ('[' * 100_000, 'a.json is not a JSON file'),
+        ('[]', 'an object with a list `shapes`'),
+        ('{"shapes": [], "imageHeight": "x"}', 'imageHeight must be a finite number'),
+        ('{"shapes": [], "imageHeight": 30}', 'the annotation file says 30'),
+    ],
+)
+def test_broken_labelme_files_are_left_out(tmp_path, png, content, match):
+    data = _labelme(tmp_path, png(40, 20))
+    (tmp_path / 'a.json').write_text(content)
+    with pytest.raises(UnusableError, match=match):
+        _read(data)
+
+
+_LABELS = '<meta><task><labels><label><name>dog</name></label><label><name>cat</name></label>'
+_CVAT = (
+    f'<annotations>{_LABELS}</labels></task></meta>'
+    '<image id="0" name="a.png" width="40" height="20">{shapes}</image></annotations>'
+)
+_CVAT_BOX = '<box label="cat" occluded="1" xtl="4" ytl="2" xbr="12" ybr="6"{more}/>'
+
+
+def _cvat(folder, png: bytes, *shapes: str) -> CvatSource:
+    (folder / 'images').mkdir()
+    (folder / 'images/a.png').write_bytes(png)
+    (folder / 'annotations.xml').write_text(_CVAT.format(shapes=''.join(shapes)))
+    return CvatSource(annotations_file=str(folder / 'annotations.xml'), masks=True)
+
+
+def test_cvat_shapes(tmp_path, png):
+    data = _cvat(
+        tmp_path,
+        png(40, 20),
+        _CVAT_BOX.format(more=''),
+        '<polygon label="dog" points="4,2;12,2;12,6;4,6"/>',
+        '<mask label="cat" rle="0,32" left="4" top="2" width="8" height="4"/>',
+        '<ellipse label="cat" cx="20" cy="10" rx="8" ry="4"/>',
+        _CVAT_BOX.format(more=' rotation="90"'),
+        '<mask label="cat" rle="1,2,29" left="4" top="2" width="8" height="4"/>',
+        '<points label="cat" points="1,2"/>',
+        '<polygon label="" points="4,2;12,2;12,6;4,6"/>',
+        '<mask label="cat" rle="0,33" left="4" top="2" width="8" height="4"/>',
+        '<mask label="cat" rle="0,32" left="36" top="2" width="8" height="4"/>',
+        '<box label="cat" xtl="4"/>',
+        '<tag label="cat"/>',
+    )
+    [result] = _read(data)
+    np.testing.assert_allclose(result.image.boxes[:3], [_BOX] * 3)
+    np.testing.assert_allclose(
+        result.image.boxes[3:5], [[0.3, 0.3, 0.7, 0.7], [0, 0.15, 0.4, 0.25]]
+    )
+    np.testing.assert_allclose(result.image.boxes[5], [2 / 20, 5 / 40, 3 / 20, 7 / 40])
+    assert result.image.class_labels.tolist() == [2, 1, 2, 2, 2, 2]
+    assert result.image.object_details[keys.OCCLUDED].tolist() == [1, 0, 0, 0, 1, 0]
+    assert _mask_sums(result)[:3] == [32] * 3
+    assert _reasons(result) == [
+        *('unknown_shape', 'unknown_category', 'bad_mask', 'bad_mask', 'bad_box')
+    ]
+    assert _detected(tmp_path, 'cvat').masks
+
+
+@pytest.mark.parametrize(
+    ('content', 'match'),
+    [
+        ('<!DOCTYPE a [<!ENTITY x "ha">]><annotations>&x;</annotations>', 'DOCTYPE'),
+        ('<annotations>', 'is not an XML file'),
+        ('<other/>', 'expected <annotations>'),
+        ('<annotations><track/></annotations>', 'CVAT for video'),
+        ('<annotations/>', 'expected images'),
+    ],
+)
+def test_broken_cvat_files(tmp_path, png, content, match):
+    data = _cvat(tmp_path, png(40, 20))
+    (tmp_path / 'annotations.xml').write_text(content)
+    with pytest.raises(ValueError, match=match):
+        data.open(FILES, None)
+
+
+def test_cvat_fixtures(shared):
+    folder = shared / 'data/datumaro_format_fixtures/cvat_dataset/for_images'
+    results = _read(_detected(folder / 'export_task', 'cvat'))
+    assert [len(result.image) for result in results] == [1, 0]
+    assert _reasons(results[0]) + _reasons(results[1]) == [
+        *('unknown_category', 'unknown_category', 'unknown_shape')
+    ]
+    found = formats.detect(str(folder / 'export_project'), FILES)['cvat']
+    assert [item.name for item in found] == ['Test', 'Train', 'Validation']
+    assert [len(result.image) for result in _read(found[0].source)] == [1, 1]
+
+
+def _region(kind, label='cat', **value):
+    return {
+        'type': kind,
+        'original_width': 40,
+        'original_height': 20,
+        'value': {**value, kind: [label] if label else []},
+    }
+
+
+_RECTANGLE = {'x': 10, 'y': 10, 'width': 20, 'height': 20}
+
+
+def _label_studio(folder, png: bytes, tasks: list) -> LabelStudioSource:
+    (folder / 'a.png').write_bytes(png)
+    (folder / 'export.json').write_text(json.dumps(tasks))
+    return LabelStudioSource(annotations_file=str(folder / 'export.json'), masks=True)
+
+
+def _task(*regions, image='/data/upload/1/0123abcd-a.png', **others):
+    return {'id': 7, 'data': {'image': image}, 'annotations': [{'result': regions, **others}]}
+
+
+def test_label_studio_regions(tmp_path, png):
+    corners = [[10, 10], [30, 10], [30, 30], [10, 30]]
+    task = _task(
+        _region('rectanglelabels', **_RECTANGLE),
+        _region('polygonlabels', 'dog', points=corners),
+        _region('ellipselabels', x=50, y=50, radiusX=20, radiusY=20),
+        _region('rectanglelabels', x=30, y=10, width=10, height=40, rotation=90),
+        _region('brushlabels', format='rle', rle=[1]),
+        _region('rectanglelabels', x='a', y=1, width=1, height=1),
+        _region('rectanglelabels', '', **_RECTANGLE),
+        {'type': 'choices', 'value': {'choices': ['sunny']}},
+        5,
+    )
+    task['annotations'].insert(0, {'was_cancelled': True, 'result': [5]})
+    data = _label_studio(tmp_path, png(40, 20), [task])
+    [result] = _read(data)
+    np.testing.assert_allclose(result.image.boxes[:2], [_BOX] * 2)
+    # The second corner of the turned one is below the first, 4 pixels; the third is 8 to the left.
+    np.testing.assert_allclose(
+        result.image.boxes[2:], [[0.3, 0.3, 0.7, 0.7], [0.1, 0.1, 0.3, 0.3]], atol=1e-9
+    )
+    assert result.image.class_texts == ('cat', 'dog', 'cat', 'cat')
+    assert result.image.source_id == '7'
+    assert _reasons(result) == [*('unknown_shape', 'bad_box', 'unknown_category', 'unknown_shape')]
+    assert _detected(tmp_path, 'label_studio').masks
+
+
+def test_label_studio_minimal_export(tmp_path, png):
+    region = {**_RECTANGLE, 'rectanglelabels': ['cat'], 'original_width': 40}
+    task = {'id': 1, 'image': '/data/local-files/?d=x/a.png', 'box': [region], 'annotator': 1}
+    corners = [[10, 10], [30, 10], [30, 30], [10, 30]]
+    task['outline'] = [{'points': corners, 'polygonlabels': ['dog', 'animal']}]
+    [result] = _read(_label_studio(tmp_path, png(40, 20), [task]))
+    np.testing.assert_allclose(result.image.boxes, [_BOX] * 3)
+    assert result.image.class_texts == ('cat', 'dog', 'animal')
+
+
+@pytest.mark.parametrize('name', ['a.png', 's3://bucket/x/a.png', 'http://host/a.png?x=1', None])
+def test_label_studio_images(tmp_path, png, name):
+    data = _label_studio(tmp_path, png(40, 20), [_task(image=name)])
+    if name is None:
+        with pytest.raises(UnusableError, match='no file is named'):
+            _read(data)
+    else:
+        assert len(_read(data)) == 1
+
+
+@pytest.mark.parametrize('content', ['{', '{}', '[1]', '[]', '[' * 100_000])
+def test_broken_label_studio_files(tmp_path, png, content):
+    data = _label_studio(tmp_path, png(40, 20), [])
+    (tmp_path / 'export.json').write_text(content)
+    with pytest.raises(ValueError, match=r'export\.json'):
+        data.open(FILES, None)
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        'filename,width,height,class,xmin,ymin,xmax,ymax\na.png,40,20,cat,4,2,12,6\nb.png,,,,,,,\n',
+        'a.png,4,2,12,6,cat\nb.png,,,,,\n',
+        '\ufeffclass;x1;y1;x2;y2;image\ncat;4.0;2;12;6;a.png\n;;;;;b.png\n',
+    ],
+    ids=['TensorFlow', 'RetinaNet', 'other'],
+)
+def test_csv_forms(tmp_path, png, content):
+    for name in ('a', 'b'):
+        (tmp_path / f'{name}.png').write_bytes(png(40, 20))
+    (tmp_path / 'train_labels.csv').write_text(content)
+    first, second = _read(_detected(tmp_path, 'csv'))
+    np.testing.assert_allclose(first.image.boxes, [_BOX])
+    assert first.image.class_texts == ('cat',)
+    assert len(second.image) == 0
+    assert not first.problems
+
+
+def test_csv_rows_that_cannot_be_used(tmp_path, png):
+    (tmp_path / 'a.png').write_bytes(png(40, 20))
+    rows = ['4,2,x,6,cat', '4,2,4,6,cat', '4,2,12,6,', '50,2,60,6,cat', '4,2,12,6,cat']
+    path = tmp_path / 'a.csv'
+    path.write_text('\n'.join(f'a.png,{row}' for row in reversed(rows)))
+    [result] = _read(CsvSource(annotations_file=str(path)))
+    assert len(result.image) == 1
+    assert [(name, error.reason) for name, error in result.problems] == [
+        ('line 2', 'box_outside_image'),
+        ('line 3', 'unknown_category'),
+        ('line 4', 'box_without_area'),
+        ('line 5', 'bad_box'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ('content', 'match'),
+    [('', 'Received: nothing'), ('a,b\n', 'expected columns'), ('a.png,1,2,3,4,x\nb\n', 'line 2')],
+)
+def test_broken_csv_files(tmp_path, content, match):
+    path = tmp_path / 'a.csv'
+    path.write_text(content)
+    with pytest.raises(ValueError, match=match):
+        CsvSource(annotations_file=str(path)).open(FILES, None)
+
+
+def test_a_broken_csv_file_is_found_and_its_conversion_says_what_is_wrong(tmp_path):
+    content = b'filename,class,xmin,ymin,xmax,ymax\na.png,cat,1,2\n'
+    (tmp_path / 'a.csv').write_bytes(content)
+    with pytest.raises(ValueError, match='line 2: expected 6 fields'):
+        _detected(tmp_path, 'csv').open(FILES, None)
+
+
+def test_sets_of_one_name_are_called_by_their_files(tmp_path, png):
+    _cvat(tmp_path, png(40, 20))
+    export = (tmp_path / 'annotations.xml').read_text()
+    (tmp_path / 'second.xml').write_text(export)
+    found = formats.detect(str(tmp_path), FILES)['cvat']
+    assert [item.name for item in found] == ['annotations', 'second']
+    export = export.replace('<image ', '<image subset="second" ')
+    (tmp_path / 'third.xml').write_text(export)
+    with pytest.raises(UserError, match=r"'second' \(second.xml .*'second' \(third.xml"):
+        formats.detect(str(tmp_path), FILES)
+
+
+def test_other_files_do_not_hide_a_set(tmp_path, png, monkeypatch):
+    _cvat(tmp_path, png(40, 20))
+    (tmp_path / 'a_video.xml').write_text('<annotations><track/></annotations>')
+    assert _detected(tmp_path, 'cvat').annotations_file == str(tmp_path / 'annotations.xml')
+    (tmp_path / 'labelme').mkdir()
+    data = _labelme(tmp_path / 'labelme', png(40, 20), _shape('polygon', [1, 1], [5, 1], [5, 5]))
+    (tmp_path / 'labelme/Classes.json').write_text('["cat"]')
+    (tmp_path / 'labelme/Z.json').write_text('{"imagePath": "a.png", "shapes": [5]}')
+    assert _detected(tmp_path / 'labelme', 'labelme').data_dir == data.data_dir
+
+    def fail(folder, files):
+        raise UserError('broken')
+
+    monkeypatch.setattr(CvatSource, 'detect', fail)
+    assert [*formats.detect(str(tmp_path / 'labelme'), FILES)] == ['labelme']

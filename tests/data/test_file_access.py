@@ -1,0 +1,80 @@
+import errno
+
+import pytest
+from apache_beam.io.filesystem import FileMetadata, MatchResult
+from apache_beam.io.filesystems import FileSystems
+
+from object_detection.data.file_access import LocalFiles, path_within
+from object_detection.dataset_tools.converters.beam_files import BeamFiles
+
+
+@pytest.fixture(params=[LocalFiles, BeamFiles])
+def files(request):
+    return request.param()
+
+
+def test_lists_files_and_no_folders(files, tmp_path):
+    (tmp_path / 'a/b').mkdir(parents=True)
+    for name in ('2.txt', '1.txt', 'a/3.txt', 'a/b/[4].txt'):
+        (tmp_path / name).write_text(name)
+    assert files.list(str(tmp_path)) == ['1.txt', '2.txt']
+    everything = ['1.txt', '2.txt', 'a/3.txt', 'a/b/[4].txt']
+    assert files.list(str(tmp_path), recursive=True) == everything
+    assert files.list(f'{tmp_path}/', recursive=True) == everything
+    assert files.list(str(tmp_path / 'absent')) == []
+    assert files.list(str(tmp_path / 'absent'), recursive=True) == []
+    assert files.exists(str(tmp_path / 'a'))
+    assert files.exists(str(tmp_path / 'a/3.txt'))
+    assert not files.exists(str(tmp_path / 'absent'))
+    assert files.read(str(tmp_path / 'a/b/[4].txt')) == b'a/b/[4].txt'
+
+
+def test_long_files_are_refused(files, tmp_path):
+    path = tmp_path / 'a.gz'  # Not decompressed either.
+    path.write_bytes(b'12345')
+    assert files.read(str(path), 5) == b'12345'
+    with pytest.raises(OSError, match='more than 4 bytes') as error:
+        files.read(str(path), 4)
+    assert error.value.errno == errno.EFBIG
+    with pytest.raises(OSError, match='absent'):
+        files.read(str(tmp_path / 'absent'))
+
+
+@pytest.mark.parametrize('name', ['exists', 'read'])
+def test_unknown_kinds_of_urls_are_named(files, name):
+    with pytest.raises(OSError, match='ab://c/d'):
+        getattr(files, name)('ab://c/d')
+
+
+def test_object_stores_have_no_folders(monkeypatch):
+    asked = []
+
+    def match(patterns, limits=None):
+        asked.extend(patterns)
+        found = [FileMetadata(f'gs://b/d/{name}', 1) for name in ('2.txt', '1.txt')]
+        return [MatchResult(patterns[0], found)]
+
+    monkeypatch.setattr(FileSystems, 'match', match)
+    monkeypatch.setattr(FileSystems, 'exists', lambda path: False)
+    assert BeamFiles().list('gs://b/d') == ['1.txt', '2.txt']
+    assert BeamFiles().list('gs://b/d/', recursive=True) == ['1.txt', '2.txt']
+    assert BeamFiles().exists('gs://b/d')
+    assert asked == ['gs://b/d/*', 'gs://b/d/**', 'gs://b/d/*']
+
+
+@pytest.mark.parametrize('name', ['../a', 'b/../../a', '/etc/passwd', 'a\0', '.'])
+@pytest.mark.parametrize('folder', ['images', '/images'])
+def test_paths_stay_within_their_folder(folder, name):
+    with pytest.raises(ValueError, match='leads out of the folder'):
+        path_within(folder, name)
+    assert path_within(folder, 'a/b.jpg') == f'{folder}/a/b.jpg'
+
+
+def test_a_limit_is_not_allocated(tmp_path):
+    path = tmp_path / 'a'
+    path.write_bytes(b'x' * (3 << 20))
+    # More than the memory of any machine.
+    assert len(LocalFiles().read(str(path), 1 << 60)) == 3 << 20
+    assert len(LocalFiles().head(str(path), (1 << 20) + 5)) == (1 << 20) + 5
+    with pytest.raises(OSError, match='a'):
+        LocalFiles().read(str(path), 1 << 20)

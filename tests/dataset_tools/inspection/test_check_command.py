@@ -1,0 +1,109 @@
+"""`tfod data check` counts what is in files and finds what is wrong with them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from object_detection.cli import data
+from object_detection.dataset_tools.inspection import check_command, check_job, record_sets
+from tests.dataset_tools.inspection.damaged_records import example, record, write
+
+BOX = (0.1, 0.2, 0.6, 0.7)
+
+
+@pytest.fixture
+def label_map(tmp_path):
+    path = tmp_path / 'map.pbtxt'
+    path.write_text('item { id: 1 name: "cat" } item { id: 2 name: "<b>dog" }')
+    return str(path)
+
+
+def test_page_and_json(tmp_path, label_map):
+    good = [example(seed, [BOX] * 2, ['cat', '<b>dog']) for seed in range(4)]
+    empty, bad = example(5, []), example(6, [(0.5, 0.5, 0.4, 0.6)])
+    name = write(tmp_path / 'a.record', [*good, empty, bad, example(0)])
+    page, listed = tmp_path / 'out' / 'page.html', tmp_path / 'found.json'
+    arguments = [name, '--label_map', label_map, '--output', str(page), '--json', str(listed)]
+    done = CliRunner().invoke(data.command, ['check', *arguments, '--workers', '1'])
+    assert done.exit_code == 1, done.output
+    assert '1 object with inverted_box' in done.output
+    found = json.loads(listed.read_text())
+    (checked,) = found['sets']
+    assert found['harmful']
+    assert (checked['records'], checked['objects'], checked['usable_objects']) == (7, 10, 9)
+    assert checked['classes'][0] == {'name': 'cat', 'objects': 5, 'images': 5}
+    assert checked['objects_per_image'] == {'0': 2, '1': 1, '2': 4}
+    assert checked['problems']['no_objects']['count'] == 2
+    assert checked['problems']['inverted_box']['first'][0]['source_id'] == 'image 6'
+    assert checked['duplicates']['source_id']['records'] == 1
+    assert checked['duplicates']['content']['records'] == 1
+    assert checked['boxes']['aspect_ratio']['p50'] == pytest.approx(32 / 24, abs=1e-3)
+    text = page.read_text()
+    assert '<b>dog' not in text
+    assert text.count('data:image/jpeg') >= 7
+
+
+def test_corrupt_files_are_reported_with_their_offset(tmp_path):
+    parts = [record(example(seed)) for seed in range(4)]
+    flipped = bytearray(parts[1])
+    flipped[40] ^= 1
+    content = parts[0] + flipped + parts[2] + parts[3][:-9]
+    path = tmp_path / 'a.record'
+    path.write_bytes(content)
+    result = check_command.check([str(path)])
+    summary = result.sets[0].summary
+    assert summary.num_records == 4
+    assert summary.problems == {'corrupt_checksum': 1, 'truncated_file': 1}
+    offset = summary.findings['corrupt_checksum'][0].place.offset
+    assert offset == len(parts[0]) + 12
+    assert summary.findings['truncated_file'][0].place.offset == len(content) - len(parts[3]) + 21
+    assert result.is_harmful
+
+
+def test_a_label_map_with_id_0_is_harmful(tmp_path):
+    name = write(tmp_path / 'a.record', [example()])
+    labels = tmp_path / 'map.pbtxt'
+    labels.write_text('item { id: 0 name: "cat" }')
+    result = check_command.check([name], label_map_path=str(labels))
+    assert result.is_harmful
+    assert 'ids must be positive' in result.overview()
+
+
+def test_processes_give_the_same_summary(tmp_path):
+    contents = [example(seed % 150, [BOX] * (seed % 3)) for seed in range(200)]
+    names = [write(tmp_path / f'{i}.record', contents[i::2]) for i in range(2)]
+    records = record_sets.of_files(names, '', decodes=True)
+    one, two = (check_job.run(records, workers=workers) for workers in (1, 2))
+    assert one.digests == two.digests
+    assert one.problems == two.problems
+    assert (one.boxes.rows == two.boxes.rows).all()
+    assert one.num_records == 200
+
+
+def test_images_of_the_training_in_an_evaluation(tmp_path, label_map):
+    train = write(
+        tmp_path / 'train', [example(seed, [BOX] * 2, ['cat', '<b>dog']) for seed in (0, 1)]
+    )
+    other = write(tmp_path / 'eval', [example(seed, source_id=f'x{seed}') for seed in (1, 2)])
+    config = tmp_path / 'my.config'
+    reader = 'label_map_path: "%s" tf_record_input_reader { input_path: "%s" }'
+    config.write_text(
+        'train_input_reader { %s }' % (reader % (label_map, train))
+        + 'eval_input_reader { %s }' % (reader % (label_map, other))
+        + 'eval_input_reader { %s }' % (reader % (label_map, train))
+    )
+    result = check_command.check([str(config)])
+    assert [checked.records.name for checked in result.sets] == [
+        'train_input_reader',
+        'eval_input_reader[0]',
+        'eval_input_reader[1]',
+    ]
+    shared = [checked.in_training and checked.in_training.num_records for checked in result.sets]
+    assert shared == [None, 1, None]
+    assert '1 image of the training data' in result.overview()
+
+
+def test_nothing_that_is_no_file(tmp_path):
+    with pytest.raises(ValueError, match='expected a TFRecord file'):
+        check_command.check([str(tmp_path / 'none')])
