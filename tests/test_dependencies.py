@@ -18,9 +18,12 @@ OF_TENSORFLOW = {'flatbuffers', 'keras'}
 OPTIONAL = {
     'ai-edge-litert',
     'ai_edge_litert',
+    'cv2',
     'faster-coco-eval',
     'onnx',
     'onnxruntime',
+    'opencv-python',
+    'opencv-python-headless',
     'openvino',
     'tf2onnx',
 }

@@ -53,6 +53,24 @@ def test_nothing_else_names_faster_rcnn():
     assert found == ELSEWHERE.keys()
 
 
+def test_modules_of_a_family_are_imported_through_the_tables_alone():
+    pattern = re.compile(
+        r'(?:builders|meta_architectures)(?:\.| import )(\w+)|protos(?:\.| import )(\w+)_pb2'
+    )
+    found = set()
+    for path in PACKAGE.rglob('*.py'):
+        file = path.relative_to(PACKAGE).as_posix()
+        named = {name for pair in pattern.findall(path.read_text()) for name in pair}
+        for family in named & families.MODELS.keys():
+            its = (f'builders/{family}/', f'meta_architectures/{family}/', 'protos/')
+            if not file.startswith((*its, 'validation/models/')):
+                found.add((family, file))
+    assert found == {
+        ('faster_rcnn', 'builders/families.py'),
+        ('ssd', 'builders/families.py'),
+    }
+
+
 def test_each_family_has_both_rows():
     assert families.MODELS.keys() == family_rules.RULES.keys()
 

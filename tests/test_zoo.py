@@ -61,8 +61,8 @@ SINGLE_SHOT = (
     'ssd_efficientdet_d6_1408x1408_coco17_tpu-32',
     'ssd_efficientdet_d7_1536x1536_coco17_tpu-32',
 )
-# What the default run tries. Two-stage detectors resemble the sample configs, which test_samples
-# tries.
+# What `pytest -m slow` tries, too. Two-stage detectors resemble the sample configs, which
+# test_samples tries.
 SAMPLE = ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',)
 # Of TensorFlow 1, whose programs alone ran them: one of each kind that is built here.
 OLD_TRAINED = (
@@ -259,7 +259,7 @@ def test_the_lists_are_complete():
 @pytest.mark.parametrize(
     'name',
     [
-        name if name in SAMPLE else pytest.param(name, marks=pytest.mark.zoo)
+        pytest.param(name, marks=pytest.mark.slow if name in SAMPLE else pytest.mark.zoo)
         for name in (*TWO_STAGE, *SINGLE_SHOT)
     ],
 )

@@ -8,13 +8,14 @@ import tensorflow as tf
 
 from object_detection.builders import preprocessor_builder, training_rules
 from object_detection.builders.input_readers import batches as batches_builder
+from object_detection.builders.input_readers import channels, rules, tf_records
 from object_detection.builders.input_readers import data_service as data_service_reader
 from object_detection.builders.input_readers import examples as examples_builder
-from object_detection.builders.input_readers import rules, tf_records
 from object_detection.builders.input_readers import synthetic as synthetic_reader
 from object_detection.config import unsupported
-from object_detection.data import objects
+from object_detection.data import objects, sequence_examples
 from object_detection.data.pipeline import iterator_state, record_order, synthetic
+from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -31,6 +32,7 @@ def build_train(
     start: np.ndarray | None = None,
     batch_size: int | None = None,
     job: int | None = None,
+    left_out: BadRecords | None = None,
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
 
@@ -47,6 +49,7 @@ def build_train(
         the replicas of `input_context`.
       job: number of a job of a data service, which all workers of one start of a run share, and
         no other start uses; None draws one.
+      left_out: counts bad records; None counts them as the reader says, without a file.
 
     Returns:
       Batches as `ExampleTransform` returns them, each entry with a leading batch axis; and
@@ -57,7 +60,7 @@ def build_train(
         path matches no file.
     """
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
-    _check_reader(reader, 'train_input_reader')
+    _check_reader(pipeline_config, reader, 'train_input_reader')
     raise_if_any(training_rules.score_problems(train_config, reader))
     if batch_size is None:
         batch_size = train_config.batch_size
@@ -106,8 +109,11 @@ def build_train(
         empty=examples_builder.empty_image_filter(reader, 'train_input_reader'),
         start=start,
     )
+    if rules.holds_sequences(reader):
+        records = sequence_examples.one_frame(records, reader.frame_index, key)
     return batches_builder.build(
         records,
+        left_out or examples_builder.left_out(reader, 'train_input_reader'),
         reader,
         transform,
         batch_size=batch_size,
@@ -125,6 +131,7 @@ def build_eval(
     *,
     batch_size: int | None = None,
     shard: tuple[int, int] | None = None,
+    left_out: BadRecords | None = None,
 ) -> tf.data.Dataset:
     """Builds the evaluation data: every example once, the last partial batch included.
 
@@ -137,6 +144,7 @@ def build_eval(
       batch_size: None takes `eval_config.batch_size`.
       shard: (index, count) of the part of this worker; all parts together have
         `eval_config.eval_samples` images. None reads all images, whatever their number.
+      left_out: as in `build_train`.
 
     Returns:
       Batches as `ExampleTransform` returns them for evaluation.
@@ -151,7 +159,7 @@ def build_eval(
             f'Received: reader_index={reader_index}.'
         )
     reader, where = readers[reader_index], f'eval_input_reader[{reader_index}]'
-    _check_reader(reader, where)
+    _check_reader(pipeline_config, reader, where)
     if reader.HasField('drop_remainder') and reader.drop_remainder:
         _log.warning('%s.drop_remainder: the last partial batch is evaluated all the same.', where)
     batch_size = batch_size or pipeline_config.eval_config.batch_size
@@ -168,12 +176,15 @@ def build_eval(
     records = tf_records.read(
         reader, where, shuffle=reader.HasField('shuffle') and reader.shuffle, num_epochs=1, seed=0
     )
+    if rules.holds_sequences(reader):
+        records = sequence_examples.all_frames(records, reader.frame_index)
     if shard is not None:
         # Before images are decoded.
         records = records.take(pipeline_config.eval_config.eval_samples or -1)
         records = records.shard(shard[1], shard[0])
     return batches_builder.build(
         records,
+        left_out or examples_builder.left_out(reader, where),
         reader,
         examples_builder.transform(pipeline_config.model, reader, for_evaluation=True),
         batch_size=batch_size,
@@ -182,9 +193,14 @@ def build_eval(
     )
 
 
-def _check_reader(reader: input_reader_pb2.InputReader, where: str) -> None:
+def _check_reader(
+    pipeline: pipeline_pb2.TrainEvalPipelineConfig,
+    reader: input_reader_pb2.InputReader,
+    where: str,
+) -> None:
     unsupported.check_unsupported(reader, path=where)
     raise_if_any(rules.check(reader, where))
+    raise_if_any(channels.check(pipeline, reader, where))
 
 
 def _replicas(input_context: tf.distribute.InputContext | None) -> int:

@@ -98,7 +98,7 @@ def read_annotations(
     """
     try:
         document = json.loads(files.read_bytes(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f'{path}: expected a JSON file. Received: {error}.') from error
     classes = defaultdict(list)
     for text, label in label_map.load(label_map_path).text_to_id.items():

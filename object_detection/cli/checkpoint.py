@@ -99,12 +99,15 @@ def convert(
     pipeline = read_pipeline(config, overrides_text=config_override, settings=settings)
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import model_builder
+    from object_detection.builders.input_readers import channels
+    from object_detection.models import image_channels
     from object_detection.weights import conversion
 
     conversion.check_output(output)
     validate(pipeline, for_what='export')
-    detector = model_builder.build(pipeline.model, is_training=False)
-    detector.build_variables()
+    with image_channels.scope(channels.of_detector(pipeline)):
+        detector = model_builder.build(pipeline.model, is_training=False)
+        detector.build_variables()
     done = conversion.convert(
         detector,
         path,

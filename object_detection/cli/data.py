@@ -1,20 +1,27 @@
-"""`tfod data`: downloads and converts a public data set, splits or draws a data set."""
+"""`tfod data`: downloads and converts a public data set; checks, splits or draws a data set."""
 
 import os
+import re
+from collections.abc import Sequence
 
 import click
 
-from object_detection.cli import downloading, option_flags
+from object_detection.cli import downloading, option_flags, progress
 
 _DATA_SETS = ['coco2017']
 _SPLITS = ['train2017', 'val2017', 'test2017', 'unlabeled2017']
 # Split -> name of its records and number of files.
 _RECORDS = {'train2017': ('coco_train', 100), 'val2017': ('coco_val', 50)}
 
+_SIZES_HELP = (
+    'Sizes to propose: scales of a grid_anchor_generator, scales_per_octave of a '
+    'multiscale_anchor_generator; 0 takes as many as the config has.'
+)
+
 
 @click.group(name='data')
 def command() -> None:
-    """Download a public data set and convert it to TFRecords, or split a data set of yours."""
+    """Download a public data set and convert it to TFRecords; check, draw or split one of yours."""
 
 
 @command.command(context_settings={'show_default': True})
@@ -72,8 +79,8 @@ def show(
 ) -> None:
     """Draws what a model is trained on: augmented images with boxes, masks and class names.
 
-    Writes OUTPUT/NUMBER_SOURCEID.png; a look at a few of them finds swapped classes, shifted boxes
-    and augmentations that go too far before a training does.
+    Writes OUTPUT/NUMBER_SOURCEID.png, and all of them on OUTPUT/contact_sheet.png. A look at it
+    finds swapped classes, shifted boxes and augmentations that go too far before a training does.
     """
     from object_detection.config.reader import read_pipeline
     from object_detection.system import tensorflow_setup
@@ -82,7 +89,6 @@ def show(
     pipeline = read_pipeline(config, settings=settings)
     validate(pipeline, for_what='eval' if of_eval else 'train')
     tensorflow_setup.import_tensorflow()
-    from object_detection.cli import progress
     from object_detection.system import disk
     from object_detection.training.monitoring import input_pictures
 
@@ -95,7 +101,7 @@ def show(
             eval_reader=0 if of_eval else None,
             progress=report,
         )
-    click.echo(f'{len(written)} pictures in {output}')
+    click.echo(f'{len(written)} pictures and contact_sheet.png in {output}')
 
 
 @command.command(context_settings={'show_default': True})
@@ -130,9 +136,9 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
     for split, (prefix, shards) in _RECORDS.items():
         click.echo(f'{split}:')
         click.get_current_context().invoke(
-            convert_command.coco,
-            images=os.path.join(data, split),
-            annotations=os.path.join(data, 'annotations', f'instances_{split}.json'),
+            convert_command.command.commands['coco'],
+            image_dir=os.path.join(data, split),
+            annotations_file=os.path.join(data, 'annotations', f'instances_{split}.json'),
             output=os.path.join(output, prefix),
             shards=shards,
             masks=masks,
@@ -141,9 +147,12 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
 
 
 @command.command(context_settings={'show_default': True})
-@click.option('--annotations', required=True, help='COCO JSON file of all images.')
+@click.option('--annotations', default='', help='COCO JSON file of all images.')
 @click.option(
-    '--output', required=True, metavar='FOLDER', help='Folder of train.json and val.json.'
+    '--records', multiple=True, metavar='FILES', help='TFRecord files or patterns; repeatable.'
+)
+@click.option(
+    '--output', required=True, metavar='FOLDER', help='Folder of train.json and val.json, or files.'
 )
 @click.option(
     '--val_share',
@@ -151,13 +160,83 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
     default=0.2,
     help='Share of the images to hold out for validation.',
 )
+@click.option(
+    '--share',
+    'shares',
+    multiple=True,
+    metavar='NAME=SHARE',
+    help='Part of --records and its share, in place of train and val; repeatable.',
+)
+@click.option('--shards', default=1, type=click.IntRange(1, 99_999), help='Files of each part.')
 @click.option('--seed', default=0, help='The same seed draws the same images.')
-def split(annotations: str, output: str, val_share: float, seed: int) -> None:
-    """Hold out images for validation: write train.json and val.json from one COCO JSON file.
+def split(
+    annotations: str,
+    records: tuple[str, ...],
+    output: str,
+    val_share: float,
+    shares: tuple[str, ...],
+    shards: int,
+    seed: int,
+) -> None:
+    """Hold out images for validation.
+
+    Writes train.json and val.json from one COCO JSON file, or OUTPUT/train-?????-of-????? and
+    OUTPUT/val-?????-of-????? from TFRecords. The part of a record follows from its source id, and
+    no image is in two parts.
 
     Images of one scene or one video belong into the same part; this command draws them at random
     and cannot know.
     """
+    if bool(annotations) == bool(records):
+        raise click.UsageError('Expected one of --annotations and --records.')
+    if records:
+        _split_records(records, output, _shares(shares, val_share), shards, seed)
+    elif shares or shards != 1:
+        raise click.UsageError('--share and --shards: expected --records.')
+    else:
+        _split_coco(annotations, output, val_share, seed)
+
+
+def _shares(texts: Sequence[str], val_share: float) -> dict[str, float]:
+    if not texts:
+        return {'train': 1 - val_share, 'val': val_share}
+    shares = {}
+    for text in texts:
+        name, _, share = text.partition('=')
+        try:
+            if not re.fullmatch(r'[\w.-]+', name) or name in shares:
+                raise ValueError
+            shares[name] = float(share)
+        except ValueError:
+            raise click.BadParameter(
+                f'expected NAME=SHARE with another name for each part, such as test=0.1. '
+                f'Received: {text!r}.',
+                param_hint='--share',
+            ) from None
+    return shares
+
+
+def _split_records(
+    records: Sequence[str], output: str, shares: dict[str, float], shards: int, seed: int
+) -> None:
+    from object_detection.dataset_tools.inspection import record_sets, record_split
+
+    with progress.show('splitting', 'records') as report:
+        parts = record_split.split(
+            record_sets.find_files(records),
+            output,
+            shares,
+            seed=seed,
+            shards=shards,
+            progress=report,
+        )
+    for part in parts.values():
+        objects = ', '.join(f'{name} {count}' for name, count in part.objects.most_common())
+        pattern = f'{part.paths[0][: -len("00000-of-00000")]}?????-of-{shards:05d}'
+        click.echo(f'{pattern}: {part.num_records} records; objects: {objects or "none"}')
+
+
+def _split_coco(annotations: str, output: str, val_share: float, seed: int) -> None:
     from object_detection.dataset_tools import coco_split
 
     parts = coco_split.split(annotations, output, val_share=val_share, seed=seed)
@@ -167,3 +246,101 @@ def split(annotations: str, output: str, val_share: float, seed: int) -> None:
     missing = parts['train'].objects.keys() - parts['val'].objects.keys()
     if missing:
         click.echo(f'No object in val.json of: {", ".join(sorted(missing))}. Another --seed?')
+
+
+@command.command(context_settings={'show_default': True})
+@click.argument('data', nargs=-1, required=True, metavar='FILES|CONFIG')
+@click.option('--output', default='data_check.html', metavar='FILE', help='The page to write.')
+@click.option('--json', 'json_path', default='', metavar='FILE', help='Also write a JSON file.')
+@click.option('--label_map', default='', metavar='FILE', help='Label map of FILES.')
+@click.option(
+    '--workers',
+    default=None,
+    type=click.IntRange(min=1),
+    show_default='one a CPU core',
+    help='Processes that check records.',
+)
+@click.option(
+    '--decode/--no_decode',
+    'decodes',
+    default=True,
+    help='Decode images and masks; without, only their headers are read.',
+)
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+def check(
+    data: tuple[str, ...],
+    output: str,
+    json_path: str,
+    label_map: str,
+    workers: int | None,
+    decodes: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Checks all records for what hurts a training, and describes them on a page.
+
+    DATA are TFRecord files or patterns of them, or a pipeline config, of which all input readers
+    are checked, and the fit of the anchors. The exit status is 1 if something would hurt training.
+    """
+    from object_detection.dataset_tools.inspection import check_command
+    from object_detection.system import cpu
+
+    with progress.show('checking', 'records') as report:
+        result = check_command.check(
+            data,
+            label_map_path=label_map,
+            settings=settings,
+            workers=workers or max(1, int(cpu.num_cores())),
+            decodes=decodes,
+            progress=report,
+        )
+    result.write(output, json_path)
+    click.echo(result.overview())
+    click.echo(f'{output}: the page{f", {json_path}: for programs" if json_path else ""}')
+    if result.is_harmful:
+        raise SystemExit(1)
+
+
+@command.command(context_settings={'show_default': True})
+@option_flags.config_option()
+@click.option('--output', default='', metavar='FILE', help='Write the fragment to a file, too.')
+@click.option('--num_sizes', default=0, type=click.IntRange(0, 50), help=_SIZES_HELP)
+@click.option(
+    '--num_aspects',
+    default=0,
+    type=click.IntRange(0, 50),
+    help='Aspects to propose; 0 takes as many as the config has.',
+)
+@click.option('--seed', default=0, help='Of the sample of boxes and of k-means.')
+@click.option('--workers', default=1, type=click.IntRange(min=1), help='Processes that read.')
+@click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
+def anchors(
+    config: str,
+    output: str,
+    num_sizes: int,
+    num_aspects: int,
+    seed: int,
+    workers: int,
+    settings: tuple[str, ...],
+) -> None:
+    """Proposes anchors that fit the boxes of the training data.
+
+    Prints a fragment of a config with the generator that the config has, its sizes and aspects
+    found by k-means over the boxes as the config's resizer leaves them, and the share of objects
+    that an anchor matches, before and after.
+    """
+    from object_detection.dataset_tools.inspection import check_command
+    from object_detection.system import files
+
+    with progress.show('reading', 'records') as report:
+        text, summary = check_command.propose_anchors(
+            config,
+            settings=settings,
+            counts=(num_sizes, num_aspects),
+            seed=seed,
+            workers=workers,
+            progress=report,
+        )
+    if output:
+        files.write_text(output, text)
+    click.echo(text)
+    click.echo(summary)

@@ -2,6 +2,7 @@
 
 import click
 
+from object_detection.builders.input_readers import channels
 from object_detection.cli import option_flags
 from object_detection.config.reader import read_pipeline
 from object_detection.system import tensorflow_setup
@@ -33,9 +34,11 @@ def command(
     pipeline = read_pipeline(config, settings=settings)
     tensorflow_setup.import_tensorflow()
     from object_detection.builders import model_builder
+    from object_detection.models import image_channels
     from object_detection.training.monitoring import model_summary
 
-    detector = model_builder.build(pipeline.model)
-    detector.build_variables()
+    with image_channels.scope(channels.of_detector(pipeline)):
+        detector = model_builder.build(pipeline.model)
+        detector.build_variables()
     for line in model_summary.lines(detector, image_size=image_size, every_layer=every_layer):
         click.echo(line)

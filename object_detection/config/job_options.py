@@ -177,6 +177,16 @@ class JobOptions:
         "File to which losses, metrics and speed are added as lines of JSON of NVIDIA's DLLogger.",
         section=RECORDS,
     )
+    strict_data: bool = option(
+        False,
+        'End at the first record that cannot be used, or has a wrong box, rather than skip it.',
+        section=RUN,
+    )
+    max_bad_records_share: float | None = option(
+        None,
+        'Largest share of such records, 0 to 1, that does not end the run; overrides the config.',
+        section=RUN,
+    )
     use_synthetic_data: bool = option(
         False,
         'Noise in place of all files, made once and repeated: to measure speed.',

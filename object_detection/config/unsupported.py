@@ -58,15 +58,6 @@ _LOSSES_WITH_ANCHORWISE_OUTPUT = (
     'WeightedSoftmaxClassificationAgainstLogitsLoss',
     'BootstrappedSigmoidClassificationLoss',
 )
-_THREE_CHANNELS = _error(
-    'the backbones take three channels; leave it out, grey images are read as three equal ones'
-)
-_RESIZERS_TO_GREY = (
-    'KeepAspectRatioResizer',
-    'FixedShapeResizer',
-    'ConditionalShapeResizer',
-    'PadToMultipleResizer',
-)
 _NO_CONTEXT = _error('Context R-CNN is not built yet')
 
 _MODEL = {
@@ -87,7 +78,6 @@ _MODEL = {
     'FasterRcnn.use_combined_nms_in_first_stage': _ONE_NMS,
     'BatchNonMaxSuppression.use_partitioned_nms': _ONE_NMS,
     'XYPairs.training_data_type': _warning('a calibration is applied as it is written'),
-    **{f'{resizer}.convert_to_grayscale': _THREE_CHANNELS for resizer in _RESIZERS_TO_GREY},
     'Hyperparams.op': _warning('each layer knows whether it is a convolution', 1, 2),
     'ConvolutionalBoxPredictor.apply_sigmoid_to_scores': _warning(
         'post_processing.score_converter turns the logits into scores'
@@ -133,21 +123,12 @@ _READING = {
     'InputReader.prefetch_size': _TF_DATA,
     'InputReader.num_parallel_map_calls': _TF_DATA,
     'InputReader.num_parallel_batches': _warning('tf.data chooses how much to do in parallel'),
-    'InputReader.num_additional_channels': _error('images have three channels'),
-    'InputReader.keypoint_type_weight': _KEYPOINTS,
-    'InputReader.use_keypoint_label_map': _KEYPOINTS,
-    'InputReader.load_keypoint_depth_features': _KEYPOINTS,
-    'InputReader.load_context_features': _NO_CONTEXT,
-    'InputReader.load_context_image_ids': _NO_CONTEXT,
-    'InputReader.load_dense_pose': _error('DensePose is not built yet'),
-    'InputReader.load_track_id': _error('tracking is not built yet'),
     'InputReader.use_display_name': _warning('labels are looked up by name and by display name'),
     'InputReader.include_source_id': _warning('the source id is always there'),
-    'InputReader.frame_index': _error('sequence examples are not built yet'),
     'InputReader.external_input_reader': _error(
-        'only tf_record_input_reader and coco_input_reader are read'
+        'only tf_record_input_reader, coco_input_reader, voc_input_reader and yolo_input_reader '
+        'are read'
     ),
-    'InputReader.expand_labels_hierarchy': _error('label hierarchies are not built yet'),
 }
 
 _EVALUATION = {
@@ -173,7 +154,9 @@ _EVALUATION = {
     'EvalConfig.visualize_groundtruth_boxes': _warning('ground truth is drawn beside detections'),
     'EvalConfig.groundtruth_box_visualization_color': _warning('colours tell classes apart'),
     'EvalConfig.retain_original_images': _warning('pictures are drawn on the resized images'),
-    'EvalConfig.retain_original_image_additional_channels': _error('images have three channels'),
+    'EvalConfig.retain_original_image_additional_channels': _warning(
+        'the original images are not kept, nor are their further channels'
+    ),
     'EvalConfig.use_dummy_loss_in_eval': _warning('losses of the evaluation are real'),
     'EvalConfig.export_path': _error('detections are written by `tfod predict`'),
     'EvalConfig.parameterized_metric': _KEYPOINTS,

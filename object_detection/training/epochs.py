@@ -3,7 +3,7 @@
 import logging
 
 from object_detection.builders import optimizer_builder
-from object_detection.builders.input_readers import coco as coco_reader
+from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.config import synthetic_data
 from object_detection.data.pipeline import record_count
 from object_detection.errors import ConfigError
@@ -53,7 +53,7 @@ def _count(config: TrainEvalPipelineConfig) -> int:
     reader = config.train_input_reader
     if synthetic_data.is_synthetic(reader):
         return reader.synthetic_input_reader.num_examples
-    count = _count_coco if reader.HasField('coco_input_reader') else _count_records
+    count = _count_images if rules.reads_annotations(reader) else _count_records
     records = count(reader)
     examples = -(-records // max(1, reader.sample_1_of_n_examples))
     if not examples:
@@ -73,8 +73,8 @@ def _count_records(reader: InputReader) -> int:
         ) from error
 
 
-def _count_coco(reader: InputReader) -> int:
+def _count_images(reader: InputReader) -> int:
     try:
-        return sum(map(len, coco_reader.build(reader, 'train_input_reader')))
+        return sum(map(len, annotation_files.build(reader, 'train_input_reader')))
     except ValueError as error:
         raise ConfigError(str(error)) from error

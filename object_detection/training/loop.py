@@ -157,9 +157,10 @@ class _Training:
             config.train_input_reader, strategy, start.checkpoint, seed
         )
         setup.set_seed(config.train_config, input_state.seed)
+        left_out = setup.build_left_out(config, self.directory, strategy)
         with contextlib.ExitStack() as opened:
             with strategy.scope():
-                train_step, iterator = setup.build(config, strategy, input_state)
+                train_step, iterator = setup.build(config, strategy, input_state, left_out)
                 checkpoints = setup.build_checkpoints(
                     config.train_config, self.directory, train_step, input_state, self.max_to_keep
                 )
@@ -195,6 +196,7 @@ class _Training:
                 last_good=lambda: checkpoints.latest,
                 clock=clock,
                 is_served=bool(config.train_input_reader.data_service),
+                left_out=left_out.counts,
             )
             result = Trainer(
                 train_step=train_step,

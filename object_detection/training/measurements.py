@@ -44,9 +44,11 @@ class Measurements:
       last_good: returns the prefix of the newest checkpoint, or None.
       clock: the clock of the run; None starts one.
       is_served: whether a data service makes the batches.
+      left_out: returns what was left out of the data so far, see `BadRecords.counts`.
 
     Attributes:
       clock: the clock of the run.
+      left_out: as the argument.
       losses: losses of the last record that was logged.
       steps_per_call: how many steps one call may do, so that signals get a response soon.
     """
@@ -61,11 +63,13 @@ class Measurements:
         last_good: Callable[[], str | None],
         clock: RunClock | None = None,
         is_served: bool = False,
+        left_out: Callable[[], Mapping[str, int]] = dict,
     ):
         self._train_step = train_step
         self._recorder = recorder
         self._batch_size = batch_size
         self._last_good = last_good
+        self.left_out = left_out
         self._is_alone = strategies.num_workers(train_step.strategy) == 1
         self.clock = clock or RunClock()
         self._meter = Meter()
@@ -205,6 +209,7 @@ class Measurements:
             waiting_share=speed['waiting_share'],
             latencies=speed['latencies'],
             memory=memory.peaks(),
+            left_out=self.left_out(),
         )
 
 

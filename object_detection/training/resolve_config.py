@@ -72,6 +72,11 @@ def read(
     if options.private_threadpool_size is not None:
         for data in (pipeline.train_input_reader, *pipeline.eval_input_reader):
             data.private_threadpool_size = options.private_threadpool_size
+    for data in (pipeline.train_input_reader, *pipeline.eval_input_reader):
+        if options.strict_data:
+            data.strict_data = True
+        if options.max_bad_records_share is not None:
+            data.max_bad_records_share = options.max_bad_records_share
     if options.precision is not None:
         # Loads TensorFlow.
         from object_detection.models import precision as precisions

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,7 +21,8 @@ from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import determinism
 from object_detection.data import label_map
-from object_detection.data.pipeline import data_service
+from object_detection.data.pipeline import bad_records, data_service
+from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models import precision as precisions
 from object_detection.protos import train_pb2
@@ -43,8 +45,24 @@ def set_seed(config: train_pb2.TrainConfig, seed: int) -> None:
         determinism.switch_on()
 
 
+def build_left_out(
+    config: TrainEvalPipelineConfig, directory: str, strategy: tf.distribute.Strategy
+) -> BadRecords:
+    """Builds what counts the bad records of a worker, and lists them in `model_dir`.
+
+    Each worker reads a part of the records, and has a file of its own.
+    """
+    worker = strategies.worker_index(strategy)
+    name = f'worker_{worker}_{bad_records.FILE_NAME}' if worker else bad_records.FILE_NAME
+    path = os.path.join(directory, name)
+    return examples_builder.left_out(config.train_input_reader, 'train_input_reader', path)
+
+
 def build(
-    config: TrainEvalPipelineConfig, strategy: tf.distribute.Strategy, input_state: InputState
+    config: TrainEvalPipelineConfig,
+    strategy: tf.distribute.Strategy,
+    input_state: InputState,
+    left_out: BadRecords | None = None,
 ) -> tuple[TrainStep, Iterator]:
     """Builds, in the strategy's scope, the step and an iterator over its batches. Collective.
 
@@ -52,9 +70,10 @@ def build(
       config: the whole config.
       strategy: the strategy of the devices.
       input_state: the seed, and where the input resumes.
+      left_out: counts bad records, see `dataset_builder.build_train`.
     """
     detector = build_detector(config)
-    iterator = training_data(config, strategy, input_state.seed, input_state.start)
+    iterator = training_data(config, strategy, input_state.seed, input_state.start, left_out)
     train_step = build_step(
         config.train_config,
         detector,
@@ -145,6 +164,7 @@ def training_data(
     strategy: tf.distribute.Strategy,
     seed: int,
     start: Callable[[tf.distribute.InputContext], np.ndarray] = lambda context: None,
+    left_out: BadRecords | None = None,
 ) -> Iterator:
     """Returns an endless iterator over batches for all replicas. Collective.
 
@@ -153,8 +173,9 @@ def training_data(
       strategy: its replicas share each batch.
       seed: the seed of order and augmentation.
       start: where an input pipeline resumes, see `InputState.start`.
+      left_out: counts bad records, see `dataset_builder.build_train`.
     """
-    options = {}
+    options = {} if left_out is None else {'left_out': left_out}
     if config.train_input_reader.data_service:
         # All workers share one stream, and no other training, nor an earlier start of this one.
         options['job'] = collectives.value_of_chief(strategy, secrets.randbits(62))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
+from object_detection.data.pipeline import bad_records
 from object_detection.errors import ConfigError, DivergenceError
 from object_detection.optimizers.gradients import TOTAL_LOSS
 from object_detection.system.signals import Interrupts
@@ -153,9 +154,11 @@ class Trainer:
             self._end_of_data()
             return False
         if batch is None:
+            skipped = self._measurements.left_out().get('records', 0)
             raise ConfigError(
                 'train_input_reader: expected at least one batch. Received: none; look at its '
-                'num_epochs, drop_remainder, filter_empty_images and at the number of records.'
+                'num_epochs, drop_remainder, filter_empty_images and at the number of records. '
+                f'Records that cannot be used, which {bad_records.FILE_NAME} lists: {skipped}.'
             )
         part = {
             name: self._strategy.experimental_local_results(value)[0].numpy()

@@ -12,6 +12,7 @@ _KEYPOINT_FLIPS = {
     'random_vertical_flip': 'keypoint_flip_permutation',
     'random_rotation90': 'keypoint_rot_permutation',
 }
+_FLIPS = ('random_horizontal_flip', 'random_vertical_flip')
 # Steps that change every training image in the same way.
 _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
 
@@ -52,9 +53,16 @@ def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:
 
 
 def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
-    count = pipeline.train_input_reader.num_keypoints
+    reader = pipeline.train_input_reader
+    count = reader.num_keypoints
     for index, step in enumerate(pipeline.train_config.data_augmentation_options):
         kind = step.WhichOneof('preprocessing_step')
+        if reader.load_dense_pose and kind in _FLIPS:
+            yield (
+                f'{_path(index)}.{kind}: expected none with train_input_reader.load_dense_pose, as '
+                'where a point of a mirrored body lies on its surface is in a table of '
+                'measurements that is not part of this package.'
+            )
         if not count or kind not in _KEYPOINT_FLIPS:
             continue
         field = _KEYPOINT_FLIPS[kind]

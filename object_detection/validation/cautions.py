@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map
 from object_detection.protos import optimizer_pb2
@@ -35,7 +36,7 @@ _OF_RECORDS = (
     'filenames_shuffle_buffer_size',
     'record_cache',
 )
-_ONLY_WITH_RECORDS = 'coco_input_reader reads no record files'
+_ONLY_WITH_RECORDS = '{} reads no record files'
 _SERVED = 'the data_service reads the files'
 _NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
@@ -119,9 +120,10 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         if reader.num_epochs > 1:
             yield 'eval_input_reader', f'eval_input_reader[{index}].num_epochs', _ONE_PASS
     for path, reader in readers(pipeline, ('train_input_reader', 'eval_input_reader')):
-        for name in _OF_RECORDS if reader.HasField('coco_input_reader') else ():
+        kind = reader.WhichOneof('input_reader')
+        for name in _OF_RECORDS if reader_rules.reads_annotations(reader) else ():
             if reader.HasField(name):
-                yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS
+                yield path.partition('[')[0], f'{path}.{name}', _ONLY_WITH_RECORDS.format(kind)
         if reader.data_service and reader.HasField('record_cache'):
             yield path.partition('[')[0], f'{path}.record_cache', _SERVED
     train = pipeline.train_config

@@ -12,14 +12,15 @@ from collections.abc import Collection, Iterator
 from google.protobuf.message import DecodeError
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import rules
 from object_detection.config import synthetic_data, unsupported
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import label_map, tf_record_files
-from object_detection.errors import format_list
+from object_detection.errors import UserError, format_list
 from object_detection.protos import input_reader_pb2
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.validation import augmentation, cautions, coco_files
+from object_detection.validation import annotation_files, augmentation, cautions
 
 # Minimum number of records with objects to check.
 _MIN_RECORDS = 8
@@ -55,8 +56,8 @@ def check_all(pipeline: TrainEvalPipelineConfig, parts: Collection[str]) -> Iter
     for path, reader in cautions.readers(pipeline, parts):
         if synthetic_data.is_synthetic(reader):
             continue
-        if reader.HasField('coco_input_reader'):
-            counts = coco_files.object_counts(reader, path)
+        if rules.reads_annotations(reader):
+            counts = annotation_files.object_counts(reader, path)
         else:
             counts = _object_counts(reader, path)
         try:
@@ -117,8 +118,8 @@ def _reader(
 ) -> Iterator[str]:
     if synthetic_data.is_synthetic(reader):
         return
-    if reader.HasField('coco_input_reader'):
-        yield from coco_files.check(pipeline, reader, path, needs_objects=needs_objects)
+    if rules.reads_annotations(reader):
+        yield from annotation_files.check(pipeline, reader, path, needs_objects=needs_objects)
         return
     known = label_map.load(reader.label_map_path).text_to_id if reader.label_map_path else None
     seen, looked_at = _Seen(has_known_class=known is None), 0
@@ -180,7 +181,7 @@ def _object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
             )
             return
         num_bytes += tf.io.gfile.stat(name).length
-        for features in read_features(name):
+        for features in read_features(name, of_frames=rules.holds_sequences(reader)):
             yield len(features[keys.YMIN].float_list.value), f'{_name(features)} in {name}'
 
 
@@ -283,26 +284,73 @@ def _texts(features) -> list[str]:
 
 
 def _features(reader: InputReader) -> Iterator:
-    """Yields the features of the reader's examples, a map from keys to tf.train.Feature."""
+    """Yields the features of the reader's examples, a map from keys to tf.train.Feature.
+
+    Records that cannot be read are left out, as training does unless it is strict.
+    """
     for name in _files(reader):
-        yield from read_features(name)
+        yield from read_features(
+            name, of_frames=rules.holds_sequences(reader), skips_bad=not reader.strict_data
+        )
 
 
-def read_features(name: str) -> Iterator:
+def read_features(name: str, *, of_frames: bool = False, skips_bad: bool = False) -> Iterator:
     """Yields the features of each example of a TFRecord file, a map from keys to tf.train.Feature.
 
+    Args:
+      name: path of the file.
+      of_frames: whether the records are tf.SequenceExamples, whose annotated frames are examples.
+      skips_bad: whether corrupt records are left out, as long as there are others.
+
     Raises:
-      UnreadableError: if the file is no TFRecord file, is corrupt, or holds no examples.
+      UnreadableError: if the file is no TFRecord file, or holds no examples; without `skips_bad`,
+        if it is corrupt.
     """
     import tensorflow as tf
 
+    records = _intact_records(name) if skips_bad else tf_record_files.records(name)
+    problem, has_good = None, False
     try:
-        for record in tf_record_files.records(name):
-            yield tf.train.Example.FromString(record).features.feature
-    except DecodeError:
-        raise UnreadableError(f'{name} holds records that are no examples') from None
+        for record in records:
+            try:
+                frames = _frames(record) if of_frames else [record]
+                found = [tf.train.Example.FromString(frame).features.feature for frame in frames]
+            except (DecodeError, UserError) as error:
+                problem = problem or error
+                if not skips_bad:
+                    break
+            else:
+                has_good = True
+                yield from found
     except tf_record_files.CorruptFileError as error:
         raise UnreadableError(str(error)) from None
+    if problem and not (skips_bad and has_good):
+        text = str(problem).removesuffix('.') if isinstance(problem, UserError) else ''
+        raise UnreadableError(
+            f'{name}: {text}' if text else f'{name} holds records that are no examples'
+        )
+
+
+def _frames(record: bytes) -> list[bytes]:
+    from object_detection.data import sequence_examples  # loads TensorFlow
+
+    return [frame for frame in sequence_examples.frames(record) if frame is not None]
+
+
+def _intact_records(name: str) -> Iterator[bytes]:
+    index, has_intact, error = tf_record_files.index(name), False, None
+    for offset in map(int, index.offsets):
+        try:
+            if offset in index.corrupt:
+                raise index.corrupt[offset]
+            record = tf_record_files.read_record(name, offset)
+        except tf_record_files.CorruptFileError as found:
+            error = error or found
+        else:
+            has_intact = True
+            yield record
+    if error and not has_intact:
+        raise error
 
 
 def _files(reader: InputReader) -> list[str]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 
 from object_detection.builders import families
+from object_detection.builders.input_readers import channels
 from object_detection.builders.input_readers import rules as reader_rules
 from object_detection.config import synthetic_data, unsupported, walk
 from object_detection.data import label_map, shard_names
@@ -208,10 +209,14 @@ def _mask_setting(pipeline: TrainEvalPipelineConfig, between: str) -> str:
 
 def _reader(reader: InputReader, path: str, pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     yield from reader_rules.check(reader, path)
+    yield from channels.check(pipeline, reader, path)
     yield from input_reader_rules.check_buckets(reader, path, pipeline.model)
     yield from input_reader_rules.check_data_service(reader, path, pipeline.train_config)
     if reader.HasField('coco_input_reader'):
         yield from _coco_files(reader.coco_input_reader, f'{path}.coco_input_reader')
+    # Opening the data sets of the other readers checks their paths.
+    elif reader_rules.reads_annotations(reader):
+        pass
     elif not synthetic_data.is_synthetic(reader):
         yield from _record_files(reader.tf_record_input_reader, f'{path}.tf_record_input_reader')
     yield from _label_map(reader.label_map_path, f'{path}.label_map_path', pipeline)

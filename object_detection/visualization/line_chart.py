@@ -1,36 +1,16 @@
 """A line chart as SVG text, for pages that must work without a network."""
 
 import html
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from object_detection.visualization import svg_figure
+
 _SIZE = (9.5, 4.0)  # inches, of 72 points; the page scales it
-_COLORS = ('#2563eb', '#dc2626', '#059669', '#d97706', '#7c3aed', '#0891b2', '#db2777', '#65a30d')
 _MAX_POINTS = 300
-# Readable on light and dark pages.
-_TEXT_COLOR, _GRID_COLOR = '#7d8590', '#8b949e55'
-_STYLE = {
-    'svg.fonttype': 'none',
-    # Makes the SVG text of equal charts equal.
-    'svg.hashsalt': 'line_chart',
-    'text.color': _TEXT_COLOR,
-    'axes.labelcolor': _TEXT_COLOR,
-    'xtick.color': _TEXT_COLOR,
-    'ytick.color': _TEXT_COLOR,
-    'axes.xmargin': 0.01,
-    'axes.grid': True,
-    'axes.grid.axis': 'y',
-    'grid.color': _GRID_COLOR,
-    'axes.spines.left': False,
-    'axes.spines.right': False,
-    'axes.spines.top': False,
-    'axes.edgecolor': _GRID_COLOR,
-    'lines.solid_capstyle': 'round',
-}
 # A range of values wider than this is drawn on a logarithmic axis.
 _LOGARITHMIC_FROM = 20.0
 # Larger numbers would leave no room for others, or overflow in the arithmetic of the axes.
@@ -72,7 +52,7 @@ def line_chart(series: Mapping[str, Points], *, x_label: str, emphasized: str = 
     if not len(values):
         kind = 'finite values' if any(series.values()) else 'values'
         return f'<p>No {kind} were recorded.</p>'
-    colors = {name: _COLORS[i % len(_COLORS)] for i, name in enumerate(lines)}
+    colors = {name: svg_figure.COLORS[i % len(svg_figure.COLORS)] for i, name in enumerate(lines)}
     svg = _draw(lines, colors, values, x_label, emphasized)
     legend = ''.join(
         f'<li><span style="background:{colors[name]}"></span>{html.escape(name)}</li>'
@@ -113,13 +93,9 @@ def _draw(
 ) -> str:
     """Returns the <svg> element; `values` are all finite values."""
     # Imported here, since the import is slow and few programs draw.
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=_SIZE, layout='constrained')
-        axes = figure.add_subplot()
+    with svg_figure.drawing(_SIZE) as (axes, to_svg):
         for i, (name, line) in enumerate(lines.items()):
             width = 2.5 if name == emphasized else 1.25
             axes.plot(*line.points.T, color=colors[name], linewidth=width, gid=f'line-{i}')
@@ -151,11 +127,7 @@ def _draw(
         axes.yaxis.set_major_formatter(StrMethodFormatter('{x:.4g}'))
         axes.tick_params(length=0)
         axes.set_xlabel(x_label, parse_math=False)
-        file = io.StringIO()
-        nothing = dict.fromkeys(('Creator', 'Date', 'Format', 'Type'))
-        figure.savefig(file, format='svg', transparent=True, metadata=nothing)
-    text = file.getvalue()
-    return text[text.index('<svg ') :].replace('<svg ', '<svg role="img" class="chart" ', 1)
+        return to_svg()
 
 
 def _is_isolated(values: np.ndarray) -> np.ndarray:

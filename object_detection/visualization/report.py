@@ -95,17 +95,17 @@ def write_report(
       facts: facts about the run: name -> value.
     """
     sections = [
-        _section('Training loss', _loss_chart(loss_history)),
-        _section('COCO metrics', _summary_table(metrics)),
+        section('Training loss', _loss_chart(loss_history)),
+        section('COCO metrics', _summary_table(metrics)),
         *(
-            _section(f'By {group.lower()}', _group_table(metrics, group, pattern))
+            section(f'By {group.lower()}', _group_table(metrics, group, pattern))
             for group, pattern in _BY_GROUP.items()
         ),
-        _section('Pictures', _picture_grid(pictures)),
-        _section('Other values', _table({'': _others(metrics)})),
-        _folded('All values by name', _table({'': metrics})),
+        section('Pictures', picture_grid(pictures)),
+        section('Other values', _table({'': _others(metrics)})),
+        folded('All values by name', _table({'': metrics})),
     ]
-    _write_page(path, title, facts, sections)
+    write_page(path, title, facts, sections)
 
 
 def write_tables(
@@ -127,15 +127,16 @@ def write_tables(
       tables: title -> rows of cells; the first row holds the headings.
       notes: sentences at the end.
     """
-    sections = [_section('', _figure(*picture)) for picture in pictures]
-    sections += [_section(name, _text_table(rows)) for name, rows in tables.items()]
-    sections.append(_section('Notes', ''.join(f'<p>{html.escape(note)}</p>' for note in notes)))
-    _write_page(path, title, facts, sections)
+    sections = [section('', _figure(*picture)) for picture in pictures]
+    sections += [section(name, text_table(rows)) for name, rows in tables.items()]
+    sections.append(section('Notes', ''.join(f'<p>{html.escape(note)}</p>' for note in notes)))
+    write_page(path, title, facts, sections)
 
 
-def _write_page(
+def write_page(
     path: str | os.PathLike, title: str, facts: Mapping[str, str], sections: Iterable[str]
 ) -> None:
+    """Writes a page of sections, from the functions below; empty ones are left out."""
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -147,13 +148,13 @@ def _write_page(
     pathlib.Path(path).write_text(page, encoding='utf-8')
 
 
-def _section(title: str, content: str) -> str:
+def section(title: str, content: str) -> str:
     """Returns a card of the page; '' without content."""
     heading = f'<h2>{html.escape(title)}</h2>' if title else ''
     return f'<section>{heading}{content}</section>' if content else ''
 
 
-def _folded(title: str, content: str) -> str:
+def folded(title: str, content: str) -> str:
     """Returns a card that opens when it is clicked; '' without content."""
     summary = f'<summary>{html.escape(title)}</summary>'
     return f'<section><details>{summary}{content}</details></section>' if content else ''
@@ -227,7 +228,7 @@ def _table(
     )
 
 
-def _text_table(rows: Sequence[Sequence[str]]) -> str:
+def text_table(rows: Sequence[Sequence[str]]) -> str:
     """Returns a table of text; the first row holds the headings, the first column names."""
     head = ''.join(f'<th>{html.escape(cell)}</th>' for cell in rows[0])
     body = ''.join(
@@ -252,7 +253,8 @@ def _plain_cell(value: float) -> str:
     return f'<td>{value:.4g}</td>'
 
 
-def _picture_grid(pictures: Iterable[tuple[str, str | bytes]]) -> str:
+def picture_grid(pictures: Iterable[tuple[str, str | bytes]]) -> str:
+    """Returns pictures beside each other, (caption, picture) as for `write_report`; '' for none."""
     figures = ''.join(_figure(caption, picture) for caption, picture in pictures)
     return f'<div class="pictures">{figures}</div>' if figures else ''
 

@@ -97,9 +97,13 @@ def detection_pictures(
 
 
 def true_image(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
-    """Cuts the padding off one image of a batch; uint8 [height, width, 3]."""
+    """Cuts the padding, and channels after the first three, off one image of a batch.
+
+    Returns:
+      uint8 [height, width, 3], or [height, width, 1] for grey images.
+    """
     height, width = batch[InputFields.TRUE_IMAGE_SHAPE][index][:2]
-    image = batch[InputFields.IMAGE][index][:height, :width]
+    image = batch[InputFields.IMAGE][index][:height, :width, :3]
     return np.clip(np.round(image), 0, 255).astype(np.uint8)
 
 

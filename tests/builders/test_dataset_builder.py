@@ -46,7 +46,7 @@ def ids(batches):
     return [int(source_id) for batch in batches for source_id in batch[F.SOURCE_ID].numpy()]
 
 
-@pytest.mark.parametrize('resizer', [FIXED, KEEP])
+@pytest.mark.parametrize('resizer', [FIXED, pytest.param(KEEP, marks=pytest.mark.slow)])
 def test_training_batches(records, resizer):
     masks = 'load_instance_masks: true mask_type: PNG_MASKS'
     dataset = dataset_builder.build_train(config(records, resizer=resizer, reader=masks), seed=1)
@@ -116,7 +116,6 @@ def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
     batches = list(dataset_builder.build_eval(pipeline))
     assert [len(batch[F.SOURCE_ID]) for batch in batches] == [4, 4, 2]
     assert ids(batches) == list(range(10))
-    assert ids(dataset_builder.build_eval(pipeline, batch_size=3)) == list(range(10))
     for batch in batches:
         counts = batch[F.NUM_EVALUATION_BOXES].numpy()
         size = max(counts)
@@ -137,11 +136,9 @@ def test_evaluation_sees_every_image_once_in_file_order(records, resizer):
 def test_workers_share_the_images_of_an_evaluation(records):
     pipeline = config(records, reader='read_block_length: 1')
     whole = ids(dataset_builder.build_eval(pipeline))
-    parts = [ids(dataset_builder.build_eval(pipeline, shard=(i, 3))) for i in range(3)]
-    assert parts == [whole[i::3] for i in range(3)]
+    assert ids(dataset_builder.build_eval(pipeline, shard=(2, 3))) == whole[2::3]
     pipeline.eval_config.eval_samples = 4
-    parts = [ids(dataset_builder.build_eval(pipeline, shard=(i, 2))) for i in range(2)]
-    assert parts == [whole[:4][i::2] for i in range(2)]
+    assert ids(dataset_builder.build_eval(pipeline, shard=(1, 2))) == whole[:4][1::2]
     del pipeline.eval_input_reader[0].tf_record_input_reader.input_path[:]
     pipeline.eval_input_reader[0].synthetic_input_reader.num_examples = 7
     pipeline.eval_config.batch_size = 2
@@ -149,12 +146,14 @@ def test_workers_share_the_images_of_an_evaluation(records):
     assert parts == [[0, 1], [2, 3]]
 
 
+@pytest.mark.slow
 def test_evaluation_is_shuffled_only_on_request(records):
     shuffled = ids(dataset_builder.build_eval(config(records, reader='shuffle: true')))
     assert shuffled != list(range(10))
     assert sorted(shuffled) == list(range(10))
 
 
+@pytest.mark.slow
 def test_evaluation_says_that_it_keeps_the_last_batch(records, caplog):
     with caplog.at_level(logging.WARNING):
         batches = dataset_builder.build_eval(config(records, reader='drop_remainder: true'))
@@ -201,6 +200,7 @@ def test_weights_of_data_sets(tmp_path):
         dataset_builder.build_train(pipeline)
 
 
+@pytest.mark.slow
 def test_class_weights_are_of_training_alone(records):
     pipeline = config(records)
     text_format.Merge('class_weight { id: 2 weight: 5 }', pipeline.train_config)
@@ -224,10 +224,10 @@ def test_text_classes_go_through_the_label_map(tmp_path):
 @pytest.mark.parametrize(
     ('reader', 'message'),
     [
-        ('frame_index: 3', 'train_input_reader.frame_index is not supported'),
-        ('num_additional_channels: 1', 'train_input_reader.num_additional_channels'),
+        ('frame_index: 3', 'train_input_reader.frame_index: expected input_type'),
+        ('num_channels: 2', 'train_input_reader.num_channels'),
         ('keypoint_type_weight: 1', 'train_input_reader.keypoint_type_weight'),
-        ('input_type: TF_SEQUENCE_EXAMPLE', 'train_input_reader.input_type'),
+        ('input_type: TF_SEQUENCE_EXAMPLE', 'needs a label_map_path'),
         ('external_input_reader { }', 'train_input_reader.external_input_reader'),
         ('max_number_of_boxes: 0', 'max_number_of_boxes: expected at least 1'),
         ("label_map_path: '/nowhere'", 'Label map /nowhere cannot be read'),
@@ -386,6 +386,7 @@ MULTI_SCALE = """keep_aspect_ratio_resizer {
 }"""
 
 
+@pytest.mark.slow
 def test_training_images_draw_their_size(records):
     pipeline = config(records, resizer=MULTI_SCALE.replace('PAD', 'pad_height: 16 pad_width: 24'))
 
@@ -403,6 +404,7 @@ def test_training_images_draw_their_size(records):
     assert set(shorter_sides(dataset_builder.build_eval(pipeline))) == {14, 15, 16}
 
 
+@pytest.mark.slow
 def test_images_of_drawn_sizes_are_padded_to_the_batch(records):
     pipeline = config(records, resizer=MULTI_SCALE.replace('PAD', ''))
     for batch in dataset_builder.build_train(pipeline, seed=1).take(3):
@@ -426,9 +428,17 @@ def test_classes_that_the_label_map_lacks_are_named(tmp_path, caplog):
     assert [message.split()[1] for message in named] == ["'bird'", "'ant'"]
 
 
-@pytest.mark.parametrize('reader', ['', 'load_instance_masks: true mask_type: PNG_MASKS'])
+@pytest.mark.parametrize(
+    'reader',
+    [
+        '',
+        'load_instance_masks: true mask_type: PNG_MASKS load_image_labels: true '
+        'load_track_id: true num_keypoints: 2 load_keypoint_depth_features: true',
+    ],
+)
 def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
     pipeline = config(records, reader=reader)
+    pipeline.train_config.ClearField('data_augmentation_options')
     named = {value for name, value in vars(F).items() if name.isupper()}
     conventions = (ROOT / 'docs' / 'conventions.md').read_text()
     for dataset in (dataset_builder.build_train(pipeline), dataset_builder.build_eval(pipeline)):
@@ -440,7 +450,7 @@ def test_every_entry_of_a_batch_has_a_name_and_is_explained(records, reader):
 @pytest.mark.parametrize(
     'reader',
     [
-        'shuffle_buffer_size: 4 filter_empty_images: true',
+        pytest.param('shuffle_buffer_size: 4 filter_empty_images: true', marks=pytest.mark.slow),
         pytest.param('sample_1_of_n_examples: 2 shuffle: false', marks=pytest.mark.slow),
         "tf_record_input_reader { input_path: 'PATH' } "
         'sample_from_datasets_weights: 0.7 sample_from_datasets_weights: 0.3',

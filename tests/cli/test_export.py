@@ -10,24 +10,20 @@ from object_detection.weights import checkpoints
 from tests.validation import pipelines
 
 
-def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_path, monkeypatch):
+def test_the_checkpoint_that_is_reported_is_the_one_that_is_exported(tmp_path, monkeypatch):
     used, newest = [], iter(range(1, 9))
     monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-{next(newest)}')
-
     monkeypatch.setattr(exporter, 'describe', lambda asked, found: f'{found} of {asked}')
 
-    def export(pipeline, checkpoint, output, input_type, precision, label_map_path):
+    def export(
+        pipeline, checkpoint, output, *, images, precision, label_map_path, constant_weights, **_
+    ):
         assert label_map_path is None
-        used.append((checkpoint, precision))
-        return 'mixed_bfloat16'
+        assert not constant_weights
+        used.append((checkpoint, images, precision))
+        return exporter.Exported('mixed_bfloat16', verification.Comparison(1, 0, 0.0))
 
     monkeypatch.setattr(exporter, 'export', export)
-
-    def verify(pipeline, checkpoint, output, images, precision, progress):
-        used.append((checkpoint, precision))
-        return verification.Comparison(detections=1, unmatched=0, largest_difference=0.0)
-
-    monkeypatch.setattr(exporter, 'verify', verify)
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
     config = pipelines.write_files(tmp_path)
@@ -36,8 +32,9 @@ def test_the_checkpoint_is_looked_up_once_so_that_verify_compares_the_same(tmp_p
     result = CliRunner().invoke(command, [*map(str, arguments)])
     assert result.exit_code == 0, result.output
     assert result.output.startswith('exporting run/ckpt-1 of run\n')
-    assert used == [('run/ckpt-1', 'bfloat16')] * 2
+    assert used == [('run/ckpt-1', [image], 'bfloat16')]
     assert '(image_tensor, computes in mixed_bfloat16)' in result.output
+    assert '1 images: 1 detections in process, 0 without counterpart' in result.output
 
 
 def test_the_command_is_known_without_loading_tensorflow():

@@ -67,12 +67,3 @@ def test_repeated_values_are_named_by_their_index():
         'eval_config.keypoint_edge[0]',
         'eval_config.keypoint_edge[1]',
     ]
-
-
-def test_one_channel_images_are_refused_because_the_backbones_take_three():
-    resizer = 'image_resizer { fixed_shape_resizer { convert_to_grayscale: false } }'
-    text = f'model {{ faster_rcnn {{ {resizer} }} }}'
-    assert unsupported.find_unsupported(parse(text)).errors == []
-    (error,) = unsupported.find_unsupported(parse(text.replace('false', 'true'))).errors
-    path = 'model.faster_rcnn.image_resizer.fixed_shape_resizer.convert_to_grayscale'
-    assert error.startswith(f'{path} is not supported: the backbones take three channels')

@@ -87,12 +87,12 @@ def _train(directory: pathlib.Path, strategy, *, num_steps: int, is_async: bool 
     )
 
 
-def _build_eval(config, reader_index, shard):
+def _build_eval(config, reader_index, shard, left_out):
     index, count = shard
     return fakes.dataset(5, 1).shard(count, index).unbatch().batch(config.eval_config.batch_size)
 
 
-def _build_train(config, input_context, seed, start):
+def _build_train(config, input_context, seed, start, left_out):
     def pause(batch):
         # So that results arrive before the last step.
         tf.numpy_function(lambda: time.sleep(0.02), [], [])

@@ -138,13 +138,13 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     patch(f'{root}validation.validate.validate', lambda pipeline, **options: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
-        lambda config, input_context, seed, start: dataset(
+        lambda config, input_context, seed, start, left_out: dataset(
             num_images, config.train_config.batch_size, repeat=repeat
         ),
     )
     patch(
         f'{root}builders.dataset_builder.build_eval',
-        lambda config, index: dataset(5, config.eval_config.batch_size),
+        lambda config, index, left_out: dataset(5, config.eval_config.batch_size),
     )
     patch(
         f'{root}builders.evaluator_builder.build',

@@ -233,7 +233,7 @@ def test_data_that_ends_ends_the_training(tmp_path, monkeypatch, caplog, call):
 
 def test_no_data_is_an_error(tmp_path, monkeypatch):
     fakes.patch_builders(monkeypatch.setattr, num_images=0, repeat=False)
-    with pytest.raises(ConfigError, match='at least one batch'):
+    with pytest.raises(ConfigError, match=r'at least one batch.*bad_records\.jsonl lists: 0'):
         _run(tmp_path, 3)
 
 
@@ -459,7 +459,7 @@ def test_a_remote_model_dir_is_refused(tmp_path, monkeypatch):
 def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
     seen = []
 
-    def build(config, input_context, seed, start):
+    def build(config, input_context, seed, start, left_out):
         seen.append((seed, int(start[0, 0])))
         return iterator_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
 
@@ -479,7 +479,7 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
 
 
 def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
-    def build(config, input_context, seed, start):
+    def build(config, input_context, seed, start, left_out):
         return (
             fakes.dataset(6, 2)
             .skip(int(start[0, 0]))

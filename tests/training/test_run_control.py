@@ -119,6 +119,7 @@ def two_workers(monkeypatch):
         return np.stack([own, own])
 
     monkeypatch.setattr(strategies, 'num_workers', lambda strategy: 2)
+    monkeypatch.setattr(strategies, 'worker_index', lambda strategy: 0)
     monkeypatch.setattr(strategies, 'describe', lambda strategy: 'one of two')
     monkeypatch.setattr(collectives, 'gather_rows', gather)
     return questions

@@ -33,6 +33,7 @@ def path(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_trains_and_evaluates(path, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(jobs, 'show_log', lambda: None)  # It would keep the log from this test.
     caplog.set_level('INFO')

@@ -81,6 +81,7 @@ def test_the_whole_step_is_one_program_of_fixed_shapes(overrides):
     check(train_step)
 
 
+@pytest.mark.slow
 def test_the_whole_step_of_a_single_shot_detector():
     check(make_step(model=configs.tiny('num_classes: 4')))
 

@@ -185,10 +185,10 @@ def test_a_sound_config_passes(tmp_path):
             'probability must be between 0 and 1',
         ),
         (
-            'train_input_reader.input_type=TF_SEQUENCE_EXAMPLE',
+            'train_input_reader.frame_index=2',
             'train',
-            'train_input_reader.input_type',
-            'expected TF_EXAMPLE',
+            'train_input_reader.frame_index',
+            'expected input_type: TF_SEQUENCE_EXAMPLE',
         ),
         (
             'eval_config.super_categories[letter]=a,bb',
@@ -568,6 +568,16 @@ def test_a_flip_of_keypoints_needs_their_permutation(tmp_path, permutation):
     (found,) = problems(pipeline, 'train')
     field = f'{AUGMENTATION}.random_horizontal_flip.keypoint_flip_permutation'
     assert found.startswith(f'{field}: expected one entry for each of the 3 keypoints')
+
+
+def test_points_of_surfaces_are_not_mirrored(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.train_input_reader.load_dense_pose = True
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_horizontal_flip {{}}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_horizontal_flip: expected none with train_input_reader.load_dense' in found
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_rotation90 {{}}}}')
+    assert problems(pipeline, 'train') == []
 
 
 def test_turned_keypoints_keep_their_positions_unless_a_permutation_is_given(tmp_path):

@@ -8,25 +8,23 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from object_detection.builders.input_readers import coco as coco_reader
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import tf_record_files
-from object_detection.data.coco.records import ImageFileError
-from object_detection.data.decoder import TOO_MANY_PIXELS
+from object_detection.data.image_item import TOO_MANY_PIXELS
 from object_detection.data.pipeline import record_cache
+from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
+from object_detection.data.pipeline.bad_records import plain_message as _plain
 from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 
-# How TensorFlow's error begins where Python code of the input pipeline raised this one.
-_IMAGE_FILE_ERROR = re.compile(rf'{ImageFileError.__name__}: (.*)')
 # Operations whose error is about an image of a record, and how those of own checks begin.
 _DECODES_IMAGES = re.compile(
     'Decode(Image|Png|Jpeg|Bmp|Gif|WebP|AndCropJpeg)|ExtractJpegShape|Expected a BMP file|'
     + re.escape(TOO_MANY_PIXELS)
 )
-# Where an error of TensorFlow says in which functions and operations it arose.
-_INTERNAL = re.compile(r'\{\{.*?\}\}|\[\[.*?\]\]|\[Op:\w*\].*', re.DOTALL)
+# How TensorFlow's error begins where there were too many bad records; a traceback follows.
+_TOO_MANY = re.compile(rf'{TooManyBadRecordsError.__name__}: (.*?)\n(?:Traceback|\s*$)', re.DOTALL)
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +40,7 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
     Raises:
       ConfigError: names the field and the corrupt files or record. Only after an error are all
         files read again to find them; TensorFlow's error is logged before.
+      TooManyBadRecordsError: if the readers have skipped too many records.
     """
     try:
         yield
@@ -51,27 +50,25 @@ def named(reader: InputReader, where: str) -> Iterator[None]:
         raise ConfigError(
             f'{where}.tf_record_input_reader.input_path: expected whole TFRecord files. Received '
             f'damaged or cut-off ones: {"; ".join(damage) or "none of them now"} '
-            f'({_plain(error)}).'
+            f'({_plain(error.message)}).'
         ) from error
     except tf.errors.InvalidArgumentError as error:
-        if reader.HasField('coco_input_reader'):
-            damaged = _corrupt_image(reader, where, error)
-            field, expected = 'coco_input_reader.image_dir', 'whole images'
-        else:
-            damaged = _corrupt_record(reader, where, error)
-            field, expected = 'tf_record_input_reader.input_path', 'records that can be decoded'
+        if match := _TOO_MANY.search(error.message):
+            raise TooManyBadRecordsError(match[1]) from None
+        # Only a data service's records get here; other readers skip those that they cannot decode.
+        damaged = _corrupt_record(reader, where, error)
         if damaged is None:
             raise
-        raise ConfigError(f'{where}.{field}: expected {expected}. Received: {damaged}.') from error
+        raise ConfigError(
+            f'{where}.tf_record_input_reader.input_path: expected records that can be decoded. '
+            f'Received: {damaged}.'
+        ) from error
 
 
 def _log_search(where: str, error: tf.errors.OpError) -> None:
-    _log.error('%s: %s. The files are read once more to find where that is.', where, _plain(error))
-
-
-def _plain(error: tf.errors.OpError) -> str:
-    """Returns the message of a TensorFlow error without the names of its functions."""
-    return ' '.join(_INTERNAL.sub(' ', error.message).split()).rstrip('.')
+    _log.error(
+        '%s: %s. The files are read once more to find where that is.', where, _plain(error.message)
+    )
 
 
 def _read_files(reader: InputReader) -> Iterator[str]:
@@ -107,7 +104,9 @@ def _corrupt_record(reader: InputReader, where: str, error: tf.errors.OpError) -
                 decode(tf.constant(record))
             except tf.errors.InvalidArgumentError as found:
                 source_id = _source_id(record)
-                return f'record {number} of {name} (source id {source_id!r}): {_plain(found)}'
+                return (
+                    f'record {number} of {name} (source id {source_id!r}): {_plain(found.message)}'
+                )
     return None
 
 
@@ -115,15 +114,3 @@ def _source_id(record: bytes) -> str:
     features = tf.train.Example.FromString(record).features.feature
     values = features[keys.SOURCE_ID].bytes_list.value
     return values[0].decode(errors='replace') if values else ''
-
-
-def _corrupt_image(reader: InputReader, where: str, error: tf.errors.OpError) -> str | None:
-    """Describes the corrupt image of the error; None if the error has another cause."""
-    match = _IMAGE_FILE_ERROR.search(error.message)
-    if match:
-        return match[1]
-    if not _DECODES_IMAGES.search(error.message):
-        return None
-    _log_search(where, error)
-    found = (records.first_corrupt_image() for records in coco_reader.build(reader, where))
-    return next(filter(None, found), None)

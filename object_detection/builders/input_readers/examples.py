@@ -1,9 +1,15 @@
 """Builds the decoder, the filter and the transform of records for a reader and a model."""
 
+import os
+
 from object_detection.builders import families, image_resizer_builder, training_rules
+from object_detection.builders.input_readers import rules
+from object_detection.core.fields import InputFields as F
 from object_detection.data import label_map
 from object_detection.data.decoder import NUMERICAL_MASKS, PNG_MASKS, ExampleDecoder
+from object_detection.data.image_item import ImageHandler
 from object_detection.data.label_map import LabelMap
+from object_detection.data.pipeline.bad_records import BadRecords
 from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError
@@ -13,6 +19,25 @@ MASK_TYPES = {
     input_reader_pb2.DEFAULT: NUMERICAL_MASKS,
     input_reader_pb2.NUMERICAL_MASKS: NUMERICAL_MASKS,
     input_reader_pb2.PNG_MASKS: PNG_MASKS,
+}
+
+# Option of a reader -> the fields that its decoder is asked for.
+_FIELDS = {
+    'load_multiclass_scores': (F.MULTICLASS_SCORES,),
+    'load_instance_masks': (F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS,),
+    'load_track_id': (F.GROUNDTRUTH_TRACK_IDS,),
+    'load_keypoint_depth_features': (
+        F.GROUNDTRUTH_KEYPOINT_DEPTHS,
+        F.GROUNDTRUTH_KEYPOINT_DEPTH_WEIGHTS,
+    ),
+    'load_dense_pose': (F.GROUNDTRUTH_DP_POINTS,),
+    'load_context_features': (F.CONTEXT_FEATURES,),
+    'load_context_image_ids': (F.CONTEXT_FEATURES_IMAGE_ID_LIST,),
+    'load_image_labels': (
+        F.GROUNDTRUTH_IMAGE_CLASSES,
+        F.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+        F.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
+    ),
 }
 
 
@@ -27,12 +52,35 @@ def bucket_sizes(reader: input_reader_pb2.InputReader) -> tuple[tuple[int, int],
 
 def decoder(reader: input_reader_pb2.InputReader) -> ExampleDecoder:
     """Builds the decoder of a reader's records."""
+    labels, keypoint_ids = _label_map(reader), None
+    if reader.use_keypoint_label_map and labels is not None:
+        keypoint_ids = _keypoint_ids(labels, reader)
+    if reader.expand_labels_hierarchy and labels is not None:
+        label_map.check_hierarchy(labels, reader.label_map_path)
     return ExampleDecoder(
-        label_map=_label_map(reader),
+        label_map=labels,
         mask_type=_mask_type(reader),
         num_keypoints=reader.num_keypoints,
-        load_multiclass_scores=reader.load_multiclass_scores,
-        max_image_pixels=reader.max_image_pixels,
+        keypoint_ids=keypoint_ids,
+        fields=[name for flag, names in _FIELDS.items() if getattr(reader, flag) for name in names],
+        expand_hierarchy=reader.expand_labels_hierarchy,
+        image=ImageHandler(
+            reader.max_image_pixels,
+            num_channels=reader.num_channels,
+            num_additional_channels=reader.num_additional_channels,
+        ),
+    )
+
+
+def left_out(
+    reader: input_reader_pb2.InputReader, where: str, path: str | os.PathLike | None = None
+) -> BadRecords:
+    """Builds what counts the bad records of a reader; `path` is the file that lists them."""
+    return BadRecords(
+        where,
+        max_share=round(reader.max_bad_records_share, 6),
+        is_strict=reader.strict_data,
+        path=path,
     )
 
 
@@ -74,6 +122,7 @@ def transform(
         resizer=image_resizer_builder.build(config.image_resizer, bucket_sizes(reader)),
         num_classes=config.num_classes,
         max_number_of_boxes=reader.max_number_of_boxes,
+        keypoint_type_weights=tuple(reader.keypoint_type_weight),
         **options,
     )
 
@@ -82,8 +131,18 @@ def _label_map(reader: input_reader_pb2.InputReader) -> LabelMap | None:
     return label_map.load(reader.label_map_path) if reader.label_map_path else None
 
 
+def _keypoint_ids(labels: LabelMap, reader: input_reader_pb2.InputReader) -> dict[str, int]:
+    ids = label_map.keypoint_ids(labels, reader.label_map_path)
+    if max(ids.values()) >= reader.num_keypoints:
+        raise UserError(
+            f'num_keypoints: expected more than the last position of the keypoints of '
+            f'{reader.label_map_path}, {max(ids.values())}. Received: {reader.num_keypoints}.'
+        )
+    return ids
+
+
 def _mask_type(reader: input_reader_pb2.InputReader) -> str | None:
     if not reader.load_instance_masks:
         return None
     # These examples have PNG masks; `mask_type` only applies to records.
-    return PNG_MASKS if reader.HasField('coco_input_reader') else MASK_TYPES[reader.mask_type]
+    return PNG_MASKS if rules.reads_annotations(reader) else MASK_TYPES[reader.mask_type]

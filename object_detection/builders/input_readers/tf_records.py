@@ -9,18 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from object_detection.builders.input_readers import coco as coco_reader
+from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.data import shard_names
-from object_detection.data.pipeline import record_cache, record_order
+from object_detection.data.pipeline import record_cache, record_files, record_order
 from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.errors import UserError
 from object_detection.protos import input_reader_pb2
 
 _log = logging.getLogger(__name__)
-
-# Bytes of a TFRecord file that are read at a time; each of the `num_readers` open files has a
-# buffer of this size in memory.
-_READ_BUFFER = 1 << 20
 
 # Fields that the order of the records depends on, in addition to the files.
 _ORDERING_FIELDS = (
@@ -64,7 +60,8 @@ def read(
         the beginning.
 
     Returns:
-      (cursors int64 [2, R], string): each record with the cursors before and after it.
+      (cursors int64 [2, R], `record_files.Record`): each record with the cursors before and after
+      it. `record_files.fetch` completes it.
 
     Raises:
       ValueError: if an input path matches no file, or `sample_from_datasets_weights` does not
@@ -78,8 +75,8 @@ def read(
         'seed': seed,
         'input_context': input_context,
     }
-    if reader.HasField('coco_input_reader'):
-        return coco_reader.read(
+    if rules.reads_annotations(reader):
+        return annotation_files.read(
             reader, where, leave_out_empty=empty is not None, start=start, **options
         )
     patterns = list(reader.tf_record_input_reader.input_path)
@@ -126,6 +123,8 @@ def fingerprint(reader: input_reader_pb2.InputReader, *, by_sizes: bool = True) 
         files = [name for group in groups for name in group]
     else:
         files = list(reader.coco_input_reader.annotation_file)
+    if rules.reads_annotations(reader) and not files:
+        texts += annotation_files.described(reader)
     texts += map(os.path.basename, files)
     if by_sizes:
         texts += [str(tf.io.gfile.stat(name).length) for name in files if name != '|']
@@ -180,7 +179,7 @@ def _read_files(
         # Not in parallel: that would keep `read_block_length` records of every file in memory (0.8
         # GB of COCO's), and reading is fast beside decoding.
         records = ordered.interleave(
-            lambda name: tf.data.TFRecordDataset(_nearest(name), buffer_size=_READ_BUFFER),
+            lambda name: record_files.read(_nearest(name)),
             cycle_length=max(1, min(reader.num_readers, len(files))),
             block_length=max(1, reader.read_block_length),
         )
@@ -192,7 +191,7 @@ def _read_files(
             records = record_order.shuffle(records, reader.shuffle_buffer_size, seeds[1])
         return records
 
-    wanted = {} if empty is None else {'keep': empty, 'is_usable': empty.is_usable}
+    wanted = {} if empty is None else {'keep': empty, 'is_usable': empty.is_wanted}
     return record_order.epochs(read_epoch, key=key, start=start, num_epochs=num_epochs, **wanted)
 
 

@@ -64,9 +64,14 @@ def num_workers(strategy: tf.distribute.Strategy) -> int:
     return len(_addresses(strategy)) or 1
 
 
+def worker_index(strategy: tf.distribute.Strategy) -> int:
+    """Returns the index of this process among those that train together."""
+    return strategy.cluster_resolver.task_id if _addresses(strategy) else 0
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether this process is the one that writes files, evaluates and shows progress."""
-    return not _addresses(strategy) or strategy.cluster_resolver.task_id == 0
+    return worker_index(strategy) == 0
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:
@@ -74,7 +79,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     replicas, workers = strategy.num_replicas_in_sync, num_workers(strategy)
     text = '1 replica' if replicas == 1 else f'{replicas} replicas'
     if workers > 1:
-        text += f', worker {strategy.cluster_resolver.task_id} of {workers}'
+        text += f', worker {worker_index(strategy)} of {workers}'
     return text
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import text_format
 
+from object_detection.builders.input_readers import annotation_files, rules
 from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -82,6 +83,8 @@ def _described(reader: InputReader) -> Iterator[str]:
             # Requests to a remote store for thousands of files would take minutes.
             size = '' if '://' in path else f', {os.path.getsize(path)} bytes'
             yield f'{os.path.basename(path)}{size}'
+    if rules.reads_annotations(reader) and not coco.annotation_file:
+        yield from annotation_files.described(reader)
     path = reader.label_map_path
     if path and files.exists(path):
         digest = hashlib.sha256(files.read_bytes(path)).hexdigest()

@@ -14,6 +14,7 @@ from object_detection.builders import dataset_builder, evaluator_builder, execut
 from object_detection.builders.input_readers import corrupt_files
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
+from object_detection.data.pipeline import bad_records
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -76,9 +77,13 @@ class ReaderEvaluation:
         shard = {}
         workers = strategies.num_workers(self._strategy)
         if workers > 1:
-            shard['shard'] = (self._strategy.cluster_resolver.task_id, workers)
+            shard['shard'] = (strategies.worker_index(self._strategy), workers)
             self._max_images = None
-        self._dataset = dataset_builder.build_eval(pipeline_config, reader_index, **shard)
+        bad = None if directory is None else os.path.join(directory, bad_records.FILE_NAME)
+        self._left_out = examples_builder.left_out(reader, self._where, bad)
+        self._dataset = dataset_builder.build_eval(
+            pipeline_config, reader_index, left_out=self._left_out, **shard
+        )
         self._annotations = annotations
         with_losses = evaluator_builder.has_losses(pipeline_config, reader_index)
         if not with_losses:
@@ -140,6 +145,9 @@ class ReaderEvaluation:
             )
         if metrics is None:
             return None
+        # Of several workers, one may have no usable record in its part.
+        if not images and strategies.num_workers(self._strategy) == 1:
+            self._left_out.check_any_is_usable()
         # Files do not tell how many records they hold: the second evaluation knows from the first.
         self._num_images = images or None
         self._events.scalars(metrics, step)

@@ -42,6 +42,7 @@ class History:
             'waiting_share': record.waiting_share,
             'latencies': record.latencies,
             'memory': record.memory,
+            'left_out': dict(record.left_out),
         }
         append(self._path, entry)
 

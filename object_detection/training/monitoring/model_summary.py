@@ -70,7 +70,8 @@ def summarize(
       image_size: (height, width) of the images after resizing; None asks the resizer.
     """
     height, width = image_size or resized_image_size(detector)
-    shape = tf.constant([[height, width, 3]])
+    image_shape = [height, width, detector.num_image_channels]
+    shape = tf.constant([image_shape])
 
     def run(images: tf.Tensor) -> dict[str, tf.Tensor]:
         predictions = detector.predict(images, shape, **side_inputs.zeros(detector))
@@ -80,7 +81,7 @@ def summarize(
         id(layer): (part, layer) for part, top in detector.parts().items() for layer in _leaves(top)
     }
     with _recorded(layer for _, layer in leaves.values()) as calls:
-        spec = tf.TensorSpec([1, height, width, 3], tf.float32)
+        spec = tf.TensorSpec([1, *image_shape], tf.float32)
         graph = tf.function(run, autograph=False).get_concrete_function(spec).graph
     names = {id(variable): name for name, variable in detector.named_variables().items()}
     rows = []

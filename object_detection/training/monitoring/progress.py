@@ -35,6 +35,7 @@ class Record:
       waiting_share: share of the steps' time that was spent waiting for batches, 0 to 1.
       latencies: see `Speed.latencies`.
       memory: see `memory.peaks`.
+      left_out: what was left out of the data since the start, see `BadRecords.counts`.
     """
 
     step: int
@@ -45,6 +46,7 @@ class Record:
     waiting_share: float | None = None
     latencies: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Progress(Protocol):
@@ -183,6 +185,7 @@ def _numbers(record: Record, num_steps: int, batch_size: int) -> list[str]:
     if rate:
         numbers += [_time_to_go(record, num_steps, batch_size), f'{rate:.3g} images/s']
     numbers.append(f'lr {record.learning_rate:.4g}')
+    numbers += filter(None, [_left_out(record)])
     if rate and record.waiting_share is not None:
         numbers.append(f'{record.waiting_share:.0%} waiting for input')
     return numbers
@@ -212,7 +215,16 @@ def describe(record: Record, num_steps: int, batch_size: int) -> str:
         if record.waiting_share is not None:
             text += f', {record.waiting_share:.0%} of the time waiting for input'
         text += f'  {_time_to_go(record, num_steps, batch_size)}'
+    if left_out := _left_out(record):
+        text += f'  {left_out}'
     return text
+
+
+def _left_out(record: Record) -> str:
+    """Returns e.g. 'left out: 3 records, 2 objects', '' if nothing was."""
+    numbers = [(record.left_out.get(name, 0), name) for name in ('records', 'objects')]
+    parts = ', '.join(f'{number} {name}' for number, name in numbers if number)
+    return f'left out: {parts}' if parts else ''
 
 
 def short_name(loss: str) -> str:

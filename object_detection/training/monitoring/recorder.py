@@ -126,6 +126,8 @@ class Recorder:
                 scalars[f'latency/{what}_{name}'] = times[name]
         for device, peak in record.memory.items():
             scalars[f'memory/{device.replace(":", "_")}'] = peak
+        for name, count in record.left_out.items():
+            scalars[f'left_out/{name}'] = count
         self._events.scalars(scalars, record.step)
 
     def close(self) -> None:

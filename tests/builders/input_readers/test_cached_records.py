@@ -39,7 +39,7 @@ def _read(reader, count, context=None, start=None):
         input_context=context,
         start=start,
     )
-    return [record.decode() for _, record in records.take(count).as_numpy_iterator()]
+    return [record['serialized'].decode() for _, record in records.take(count).as_numpy_iterator()]
 
 
 @pytest.mark.parametrize('directory', ['', 'cache'])

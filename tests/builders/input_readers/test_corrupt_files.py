@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import tensorflow as tf
@@ -6,6 +7,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import corrupt_files, tf_records
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.data.decoder import ExampleDecoder
+from object_detection.data.pipeline import bad_records
 from object_detection.errors import ConfigError
 from object_detection.protos.input_reader_pb2 import InputReader
 from tests.data import examples
@@ -108,46 +110,40 @@ def coco_reader(tmp_path):
     return with_second
 
 
+def markers(reader) -> list[str]:
+    """Reads all records; returns what stands for those that cannot be read."""
+    records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
+    texts = [record['serialized'].numpy() for _, record in records]
+    return [text.decode() for text in texts if text.startswith(bad_records.marker('', '')[:-1])]
+
+
 @pytest.mark.parametrize(
     ('content', 'match'),
-    [(b'', 'cannot be decoded'), (b'text', 'cannot be decoded'), (None, 'is 9 pixels high')],
-    ids=['cut off', 'no image', 'another size'],
+    [(b'text', 'cannot be decoded'), (None, 'is 9 pixels high')],
+    ids=['no image', 'another size'],
 )
 def test_the_corrupt_image_is_named(coco_reader, content, match):
     other_size = examples.png(examples.noise(9, 30, seed=0))
-    reader = coco_reader(other_size if content is None else content)
-    records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-    decode = ExampleDecoder()
-    dataset = records.map(lambda rows, record: decode(record))
-    with (
-        pytest.raises(ConfigError, match=rf'^r\.coco.*2\.png \(image 12 of .*a\.json\) {match}'),
-        corrupt_files.named(reader, 'r'),
-    ):
-        list(dataset)
+    (found,) = markers(coco_reader(other_size if content is None else content))
+    assert re.search(rf'2\.png \(image 12 of .*a\.json\) {match}', found)
 
 
 def test_an_image_with_too_many_pixels_is_named(coco_reader):
     reader = coco_reader(examples.png(examples.noise(20, 30, seed=0)))
     for limit in (600, 0):
         reader.max_image_pixels = limit
-        records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-        assert len(list(records)) == 2
+        assert not markers(reader)
     reader.max_image_pixels = 599
     expected = r'1\.png \(image 11 of .* 20 pixels high and 30 wide; expected at most 599 pixels'
-    records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-    with pytest.raises(ConfigError, match=expected), corrupt_files.named(reader, 'r'):
-        list(records)
+    first, _ = markers(reader)
+    assert re.search(expected, first)
 
 
 def test_a_lost_image_is_named(coco_reader, tmp_path):
     reader = coco_reader(b'')
     (tmp_path / '1.png').unlink()
-    records = tf_records.read(reader, 'r', shuffle=False, num_epochs=1, seed=0)
-    with (
-        pytest.raises(ConfigError, match=r'1\.png \(image 11 of .* cannot be read \(No such file'),
-        corrupt_files.named(reader, 'r'),
-    ):
-        list(records)
+    (found,) = markers(reader)
+    assert re.search(r'1\.png \(image 11 of .* cannot be read: .*No such file', found)
 
 
 def test_nothing_else_is_touched():

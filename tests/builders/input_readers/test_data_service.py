@@ -35,6 +35,7 @@ def _read(path, service, seed, more='', **options):
     return dataset_builder.build_train(pipeline, seed=seed, **options)
 
 
+@pytest.mark.slow
 def test_all_records_of_an_epoch_come_once(records, service):
     batches = list(_read(records, service, 1, 'num_epochs: 2 drop_remainder: false'))
     assert sorted(ids(batches)) == sorted([*range(10)] * 2)

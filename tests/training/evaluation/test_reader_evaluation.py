@@ -4,8 +4,11 @@ import time
 
 import pytest
 
+from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
 from object_detection.training.evaluation import inference
-from object_detection.training.evaluation.reader_evaluation import EvaluationTimes
+from object_detection.training.evaluation.reader_evaluation import EvaluationTimes, ReaderEvaluation
+from tests import tiny_models
+from tests.data import examples
 from tests.training import fakes
 
 
@@ -41,3 +44,15 @@ def test_times_are_taken_of_all_batches_but_the_one_that_builds_the_graph(detect
         assert described['step']['p50'] > 0
     times.clear()
     assert times.describe() == {}
+
+
+def test_data_without_a_usable_record_are_an_error(detector, tmp_path):
+    config = tiny_models.tiny_pipeline('eval_config { batch_size: 1 }')
+    del config.eval_input_reader[:]
+    reader = config.eval_input_reader.add(label_map_path=examples.write_label_map(tmp_path))
+    path = examples.write_records(tmp_path / 'val.record', [b'bad', b'bad too'])
+    reader.tf_record_input_reader.input_path.append(path)
+    evaluation = ReaderEvaluation(detector, config, 0, str(tmp_path / 'eval'))
+    for _ in range(2):
+        with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):
+            evaluation.run(1)

@@ -72,6 +72,8 @@ class _Pyramid:
             options=options,
         )
 
+    num_image_channels = 3
+
     def parts(self):
         return {'fpn': self.pyramid}
 

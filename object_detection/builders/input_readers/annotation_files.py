@@ -1,19 +1,25 @@
-"""Reads the images and annotation files of a `coco_input_reader`."""
+"""Reads images and their annotation files, of the readers in `rules.ANNOTATION_READERS`."""
 
 import functools
+import hashlib
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from object_detection.builders.input_readers import rules
 from object_detection.data import label_map
-from object_detection.data.coco import keypoints as coco_keypoints
 from object_detection.data.coco import records as coco_records
-from object_detection.data.coco.records import CocoRecords
-from object_detection.data.pipeline import record_order
+from object_detection.data.formats import records as file_records
+from object_detection.data.formats.records import ImageRecords
+from object_detection.data.formats.voc import VocSource
+from object_detection.data.formats.yolo import YoloSource
+from object_detection.data.pipeline import bad_records, record_order
+from object_detection.data.pipeline.record_files import Record
 from object_detection.data.python_calls import PythonCalls
 from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2
@@ -22,31 +28,86 @@ _log = logging.getLogger(__name__)
 _calls = PythonCalls()
 
 
-def build(reader: input_reader_pb2.InputReader, where: str) -> list[CocoRecords]:
-    """Reads the annotation files of a reader, in their order; those already read are kept.
+def build(reader: input_reader_pb2.InputReader, where: str) -> list[ImageRecords]:
+    """Opens the data sets of a reader, in their order; those already read are kept.
 
     Raises:
       ValueError: if the reader breaks a rule, or a file cannot be read or used.
     """
     raise_if_any(rules.check(reader, where))
-    config = reader.coco_input_reader
     records = []
-    for i, (folder, file) in enumerate(zip(config.image_dir, config.annotation_file, strict=True)):
+    for i, load in enumerate(_loaders(reader)):
         try:
-            records.append(
-                coco_records.load(
-                    folder,
-                    file,
-                    by_text=bool(reader.label_map_path),
-                    masks=reader.load_instance_masks,
-                    keypoints=reader.num_keypoints > 0,
-                    max_pixels=reader.max_image_pixels or sys.maxsize,
-                )
-            )
-        except ValueError as error:
-            raise UserError(f'{where}.coco_input_reader.annotation_file[{i}]: {error}') from error
+            records.append(load())
+        except (ValueError, OSError) as error:
+            raise UserError(f'{fields(reader, where, i).annotations}: {error}') from error
         _check_keypoints(reader, where, records[-1])
     return records
+
+
+class Fields(NamedTuple):
+    """The paths in a config of the fields that name the annotations and images of a data set."""
+
+    annotations: str
+    images: str
+
+
+def fields(reader: input_reader_pb2.InputReader, where: str, index: int | None = None) -> Fields:
+    """Returns the fields of a reader's data set of this index; None for those of all data sets."""
+    kind = reader.WhichOneof('input_reader')
+    names = {
+        'coco_input_reader': ('annotation_file', 'image_dir'),
+        'voc_input_reader': ('data_dir', 'data_dir'),
+        'yolo_input_reader': ('data', 'data'),
+    }[kind]
+    number = '' if index is None or kind != 'coco_input_reader' else f'[{index}]'
+    return Fields(*(f'{where}.{kind}.{name}{number}' for name in names))
+
+
+def described(reader: input_reader_pb2.InputReader) -> Iterator[str]:
+    """Yields a line for each data set without a file of all annotations: its images."""
+    for records in build(reader, 'input_reader'):
+        digest = hashlib.sha256()
+        for image_id in records.image_ids():
+            digest.update(f'{image_id}\n'.encode())
+        name = os.path.basename(os.path.normpath(records.path))
+        yield f'{name}, {len(records)} images, sha256 {digest.hexdigest()[:16]}'
+
+
+def _loaders(reader: input_reader_pb2.InputReader) -> list[Callable[[], ImageRecords]]:
+    """Returns a function for each data set of a reader, which opens it."""
+    limit = reader.max_image_pixels or sys.maxsize
+    masks = reader.load_instance_masks
+    if reader.HasField('voc_input_reader'):
+        config = reader.voc_input_reader
+        source, path = (
+            VocSource(
+                config.data_dir,
+                config.year,
+                config.set,
+                config.annotations_dir,
+                config.images_dir,
+                config.ignore_difficult,
+                max_pixels=limit,
+            ),
+            config.data_dir,
+        )
+        return [functools.partial(file_records.load, source, path, reader.label_map_path)]
+    if reader.HasField('yolo_input_reader'):
+        path = reader.yolo_input_reader.data
+        source = YoloSource(path, reader.yolo_input_reader.set, masks, max_pixels=limit)
+        return [functools.partial(file_records.load, source, path, reader.label_map_path)]
+    options = {
+        'by_text': bool(reader.label_map_path),
+        'masks': masks,
+        'keypoints': reader.num_keypoints > 0,
+        'max_pixels': limit,
+    }
+    config = reader.coco_input_reader
+    return [
+        functools.partial(coco_records.load, folder, file, **options)
+        for folder, file in zip(config.image_dir, config.annotation_file, strict=True)
+    ]
 
 
 def read(
@@ -66,7 +127,7 @@ def read(
     numbers.
 
     Args:
-      reader: a reader with a `coco_input_reader`.
+      reader: a reader of `rules.ANNOTATION_READERS`.
       where: path of the reader in the config.
       shuffle: whether the order is random.
       num_epochs: number of epochs; None repeats for ever.
@@ -76,7 +137,8 @@ def read(
       start: int64 [1 + W, R], the cursors of the first images, see `record_order`.
 
     Returns:
-      (cursors int64 [2, R], string): each example with the cursors before and after it.
+      (cursors int64 [2, R], `record_files.Record`): each example with the cursors before and
+      after it. An image that cannot be read is a record that cannot be decoded.
 
     Raises:
       ValueError: in the cases of `build`, or if `sample_from_datasets_weights` does not have one
@@ -88,7 +150,8 @@ def read(
     if weights and len(weights) != len(sources):
         raise UserError(
             f'{where}.sample_from_datasets_weights needs one weight for each of the '
-            f'{len(sources)} entries of annotation_file. Received: {weights}.'
+            f'{len(sources)} entries of {fields(reader, where).annotations.rpartition(".")[2]}. '
+            f'Received: {weights}.'
         )
     if not weights:
         # One set: parts are cut out of the whole.
@@ -119,14 +182,20 @@ def read(
     else:
         order = record_order.alone(source(np.concatenate(positions), 0), start)
 
-    def example(position: np.ndarray) -> bytes:
+    def example(position: np.ndarray) -> tuple[bytes, bytes]:
         _calls.begin()
-        return sources[position[0]].example(int(position[1]))
+        records, number = sources[position[0]], int(position[1])
+        try:
+            return records.example(number), records.file_name(number).encode()
+        except file_records.ImageFileError as error:
+            marker = bad_records.marker('image_file', str(error))
+            return marker, records.file_name(number).encode()
 
-    def load(cursors: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return cursors, tf.ensure_shape(
-            tf.numpy_function(example, [position], tf.string, stateful=False), []
-        )
+    def load(cursors: tf.Tensor, position: tf.Tensor) -> tuple[tf.Tensor, Record]:
+        dtypes = [tf.string, tf.string]
+        serialized, name = tf.numpy_function(example, [position], dtypes, stateful=False)
+        record = {'serialized': tf.ensure_shape(serialized, []), 'file': tf.ensure_shape(name, [])}
+        return cursors, {**record, 'offset': position[1]}
 
     return order.map(load, num_parallel_calls=tf.data.AUTOTUNE)
 
@@ -182,7 +251,7 @@ def _in_order(
 
 
 def _usable(
-    sources: Sequence[CocoRecords],
+    sources: Sequence[ImageRecords],
     numbers: Sequence[np.ndarray],
     reader: input_reader_pb2.InputReader,
     where: str,
@@ -205,13 +274,13 @@ def _usable(
 
 
 def _check_keypoints(
-    reader: input_reader_pb2.InputReader, where: str, records: CocoRecords
+    reader: input_reader_pb2.InputReader, where: str, records: ImageRecords
 ) -> None:
     if not reader.num_keypoints:
         return
-    names = coco_keypoints.keypoint_layout(records.index.file).names
+    names = records.data.keypoints.names if records.data.keypoints else ()
     if len(names) != reader.num_keypoints:
         raise UserError(
             f'{where}.num_keypoints: expected {len(names)}, the keypoints of the categories of '
-            f'{records.index.path}. Received: {reader.num_keypoints}.'
+            f'{records.path}. Received: {reader.num_keypoints}.'
         )

@@ -1,4 +1,4 @@
-"""Checks the annotation files and image folders of a `coco_input_reader`."""
+"""Checks the annotation files and image folders of the readers that read no records."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -28,24 +28,24 @@ def check(
       needs_objects: whether there must be an object.
     """
     # Loads TensorFlow.
-    from object_detection.builders.input_readers import coco as coco_reader
+    from object_detection.builders.input_readers import annotation_files
 
     try:
-        sources = coco_reader.build(reader, path)
+        sources = annotation_files.build(reader, path)
     except ValueError as error:
         yield str(error)
         return
     for i, records in enumerate(sources):
-        yield from _images(records, f'{path}.coco_input_reader.image_dir[{i}]')
-        yield from _categories(
-            pipeline, reader, records, f'{path}.coco_input_reader.annotation_file[{i}]'
-        )
+        fields = annotation_files.fields(reader, path, i)
+        yield from _images(records, fields.images)
+        yield from _categories(pipeline, reader, records, fields.annotations)
+    annotations = annotation_files.fields(reader, path).annotations
     if not path.startswith(_TRAINING):
-        yield from _repeated_ids(sources, f'{path}.coco_input_reader.annotation_file')
+        yield from _repeated_ids(sources, annotations)
     if needs_objects and not any(map(len, sources)):
-        yield f'{path}.coco_input_reader.annotation_file: expected images. Received: none.'
+        yield f'{annotations}: expected images. Received: none.'
         return
-    yield from _objects(sources, f'{path}.coco_input_reader.annotation_file', needs_objects)
+    yield from _objects(sources, annotations, needs_objects)
 
 
 def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
@@ -56,13 +56,13 @@ def object_counts(reader: InputReader, path: str) -> Iterator[tuple[int, str]]:
       path: path of the reader in the config.
     """
     # Loads TensorFlow.
-    from object_detection.builders.input_readers import coco as coco_reader
+    from object_detection.builders.input_readers import annotation_files
 
-    sources = coco_reader.build(reader, path)
+    sources = annotation_files.build(reader, path)
     places = ((records, i) for records in sources for i in range(len(records)))
     for records, i in itertools.islice(places, _MAX_IMAGES):
-        image_id = records.index.image(i)['id']
-        yield len(records.objects(i)[0]), f'image {image_id!r} of {records.index.path}'
+        image_id = records.entries.image(i)['id']
+        yield len(records.objects(i)[0]), f'image {image_id!r} of {records.path}'
 
 
 def _images(records, path: str) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _images(records, path: str) -> Iterator[str]:
     if first is not None:
         count = 1 + sum(1 for _ in missing)
         yield (
-            f'{path}: expected all {len(records)} images of {records.index.path}. '
+            f'{path}: expected all {len(records)} images of {records.path}. '
             f'Received: {count} missing, of which {first}.'
         )
 
@@ -92,7 +92,7 @@ def _repeated_ids(sources: Sequence, path: str) -> Iterator[str]:
 def _categories(
     pipeline: TrainEvalPipelineConfig, reader: InputReader, records, path: str
 ) -> Iterator[str]:
-    labels = records.contents.labels.values()
+    labels = records.data.labels.values()
     if reader.label_map_path:
         known = label_map.load(reader.label_map_path).text_to_id
         texts = [label.text for label in labels]

@@ -1,0 +1,87 @@
+"""The number of channels of the images that readers provide and a detector takes.
+
+Needs no TensorFlow: the builders raise the problems as errors, and the validation lists them.
+"""
+
+from collections.abc import Iterator
+
+from object_detection.builders import families
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.model_pb2 import DetectionModel
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+
+_RGB = 3
+# Numbers of channels that image files are decoded to.
+_DECODED = (1, 3, 4)
+# Steps for images of red, green and blue.
+_COLOR_STEPS = (
+    'random_adjust_hue',
+    'random_adjust_saturation',
+    'random_distort_color',
+    'random_jpeg_quality',
+    'random_rgb_to_gray',
+    'rgb_to_gray',
+    'subtract_channel_mean',
+)
+
+
+def of_reader(reader: InputReader) -> int:
+    """Returns the number of channels of the images of a reader."""
+    return reader.num_channels + reader.num_additional_channels
+
+
+def of_detector(pipeline: TrainEvalPipelineConfig) -> int:
+    """Returns the number of channels of the images that the detector of a config takes."""
+    return 1 if _is_grey(pipeline.model) else of_reader(pipeline.train_input_reader)
+
+
+def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> Iterator[str]:
+    """Yields what is wrong with the channels of the reader at `path`."""
+    if reader.num_channels not in _DECODED:
+        yield (
+            f'{path}.num_channels: expected one of {_DECODED}; num_additional_channels are further '
+            f'ones. Received: {reader.num_channels}.'
+        )
+    if reader.num_additional_channels < 0:
+        received = reader.num_additional_channels
+        yield f'{path}.num_additional_channels: expected at least 0. Received: {received}.'
+    channels = of_reader(reader)
+    trained = of_reader(pipeline.train_input_reader)
+    if channels != trained:
+        yield (
+            f'{path}: expected images of as many channels as those of train_input_reader, '
+            f'{trained}. Received: {channels}.'
+        )
+    if channels == _RGB:
+        return
+    kind = reader.WhichOneof('input_reader')
+    if kind not in (None, 'tf_record_input_reader'):
+        yield (
+            f'{path}.num_channels and num_additional_channels: expected a tf_record_input_reader '
+            f'for images of {channels} channels. Received: {kind}.'
+        )
+    if _is_grey(pipeline.model):
+        yield (
+            f'{path}: expected images of {_RGB} channels for an image_resizer with '
+            f'convert_to_grayscale. Received: {channels}.'
+        )
+    if path == 'train_input_reader':
+        yield from _steps(pipeline, channels)
+
+
+def _steps(pipeline: TrainEvalPipelineConfig, channels: int) -> Iterator[str]:
+    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
+        kind = step.WhichOneof('preprocessing_step')
+        options = getattr(step, kind) if kind else None
+        if kind in _COLOR_STEPS or len(getattr(options, 'pad_color', ())):
+            where = kind if kind in _COLOR_STEPS else f'{kind}.pad_color'
+            yield (
+                f'train_config.data_augmentation_options[{index}].{where}: expected none, as it is '
+                f'for red, green and blue, and the images have {channels} channels.'
+            )
+
+
+def _is_grey(model: DetectionModel) -> bool:
+    resizer = getattr(families.options(model), 'image_resizer', None)
+    kind = resizer.WhichOneof('image_resizer_oneof') if resizer is not None else None
+    return bool(kind) and getattr(getattr(resizer, kind), 'convert_to_grayscale', False)

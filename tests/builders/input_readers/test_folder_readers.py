@@ -1,0 +1,123 @@
+"""Readers of folders in PASCAL VOC and YOLO format, compared with records of the same images."""
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+
+from object_detection.builders import dataset_builder
+from object_detection.builders.input_readers import annotation_files, tf_records
+from object_detection.core.fields import InputFields as F
+from object_detection.data import label_map, tf_examples
+from object_detection.data.file_access import LocalFiles
+from object_detection.data.formats import source as formats_source
+from object_detection.data.formats.voc import VocSource
+from object_detection.data.formats.yolo import YoloSource
+from object_detection.errors import ConfigError, UserError
+from object_detection.protos import input_reader_pb2, pipeline_pb2
+from object_detection.training import epochs
+from object_detection.validation import annotation_files as checks
+from tests.builders.input_readers.test_annotation_files import CONFIG
+from tests.data import examples
+
+_MAP = "item { id: 3 name: 'dog' } item { id: 1 name: 'cat' }"
+_OBJECT = (
+    '<object><name>{}</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax>'
+    '</bndbox></object>'
+)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Five images with their annotations in both formats; the last one has no objects."""
+    folder = tmp_path_factory.mktemp('data')
+    for name in ('images', 'labels', 'Annotations'):
+        (folder / name).mkdir()
+    for i in range(5):
+        (folder / f'images/{i}.png').write_bytes(examples.png(examples.noise(20, 40)))
+        objects = [('cat', 2 * i, 4, 2 * i + 10, 12), ('dog', 5, 5, 35, 20)][: 2 if i < 4 else 0]
+        xml = ''.join(_OBJECT.format(*item) for item in objects)
+        (folder / f'Annotations/{i}.xml').write_text(
+            f'<annotation><filename>{i}.png</filename>{xml}</annotation>'
+        )
+        lines = [
+            f'{name == "dog":d} {x0 / 40} {y0 / 20} {x1 / 40} {y0 / 20} {x1 / 40} {y1 / 20}'
+            for name, x0, y0, x1, y1 in objects
+        ]
+        (folder / f'labels/{i}.txt').write_text('\n'.join(lines))
+    (folder / 'data.yaml').write_text('train: images\nnames: [cat, dog]')
+    (folder / 'map.pbtxt').write_text(_MAP)
+    return folder
+
+
+def _reader(data, kind, label_map_path='', **others) -> input_reader_pb2.InputReader:
+    reader = input_reader_pb2.InputReader(label_map_path=label_map_path, **others)
+    if kind == 'voc':
+        reader.voc_input_reader.data_dir = str(data)
+        reader.voc_input_reader.images_dir = 'images'
+    else:
+        reader.yolo_input_reader.data = str(data / 'data.yaml')
+    return reader
+
+
+@pytest.mark.parametrize('labels', ['', 'map.pbtxt'])
+@pytest.mark.parametrize('kind', ['voc', 'yolo'])
+def test_examples_equal_those_of_the_conversion(data, kind, labels):
+    source = {
+        'voc': VocSource(str(data), images_dir='images'),
+        'yolo': YoloSource(str(data / 'data.yaml'), masks=True),
+    }[kind]
+    path = str(data / labels) if labels else ''
+    files = LocalFiles()
+    opened = source.open(files, label_map.load(path) if labels else None)
+    expected = [
+        tf_examples.to_example(formats_source.read(opened.reader, entry, files).image)
+        for entry in source.entries(files)
+    ]
+    reader = _reader(data, kind, path, load_instance_masks=kind == 'yolo')
+    [ours] = annotation_files.build(reader, 'train_input_reader')
+    assert [ours.example(i) for i in range(len(ours))] == expected
+    assert len(expected) == 5
+    assert annotation_files.build(reader, 'eval')[0] is ours
+
+
+@pytest.mark.parametrize('kind', ['voc', pytest.param('yolo', marks=pytest.mark.slow)])
+def test_trains_from_the_files(data, kind):
+    pipeline = text_format.Parse(CONFIG, pipeline_pb2.TrainEvalPipelineConfig())
+    path = str(data / 'map.pbtxt')
+    masks = kind == 'yolo'
+    reader = _reader(data, kind, path, load_instance_masks=masks, filter_empty_images=True)
+    reader.num_epochs = 1
+    pipeline.train_input_reader.CopyFrom(reader)
+    batches = list(dataset_builder.build_train(pipeline, seed=1))
+    ids = {i for batch in batches for i in batch[F.SOURCE_ID].numpy().tolist()}
+    assert ids <= {b'%d.png' % i for i in range(4)}
+    classes = np.concatenate([batch[F.GROUNDTRUTH_CLASSES].numpy() for batch in batches])
+    assert classes[..., [0, 2]].any((0, 1)).all()
+    assert not classes[..., 1].any()
+
+
+@pytest.mark.parametrize('kind', ['voc', 'yolo'])
+def test_checks_of_the_files(data, kind, tmp_path):
+    pipeline = text_format.Parse(CONFIG, pipeline_pb2.TrainEvalPipelineConfig())
+    reader = _reader(data, kind)
+    where = 'train_input_reader'
+    assert list(checks.check(pipeline, reader, where, needs_objects=True)) == []
+    numbers = [tf_records.fingerprint(reader), tf_records.fingerprint(_reader(data, kind))]
+    assert numbers[0] == numbers[1]
+    pipeline.train_input_reader.CopyFrom(reader)
+    pipeline.train_input_reader.num_epochs = 0
+    pipeline.train_config.num_epochs = 3
+    epochs.resolve_epochs(pipeline)
+    field = 'data_dir' if kind == 'voc' else 'data'
+    getattr(reader, f'{kind}_input_reader').ClearField(field)
+    with pytest.raises(ConfigError, match=f'{kind}_input_reader.{field} is not set'):
+        annotation_files.build(reader, where)
+    setattr(getattr(reader, f'{kind}_input_reader'), field, str(tmp_path / 'absent'))
+    with pytest.raises(UserError, match=rf'^{where}.{kind}_input_reader.{field}: There is no'):
+        annotation_files.build(reader, where)
+
+
+def test_masks_of_boxes_are_refused(data):
+    reader = _reader(data, 'voc', load_instance_masks=True)
+    with pytest.raises(ConfigError, match='load_instance_masks: expected false'):
+        annotation_files.build(reader, 'r')
