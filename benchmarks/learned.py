@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import own_process
@@ -56,6 +57,7 @@ def train(
     seed: int = 0,
     num_steps: int = 0,
     max_minutes: float | None = None,
+    change: Callable[[str], str] | None = None,
 ) -> Trained:
     """Trains a sample config on the records in `folder`, and evaluates what it has learnt.
 
@@ -65,10 +67,12 @@ def train(
       seed: of weights and data.
       num_steps: training steps; 0 takes those of the sample.
       max_minutes: after these the training saves and ends.
+      change: returns the text of the config that is trained in place of the sample's.
     """
     config, model = folder / 'pipeline.config', folder / 'model'
     text = (SAMPLES / f'{sample}.config').read_text()
-    config.write_text(text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix()))
+    text = text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix())
+    config.write_text(change(text) if change else text)
     optimizer = read_pipeline(str(config)).train_config.optimizer
     schedule = _SCHEDULE.format(optimizer.WhichOneof('optimizer'))
     shortened = ('--num_train_steps', num_steps, '--set', f'{schedule}.total_steps={num_steps}')
