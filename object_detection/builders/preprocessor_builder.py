@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from object_detection.builders.augmentation import crops_builder
 from object_detection.builders.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
+from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
     RandomAdjustBrightness,
     RandomAdjustContrast,
@@ -142,12 +143,23 @@ def _random_jitter_boxes(config: preprocessor_pb2.RandomJitterBoxes) -> Augmenta
     return RandomJitterBoxes(ratio=config.ratio, jitter_mode=mode)
 
 
+def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
+    kinds = [step.WhichOneof('preprocessing_step') for step in config.steps]
+    labels = [kind for kind in kinds if kind in _LABEL_STEPS]
+    if labels:
+        raise UserError(
+            f'one_of.steps: expected no steps of labels alone. Received: {", ".join(labels)}.'
+        )
+    return OneOf(tuple(build(step) for step in config.steps), tuple(config.weights))
+
+
 BUILDERS = {
     **crops_builder.BUILDERS,
     'adjust_gamma': _with_fields_of(AdjustGamma),
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
     'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
     'normalize_image': _with_fields_of(NormalizeImage),
+    'one_of': _one_of,
     'random_absolute_pad_image': _with_fields_of(RandomAbsolutePadImage),
     'random_adjust_brightness': _with_fields_of(RandomAdjustBrightness),
     'random_adjust_contrast': _with_fields_of(RandomAdjustContrast),
@@ -178,12 +190,14 @@ BUILDERS = {
 
 
 def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
-    """Builds one step, a function (example, seed int [2]) -> example.
+    """Builds one step, a function (example, seed int [2]) -> example; see `choice.num_partners`.
 
     Raises:
-      ValueError: if no step is set, or the step is not supported; the message names it.
+      ValueError: if no step is set, the step is not supported, or its `probability` is not a
+        share; the message names it.
     """
-    return build_oneof(config, 'preprocessing_step', BUILDERS)
+    step = build_oneof(config, 'preprocessing_step', BUILDERS)
+    return step if config.probability == 1 else WithProbability(step, config.probability)
 
 
 def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep]) -> Steps:

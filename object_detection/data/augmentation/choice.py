@@ -1,0 +1,117 @@
+"""Steps that are drawn: one applied with a probability, or one of several."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import check_share
+from object_detection.data.objects import Example
+from object_detection.errors import UserError
+
+# (example, seed) -> example; see `num_partners`.
+Step = Callable[..., Example]
+
+
+def num_partners(step: Step) -> int:
+    """Returns how many other images a step needs.
+
+    A step that needs none is a function (example, seed) -> example. Another one has an attribute
+    `num_partners` and is a function (example, seed, partners) -> example, whose partners are a
+    sequence of so many examples with the same fields.
+    """
+    return getattr(step, 'num_partners', 0)
+
+
+def apply(step: Step, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
+    """Applies a step with the first of the partners, as many as it needs."""
+    count = num_partners(step)
+    return step(example, seed, partners[:count]) if count else step(example, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithProbability:
+    """Applies a step with a probability, and otherwise returns the example as it is.
+
+    The image of both is float32, as some steps return it.
+
+    Raises:
+      ValueError: if the probability is not in [0, 1].
+    """
+
+    step: Step
+    probability: float
+
+    def __post_init__(self):
+        check_share('data_augmentation_options', probability=self.probability)
+
+    @property
+    def num_partners(self) -> int:
+        """Number of other images that the step needs."""
+        return num_partners(self.step)
+
+    def __call__(
+        self, example: Example, seed: tf.Tensor, partners: Sequence[Example] = ()
+    ) -> Example:
+        """Applies the step to `example`; all random choices depend only on `seed`, integer [2]."""
+        of_number, of_step = tf.unstack(tf.random.split(seed))
+        return tf.cond(
+            tf.random.stateless_uniform([], of_number) < self.probability,
+            lambda: with_float_image(apply(self.step, example, of_step, partners)),
+            lambda: with_float_image(example),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+    """Applies one of several steps, drawn for each example.
+
+    Attributes:
+      steps: the steps.
+      weights: how often each of them is drawn, relative to the others; () draws all equally often.
+
+    Raises:
+      ValueError: if there is no step, or there are other than one weight for each, or a weight is
+        negative, or all are 0.
+    """
+
+    steps: tuple[Step, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        if not self.steps:
+            raise UserError('one_of.steps: expected at least one step. Received: none.')
+        if self.weights and len(self.weights) != len(self.steps):
+            raise UserError(
+                f'one_of.weights: expected one for each of the {len(self.steps)} steps, or none. '
+                f'Received: {len(self.weights)}.'
+            )
+        if self.weights and not (min(self.weights) >= 0.0 and 0.0 < sum(self.weights) < 1e30):
+            raise UserError(
+                'one_of.weights: expected numbers of 0 or more, and one above 0. '
+                f'Received: {self.weights}.'
+            )
+
+    @property
+    def num_partners(self) -> int:
+        """Number of other images that the step with the most of them needs."""
+        return max(map(num_partners, self.steps))
+
+    def __call__(
+        self, example: Example, seed: tf.Tensor, partners: Sequence[Example] = ()
+    ) -> Example:
+        """Applies a step to `example`; all random choices depend only on `seed`, integer [2]."""
+        of_step, of_change = tf.unstack(tf.random.split(seed))
+        logits = tf.math.log(tf.constant(self.weights or [1.0] * len(self.steps), tf.float32))
+        drawn = tf.random.stateless_categorical(logits[tf.newaxis], 1, of_step, tf.int32)[0, 0]
+
+        def branch(step: Step) -> Callable[[], Example]:
+            return lambda: with_float_image(apply(step, example, of_change, partners))
+
+        return tf.switch_case(drawn, [branch(step) for step in self.steps])
+
+
+def with_float_image(example: Example) -> Example:
+    """Converts the image to float32."""
+    return {**example, F.IMAGE: tf.cast(example[F.IMAGE], tf.float32)}
