@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from object_detection.builders.augmentation import crops_builder
@@ -21,6 +22,7 @@ from object_detection.data.augmentation.colors import (
     RandomRgbToGray,
 )
 from object_detection.data.augmentation.crop import RandomSquareCropByScale
+from object_detection.data.augmentation.erasing import ObjectCutout, RandomErasing
 from object_detection.data.augmentation.flip import RandomHorizontalFlip, RandomVerticalFlip
 from object_detection.data.augmentation.labels import (
     ConvertClassLogitsToSoftmax,
@@ -52,6 +54,7 @@ from object_detection.data.augmentation.scale import (
     RandomResizeMethod,
     RandomScaleCropAndPadToSquare,
 )
+from object_detection.data.augmentation.small_objects import SmallObjectCrop
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
@@ -85,7 +88,7 @@ def _with_fields_of(step: type[Augmentation]) -> Callable[[Message], Augmentatio
         fields = config.DESCRIPTOR.fields_by_name
         return step(
             **{
-                field.name: _value(getattr(config, field.name))
+                field.name: _value(getattr(config, field.name), fields[field.name])
                 for field in dataclasses.fields(step)
                 if field.name in fields
             }
@@ -94,8 +97,10 @@ def _with_fields_of(step: type[Augmentation]) -> Callable[[Message], Augmentatio
     return build_step
 
 
-def _value(value: Any) -> Any:
-    """Returns the value of a field, a tuple for a repeated one."""
+def _value(value: Any, field: FieldDescriptor) -> Any:
+    """Returns the value of a field: a tuple of a repeated one, the name of an enum's value."""
+    if field.enum_type is not None:
+        return field.enum_type.values_by_number[value].name
     return value if isinstance(value, bool | int | float | str) else tuple(value)
 
 
@@ -138,11 +143,6 @@ def _rgb_to_gray(config: preprocessor_pb2.RGBtoGray) -> Augmentation:
     return RgbToGray()
 
 
-def _random_jitter_boxes(config: preprocessor_pb2.RandomJitterBoxes) -> Augmentation:
-    mode = preprocessor_pb2.RandomJitterBoxes.JitterMode.Name(config.jitter_mode)
-    return RandomJitterBoxes(ratio=config.ratio, jitter_mode=mode)
-
-
 def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
     kinds = [step.WhichOneof('preprocessing_step') for step in config.steps]
     labels = [kind for kind in kinds if kind in _LABEL_STEPS]
@@ -159,6 +159,7 @@ BUILDERS = {
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
     'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
     'normalize_image': _with_fields_of(NormalizeImage),
+    'object_cutout': _with_fields_of(ObjectCutout),
     'one_of': _one_of,
     'random_absolute_pad_image': _with_fields_of(RandomAbsolutePadImage),
     'random_adjust_brightness': _with_fields_of(RandomAdjustBrightness),
@@ -169,9 +170,10 @@ BUILDERS = {
     'random_crop_to_aspect_ratio': _with_fields_of(RandomCropToAspectRatio),
     'random_distort_color': _with_fields_of(RandomDistortColor),
     'random_downscale_to_target_pixels': _with_fields_of(RandomDownscaleToTargetPixels),
+    'random_erasing': _with_fields_of(RandomErasing),
     'random_horizontal_flip': _random_horizontal_flip,
     'random_image_scale': _with_fields_of(RandomImageScale),
-    'random_jitter_boxes': _random_jitter_boxes,
+    'random_jitter_boxes': _with_fields_of(RandomJitterBoxes),
     'random_jpeg_quality': _with_fields_of(RandomJpegQuality),
     'random_patch_gaussian': _with_fields_of(RandomPatchGaussian),
     'random_pixel_value_scale': _with_fields_of(RandomPixelValueScale),
@@ -185,6 +187,7 @@ BUILDERS = {
     'remap_labels': _with_fields_of(RemapLabels),
     'resize_image': _resize_image,
     'rgb_to_gray': _rgb_to_gray,
+    'small_object_crop': _with_fields_of(SmallObjectCrop),
     'subtract_channel_mean': _with_fields_of(SubtractChannelMean),
 }
 

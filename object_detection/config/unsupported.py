@@ -113,14 +113,11 @@ _AUGMENTATION = {
     'PreprocessingStep.mix_up': _STEP_NOT_BUILT,
     'PreprocessingStep.copy_paste': _STEP_NOT_BUILT,
     'PreprocessingStep.large_scale_jitter': _STEP_NOT_BUILT,
-    'PreprocessingStep.random_erasing': _STEP_NOT_BUILT,
-    'PreprocessingStep.object_cutout': _STEP_NOT_BUILT,
     'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
     'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
     'PreprocessingStep.photometric_distortion': _STEP_NOT_BUILT,
     'PreprocessingStep.gaussian_blur': _STEP_NOT_BUILT,
     'PreprocessingStep.motion_blur': _STEP_NOT_BUILT,
-    'PreprocessingStep.small_object_crop': _STEP_NOT_BUILT,
     'PreprocessingStep.stop_after_step': _STEP_NOT_BUILT,
     'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
         'boxes stay normalized until the losses; leave it out'

@@ -8,6 +8,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_order, check_share
 from object_detection.data.augmentation.draws import change_randomly, draw_below
+from object_detection.data.augmentation.erasing import Rectangles, is_covered
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -60,13 +61,8 @@ class RandomBlackPatches:
         size = tf.cast(image_size, tf.float32)
         side = tf.cast(tf.reduce_min(size) * self.size_to_image_ratio, tf.int32)
         first = tf.cast(corners * size, tf.int32)
-
-        def covered(axis: int) -> tf.Tensor:
-            place = tf.range(image_size[axis]) - first[:, axis, tf.newaxis]
-            return (place >= 0) & (place < side)  # [P, H] or [P, W]
-
-        rows = tf.cast(covered(0) & is_drawn[:, tf.newaxis], tf.float32)
-        is_black = tf.matmul(rows, tf.cast(covered(1), tf.float32), transpose_a=True) > 0.0
+        sides = tf.tile(tf.where(is_drawn, side, 0)[:, tf.newaxis], [1, 2])
+        is_black = is_covered(image_size, Rectangles(first, sides))
         return tf.where(is_black[..., tf.newaxis], tf.zeros([], image.dtype), image)
 
 
