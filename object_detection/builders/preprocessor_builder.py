@@ -13,6 +13,7 @@ from object_detection.builders.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
+    PhotometricDistortion,
     RandomAdjustBrightness,
     RandomAdjustContrast,
     RandomAdjustHue,
@@ -161,6 +162,7 @@ BUILDERS = {
     'normalize_image': _with_fields_of(NormalizeImage),
     'object_cutout': _with_fields_of(ObjectCutout),
     'one_of': _one_of,
+    'photometric_distortion': _with_fields_of(PhotometricDistortion),
     'random_absolute_pad_image': _with_fields_of(RandomAbsolutePadImage),
     'random_adjust_brightness': _with_fields_of(RandomAdjustBrightness),
     'random_adjust_contrast': _with_fields_of(RandomAdjustContrast),

@@ -115,7 +115,6 @@ _AUGMENTATION = {
     'PreprocessingStep.large_scale_jitter': _STEP_NOT_BUILT,
     'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
     'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
-    'PreprocessingStep.photometric_distortion': _STEP_NOT_BUILT,
     'PreprocessingStep.gaussian_blur': _STEP_NOT_BUILT,
     'PreprocessingStep.motion_blur': _STEP_NOT_BUILT,
     'PreprocessingStep.stop_after_step': _STEP_NOT_BUILT,

@@ -15,6 +15,7 @@ _RGB = 3
 _DECODED = (1, 3, 4)
 # Steps for images of red, green and blue.
 _COLOR_STEPS = (
+    'photometric_distortion',
     'random_adjust_hue',
     'random_adjust_saturation',
     'random_distort_color',

@@ -5,27 +5,22 @@ Each step draws random numbers, then applies a deterministic function of the ima
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_order, check_share
+from object_detection.data.augmentation.photometry import (
+    change_brightness,
+    change_colors,
+    change_contrast,
+)
 from object_detection.data.augmentation.pixels import RgbToGray
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
-Adjustment = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-
 _MAX_VALUE = 255.0
-
-
-def _adjust(image: tf.Tensor, number: tf.Tensor, adjust: Adjustment) -> tf.Tensor:
-    """Applies a function of images in 0..1 to one in 0..255, and clips the result.
-
-    On 0..255 the functions would be equivalent, but would not round exactly like the reference.
-    """
-    return tf.clip_by_value(adjust(image / _MAX_VALUE, number), 0.0, 1.0) * _MAX_VALUE
 
 
 class RandomPixelStep(abc.ABC):
@@ -66,7 +61,7 @@ class RandomAdjustBrightness(RandomPixelStep):
         return tf.random.stateless_uniform([], seed, -self.max_delta, self.max_delta)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return _adjust(image, draw, tf.add)
+        return change_brightness(image, draw)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +82,7 @@ class RandomAdjustContrast(RandomPixelStep):
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return _adjust(image, draw, tf.image.adjust_contrast)
+        return change_contrast(image, draw)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +102,7 @@ class RandomAdjustHue(RandomPixelStep):
         return tf.random.stateless_uniform([], seed, -self.max_delta, self.max_delta)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return _adjust(image, draw, tf.image.adjust_hue)
+        return change_colors(image, hue=draw)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +123,7 @@ class RandomAdjustSaturation(RandomPixelStep):
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return _adjust(image, draw, tf.image.adjust_saturation)
+        return change_colors(image, saturation=draw)
 
 
 # Steps of RandomDistortColor, by its color_ordering.
@@ -172,10 +167,113 @@ class RandomDistortColor(RandomPixelStep):
         )
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        numbers = tf.unstack(draw, len(self.steps))
-        for step, number in zip(self.steps, numbers, strict=True):
-            image = step.change(image, number)
-        return image
+        if self.color_ordering == 0:
+            brightness, saturation, hue, contrast = tf.unstack(draw, 4)
+            changed = change_colors(image, brightness=brightness, saturation=saturation, hue=hue)
+            return change_contrast(changed, contrast)
+        brightness, contrast, saturation, hue = tf.unstack(draw, 4)
+        changed = change_contrast(change_brightness(image, brightness), contrast)
+        return change_colors(changed, saturation=saturation, hue=hue)
+
+
+class PhotometricDraws(NamedTuple):
+    """Numbers of `PhotometricDistortion`, float32 []; without effect for changes that are left out.
+
+    Attributes:
+      brightness: number that is added, as a share of the whole range.
+      contrast: factor.
+      saturation: factor.
+      hue: rotation, as a share of the whole circle.
+      contrast_is_last: bool [].
+      channels: index of the channel that replaces each channel, int32 [3].
+    """
+
+    brightness: tf.Tensor
+    contrast: tf.Tensor
+    saturation: tf.Tensor
+    hue: tf.Tensor
+    contrast_is_last: tf.Tensor
+    channels: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotometricDistortion(RandomPixelStep):
+    """Changes brightness, contrast, saturation and hue, each with a probability of its own.
+
+    Brightness changes first; contrast changes as often before saturation and hue as after them. At
+    last the channels may change places (SSD, https://arxiv.org/abs/1512.02325).
+
+    Attributes:
+      max_brightness_delta: greatest number added or subtracted, as a share of the whole range.
+      min_contrast, max_contrast: bounds of the factor of the contrast.
+      min_saturation, max_saturation: bounds of the factor of the saturation.
+      max_hue_delta: greatest rotation of the hue either way, as a share of the whole circle.
+      change_probability: probability of each of the four changes.
+      channel_swap_probability: probability that the channels get a random order.
+
+    Raises:
+      ValueError: if a value is not a share or factors are negative or not in order.
+    """
+
+    max_brightness_delta: float = 0.125
+    min_contrast: float = 0.5
+    max_contrast: float = 1.5
+    min_saturation: float = 0.5
+    max_saturation: float = 1.5
+    max_hue_delta: float = 0.05
+    change_probability: float = 0.5
+    channel_swap_probability: float = 0.0
+
+    def __post_init__(self):
+        name = 'photometric_distortion'
+        for field in (
+            'max_brightness_delta',
+            'max_hue_delta',
+            'change_probability',
+            'channel_swap_probability',
+        ):
+            check_share(name, **{field: getattr(self, field)})
+        check_order(name, min_contrast=self.min_contrast, max_contrast=self.max_contrast)
+        check_order(name, min_saturation=self.min_saturation, max_saturation=self.max_saturation)
+
+    def draw(self, image: tf.Tensor, seed: tf.Tensor) -> PhotometricDraws:
+        of_changes, of_numbers, of_order, of_swap, of_channels = tf.unstack(
+            tf.random.split(seed, 5)
+        )
+        is_changed = tf.random.stateless_uniform([4], of_changes) < self.change_probability
+        least = [-self.max_brightness_delta, self.min_contrast]
+        greatest = [self.max_brightness_delta, self.max_contrast]
+        least += [self.min_saturation, -self.max_hue_delta]
+        greatest += [self.max_saturation, self.max_hue_delta]
+        numbers = tf.random.stateless_uniform([4], of_numbers, least, greatest)
+        is_swapped = tf.random.stateless_uniform([], of_swap) < self.channel_swap_probability
+        order = tf.argsort(tf.random.stateless_uniform([3], of_channels))
+        return PhotometricDraws(
+            *tf.unstack(tf.where(is_changed, numbers, [0.0, 1.0, 1.0, 0.0])),
+            contrast_is_last=tf.random.stateless_uniform([], of_order) < 0.5,
+            channels=tf.where(is_swapped, order, [0, 1, 2]),
+        )
+
+    def change(self, image: tf.Tensor, draw: PhotometricDraws) -> tf.Tensor:
+        has_contrast = tf.not_equal(draw.contrast, 1.0)
+        is_first = has_contrast & ~draw.contrast_is_last
+        image = tf.cond(
+            is_first,
+            lambda: change_contrast(change_brightness(image, draw.brightness), draw.contrast),
+            lambda: image,
+        )
+        changed = change_colors(
+            image,
+            brightness=tf.where(is_first, 0.0, draw.brightness),
+            saturation=draw.saturation,
+            hue=draw.hue,
+            channels=draw.channels,
+        )
+        return tf.cond(
+            has_contrast & draw.contrast_is_last,
+            lambda: change_contrast(changed, draw.contrast),
+            lambda: changed,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import colors
 from tests import goldens
+from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
 DRAWS = {
@@ -28,6 +29,7 @@ TEXTS = (
     'random_distort_color { color_ordering: 1 }',
     'random_pixel_value_scale {}',
     'random_rgb_to_gray { probability: 0.5 }',
+    'photometric_distortion { change_probability: 1 }',
 )
 
 
@@ -54,7 +56,8 @@ def test_matches_the_reference_with_its_draws(case_name):
     draws = [case.outputs[DRAWS[type(part)]] for part in parts]
     changed = step.change(image, tf.constant(draws if len(parts) > 1 else draws[0]))
     expected = case.outputs.get(F.IMAGE, image[tf.newaxis])[0]
-    np.testing.assert_allclose(changed, expected, rtol=1e-5, atol=1e-6)
+    # The reference rounds values in 0..1, and converts them to HSV.
+    np.testing.assert_allclose(changed, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_numbers_by_hand():
@@ -113,6 +116,57 @@ def test_gray_as_often_as_it_says():
     np.testing.assert_array_equal(changed[~is_gray], [[1, 2, 9]] * (~is_gray).sum())
 
 
+def distorted(image, draws):
+    """The changes of PhotometricDraws, by TensorFlow's operations on values in 0..1."""
+    saturation = (tf.image.adjust_saturation, draws.saturation)
+    hue = (tf.image.adjust_hue, draws.hue)
+    contrast = (tf.image.adjust_contrast, draws.contrast)
+    colors_first = (saturation, hue, contrast)
+    order = colors_first if draws.contrast_is_last else (contrast, saturation, hue)
+    values = tf.cast(image, tf.float32) / 255
+    for adjust, number in ((tf.add, draws.brightness), *order):
+        values = tf.clip_by_value(adjust(values, number), 0.0, 1.0)
+    return 255 * tf.gather(values, draws.channels, axis=-1)
+
+
+def test_photometric_distortion_applies_its_draws():
+    step = steps.build('photometric_distortion { channel_swap_probability: 0.5 }')
+    image = examples.noise(6, 7)
+    for seed in seeds(30):
+        draws = step.draw(image, seed)
+        changed = step({F.IMAGE: tf.constant(image)}, seed)[F.IMAGE]
+        np.testing.assert_allclose(changed, distorted(image, draws), rtol=1e-5, atol=1e-3)
+
+
+def test_photometric_distortion_draws_each_change_by_itself():
+    text = 'photometric_distortion { change_probability: 0.6 channel_swap_probability: 0.3 }'
+    step = steps.build(text)
+    draws = [step.draw(tf.zeros([1, 1, 3]), seed) for seed in seeds(300)]
+    numbers = np.array([draw[:4] for draw in draws])
+    is_changed = numbers != [0, 1, 1, 0]
+    assert (np.abs(is_changed.mean(axis=0) - 0.6) < 0.1).all()
+    np.testing.assert_allclose(np.corrcoef(np.transpose(is_changed)), np.eye(4), atol=0.2)
+    bounds = [[-0.125, 0.125], [0.5, 1.5], [0.5, 1.5], [-0.05, 0.05]]
+    for column, changed, (least, greatest) in zip(numbers.T, is_changed.T, bounds, strict=True):
+        drawn = column[changed]
+        assert least <= drawn.min() < least + 0.1 * (greatest - least)
+        assert greatest >= drawn.max() > greatest - 0.1 * (greatest - least)
+    assert abs(np.mean([draw.contrast_is_last for draw in draws]) - 0.5) < 0.1
+    channels = np.array([draw.channels for draw in draws])
+    np.testing.assert_array_equal(np.sort(channels), [[0, 1, 2]] * 300)
+    assert len(set(map(tuple, channels))) == 6
+    # One of six random orders is the order of the image.
+    assert abs((channels != [0, 1, 2]).any(axis=1).mean() - 0.25) < 0.1
+
+
+def test_without_probabilities_nothing_changes():
+    step = steps.build('photometric_distortion { change_probability: 0 }')
+    image = examples.noise(6, 7)
+    for seed in seeds(5):
+        changed = step({F.IMAGE: tf.constant(image)}, seed)[F.IMAGE]
+        np.testing.assert_allclose(changed, image, atol=1e-4)
+
+
 @pytest.mark.parametrize('text', TEXTS)
 def test_steps_in_the_pipeline_change_the_image_alone(text):
     plain, changed = steps.transformed(()), steps.transformed((text,))
@@ -147,6 +201,18 @@ def test_inside_tf_data_as_alone():
         ('random_adjust_saturation { min_delta: -1 }', 'saturation: expected 0 <= min_delta'),
         ('random_distort_color { color_ordering: 2 }', 'color_ordering: expected 0 or 1.*: 2'),
         ('random_pixel_value_scale { maxval: 0.5 }', 'minval <= maxval. Received: 0.9 and 0.5'),
+        (
+            'photometric_distortion { max_brightness_delta: 2 }',
+            r'photometric_distortion\.max_brightness_delta: expected 0 to 1. Received: 2',
+        ),
+        ('photometric_distortion { max_hue_delta: -1 }', 'max_hue_delta: expected 0 to 1'),
+        ('photometric_distortion { change_probability: 2 }', 'change_probability: expected 0 to 1'),
+        ('photometric_distortion { channel_swap_probability: 2 }', 'channel_swap_probability: ex'),
+        (
+            'photometric_distortion { min_contrast: 2 }',
+            'photometric_distortion: expected 0 <= min_contrast <= max_contrast. Received: 2 and',
+        ),
+        ('photometric_distortion { min_saturation: -1 }', '0 <= min_saturation <= max_saturation'),
         ('random_rgb_to_gray { probability: 2 }', 'probability: expected 0 to 1. Received: 2'),
     ],
 )
