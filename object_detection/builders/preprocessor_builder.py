@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from object_detection.builders.augmentation import crops_builder
 from object_detection.builders.oneof import build_oneof
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
+from object_detection.data.augmentation.blur import GaussianBlur, MotionBlur
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
     PhotometricDistortion,
@@ -159,6 +160,8 @@ BUILDERS = {
     'adjust_gamma': _with_fields_of(AdjustGamma),
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
     'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
+    'gaussian_blur': _with_fields_of(GaussianBlur),
+    'motion_blur': _with_fields_of(MotionBlur),
     'normalize_image': _with_fields_of(NormalizeImage),
     'object_cutout': _with_fields_of(ObjectCutout),
     'one_of': _one_of,

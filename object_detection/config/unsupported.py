@@ -115,8 +115,6 @@ _AUGMENTATION = {
     'PreprocessingStep.large_scale_jitter': _STEP_NOT_BUILT,
     'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
     'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
-    'PreprocessingStep.gaussian_blur': _STEP_NOT_BUILT,
-    'PreprocessingStep.motion_blur': _STEP_NOT_BUILT,
     'PreprocessingStep.stop_after_step': _STEP_NOT_BUILT,
     'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
         'boxes stay normalized until the losses; leave it out'
