@@ -1,4 +1,4 @@
-"""Draws boxes, masks and labels on images."""
+"""Draws boxes, masks, keypoints and labels on images, and puts pictures together."""
 
 import colorsys
 import zlib
@@ -18,6 +18,8 @@ _HUE_STEP = 0.618034
 # Pairs (saturation, value), in which classes of similar hue differ too.
 _TONES = ((0.85, 1.0), (0.95, 0.75), (0.55, 1.0))
 _CAPTION_COLOR = (32, 33, 36)
+# Size of an image whose font the titles and captions of a row have.
+_ROW_TEXT = 448
 
 
 class _Instance(NamedTuple):
@@ -25,6 +27,7 @@ class _Instance(NamedTuple):
     color: tuple[int, int, int]
     label: str
     mask: np.ndarray | None
+    keypoints: np.ndarray | None
 
 
 class _Rectangle(NamedTuple):
@@ -41,13 +44,15 @@ def draw_instances(
     *,
     scores: np.ndarray | None = None,
     masks: Sequence[np.ndarray] | np.ndarray | None = None,
+    keypoints: np.ndarray | None = None,
     names: Mapping[int, str] | None = None,
     min_score: float = 0.5,
     max_boxes: int = 20,
     line_thickness: int | None = None,
+    mask_opacity: float = _MASK_OPACITY,
     scale: int = 1,
 ) -> np.ndarray:
-    """Draws instances on a copy of an image: masks below, then boxes, then labels.
+    """Draws instances on a copy of an image: masks below, then boxes, keypoints and labels.
 
     Args:
       image: uint8 [H, W, 3], RGB, or [H, W, 1], grey.
@@ -57,10 +62,13 @@ def draw_instances(
       scores: float [n]; None draws all instances, such as annotated ones.
       masks: n arrays, each either the pasted mask, uint8 or bool [H, W], or probabilities relative
         to the box, float [mask height, mask width]; or None.
-      names: class id -> name; an id without a name is drawn as a number.
+      keypoints: float [n, P, 2], (y, x) in pixels of `image`, drawn as dots; those that are not
+        finite are left out; or None.
+      names: class id -> name; an id without a name is drawn as a number, an empty name not at all.
       min_score: instances with lower scores are not drawn.
       max_boxes: maximum number of instances to draw, in descending order of scores.
       line_thickness: line thickness of boxes, in pixels; None chooses by the picture's size.
+      mask_opacity: opacity of the tint of masks, 0 to 1; their outlines are tinted more strongly.
       scale: factor by which the picture is enlarged, so that labels on a small image are readable.
 
     Returns:
@@ -77,20 +85,24 @@ def draw_instances(
             f'{image.dtype} {image.shape}.'
         )
     image = np.broadcast_to(image, (*image.shape[:2], 3))
-    instances = _choose(boxes_absolute, classes, scores, masks, names, min_score, max_boxes)
+    instances = _choose(
+        boxes_absolute, classes, scores, masks, keypoints, names, min_score, max_boxes
+    )
     if scale != 1:
         image = _enlarge(image, scale)
         instances = [_enlarge_instance(instance, scale) for instance in instances]
     canvas = image.copy()
     for instance in instances:
         if instance.mask is not None:
-            _blend_mask(canvas, instance)
+            _blend_mask(canvas, instance, mask_opacity)
     picture = Image.fromarray(canvas)
     draw = ImageDraw.Draw(picture)
     size = min(picture.size)
     thickness = line_thickness or max(1, round(size / 250))
     for instance in instances:
         _draw_box(draw, instance, thickness)
+    for instance in instances:
+        _draw_keypoints(draw, instance, radius=1.5 * thickness)
     font, taken = _font(size), []
     for instance in reversed(instances):
         _draw_label(draw, instance, font, taken, picture.size)
@@ -132,6 +144,49 @@ def side_by_side(
     return np.asarray(canvas).copy()
 
 
+def row(
+    pictures: Sequence[np.ndarray], cell: int, *, title: str = '', captions: Sequence[str] = ()
+) -> np.ndarray:
+    """Combines pictures side by side, on white, each centred in its column.
+
+    Args:
+      pictures: uint8 [H, W, 3], of any sizes, each at most `cell` pixels wide.
+      cell: width of a column.
+      title: text above all of them, if any.
+      captions: a text below each picture, or none.
+
+    Returns:
+      uint8 [height, width, 3].
+    """
+    font = _font(_ROW_TEXT)
+    bar, gap = round(font.size * 1.7), max(2, cell // 40)
+    top = bar if title else gap
+    height = max(picture.shape[0] for picture in pictures)
+    size = (len(pictures) * (cell + gap) + gap, top + height + (bar if captions else 0) + gap)
+    canvas = Image.new('RGB', size, 'white')
+    draw = ImageDraw.Draw(canvas)
+    draw.text((gap, top / 2), title, fill=_CAPTION_COLOR, font=font, anchor='lm')
+    middles = [gap + i * (cell + gap) + cell / 2 for i in range(len(pictures))]
+    for picture, x in zip(pictures, middles, strict=True):
+        corner = (round(x - picture.shape[1] / 2), top + (height - picture.shape[0]) // 2)
+        canvas.paste(Image.fromarray(picture), corner)
+    for caption, x in zip(captions, middles, strict=bool(captions)):
+        place = (x, top + height + bar / 2)
+        draw.text(place, caption, fill=_CAPTION_COLOR, font=font, anchor='mm')
+    return np.asarray(canvas).copy()
+
+
+def stacked(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Puts pictures, uint8 [H, W, 3] of any sizes, below each other on white, at the left."""
+    width = max(picture.shape[1] for picture in pictures)
+    return np.concatenate(
+        [
+            np.pad(picture, [(0, 0), (0, width - picture.shape[1]), (0, 0)], constant_values=255)
+            for picture in pictures
+        ]
+    )
+
+
 def class_color(class_id: int | str) -> tuple[int, int, int]:
     """Returns the colour of a class, RGB in 0..255: the same in every run."""
     number = zlib.crc32(class_id.encode('utf-8')) if isinstance(class_id, str) else int(class_id)
@@ -140,11 +195,13 @@ def class_color(class_id: int | str) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _choose(boxes, classes, scores, masks, names, min_score, max_boxes) -> list[_Instance]:
+def _choose(
+    boxes, classes, scores, masks, keypoints, names, min_score, max_boxes
+) -> list[_Instance]:
     """Returns the instances to draw, the largest first, so that small ones end up on top."""
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     classes = ['object'] * len(boxes) if classes is None else classes
-    given = {'classes': classes, 'scores': scores, 'masks': masks}
+    given = {'classes': classes, 'scores': scores, 'masks': masks, 'keypoints': keypoints}
     for name, rows in given.items():
         if rows is not None and len(rows) != len(boxes):
             raise UserError(
@@ -166,7 +223,8 @@ def _choose(boxes, classes, scores, masks, names, min_score, max_boxes) -> list[
         if scores is not None:
             label = f'{label} {scores[i]:.0%}'
         mask = None if masks is None else masks[i]
-        instances.append(_Instance(tuple(boxes[i]), class_color(class_id), label, mask))
+        points = None if keypoints is None else np.asarray(keypoints[i], np.float64)
+        instances.append(_Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))
     return instances
 
 
@@ -180,10 +238,14 @@ def _enlarge_instance(instance: _Instance, scale: int) -> _Instance:
     # Masks of probabilities are relative to the box and scale with it.
     if mask is not None and not np.issubdtype(np.asarray(mask).dtype, np.floating):
         mask = np.repeat(np.repeat(mask, scale, axis=0), scale, axis=1)
-    return instance._replace(box=tuple(scale * value for value in instance.box), mask=mask)
+    return instance._replace(
+        box=tuple(scale * value for value in instance.box),
+        mask=mask,
+        keypoints=None if instance.keypoints is None else scale * instance.keypoints,
+    )
 
 
-def _blend_mask(canvas: np.ndarray, instance: _Instance) -> None:
+def _blend_mask(canvas: np.ndarray, instance: _Instance, inner_opacity: float) -> None:
     """Tints the pixels of a mask in place, and its outline more strongly."""
     height, width = canvas.shape[:2]
     mask, top, left = np.asarray(instance.mask), 0, 0
@@ -201,7 +263,7 @@ def _blend_mask(canvas: np.ndarray, instance: _Instance) -> None:
             f'draw_instances: a mask of whole numbers must have the size of the image, '
             f'{(height, width)}. Received: {mask.shape}.'
         )
-    opacity = np.where(_outline(mask), _OUTLINE_OPACITY, _MASK_OPACITY) * mask
+    opacity = np.where(_outline(mask), _OUTLINE_OPACITY, inner_opacity) * mask
     opacity = opacity[..., np.newaxis].astype(np.float32)
     window = canvas[top : top + mask.shape[0], left : left + mask.shape[1]]
     color = np.array(instance.color, np.float32)
@@ -222,6 +284,17 @@ def _draw_box(draw: ImageDraw.ImageDraw, instance: _Instance, thickness: int) ->
     draw.rectangle(corners, outline=instance.color, width=thickness)
 
 
+def _draw_keypoints(draw: ImageDraw.ImageDraw, instance: _Instance, radius: float) -> None:
+    """Draws a dot in the colour of the class, with a white border, at each finite keypoint."""
+    if instance.keypoints is None:
+        return
+    for point in instance.keypoints[np.isfinite(instance.keypoints).all(axis=-1)]:
+        top, left = np.rint(point - radius).astype(int).tolist()
+        bottom, right = np.rint(point + radius).astype(int).tolist()
+        corners = [(left, top), (right - 1, bottom - 1)]
+        draw.ellipse(corners, fill=instance.color, outline='white', width=max(1, int(radius / 3)))
+
+
 def _draw_label(
     draw: ImageDraw.ImageDraw,
     instance: _Instance,
@@ -230,6 +303,8 @@ def _draw_label(
     image_size: tuple[int, int],
 ) -> None:
     """Draws the label at the box where it covers other labels least, and records its rectangle."""
+    if not instance.label:
+        return
     padding = max(1, round(font.size / 6))
     _, _, right, bottom = draw.textbbox((0, 0), instance.label, font=font, anchor='la')
     width, height = round(right) + 2 * padding, round(bottom) + 2 * padding

@@ -113,12 +113,13 @@ def _draw_groundtruth(
     image = true_image(batch, index)
     count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
     classes = batch[InputFields.GROUNDTRUTH_CLASSES][index, :count].argmax(axis=-1) + 1
+    shape = batch[InputFields.IMAGE].shape[1:]
     return drawing.draw_instances(
         image,
-        batch[InputFields.GROUNDTRUTH_BOXES][index, :count]
-        * _box_scale(batch[InputFields.IMAGE].shape[1:]),
+        batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * _box_scale(shape),
         classes,
         masks=_masks(batch, index, count, image.shape),
+        keypoints=_visible_keypoints(batch, index, count, shape),
         names=names,
         max_boxes=count,
         scale=_enlargement(image.shape),
@@ -134,6 +135,18 @@ def _masks(
         return crops[index, :count].astype(np.float32) / 255.0
     masks = batch.get(InputFields.GROUNDTRUTH_INSTANCE_MASKS)
     return None if masks is None else masks[index, :count, : shape[0], : shape[1]]
+
+
+def _visible_keypoints(
+    batch: Mapping[str, np.ndarray], index: int, count: int, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Keypoints of one image, float [count, P, 2] in pixels; NaN for invisible ones."""
+    keypoints = batch.get(InputFields.GROUNDTRUTH_KEYPOINTS)
+    if keypoints is None:
+        return None
+    is_visible = batch[InputFields.GROUNDTRUTH_KEYPOINT_VISIBILITIES][index, :count]
+    absolute = keypoints[index, :count] * np.array(shape[:2], np.float32)
+    return np.where(is_visible[..., np.newaxis], absolute, np.nan)
 
 
 def _box_scale(shape: tuple[int, ...]) -> np.ndarray:

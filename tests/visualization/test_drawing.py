@@ -145,3 +145,57 @@ def test_side_by_side():
     assert (picture[:bar] < 128).any()
     with pytest.raises(ValueError, match='one height'):
         drawing.side_by_side(left, right[:50])
+
+
+def test_keypoints_are_dots_of_the_class_and_those_not_finite_are_left_out():
+    image, points = _image(), np.full((2, 3, 2), np.nan)
+    points[0, 1] = [40.0, 60.0]
+    plain = drawing.draw_instances(image, BOXES, [1, 2], names={1: '', 2: ''})
+    arguments = {'names': {1: '', 2: ''}, 'keypoints': points}
+    picture = drawing.draw_instances(image, BOXES, [1, 2], line_thickness=4, **arguments)
+    np.testing.assert_array_equal(picture[40, 60], drawing.class_color(1))
+    thin = drawing.draw_instances(image, BOXES, [1, 2], line_thickness=1, **arguments)
+    rows, columns = np.nonzero(_changed(thin, plain))
+    assert rows.size > 0
+    assert max(np.abs(rows - 39.5).max(), np.abs(columns - 59.5).max()) <= 2
+    large = drawing.draw_instances(image, BOXES, [1, 2], scale=3, **arguments)
+    assert _changed(large, _image(360, 480))[115:125, 175:185].any()
+    with pytest.raises(ValueError, match='`keypoints` must have one row a box'):
+        drawing.draw_instances(image, BOXES, [1, 2], keypoints=points[:1])
+
+
+def test_an_empty_name_is_not_drawn():
+    image = _image()
+    picture = drawing.draw_instances(image, BOXES[:1], [1], names={1: ''}, line_thickness=1)
+    outline = np.zeros((120, 160), bool)
+    outline[20:60, 30:90] = True
+    outline[21:59, 31:89] = False
+    np.testing.assert_array_equal(_changed(picture, image), outline)
+
+
+def test_opacity_of_masks():
+    masks = [np.ones((28, 28), np.float32)]
+    picture = drawing.draw_instances(_image(), BOXES[:1], [1], masks=masks, mask_opacity=0.1)
+    expected = np.rint(GREY * 0.9 + np.array(drawing.class_color(1)) * 0.1)
+    np.testing.assert_array_equal(picture[40, 60], expected)
+
+
+def test_row_and_stack():
+    pictures = [np.full((20, 40, 3), 7, np.uint8), np.full((10, 20, 3), 9, np.uint8)]
+    row = drawing.row(pictures, 40)
+    # Gaps of 2 pixels.
+    assert row.shape == (24, 86, 3)
+    np.testing.assert_array_equal(row[2:22, 2:42], pictures[0])
+    np.testing.assert_array_equal(row[7:17, 54:74], pictures[1])
+    assert (row == 255).all(axis=-1).sum() == 24 * 86 - 20 * 40 - 10 * 20
+    titled = drawing.row(pictures, 40, title='title', captions=['a', 'b'])
+    top = titled.shape[0] - row.shape[0]
+    assert top > 20
+    assert (titled[:12] < 128).any()
+    assert (titled[-12:] < 128).any()
+    with pytest.raises(ValueError, match='argument'):
+        drawing.row(pictures, 40, captions=['a'])
+    stacked = drawing.stacked([row, pictures[0]])
+    np.testing.assert_array_equal(stacked[:24], row)
+    np.testing.assert_array_equal(stacked[24:, :40], pictures[0])
+    assert (stacked[24:, 40:] == 255).all()

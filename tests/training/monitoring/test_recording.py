@@ -187,6 +187,22 @@ def test_masks_of_both_forms_are_drawn(form):
     assert not picture[200, 180].any()
 
 
+def test_visible_keypoints_are_drawn():
+    batch = _batch(1)
+    batch[InputFields.IMAGE][:] = 0
+    batch[InputFields.NUM_GROUNDTRUTH_BOXES][:] = 1
+    batch[InputFields.GROUNDTRUTH_BOXES][0, 0] = [0.0, 0.0, 1.0, 0.75]
+    keypoints = np.full([1, 2, 2, 2], np.nan, np.float32)
+    keypoints[0, 0] = [[0.5, 0.25], [0.5, 0.5]]
+    batch[InputFields.GROUNDTRUTH_KEYPOINTS] = keypoints
+    visible = np.array([[[True, False], [False, False]]])
+    batch[InputFields.GROUNDTRUTH_KEYPOINT_VISIBILITIES] = visible
+    (picture,) = tensorboard.input_pictures(batch, {1: ''})
+    # The images are 8 x 8, 40 times enlarged.
+    assert picture[160, 80].any()
+    assert not picture[150:170, 150:170].any()
+
+
 def test_detection_pictures_are_next_to_the_ground_truth():
     batch = _batch(2)
     detections = {
