@@ -1,0 +1,26 @@
+import pytest
+
+from object_detection.builders import preprocessor_builder
+from object_detection.builders.augmentation import sample_steps
+from object_detection.protos.preprocessor_pb2 import PreprocessingStep
+
+OPTIONS = PreprocessingStep.DESCRIPTOR.oneofs_by_name['preprocessing_step'].fields
+
+
+def test_all_steps_in_the_order_of_their_numbers():
+    kinds = sample_steps.kinds()
+    numbers = {option.name: option.number for option in OPTIONS}
+    assert [numbers[kind] for kind in kinds] == sorted(numbers[kind] for kind in kinds)
+    assert set(kinds) == set(preprocessor_builder.BUILDERS)
+    assert set(sample_steps.FIELDS) <= set(numbers)
+
+
+@pytest.mark.parametrize('kind', sample_steps.kinds())
+def test_every_step_can_be_built_with_its_fields(kind):
+    preprocessor_builder.build(sample_steps.build(kind))
+
+
+def test_other_fields():
+    step = sample_steps.build('adjust_gamma', {'adjust_gamma': 'gamma: 3'})
+    assert step.adjust_gamma.gamma == 3
+    assert sample_steps.build('adjust_gamma', {}).adjust_gamma.gamma == 1
