@@ -107,7 +107,7 @@ def build_train(
         seed=seed,
         input_context=input_context,
         empty=examples_builder.empty_image_filter(reader, 'train_input_reader'),
-        start=start,
+        start=record_order.earliest(start) if len(transform.stages) > 1 else start,
     )
     if rules.holds_sequences(reader):
         records = sequence_examples.one_frame(records, reader.frame_index, key)

@@ -9,7 +9,13 @@ import tensorflow as tf
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data import objects
-from object_detection.data.pipeline import bad_records, iterator_state, record_files
+from object_detection.data.pipeline import (
+    bad_records,
+    iterator_state,
+    partners,
+    record_files,
+    record_order,
+)
 from object_detection.data.pipeline import transform as pipeline
 from object_detection.data.pipeline.bad_records import BadRecords, Place
 from object_detection.data.pipeline.left_out import DroppedObjectsReport, UnknownClassReport
@@ -45,7 +51,8 @@ def build(
     """Decodes, transforms and batches records.
 
     Args:
-      records: (cursors, record), as `tf_records.read` returns them.
+      records: (cursors, record), as `tf_records.read` returns them; where augmentations need other
+        images, all from the earliest of `start` on, see `record_order.earliest`.
       left_out: counts the records that are skipped, because they cannot be decoded, and the objects
         that others lose.
       reader, transform, batch_size, drop_remainder, replicas: options of the batches.
@@ -54,16 +61,26 @@ def build(
     """
     decoder = examples_builder.decoder(reader)
     has_buffers = len(reader.aspect_ratio_buckets) > 1
+    first, *further = transform.stages
 
     def load(cursors: tf.Tensor, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         # The seed depends only on the position of the record, so the number of threads does not
         # matter.
-        example = transform(decoder(serialized), tf.stack([key, cursors[0, 0]]))
+        seed = tf.stack([key, cursors[0, 0]])
+        example = first.change(decoder(serialized), seed, ())
+        if further:
+            example[partners.SEED] = seed
         if start is None:
             return example
         return {**example, InputFields.STREAM_STATE: cursors if has_buffers else cursors[1]}
 
     examples = skip_bad(records, load, left_out)
+    if further:
+        examples = partners.apply(examples, further)
+    if further and has_buffers:
+        examples = examples.filter(
+            lambda example: record_order.is_wanted(start, example[InputFields.STREAM_STATE])
+        )
     sizes = examples_builder.bucket_sizes(reader)
     if has_buffers and start is not None:
         examples = iterator_state.with_buffered(examples, sizes, batch_size * replicas, start)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from object_detection.builders.input_readers import batches as batches_builder
 from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.builders.input_readers import tf_records
-from object_detection.data.pipeline import data_service
+from object_detection.data.pipeline import data_service, partners
 from object_detection.data.pipeline.left_out import EmptyImageFilter
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import input_reader_pb2
@@ -41,14 +41,18 @@ def build(
       ValueError: if an input path matches no file, or the service does not answer.
     """
     decoder = examples_builder.decoder(reader)
+    first, *further = transform.stages
 
     def load(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         # Records arrive in any order, so that their positions cannot be seeds.
         noise = tf.random.uniform([2], maxval=tf.int64.max, dtype=tf.int64)
-        return transform(decoder(serialized), noise)
+        example = first.change(decoder(serialized), noise, ())
+        return {**example, partners.SEED: noise} if further else example
 
     records = _read(reader, seed, examples_builder.empty_image_filter(reader, _WHERE))
     examples = records.map(load, num_parallel_calls=tf.data.AUTOTUNE)
+    if further:
+        examples = partners.apply(examples, further)
     # Batches of several processes arrive mixed: those of all replicas are one batch until here, so
     # that they have one size.
     has_sizes = len(reader.aspect_ratio_buckets) > 1

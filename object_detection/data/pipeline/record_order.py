@@ -170,17 +170,26 @@ def _resumed(read: Callable[[np.ndarray], tf.data.Dataset], start: np.ndarray) -
 
     These records were buffered when the run was stopped (`iterator_state`), and are read again.
     """
-    following, buffered = start[0], start[1:]
-    if not len(buffered):
-        return read(following)
-    earlier = buffered[:, 0]
+    records = read(earliest(start)[0])
+    if len(start) == 1:
+        return records
+    return records.filter(lambda cursors, record: is_wanted(start, cursors))
 
-    def is_wanted(cursors: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-        del record
-        number = cursors[0, 0]
-        return (number >= following[0]) | tf.reduce_any(number == earlier)
 
-    return read(buffered[np.argmin(earlier)]).filter(is_wanted)
+def earliest(start: np.ndarray) -> np.ndarray:
+    """Returns the earliest cursor of int64 [1 + W, R], see `_resumed`: int64 [1, R]."""
+    return start[np.argmin(start[:, 0])][np.newaxis]
+
+
+def is_wanted(start: np.ndarray, cursors: tf.Tensor) -> tf.Tensor:
+    """Whether a record is to be read again or follows `start`, see `_resumed`: bool [].
+
+    Args:
+      start: int64 [1 + W, R].
+      cursors: int64 [2, R], where the dataset resumes with the record, and after it.
+    """
+    number = cursors[0, 0]
+    return (number >= start[0, 0]) | tf.reduce_any(number == start[1:, 0])
 
 
 def _seeds(key: int, epoch: tf.Tensor) -> tf.Tensor:

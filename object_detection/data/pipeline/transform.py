@@ -4,7 +4,8 @@
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -16,20 +17,36 @@ from object_detection.core.example_fields import (
 )
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
+from object_detection.data.augmentation import choice
 from object_detection.data.objects import Example
 from object_detection.data.pipeline import extra_fields
 from object_detection.errors import UserError
 from object_detection.resizers.resizer import Resizer
 
-Step = Callable[[Example, tf.Tensor], Example]
+Step = Callable[..., Example]
 
 # Size of an image after the resizer, until `_normalize_to_batch` has used it.
 _IMAGE_SIZE = 'image_size'
 
 
+class Stage(NamedTuple):
+    """A part of an `ExampleTransform`.
+
+    Attributes:
+      num_partners: number of other examples that it needs, as the stage before it returns them.
+      change: (example, seed, partners) -> example.
+    """
+
+    num_partners: int
+    change: Callable[[Example, tf.Tensor, Sequence[Example]], Example]
+
+
 @dataclasses.dataclass(frozen=True)
 class ExampleTransform:
     """Cleans, augments, resizes and pads one decoded example.
+
+    An augmentation that combines several images divides the transform into two stages: its partners
+    are what the stage before it made of other images.
 
     Attributes:
       resizer: the model's image resizer; its random choices are made in training only.
@@ -40,7 +57,8 @@ class ExampleTransform:
         examples without masks.
       label_steps: functions (example, seed) -> example, applied in order, that change labels or
         drop objects; at this stage classes are ids, and masks are not decoded.
-      augmentations: functions (example, seed) -> example, applied in order to the decoded image.
+      augmentations: functions (example, seed) -> example, applied in order to the decoded image, or
+        (example, seed, partners) -> example, see `augmentation.choice.num_partners`.
       merge_multiple_label_boxes: whether to merge objects with the same box into one k-hot object.
       use_multiclass_scores: whether classes are the stored scores of all classes (soft labels), for
         examples that have them.
@@ -78,8 +96,15 @@ class ExampleTransform:
                 'merge_multiple_label_boxes. Received: both.'
             )
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in order; the first one takes decoded examples and needs no partners."""
+        starts = [i for i, step in enumerate(self.augmentations) if choice.num_partners(step)]
+        ranges = zip([0, *starts], [*starts, len(self.augmentations)], strict=True)
+        return tuple(self._stage(start, end) for start, end in ranges)
+
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
-        """Transforms an example of `ExampleDecoder`.
+        """Transforms an example of `ExampleDecoder`; no augmentation may need other images.
 
         Args:
           example: one decoded example.
@@ -103,17 +128,31 @@ class ExampleTransform:
           further rows of `OBJECT_FIELDS` and `IMAGE_FIELDS` as they say.
 
         Raises:
-          ValueError: if requested scores are missing.
+          ValueError: if requested scores are missing, or there are several stages.
           tf.errors.InvalidArgumentError: when run, for a class id above `num_classes`, or scores
             of another number of classes.
+        """
+        (stage,) = self.stages
+        return stage.change(example, seed, ())
+
+    def prepare(self, example: Example, seed: tf.Tensor) -> Example:
+        """Returns what augmentations take: a cleaned example, with its entries for the batch.
+
+        Args:
+          example: one decoded example.
+          seed: integer [2], on which the random choices of steps of labels depend.
+
+        Returns:
+          The image; the fields of `OBJECT_FIELDS`, with classes float32 [n, K] and loaded masks;
+          and what else `__call__` returns of the decoded example.
         """
         outputs = _identity_of_image(example)
         outputs |= extra_fields.context(example, self.context_size)
         outputs |= extra_fields.class_vectors(
             example, self.num_classes, empty_to_ones=self.empty_image_classes_to_ones
         )
-        if F.UNKNOWN_CLASSES in example:
-            outputs[F.UNKNOWN_CLASSES] = example[F.UNKNOWN_CLASSES]
+        names = (F.UNKNOWN_CLASSES, F.ORIGINAL_IMAGE_SPATIAL_SHAPE, *image_fields_of_batches())
+        outputs |= {name: example[name] for name in names if name in example}
         decoded = example
         example = objects.keep_known(example)
         if self.for_evaluation:
@@ -135,25 +174,38 @@ class ExampleTransform:
         if self.use_multiclass_scores:
             example = self._soften(example)
         example = self._load_masks(example)
-        for i, augmentation in enumerate(self.augmentations):
-            example = augmentation(example, tf.random.fold_in(seed, i))
+        kept = (F.IMAGE, *OBJECT_FIELDS)
+        return {**outputs, **{name: example[name] for name in kept if name in example}}
+
+    def _stage(self, start: int, end: int) -> Stage:
+        """Returns the stage of the augmentations from `start` on, before `end`."""
+        steps = self.augmentations[start:end]
+
+        def change(example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
+            if start == 0:
+                example = self.prepare(example, seed)
+            for i, step in enumerate(steps, start):
+                example = choice.apply(step, example, tf.random.fold_in(seed, i), partners)
+            return self._finish(example, seed) if end == len(self.augmentations) else example
+
+        return Stage(choice.num_partners(steps[0]) if steps else 0, change)
+
+    def _finish(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes an augmented example, and pads its objects."""
         # Classes are converted after augmentation, which drops objects.
         num_augmented = _count(example)
         kept = tf.range(tf.minimum(num_augmented, self.max_number_of_boxes))
         example = objects.select(example, kept)
-        outputs[F.NUM_EXCESS_OBJECTS] = num_augmented - _count(example)
+        num_excess = num_augmented - _count(example)
         example = self._resize(example, self._resizer(seed))
         example |= extra_fields.keypoint_weights(example, self.keypoint_type_weights)
         example |= extra_fields.densepose(example)
+        outputs = {name: value for name, value in example.items() if name not in OBJECT_FIELDS}
+        outputs[F.NUM_EXCESS_OBJECTS] = num_excess
         outputs[F.NUM_GROUNDTRUTH_BOXES] = _count(example)
         for name, field in OBJECT_FIELDS.items():
             if field.padding is not None and name in example:
                 outputs[name] = _pad_rows(example[name], self.max_number_of_boxes, field.padding)
-        for name in (F.IMAGE, F.TRUE_IMAGE_SHAPE, F.ORIGINAL_IMAGE_SPATIAL_SHAPE):
-            outputs[name] = example[name]
-        for name in image_fields_of_batches():
-            if name in example:
-                outputs[name] = example[name]
         return outputs
 
     def _one_hot(self, example: Example) -> Example:
