@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
@@ -56,14 +55,16 @@ from object_detection.data.augmentation.scale import (
     RandomResizeMethod,
     RandomScaleCropAndPadToSquare,
 )
+from object_detection.data.augmentation.several_images import CopyPaste, MixUp, Mosaic
 from object_detection.data.augmentation.small_objects import SmallObjectCrop
+from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 from object_detection.protos import preprocessor_pb2
 from object_detection.resizers import resizer
 from object_detection.resizers.fixed_sizes import FixedShapeResizer
 
-Augmentation = Callable[[Example, tf.Tensor], Example]
+Augmentation = Callable[..., Example]
 
 # Steps that read labels alone, and therefore run before objects are counted and masks decoded.
 _LABEL_STEPS = ('convert_class_logits_to_softmax', 'drop_label_probabilistically', 'remap_labels')
@@ -159,9 +160,13 @@ BUILDERS = {
     **crops_builder.BUILDERS,
     'adjust_gamma': _with_fields_of(AdjustGamma),
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
+    'copy_paste': _with_fields_of(CopyPaste),
     'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
     'gaussian_blur': _with_fields_of(GaussianBlur),
     'motion_blur': _with_fields_of(MotionBlur),
+    'large_scale_jitter': _with_fields_of(LargeScaleJitter),
+    'mix_up': _with_fields_of(MixUp),
+    'mosaic': _with_fields_of(Mosaic),
     'normalize_image': _with_fields_of(NormalizeImage),
     'object_cutout': _with_fields_of(ObjectCutout),
     'one_of': _one_of,

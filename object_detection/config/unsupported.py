@@ -109,10 +109,6 @@ _TRAINING = {
 
 _STEP_NOT_BUILT = _error('this augmentation is not built yet')
 _AUGMENTATION = {
-    'PreprocessingStep.mosaic': _STEP_NOT_BUILT,
-    'PreprocessingStep.mix_up': _STEP_NOT_BUILT,
-    'PreprocessingStep.copy_paste': _STEP_NOT_BUILT,
-    'PreprocessingStep.large_scale_jitter': _STEP_NOT_BUILT,
     'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
     'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
     'PreprocessingStep.stop_after_step': _STEP_NOT_BUILT,

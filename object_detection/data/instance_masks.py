@@ -152,6 +152,35 @@ def resample(crops: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     return _sample_frames(crops, tf.where(is_end, _INSIDE, frames), crops.shape[1], 1.0)
 
 
+def union(crops: tf.Tensor, boxes: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns which pixels of an image belong to any of some objects.
+
+    Args:
+      crops: uint8 [n, S, S], 255 = 1.
+      boxes: float32 [n, 4], normalized to the image, within [0, 1].
+      size: int32 [2], height and width of the image.
+
+    Returns:
+      bool [H, W].
+    """
+    last = tf.maximum(tf.cast(size, tf.float32) - 1.0, 1.0)
+
+    def add(covered: tf.Tensor, row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        crop, box = row
+        first = tf.minimum(tf.cast(tf.math.ceil(box[:2] * last), tf.int32), size - 1)
+        end = tf.maximum(tf.cast(box[2:] * last + _ROUNDING, tf.int32) + 1, first + 1)
+        end = tf.minimum(end, size)
+        # The crop in the frame of its first and last pixel, and that of these pixels in the crop's.
+        corners = tf.stack([tf.cast(first, tf.float32), tf.cast(end - 1, tf.float32)]) / last
+        part = tf.math.divide_no_nan(corners - box[:2], box[2:] - box[:2])
+        part = tf.reshape(tf.clip_by_value(part, 0.0, _INSIDE), [1, 4])
+        pasted = tf.image.crop_and_resize(crop[tf.newaxis, ..., tf.newaxis], part, [0], end - first)
+        paddings = tf.stack([first, size - end], axis=1)
+        return covered | tf.pad(pasted[0, ..., 0] > 127.5, paddings)
+
+    return tf.foldl(add, (crops, boxes), tf.zeros(size, tf.bool))
+
+
 def decode(encoded: tf.Tensor, height: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
     """Decodes PNG masks of one size.
 

@@ -1,5 +1,7 @@
 """The objects of one example: dropping, ordering and merging their rows."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from object_detection.core.example_fields import OBJECT_FIELDS
@@ -21,6 +23,36 @@ def select(example: Example, rows: tf.Tensor) -> Example:
         name: tf.gather(value, rows) if name in OBJECT_FIELDS else value
         for name, value in example.items()
     }
+
+
+def concat(examples: Sequence[Example]) -> Example:
+    """Returns the objects of several examples, in order: the fields of `OBJECT_FIELDS`.
+
+    Where the examples have different numbers of points or scores for an object, the field is padded
+    to the greatest.
+
+    Args:
+      examples: with the same fields; full-size masks have the same size.
+    """
+    return {
+        name: _concat([example[name] for example in examples], field.padding or 0)
+        for name, field in OBJECT_FIELDS.items()
+        if name in examples[0]
+    }
+
+
+def _concat(rows: Sequence[tf.Tensor], padding: float) -> tf.Tensor:
+    if not all(each.shape[1:].is_fully_defined() for each in rows):
+        greatest = tf.reduce_max(tf.stack([tf.shape(each)[1:] for each in rows]), axis=0)
+        rows = [_extended(each, greatest, padding) for each in rows]
+    return tf.concat(rows, axis=0)
+
+
+def _extended(rows: tf.Tensor, sizes: tf.Tensor, padding: float) -> tf.Tensor:
+    """Pads [n, ...] to the sizes of the axes after the first."""
+    after = tf.concat([[0], sizes - tf.shape(rows)[1:]], axis=0)
+    paddings = tf.stack([tf.zeros_like(after), after], axis=1)
+    return tf.pad(rows, paddings, constant_values=tf.cast(padding, rows.dtype))
 
 
 # Why `keep_known` and `clip_boxes` drop an object.

@@ -17,12 +17,19 @@ _NUM_CHANNELS = 3
 Color = tuple[float, ...]
 
 
-def check_color(step: str, color: Color) -> None:
-    """Checks the number of values of a `pad_color` (raises ValueError)."""
-    if len(color) not in (0, _NUM_CHANNELS):
+def check_color(step: str, color: Color, *, or_one: bool = False) -> None:
+    """Checks the number of values of a `pad_color` (raises ValueError).
+
+    Args:
+      step: name of the step.
+      color: the values.
+      or_one: whether one value for all channels is allowed, too.
+    """
+    if len(color) not in (0, _NUM_CHANNELS, *([1] if or_one else [])):
+        one = ', one for all' if or_one else ''
         raise UserError(
-            f'{step}.pad_color: expected one number for each of {_NUM_CHANNELS} channels, or none. '
-            f'Received: {color}.'
+            f'{step}.pad_color: expected one number for each of {_NUM_CHANNELS} channels{one}, or '
+            f'none. Received: {color}.'
         )
 
 
