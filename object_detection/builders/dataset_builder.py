@@ -33,6 +33,7 @@ def build_train(
     batch_size: int | None = None,
     job: int | None = None,
     left_out: BadRecords | None = None,
+    step: int = 0,
 ) -> tf.data.Dataset:
     """Builds the training data: shuffled, augmented, repeated, in batches.
 
@@ -50,6 +51,8 @@ def build_train(
       job: number of a job of a data service, which all workers of one start of a run share, and
         no other start uses; None draws one.
       left_out: counts bad records; None counts them as the reader says, without a file.
+      step: number of training steps done before the first batch; augmentations with a
+        `stop_after_step` up to it are left out.
 
     Returns:
       Batches as `ExampleTransform` returns them, each entry with a leading batch axis; and
@@ -62,6 +65,7 @@ def build_train(
     train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
     _check_reader(pipeline_config, reader, 'train_input_reader')
     raise_if_any(training_rules.score_problems(train_config, reader))
+    raise_if_any(training_rules.stop_problems(train_config, reader))
     if batch_size is None:
         batch_size = train_config.batch_size
         if input_context is not None:
@@ -80,7 +84,7 @@ def build_train(
             seed=key,
         )
         return iterator_state.counted(batches.repeat(), int(start[0, 0]))
-    steps = preprocessor_builder.build_all(train_config.data_augmentation_options)
+    steps = preprocessor_builder.build_all(train_config.data_augmentation_options, step)
     transform = examples_builder.transform(
         pipeline_config.model,
         reader,

@@ -213,16 +213,23 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
     return step if config.probability == 1 else WithProbability(step, config.probability)
 
 
-def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep]) -> Steps:
+def build_all(configs: Iterable[preprocessor_pb2.PreprocessingStep], step: int = 0) -> Steps:
     """Builds the steps of a config.
 
     Steps of labels may always run first, since no other step reads or changes a label.
+
+    Args:
+      configs: the steps.
+      step: number of training steps done; augmentation steps that stop before the next one are
+        left out.
 
     Raises:
       ValueError: in the cases of `build`.
     """
     label_steps, augmentations = [], []
     for config in configs:
+        if 0 < config.stop_after_step <= step:
+            continue
         is_of_labels = config.WhichOneof('preprocessing_step') in _LABEL_STEPS
         (label_steps if is_of_labels else augmentations).append(build(config))
     return Steps(tuple(label_steps), tuple(augmentations))

@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from object_detection.config import walk
 from object_detection.data import label_map
 from object_detection.errors import format_list, raise_if_any
 from object_detection.protos.graph_rewriter_pb2 import Quantization
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.optimizer_pb2 import LearningRateMultiplier
+from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.protos.train_pb2 import ClassWeight, TrainConfig, WeightDecay
 
 MULTIPLIER = 'train_config.optimizer.learning_rate_multiplier'
@@ -22,6 +24,32 @@ LOADS_SCORES = 'train_input_reader.load_multiclass_scores'
 _CLASS_WEIGHT = 'train_config.class_weight'
 _LABEL_MAP = 'train_input_reader.label_map_path'
 _MAX_NAMES = 12
+
+
+def augmentation_steps(config: TrainConfig) -> list[tuple[str, PreprocessingStep]]:
+    """Returns the path and the message of each augmentation step, those inside of others, too."""
+    return [
+        (found.path, found.value)
+        for found in walk.set_fields(config, path='train_config')
+        if isinstance(found.value, PreprocessingStep)
+    ]
+
+
+def stop_problems(config: TrainConfig, reader: InputReader) -> Iterator[str]:
+    """Yields the problems of `stop_after_step` of augmentation steps."""
+    for path, step in augmentation_steps(config):
+        place = f'{path}.stop_after_step'
+        if not step.stop_after_step:
+            continue
+        if step.stop_after_step < 0:
+            yield f'{place}: expected 0 or more. Received: {step.stop_after_step}.'
+        if 'one_of' in path:
+            yield f'{place}: expected it beside one_of, not inside. Received: it inside.'
+        if reader.data_service:
+            yield (
+                f'{place}: expected none with train_input_reader.data_service, whose examples '
+                f'belong to no training step. Received: {step.stop_after_step}.'
+            )
 
 
 def pattern_problems(field: str, patterns: Iterable[str]) -> Iterator[str]:

@@ -111,7 +111,6 @@ _STEP_NOT_BUILT = _error('this augmentation is not built yet')
 _AUGMENTATION = {
     'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
     'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
-    'PreprocessingStep.stop_after_step': _STEP_NOT_BUILT,
     'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
         'boxes stay normalized until the losses; leave it out'
     ),

@@ -42,7 +42,8 @@ def concat(examples: Sequence[Example]) -> Example:
 
 
 def _concat(rows: Sequence[tf.Tensor], padding: float) -> tf.Tensor:
-    if not all(each.shape[1:].is_fully_defined() for each in rows):
+    is_known = rows[0].shape[1:].is_fully_defined()
+    if not (is_known and all(each.shape[1:] == rows[0].shape[1:] for each in rows)):
         greatest = tf.reduce_max(tf.stack([tf.shape(each)[1:] for each in rows]), axis=0)
         rows = [_extended(each, greatest, padding) for each in rows]
     return tf.concat(rows, axis=0)

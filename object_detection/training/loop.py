@@ -160,7 +160,9 @@ class _Training:
         left_out = setup.build_left_out(config, self.directory, strategy)
         with contextlib.ExitStack() as opened:
             with strategy.scope():
-                train_step, iterator = setup.build(config, strategy, input_state, left_out)
+                train_step, iterator = setup.build(
+                    config, strategy, input_state, left_out, start.step
+                )
                 checkpoints = setup.build_checkpoints(
                     config.train_config, self.directory, train_step, input_state, self.max_to_keep
                 )
@@ -208,6 +210,7 @@ class _Training:
                 intervals=self.intervals,
                 check_batch=functools.partial(run_start.check_batch, train_step.detector),
                 evaluation=evaluation,
+                input_changes=setup.InputChanges(config, strategy, input_state, left_out),
             ).run()
             if self.is_chief:
                 measurements.write_averages(self.directory, name, result)

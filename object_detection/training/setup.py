@@ -1,6 +1,7 @@
 """Builds the components of a training from its pipeline config."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import secrets
@@ -63,6 +64,7 @@ def build(
     strategy: tf.distribute.Strategy,
     input_state: InputState,
     left_out: BadRecords | None = None,
+    step: int = 0,
 ) -> tuple[TrainStep, Iterator]:
     """Builds, in the strategy's scope, the step and an iterator over its batches. Collective.
 
@@ -71,9 +73,12 @@ def build(
       strategy: the strategy of the devices.
       input_state: the seed, and where the input resumes.
       left_out: counts bad records, see `dataset_builder.build_train`.
+      step: number of steps done.
     """
     detector = build_detector(config)
-    iterator = training_data(config, strategy, input_state.seed, input_state.start, left_out)
+    iterator = training_data(
+        config, strategy, input_state.seed, input_state.start, left_out, step=step
+    )
     train_step = build_step(
         config.train_config,
         detector,
@@ -165,6 +170,8 @@ def training_data(
     seed: int,
     start: Callable[[tf.distribute.InputContext], np.ndarray] = lambda context: None,
     left_out: BadRecords | None = None,
+    *,
+    step: int = 0,
 ) -> Iterator:
     """Returns an endless iterator over batches for all replicas. Collective.
 
@@ -174,6 +181,7 @@ def training_data(
       seed: the seed of order and augmentation.
       start: where an input pipeline resumes, see `InputState.start`.
       left_out: counts bad records, see `dataset_builder.build_train`.
+      step: number of steps done, see `dataset_builder.build_train`.
     """
     options = {} if left_out is None else {'left_out': left_out}
     if config.train_input_reader.data_service:
@@ -182,7 +190,7 @@ def training_data(
 
     def build(context: tf.distribute.InputContext) -> tf.data.Dataset:
         batches = dataset_builder.build_train(
-            config, input_context=context, seed=seed, start=start(context), **options
+            config, input_context=context, seed=seed, start=start(context), step=step, **options
         )
         if strategy.num_replicas_in_sync == 1:
             return batches
@@ -191,6 +199,44 @@ def training_data(
         return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     return iter(strategy.distribute_datasets_from_function(build))
+
+
+@dataclasses.dataclass(frozen=True)
+class InputChanges:
+    """The changes of the training data during a run, by `stop_after_step` of augmentations.
+
+    Attributes:
+      config: the whole config.
+      strategy: the strategy of the devices.
+      input_state: the seed and the position, which `Checkpoints.collect` keeps.
+      left_out: counts bad records.
+    """
+
+    config: TrainEvalPipelineConfig
+    strategy: tf.distribute.Strategy
+    input_state: InputState
+    left_out: BadRecords
+
+    def next_after(self, step: int) -> int | None:
+        """Returns the number of the last step before the next change, at least `step` + 1."""
+        steps = (
+            each.stop_after_step for each in self.config.train_config.data_augmentation_options
+        )
+        return min((each for each in steps if each > step), default=None)
+
+    def rebuild(self, step: int) -> Iterator:
+        """Returns an iterator over the batches after `step`, from the position on. Collective."""
+        self.left_out.add_read(step * self.config.train_config.batch_size)
+        self.input_state.restart()
+        with self.strategy.scope():
+            return training_data(
+                self.config,
+                self.strategy,
+                self.input_state.seed,
+                self.input_state.start,
+                self.left_out,
+                step=step,
+            )
 
 
 def build_step(

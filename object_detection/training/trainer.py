@@ -26,6 +26,7 @@ from object_detection.training.monitoring import run_record
 from object_detection.training.monitoring.profiling import StepProfile
 from object_detection.training.monitoring.recorder import Recorder
 from object_detection.training.run_types import Intervals, Metrics, TrainResult
+from object_detection.training.setup import InputChanges
 from object_detection.training.step import TrainStep
 
 _logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Trainer:
       evaluation: how the detector is evaluated.
       check_batch: checks one replica's part of the first batch, NumPy arrays, and raises an error
         if it does not fit the model.
+      input_changes: when other batches follow, and the iterator over them.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Trainer:
         intervals: Intervals,
         evaluation: EvaluationPlan = NO_EVALUATION,
         check_batch: Callable[[Mapping[str, np.ndarray]], None] = lambda batch: None,
+        input_changes: InputChanges | None = None,
     ):
         self._train_step = train_step
         self._strategy = train_step.strategy
@@ -98,6 +101,7 @@ class Trainer:
         self._evaluation = evaluation
         self._background = evaluation.background
         self._check_batch = check_batch
+        self._input_changes = input_changes
         self._profile = StepProfile(intervals.profile, recorder.directory)
         self._reason: str | None = None
         self._stopped_by: int | None = None
@@ -105,6 +109,7 @@ class Trainer:
         self._stop_votes: tf.Tensor | None = None
         self._has_repeated = False
         self._step = int(train_step.step.numpy())
+        self._next_change = input_changes.next_after(self._step) if input_changes else None
         self._saved_step = self._step if checkpoints.latest else None
         self._evaluated_step: int | None = None
         self._metrics: Metrics | None = None
@@ -184,6 +189,9 @@ class Trainer:
         count = self._intervals.steps_to_next(
             self._step, self._num_steps, self._measurements.steps_per_call
         )
+        self._change_input_if_due()
+        if self._next_change is not None:
+            count = min(count, self._next_change - self._step)
         graphs = self._train_step.num_traces
         started = time.monotonic()
         try:
@@ -201,6 +209,15 @@ class Trainer:
         self._count(values, count, time.monotonic() - started, timed=not has_built)
         self._has_repeated |= count > 1
         return True
+
+    def _change_input_if_due(self) -> None:
+        """Replaces the iterator by one that continues where it is, with other augmentations."""
+        if self._next_change is None or self._step < self._next_change:
+            return
+        self._collect_input_state()
+        self._iterator = self._input_changes.rebuild(self._step)
+        self._next_change = self._input_changes.next_after(self._step)
+        _logger.info('step %d: the input continues without augmentations that stop', self._step)
 
     def _count(
         self, values: Mapping[str, tf.Tensor], steps: int, seconds: float, *, timed: bool = True
@@ -293,9 +310,7 @@ class Trainer:
 
     def _save_checkpoint(self) -> None:
         self._statistics.update()
-        # The copy of this process: workers have different states.
-        (own, *_) = self._strategy.experimental_local_results(self._train_step.stream_state)
-        self._checkpoints.collect(own.numpy())
+        self._collect_input_state()
         try:
             collectives.on_chief(self._strategy, self._checkpoints.save)
         except DivergenceError as error:
@@ -303,6 +318,11 @@ class Trainer:
                 f'The training diverged before step {self._step}, learning rate '
                 f'{self._measurements.learning_rate(self._step - 1):g}: {error}'
             ) from error
+
+    def _collect_input_state(self) -> None:
+        # The copy of this process: workers have different states.
+        (own, *_) = self._strategy.experimental_local_results(self._train_step.stream_state)
+        self._checkpoints.collect(own.numpy())
 
     def _run_evaluation(self, interrupts: Interrupts) -> None:
         with self._measurements.clock.spent(run_record.EVALUATION):

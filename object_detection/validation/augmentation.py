@@ -20,20 +20,26 @@ _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'ad
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     """Yields what is wrong with `train_config.data_augmentation_options` and soft labels."""
     config = pipeline.train_config
-    for index, step in enumerate(config.data_augmentation_options):
+    for path, step in training_rules.augmentation_steps(config):
         if step.WhichOneof('preprocessing_step') is None:
-            yield f'{_path(index)} is empty; expected a step.'
+            yield f'{path} is empty; expected a step.'
+        if step.HasField('copy_paste') and not pipeline.train_input_reader.load_instance_masks:
+            yield (
+                f'{path}.copy_paste: expected train_input_reader.load_instance_masks: true with '
+                'it, as it cuts objects out along their masks. Received: false there.'
+            )
+    yield from training_rules.stop_problems(config, pipeline.train_input_reader)
     yield from _keypoint_flips(pipeline)
     yield from _scores(pipeline)
 
 
 def cautions(config: TrainConfig) -> Iterator[str]:
     """Yields a sentence for each step that changes all training images, but no other images."""
-    for index, step in enumerate(config.data_augmentation_options):
+    for path, step in training_rules.augmentation_steps(config):
         kind = step.WhichOneof('preprocessing_step')
         if kind in _FIXED_CHANGES:
             yield (
-                f'{_path(index)}.{kind} changes all training images, but not those of evaluation '
+                f'{path}.{kind} changes all training images, but not those of evaluation '
                 'and of exported models.'
             )
 
@@ -55,11 +61,11 @@ def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:
 def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     reader = pipeline.train_input_reader
     count = reader.num_keypoints
-    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
+    for path, step in training_rules.augmentation_steps(pipeline.train_config):
         kind = step.WhichOneof('preprocessing_step')
         if reader.load_dense_pose and kind in _FLIPS:
             yield (
-                f'{_path(index)}.{kind}: expected none with train_input_reader.load_dense_pose, as '
+                f'{path}.{kind}: expected none with train_input_reader.load_dense_pose, as '
                 'where a point of a mirrored body lies on its surface is in a table of '
                 'measurements that is not part of this package.'
             )
@@ -70,7 +76,7 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         # Rotated keypoints keep their meaning, unless the config says otherwise.
         if len(permutation) != count and (permutation or kind != 'random_rotation90'):
             yield (
-                f'{_path(index)}.{kind}.{field}: expected one entry for each of the {count} '
+                f'{path}.{kind}.{field}: expected one entry for each of the {count} '
                 'keypoints (train_input_reader.num_keypoints), the one that takes its place. '
                 f'Received: {permutation}.'
             )
@@ -80,13 +86,9 @@ def _scores(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.train_config
     has_scores = pipeline.train_input_reader.load_multiclass_scores
     yield from training_rules.score_problems(config, pipeline.train_input_reader)
-    for index, step in enumerate(config.data_augmentation_options):
+    for path, step in training_rules.augmentation_steps(config):
         if step.HasField('convert_class_logits_to_softmax') and not has_scores:
             yield (
-                f'{_path(index)}.convert_class_logits_to_softmax: expected '
+                f'{path}.convert_class_logits_to_softmax: expected '
                 f'{training_rules.LOADS_SCORES}: true with it. Received: false there.'
             )
-
-
-def _path(index: int) -> str:
-    return f'train_config.data_augmentation_options[{index}]'

@@ -92,7 +92,7 @@ def _build_eval(config, reader_index, shard, left_out):
     return fakes.dataset(5, 1).shard(count, index).unbatch().batch(config.eval_config.batch_size)
 
 
-def _build_train(config, input_context, seed, start, left_out):
+def _build_train(config, input_context, seed, start, left_out, step=0):
     def pause(batch):
         # So that results arrive before the last step.
         tf.numpy_function(lambda: time.sleep(0.02), [], [])

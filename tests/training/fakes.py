@@ -138,7 +138,7 @@ def patch_builders(patch, *, detector=FakeDetector, num_images=6, repeat=True) -
     patch(f'{root}validation.validate.validate', lambda pipeline, **options: None)
     patch(
         f'{root}builders.dataset_builder.build_train',
-        lambda config, input_context, seed, start, left_out: dataset(
+        lambda config, input_context, seed, start, left_out, step=0: dataset(
             num_images, config.train_config.batch_size, repeat=repeat
         ),
     )

@@ -67,7 +67,7 @@ def train(directory: pathlib.Path, replicas: list[tf.distribute.Strategy]) -> No
         # Data go on where they are: three steps see a batch and a half of an epoch of two.
         skipped = (part - 1) * each
 
-        def go_on(config, input_context, seed, start, left_out, skipped=skipped):
+        def go_on(config, input_context, seed, start, left_out, step=0, skipped=skipped):
             taken = skipped * input_context.num_replicas_in_sync
             return batches(config, input_context, seed, start).skip(taken)
 

@@ -85,7 +85,7 @@ def test_while_the_first_batch_is_waited_for(tmp_path, monkeypatch, number):
     send = _Sender(number)
     fakes.patch_builders(monkeypatch.setattr)
 
-    def build(config, input_context, seed, start, left_out):
+    def build(config, input_context, seed, start, left_out, step=0):
         def wait(batch):
             tf.py_function(send, [], [])
             return batch

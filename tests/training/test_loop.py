@@ -459,7 +459,7 @@ def test_a_remote_model_dir_is_refused(tmp_path, monkeypatch):
 def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
     seen = []
 
-    def build(config, input_context, seed, start, left_out):
+    def build(config, input_context, seed, start, left_out, step=0):
         seen.append((seed, int(start[0, 0])))
         return iterator_state.counted(fakes.dataset(6, 2, repeat=True), int(start[0, 0]))
 
@@ -478,8 +478,40 @@ def test_a_run_keeps_the_seed_that_it_began_with(tmp_path, monkeypatch, caplog):
     assert f'--seed 4 has no effect: the run goes on with seed {drawn}, ' in caplog.text
 
 
+@pytest.mark.parametrize('interrupted_at', [None, 1, 2, 4])
+def test_augmentations_stop_at_their_step(tmp_path, monkeypatch, interrupted_at):
+    """The input is built anew, from where it is; also for a run that begins there or after it."""
+    seen = []
+
+    def build(config, input_context, seed, start, left_out, step=0):
+        position = int(start[0, 0])
+        seen.append((step, position))
+        return iterator_state.counted(fakes.dataset(6, 2, repeat=True), position)
+
+    monkeypatch.setattr('object_detection.builders.dataset_builder.build_train', build)
+    config = fakes.pipeline_config()
+    for number in (1, 2, 2, 5, 99):
+        step = config.train_config.data_augmentation_options.add(stop_after_step=number)
+        step.rgb_to_gray.SetInParent()
+    for num_steps in filter(None, (interrupted_at, 7)):
+        train(
+            config,
+            tmp_path,
+            num_steps=num_steps,
+            intervals=Intervals(log=3),
+            progress=Probe(),
+            record_summaries=False,
+        )
+    # A run that ends at a change leaves it to the next one.
+    expected = {None: [], 1: [(1, 1)], 2: [(2, 2)], 4: [(4, 4)]}[interrupted_at]
+    done = interrupted_at or 0
+    before = [(n, n) for n in (0, 1, 2, 5) if n < (interrupted_at or 7)]
+    after = [(n, n) for n in (1, 2, 5) if interrupted_at and n > done]
+    assert seen == before + expected + after
+
+
 def test_data_that_had_ended_end_the_training_again(tmp_path, monkeypatch):
-    def build(config, input_context, seed, start, left_out):
+    def build(config, input_context, seed, start, left_out, step=0):
         return (
             fakes.dataset(6, 2)
             .skip(int(start[0, 0]))

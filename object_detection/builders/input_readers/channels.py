@@ -5,7 +5,7 @@ Needs no TensorFlow: the builders raise the problems as errors, and the validati
 
 from collections.abc import Iterator
 
-from object_detection.builders import families
+from object_detection.builders import families, training_rules
 from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -71,14 +71,15 @@ def check(pipeline: TrainEvalPipelineConfig, reader: InputReader, path: str) -> 
 
 
 def _steps(pipeline: TrainEvalPipelineConfig, channels: int) -> Iterator[str]:
-    for index, step in enumerate(pipeline.train_config.data_augmentation_options):
+    for path, step in training_rules.augmentation_steps(pipeline.train_config):
         kind = step.WhichOneof('preprocessing_step')
-        options = getattr(step, kind) if kind else None
-        if kind in _COLOR_STEPS or len(getattr(options, 'pad_color', ())):
+        color = getattr(getattr(step, kind), 'pad_color', ()) if kind else ()
+        # One value is for all channels.
+        if kind in _COLOR_STEPS or len(color) > 1:
             where = kind if kind in _COLOR_STEPS else f'{kind}.pad_color'
             yield (
-                f'train_config.data_augmentation_options[{index}].{where}: expected none, as it is '
-                f'for red, green and blue, and the images have {channels} channels.'
+                f'{path}.{where}: expected none, as it is for red, green and blue, and the images '
+                f'have {channels} channels.'
             )
 
 

@@ -164,6 +164,12 @@ class BadRecords:
         self._written = set(_entries(path))
         self._num_bad, self._reason = 0, ''
         self._consecutive, self._latest = 0, -1
+        self._num_before = 0
+
+    def add_read(self, count: int) -> None:
+        """Counts records that were read, and whose numbers begin anew from now on."""
+        with self._lock:
+            self._num_before, self._latest = count, -1
 
     def add_record(
         self, place: Place, number: int, serialized: bytes, explain: Callable[[bytes], str]
@@ -256,7 +262,7 @@ class BadRecords:
         if self._is_strict:
             self._end(f'{self._reason} (strict_data)')
         # As if the first records had all been read.
-        read = max(number + 1, _MIN_RECORDS)
+        read = max(self._num_before + number + 1, _MIN_RECORDS)
         if self._num_bad > self._max_share * read:
             self._end(
                 f'{self._num_bad} of the first {read} records are bad, more than '

@@ -100,8 +100,11 @@ class ExampleTransform:
     def stages(self) -> tuple[Stage, ...]:
         """The stages in order; the first one takes decoded examples and needs no partners."""
         starts = [i for i, step in enumerate(self.augmentations) if choice.num_partners(step)]
-        ranges = zip([0, *starts], [*starts, len(self.augmentations)], strict=True)
-        return tuple(self._stage(start, end) for start, end in ranges)
+        bounds = list(zip([0, *starts], [*starts, len(self.augmentations)], strict=True))
+        return tuple(
+            self._stage(*each, is_first=number == 0, is_last=number == len(starts))
+            for number, each in enumerate(bounds)
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Transforms an example of `ExampleDecoder`; no augmentation may need other images.
@@ -177,18 +180,19 @@ class ExampleTransform:
         kept = (F.IMAGE, *OBJECT_FIELDS)
         return {**outputs, **{name: example[name] for name in kept if name in example}}
 
-    def _stage(self, start: int, end: int) -> Stage:
+    def _stage(self, start: int, end: int, *, is_first: bool, is_last: bool) -> Stage:
         """Returns the stage of the augmentations from `start` on, before `end`."""
         steps = self.augmentations[start:end]
+        count = 0 if is_first else choice.num_partners(steps[0])
 
         def change(example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
-            if start == 0:
+            if is_first:
                 example = self.prepare(example, seed)
             for i, step in enumerate(steps, start):
                 example = choice.apply(step, example, tf.random.fold_in(seed, i), partners)
-            return self._finish(example, seed) if end == len(self.augmentations) else example
+            return self._finish(example, seed) if is_last else example
 
-        return Stage(choice.num_partners(steps[0]) if steps else 0, change)
+        return Stage(count, change)
 
     def _finish(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes an augmented example, and pads its objects."""

@@ -120,6 +120,12 @@ class InputState:
             )
         return cursor[np.newaxis]
 
+    def restart(self) -> None:
+        """Lets input pipelines that are built from now on begin at the state of `collect`."""
+        seed, fingerprint = (int(self.variables[f'{INPUT}{name}']) for name in ('seed', 'layout'))
+        self._saved = SavedInputState(seed, fingerprint, self._cursors.numpy())
+        self._local_pipelines.clear()
+
     def collect(self, states: np.ndarray) -> None:
         """Collects the iterator states of all pipelines, for the next save. Collective.
 

@@ -258,7 +258,7 @@ def work(output: str, model_dir: str, num_steps: int) -> None:
         made['detector'] = build_detector()
         return made['detector']
 
-    def build_train(config, input_context, seed, start, left_out):
+    def build_train(config, input_context, seed, start, left_out, step=0):
         # A restart is told how many batches this worker has taken.
         made['start'] = int(start[0, 0])
         return iterator_state.counted(batches(input_context), made['start'])
