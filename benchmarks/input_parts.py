@@ -19,7 +19,7 @@ def measure(config, pattern: str, num_records: int) -> dict[str, float]:
     from object_detection.builders import image_resizer_builder
     from object_detection.core.fields import InputFields
     from object_detection.data import instance_masks, objects
-    from object_detection.data.augmentation.flip import RandomHorizontalFlip
+    from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
     from object_detection.data.decoder import PNG_MASKS, ExampleDecoder
 
     files = sorted(tf.io.gfile.glob(pattern))

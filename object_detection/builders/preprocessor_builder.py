@@ -24,7 +24,6 @@ from object_detection.data.augmentation.colors import (
 )
 from object_detection.data.augmentation.crop import RandomSquareCropByScale
 from object_detection.data.augmentation.erasing import ObjectCutout, RandomErasing
-from object_detection.data.augmentation.flip import RandomHorizontalFlip, RandomVerticalFlip
 from object_detection.data.augmentation.labels import (
     ConvertClassLogitsToSoftmax,
     DropLabelProbabilistically,
@@ -47,16 +46,20 @@ from object_detection.data.augmentation.pixels import (
 from object_detection.data.augmentation.random_crop import (
     RandomCropToAspectRatio,
 )
-from object_detection.data.augmentation.resize import ResizeImage
-from object_detection.data.augmentation.rotation import RandomRotation90
 from object_detection.data.augmentation.scale import (
     RandomDownscaleToTargetPixels,
     RandomImageScale,
     RandomResizeMethod,
     RandomScaleCropAndPadToSquare,
+    ResizeImage,
 )
 from object_detection.data.augmentation.several_images import CopyPaste, MixUp, Mosaic
 from object_detection.data.augmentation.small_objects import SmallObjectCrop
+from object_detection.data.augmentation.symmetry import (
+    RandomHorizontalFlip,
+    RandomRotation90,
+    RandomVerticalFlip,
+)
 from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
 from object_detection.errors import UserError

@@ -3,7 +3,7 @@ from google.protobuf import text_format
 
 from object_detection.builders import preprocessor_builder
 from object_detection.config import unsupported
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.protos import preprocessor_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 

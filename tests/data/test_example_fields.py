@@ -15,7 +15,7 @@ from object_detection.core.example_fields import (
 from object_detection.core.fields import InputFields as F
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.data import tf_examples
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline import synthetic, transform
 from object_detection.resizers.fixed_sizes import IdentityResizer

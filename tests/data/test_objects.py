@@ -7,7 +7,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import IMAGE_FIELDS, OBJECT_FIELDS, Geometry, ObjectField
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
+from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.resizers.fixed_sizes import IdentityResizer

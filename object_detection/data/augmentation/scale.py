@@ -1,4 +1,4 @@
-"""Random changes of the scale of an image."""
+"""Changes of the size of an image, most of them random."""
 
 import dataclasses
 import functools
@@ -13,7 +13,14 @@ from object_detection.data.augmentation.draws import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
-from object_detection.resizers.resizer import AREA, BICUBIC, BILINEAR, NEAREST_NEIGHBOR, resample
+from object_detection.resizers.resizer import (
+    AREA,
+    BICUBIC,
+    BILINEAR,
+    NEAREST_NEIGHBOR,
+    Resizer,
+    resample,
+)
 
 # Objects that the border of the square cuts to less are dropped, pixels.
 _MIN_PIXELS = 1.0
@@ -215,6 +222,29 @@ class RandomResizeMethod:
         resized = resize_masks(example, size)
         resized[F.IMAGE] = tf.ensure_shape(image, [*size, example[F.IMAGE].shape[-1]])
         return resized
+
+
+class ResizeImage:
+    """Resizes the image, and full-size masks by nearest neighbour.
+
+    Boxes, keypoints and mask crops are normalized, so they do not change.
+
+    Args:
+      resizer: a resizer that does not pad, since padding would shift the boxes.
+    """
+
+    def __init__(self, resizer: Resizer):
+        self._resizer = resizer
+
+    def __call__(self, example: Example, seed: tf.Tensor) -> Example:
+        """Resizes image [H, W, C] and masks [n, H, W] of `example`; `seed` is unused."""
+        del seed
+        image, _ = self._resizer(example[F.IMAGE])
+        example = {**example, F.IMAGE: image}
+        for name in names_of(Geometry.IMAGE_MASK):
+            if name in example:
+                example[name] = self._resizer.resize_masks(example[name])
+        return example
 
 
 def resize_example(example: Example, size: tf.Tensor, *, align_corners: bool = False) -> Example:

@@ -1,4 +1,4 @@
-"""The base class of random flips and rotations."""
+"""Random flips, and rotations by 90 degrees."""
 
 from collections.abc import Callable, Mapping
 
@@ -100,3 +100,83 @@ class RandomSymmetry:
                 f'{type(self).__name__}: {self.permutation_field} needs one entry for each of the '
                 f'{keypoints.shape[1]} keypoints. Received: {self._permutation}.'
             )
+
+
+def _flips(axis: int) -> dict[Geometry, MapTensor]:
+    """Returns, by geometry, the functions that flip fields along y (axis 0) or x (axis 1)."""
+
+    def flip_masks(masks: tf.Tensor) -> tf.Tensor:
+        # [n, H, W]; a flipped box holds the flipped crop.
+        return tf.reverse(masks, [axis + 1])
+
+    def flip_boxes(boxes: tf.Tensor) -> tf.Tensor:
+        ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+        if axis == 0:
+            return tf.stack([1.0 - ymax, xmin, 1.0 - ymin, xmax], axis=-1)
+        return tf.stack([ymin, 1.0 - xmax, ymax, 1.0 - xmin], axis=-1)
+
+    def flip_points(points: tf.Tensor) -> tf.Tensor:
+        y, x = tf.unstack(points, axis=-1)
+        return tf.stack([1.0 - y, x] if axis == 0 else [y, 1.0 - x], axis=-1)
+
+    return {
+        Geometry.BOX: flip_boxes,
+        Geometry.POINTS: flip_points,
+        Geometry.IMAGE_MASK: flip_masks,
+        Geometry.BOX_MASK: flip_masks,
+    }
+
+
+class RandomHorizontalFlip(RandomSymmetry):
+    """Mirrors an image and its objects horizontally."""
+
+    map_objects = _flips(axis=1)
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.reverse(image, [1])
+
+
+class RandomVerticalFlip(RandomSymmetry):
+    """Mirrors an image and its objects vertically."""
+
+    map_objects = _flips(axis=0)
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.reverse(image, [0])
+
+
+def _turn_masks(masks: tf.Tensor) -> tf.Tensor:
+    """Rotates masks or mask crops: [n, H, W] -> [n, W, H]."""
+    return tf.reverse(tf.transpose(masks, [0, 2, 1]), [1])
+
+
+def _turn_boxes(boxes: tf.Tensor) -> tf.Tensor:
+    ymin, xmin, ymax, xmax = tf.unstack(boxes, axis=-1)
+    return tf.stack([1.0 - xmax, ymin, 1.0 - xmin, ymax], axis=-1)
+
+
+def _turn_points(points: tf.Tensor) -> tf.Tensor:
+    y, x = tf.unstack(points, axis=-1)
+    return tf.stack([1.0 - x, y], axis=-1)
+
+
+_MAP_OBJECTS = {
+    Geometry.BOX: _turn_boxes,
+    Geometry.POINTS: _turn_points,
+    Geometry.IMAGE_MASK: _turn_masks,
+    Geometry.BOX_MASK: _turn_masks,
+}
+
+
+class RandomRotation90(RandomSymmetry):
+    """Rotates an image and its objects counterclockwise by 90 degrees.
+
+    Without a permutation, keypoints keep their order.
+    """
+
+    map_objects = _MAP_OBJECTS
+    permutation_field = 'keypoint_rot_permutation'
+    needs_permutation = False
+
+    def map_image(self, image: tf.Tensor) -> tf.Tensor:
+        return tf.image.rot90(image)

@@ -3,8 +3,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.flip import RandomHorizontalFlip
-from object_detection.data.augmentation.rotation import RandomRotation90
+from object_detection.data.augmentation.symmetry import RandomHorizontalFlip, RandomRotation90
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline import extra_fields

@@ -6,8 +6,11 @@ from google.protobuf import text_format
 from object_detection.builders import preprocessor_builder
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks
-from object_detection.data.augmentation.flip import RandomHorizontalFlip, RandomVerticalFlip
-from object_detection.data.augmentation.rotation import RandomRotation90
+from object_detection.data.augmentation.symmetry import (
+    RandomHorizontalFlip,
+    RandomRotation90,
+    RandomVerticalFlip,
+)
 from object_detection.protos import preprocessor_pb2
 from tests import goldens
 from tests.data import examples
