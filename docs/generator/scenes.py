@@ -1,5 +1,7 @@
 """Generated street scenes with objects, masks and keypoints, to draw augmentation steps on."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFilter
@@ -156,6 +158,7 @@ class _Scene:
         }
 
 
+@functools.cache
 def example(number: int) -> Example:
     """Draws scene `number`, always the same: what `ExampleTransform.prepare` returns of it.
 
