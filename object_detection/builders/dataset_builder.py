@@ -16,6 +16,7 @@ from object_detection.config import unsupported
 from object_detection.data import objects, sequence_examples
 from object_detection.data.pipeline import iterator_state, record_order, synthetic
 from object_detection.data.pipeline.bad_records import BadRecords
+from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.errors import UserError, raise_if_any
 from object_detection.protos import input_reader_pb2, pipeline_pb2
 
@@ -84,16 +85,7 @@ def build_train(
             seed=key,
         )
         return iterator_state.counted(batches.repeat(), int(start[0, 0]))
-    steps = preprocessor_builder.build_all(train_config.data_augmentation_options, step)
-    transform = examples_builder.transform(
-        pipeline_config.model,
-        reader,
-        label_steps=(*steps.label_steps, *([objects.drop_crowds] if reader.skip_crowd else [])),
-        augmentations=steps.augmentations,
-        merge_multiple_label_boxes=train_config.merge_multiple_label_boxes,
-        use_multiclass_scores=train_config.use_multiclass_scores,
-        class_weight=train_config.class_weight,
-    )
+    transform = train_transform(pipeline_config, step)
     if reader.data_service:
         return data_service_reader.build(
             reader,
@@ -125,6 +117,31 @@ def build_train(
         replicas=_replicas(input_context),
         key=key,
         start=start,
+    )
+
+
+def train_transform(
+    pipeline_config: pipeline_pb2.TrainEvalPipelineConfig, step: int = 0
+) -> ExampleTransform:
+    """Builds what cleans, augments, resizes and pads the training examples of a config.
+
+    Args:
+      pipeline_config: the config.
+      step: as in `build_train`.
+
+    Raises:
+      ValueError: if a step of augmentation or the model is misconfigured.
+    """
+    train_config, reader = pipeline_config.train_config, pipeline_config.train_input_reader
+    steps = preprocessor_builder.build_all(train_config.data_augmentation_options, step)
+    return examples_builder.transform(
+        pipeline_config.model,
+        reader,
+        label_steps=(*steps.label_steps, *([objects.drop_crowds] if reader.skip_crowd else [])),
+        augmentations=steps.augmentations,
+        merge_multiple_label_boxes=train_config.merge_multiple_label_boxes,
+        use_multiclass_scores=train_config.use_multiclass_scores,
+        class_weight=train_config.class_weight,
     )
 
 

@@ -73,15 +73,40 @@ def download(
 @click.option('--count', default=8, type=click.IntRange(min=1), help='How many pictures.')
 @click.option('--seed', default=0, help='Of the order and the augmentations.')
 @click.option('--eval', 'of_eval', is_flag=True, help='Draw the first eval_input_reader instead.')
+@click.option(
+    '--augmentation', is_flag=True, help='Draw what each augmentation step makes of one image.'
+)
+@click.option('--all_steps', is_flag=True, help='The same, for all steps that the toolkit has.')
+@click.option(
+    '--image', default=0, type=click.IntRange(min=0), help='Number of the image to augment.'
+)
+@click.option(
+    '--draws', default=4, type=click.IntRange(1, 20), help='Results of each step to draw.'
+)
 @click.option('--set', 'settings', multiple=True, help='FIELD.PATH=VALUE in the config.')
 def show(
-    config: str, output: str, count: int, seed: int, of_eval: bool, settings: tuple[str, ...]
+    config: str,
+    output: str,
+    count: int,
+    seed: int,
+    of_eval: bool,
+    augmentation: bool,
+    all_steps: bool,
+    image: int,
+    draws: int,
+    settings: tuple[str, ...],
 ) -> None:
     """Draws what a model is trained on: augmented images with boxes, masks and class names.
 
     Writes OUTPUT/NUMBER_SOURCEID.png, and all of them on OUTPUT/contact_sheet.png. A look at it
     finds swapped classes, shifted boxes and augmentations that go too far before a training does.
+
+    With --augmentation, draws one training image before and after each step of
+    data_augmentation_options alone, and after all of them: OUTPUT/NUMBER_STEP.png,
+    OUTPUT/all_in_order.png, and a row for each on OUTPUT/contact_sheet.png.
     """
+    if of_eval and (augmentation or all_steps):
+        raise click.UsageError('--eval: images of evaluations are not augmented.')
     from object_detection.config.reader import read_pipeline
     from object_detection.system import tensorflow_setup
     from object_detection.validation.validate import validate
@@ -90,8 +115,23 @@ def show(
     validate(pipeline, for_what='eval' if of_eval else 'train')
     tensorflow_setup.import_tensorflow()
     from object_detection.system import disk
-    from object_detection.training.monitoring import input_pictures
+    from object_detection.training.monitoring import input_pictures, step_pictures
 
+    if augmentation or all_steps:
+        with progress.show('drawing', 'steps') as report, disk.full_disk_named(output):
+            drawn = step_pictures.write(
+                pipeline,
+                output,
+                image=image,
+                draws=draws,
+                seed=seed,
+                all_steps=all_steps,
+                progress=report,
+            )
+        for name, reason in drawn.left_out.items():
+            click.echo(f'not drawn: {name}: {reason}')
+        click.echo(f'{len(drawn.pictures)} pictures and contact_sheet.png in {output}')
+        return
     with progress.show('drawing') as report, disk.full_disk_named(output):
         written = input_pictures.write(
             pipeline,

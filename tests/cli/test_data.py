@@ -122,3 +122,10 @@ def test_help_imports_nothing_heavy(name):
         'sys.exit(bool(heavy & set(sys.modules)))'
     )
     subprocess.run([sys.executable, '-c', program], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize('flag', ['--augmentation', '--all_steps'])
+def test_images_of_evaluations_are_not_augmented(flag, tmp_path):
+    result = run('show', '--config', 'any', '--output', str(tmp_path), '--eval', flag)
+    assert result.exit_code == 2
+    assert '--eval: images of evaluations are not augmented' in result.output
