@@ -5,6 +5,7 @@ Each step draws random numbers, then applies a deterministic function of the ima
 
 import abc
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -28,15 +29,16 @@ class RandomPixelStep(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Draws the numbers for `change` of `image`, float32, from `seed`, integer [2], alone."""
+        """Draws the numbers for `change` of `image` from `seed`, integer [2], alone."""
 
     @abc.abstractmethod
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        """Maps an image float32 [H, W, 3], 0..255, to one of the same shape and range."""
+        """Maps an image uint8 or float32 [H, W, 3], 0..255, to a float32 one of the same range."""
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the image of `example`, of any dtype, to a float32 one."""
-        image = tf.cast(example[F.IMAGE], tf.float32)
+        image = example[F.IMAGE]
+        image = image if image.dtype == tf.uint8 else tf.cast(image, tf.float32)
         return {**example, F.IMAGE: self.change(image, self.draw(image, seed))}
 
 
@@ -256,18 +258,18 @@ class PhotometricDistortion(RandomPixelStep):
 
     def change(self, image: tf.Tensor, draw: PhotometricDraws) -> tf.Tensor:
         has_contrast = tf.not_equal(draw.contrast, 1.0)
-        is_first = has_contrast & ~draw.contrast_is_last
-        image = tf.cond(
-            is_first,
-            lambda: change_contrast(change_brightness(image, draw.brightness), draw.contrast),
-            lambda: image,
+        change_others = functools.partial(
+            change_colors, saturation=draw.saturation, hue=draw.hue, channels=draw.channels
         )
-        changed = change_colors(
-            image,
-            brightness=tf.where(is_first, 0.0, draw.brightness),
-            saturation=draw.saturation,
-            hue=draw.hue,
-            channels=draw.channels,
+
+        def contrast_first() -> tf.Tensor:
+            brighter = change_brightness(image, draw.brightness)
+            return change_others(change_contrast(brighter, draw.contrast))
+
+        changed = tf.cond(
+            has_contrast & ~draw.contrast_is_last,
+            contrast_first,
+            lambda: change_others(image, brightness=draw.brightness),
         )
         return tf.cond(
             has_contrast & draw.contrast_is_last,
@@ -295,7 +297,7 @@ class RandomPixelValueScale(RandomPixelStep):
         return tf.random.stateless_uniform(tf.shape(image), seed, self.minval, self.maxval)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return tf.clip_by_value(image * draw, 0.0, _MAX_VALUE)
+        return tf.clip_by_value(tf.cast(image, tf.float32) * draw, 0.0, _MAX_VALUE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,5 +317,5 @@ class RandomRgbToGray(RandomPixelStep):
         return tf.random.stateless_uniform([], seed)
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        to_gray = RgbToGray()
+        to_gray, image = RgbToGray(), tf.cast(image, tf.float32)
         return tf.cond(draw < self.probability, lambda: to_gray.change(image), lambda: image)
