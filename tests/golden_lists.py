@@ -91,6 +91,7 @@ NOT_MATCHED: Lists = {
         'hflip_kp_noperm': 'leaves out the flip of keypoints; here it is an error',
         'hflip_p0': 'cannot build probability 0; here it never flips',
         'image_scale_*': 'resizes masks along other axes than the image; here along the same',
+        'resize_image_BICUBIC': 'leaves the range of values of the image; here it is clipped',
         'scale_boxes_to_pixel_coordinates': 'scales keypoints as well; here they stay normalized',
         'square_crop_*': (
             'loses the last row and column of odd squares and at the edges of the image; compared '

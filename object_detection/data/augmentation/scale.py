@@ -218,7 +218,7 @@ class RandomResizeMethod:
         size = (self.target_height, self.target_width)
         images = tf.cast(example[F.IMAGE][tf.newaxis], tf.float32)
         branches = [functools.partial(resample, images, size, method) for method in _METHODS]
-        image = tf.switch_case(method, branches)[0]
+        image = _clip_to_values(tf.switch_case(method, branches)[0], example[F.IMAGE])
         resized = resize_masks(example, size)
         resized[F.IMAGE] = tf.ensure_shape(image, [*size, example[F.IMAGE].shape[-1]])
         return resized
@@ -240,7 +240,7 @@ class ResizeImage:
         """Resizes image [H, W, C] and masks [n, H, W] of `example`; `seed` is unused."""
         del seed
         image, _ = self._resizer(example[F.IMAGE])
-        example = {**example, F.IMAGE: image}
+        example = {**example, F.IMAGE: _clip_to_values(image, example[F.IMAGE])}
         for name in names_of(Geometry.IMAGE_MASK):
             if name in example:
                 example[name] = self._resizer.resize_masks(example[name])
@@ -275,3 +275,14 @@ def _resized(example: Example, size: tf.Tensor) -> Example:
             is_soft = example[name].dtype.is_floating
             example[name] = masks if is_soft else tf.cast(tf.round(masks), example[name].dtype)
     return example
+
+
+def _clip_to_values(resized: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
+    """Clips a resized image to the range of the values of the original one.
+
+    Beside edges, bicubic interpolation goes beyond it, and would leave 0..255.
+    """
+    least, greatest = tf.reduce_min(image), tf.reduce_max(image)
+    return tf.clip_by_value(
+        resized, tf.cast(least, resized.dtype), tf.cast(greatest, resized.dtype)
+    )

@@ -46,6 +46,21 @@ TEXTS = (
 )
 
 
+@pytest.mark.parametrize('dtype', [tf.uint8, tf.float32])
+def test_no_method_leaves_the_range_of_values(dtype):
+    """Beside an edge, bicubic interpolation does."""
+    image = tf.cast(tf.repeat([[[200], [50]]], 4, axis=1), dtype)  # [1, 8, 1]
+    example = {F.IMAGE: image}
+    config = 'target_height: 3 target_width: 30'
+    by_method = steps.build(f'random_resize_method {{ {config} }}')
+    config = config.replace('target', 'new')
+    changed = [by_method.change(example, tf.constant(i)) for i in range(4)]
+    changed.append(steps.build(f'resize_image {{ {config} method: BICUBIC }}')(example, steps.SEED))
+    for each in changed:
+        assert each[F.IMAGE].shape == (3, 30, 1)
+        assert [np.min(each[F.IMAGE]), np.max(each[F.IMAGE])] == [50, 200]
+
+
 @pytest.mark.parametrize('text', TEXTS)
 def test_inside_tf_data_as_alone(text):
     step = steps.build(text)
