@@ -62,18 +62,26 @@ class RandomJitterBoxes:
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Moves the boxes of `example` by numbers that depend only on `seed`, integer [2]."""
         boxes = example[F.GROUNDTRUTH_BOXES]
-        numbers = tf.random.stateless_uniform(tf.shape(boxes), seed, -1.0, 1.0)
-        return self.change(example, numbers)
+        # Drawn within these bounds: graphs may multiply by a constant factor in another order, and
+        # would not round as alone.
+        greatest = 0.5 * self.ratio
+        shares = tf.random.stateless_uniform(tf.shape(boxes), seed, -greatest, greatest)
+        return self.change(example, shares)
 
-    def change(self, example: Example, numbers: tf.Tensor) -> Example:
-        """Moves the boxes of an example by random numbers, float32 [n, 4], in [-1, 1]."""
+    def change(self, example: Example, shares: tf.Tensor) -> Example:
+        """Moves the boxes of an example by random shares of their sides.
+
+        Args:
+          example: example with boxes.
+          shares: float32 [n, 4], in [-ratio / 2, ratio / 2].
+        """
         boxes = example[F.GROUNDTRUTH_BOXES]
         sizes = tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
-        numbers = tf.gather(numbers, _NUMBERS[self.jitter_mode], axis=1)
+        shares = tf.gather(shares, _NUMBERS[self.jitter_mode], axis=1)
         if self.jitter_mode != DEFAULT:
             sign = 1.0 if self.jitter_mode.startswith('EXPAND') else -1.0
-            numbers = sign * tf.abs(numbers) * _OUTWARDS
-        moved = tf.clip_by_value(boxes + 0.5 * self.ratio * numbers * sizes, 0.0, 1.0)
+            shares = sign * tf.abs(shares) * _OUTWARDS
+        moved = tf.clip_by_value(boxes + shares * sizes, 0.0, 1.0)
         example = {**example, F.GROUNDTRUTH_BOXES: moved}
         parts = tf.math.divide_no_nan(moved - tf.tile(boxes[:, :2], [1, 2]), sizes)
         for name in names_of(Geometry.BOX_MASK):
