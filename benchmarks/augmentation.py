@@ -184,7 +184,7 @@ def _images(files: Sequence[bytes], steps: Sequence[Change], side: int) -> Itera
 
 
 def objects() -> dict:
-    """Returns the annotations of every image: boxes, masks, classes, weights and scores."""
+    """Returns the annotations of every image: boxes, masks, classes and what belongs to them."""
     import tensorflow as tf
 
     from object_detection.core.fields import InputFields
@@ -195,6 +195,8 @@ def objects() -> dict:
         InputFields.GROUNDTRUTH_BOXES: tf.concat([corners, corners + sizes], axis=1),
         InputFields.GROUNDTRUTH_CLASSES: tf.range(_NUM_OBJECTS, dtype=tf.int64) % 3 + 1,
         InputFields.GROUNDTRUTH_WEIGHTS: tf.ones([_NUM_OBJECTS]),
+        InputFields.GROUNDTRUTH_IS_CROWD: tf.zeros([_NUM_OBJECTS], tf.bool),
+        InputFields.GROUNDTRUTH_AREA: tf.fill([_NUM_OBJECTS], 1e4),
         InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: tf.fill(
             [_NUM_OBJECTS, _MASK_SIZE, _MASK_SIZE], tf.constant(255, tf.uint8)
         ),
