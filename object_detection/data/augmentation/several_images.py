@@ -167,7 +167,9 @@ class MixUp:
                 {**each, F.GROUNDTRUTH_WEIGHTS: each[F.GROUNDTRUTH_WEIGHTS] * part}
                 for each, part in zip(both, shares, strict=True)
             ]
-        return {**example, **objects.concat(both), F.IMAGE: first * shares[0] + second * shares[1]}
+        # Unlike a sum of two products, this is not rounded beyond both.
+        blended = second + share * (first - second)
+        return {**example, **objects.concat(both), F.IMAGE: blended}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -104,6 +104,13 @@ def test_blended_images():
     np.testing.assert_array_equal(mixed[F.GROUNDTRUTH_WEIGHTS], [1, 1])
 
 
+def test_blended_white_stays_white():
+    """The sum of two shares of 255 is rounded beyond it, for some of these."""
+    white = example(255, (1, 1), [])
+    blends = [MixUp().change(white, white, share)[F.IMAGE] for share in tf.linspace(0.0, 1.0, 50)]
+    np.testing.assert_array_equal(blends, np.full([50, 1, 1, 3], 255))
+
+
 def test_shares_of_blended_images_are_beta_distributed():
     seeds = tf.random.split([1, 2], 400)
     shares = np.array([MixUp(alpha=1.5).draw(seed) for seed in seeds])
