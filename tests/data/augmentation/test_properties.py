@@ -80,6 +80,8 @@ WITHOUT = {
 WITH_MASKS = ('copy_paste',)
 # Steps that move boxes on purpose, but not what they show: at random, or to what is not covered.
 MOVES_BOXES = ('copy_paste', 'one_of', 'random_jitter_boxes')
+# Steps that cut objects inside of the new image; others do at its border alone.
+CUT_INSIDE = ('mosaic',)
 # Steps that copy objects.
 COPIES = ('random_self_concat_image',)
 
@@ -232,7 +234,8 @@ class Case:
 
     def _check_mask(self, mask, box, old_box, old_shape):
         """Masks of objects stay in their boxes, but for the pixels of their borders."""
-        if self.kind in MOVES_BOXES or (box <= 0).any() or (box >= 1).any():
+        may_be_cut = self.kind in CUT_INSIDE or (box <= 0).any() or (box >= 1).any()
+        if self.kind in MOVES_BOXES or may_be_cut:
             return  # What is cut does not tell how many pixels a former one is now.
         sides = np.array(mask.shape)
         zoom = (box[2:] - box[:2]) * sides / ((old_box[2:] - old_box[:2]) * old_shape[:2])
