@@ -188,10 +188,7 @@ NOT_BUILT: Lists = {
         ),
         'common_inputs': 'inputs of the other cases',
         'func_arg_map_*': 'which arguments its functions take; here each takes the whole example',
-        'one_hot_encoding': _IMAGE_LABELS,
         'rank3_image': 'its steps take batches of one image; here they take the image',
-        'crop_to_aspect_center': 'no config leads to a crop in the centre',
-        'pad_image_center': 'no config leads to an image in the centre',
     },
     'target_assigner': {
         'bad_combination': 'assigners are built of their parts, there are no names to combine',

@@ -44,6 +44,18 @@ def test_class_vectors_match_the_reference(case_name):
     np.testing.assert_array_equal(vectors[F.GROUNDTRUTH_IMAGE_CLASSES], case.outputs['v'])
 
 
+def test_class_vectors_of_augmentations_match_the_reference():
+    """Its classes begin with 0."""
+    case = goldens.load('preprocessor', 'one_hot_encoding')
+    ids = tf.constant(case.inputs['labels'] + 1)
+    example = {
+        F.GROUNDTRUTH_IMAGE_CLASSES: ids,
+        F.GROUNDTRUTH_IMAGE_CONFIDENCES: tf.ones([len(ids)]),
+    }
+    vectors = extra_fields.class_vectors(example, case.params['num_classes'], empty_to_ones=True)
+    np.testing.assert_array_equal(vectors[F.GROUNDTRUTH_IMAGE_CLASSES], case.outputs['onehot'])
+
+
 def test_classes_of_the_image_become_vectors():
     record = examples.example(
         image__class__label=[1, 3, 9],
