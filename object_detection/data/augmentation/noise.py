@@ -143,7 +143,7 @@ class RandomPatchGaussian:
         image_size = tf.shape(image)[:2]
         start, end = self.corners(image_size, draws)
         patch = image[start[0] : end[0], start[1] : end[1]]
-        noisy = tf.clip_by_value(patch / _MAX_VALUE + noise, 0.0, 1.0) * _MAX_VALUE
+        noisy = tf.clip_by_value(patch * (1.0 / _MAX_VALUE) + noise, 0.0, 1.0) * _MAX_VALUE
         paddings = tf.concat([tf.stack([start, image_size - end], axis=1), [[0, 0]]], axis=0)
         return image + tf.pad(noisy - patch, paddings)
 
