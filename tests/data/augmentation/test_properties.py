@@ -86,6 +86,11 @@ CUT_INSIDE = ('mosaic',)
 COPIES = ('random_self_concat_image',)
 
 
+@pytest.fixture
+def graphs_as_they_are():
+    """Graphs are optimized here, as in training: no bit may depend on it."""
+
+
 def minimal(kind):
     config = steps.parse(f'{kind} {{ {MINIMAL.get(kind, "")} }}')
     try:
