@@ -22,7 +22,7 @@ from object_detection.data.augmentation.colors import (
     RandomPixelValueScale,
     RandomRgbToGray,
 )
-from object_detection.data.augmentation.crop import RandomSquareCropByScale
+from object_detection.data.augmentation.crop import RandomSquareCropByScale, SmallObjectCrop
 from object_detection.data.augmentation.erasing import ObjectCutout, RandomErasing
 from object_detection.data.augmentation.labels import (
     ConvertClassLogitsToSoftmax,
@@ -54,7 +54,6 @@ from object_detection.data.augmentation.scale import (
     ResizeImage,
 )
 from object_detection.data.augmentation.several_images import CopyPaste, MixUp, Mosaic
-from object_detection.data.augmentation.small_objects import SmallObjectCrop
 from object_detection.data.augmentation.symmetry import (
     RandomHorizontalFlip,
     RandomRotation90,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_order
-from object_detection.data.augmentation.draws import draw_below
+from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 

@@ -1,7 +1,8 @@
-"""Steps that are drawn: one applied with a probability, or one of several."""
+"""Random decisions: integers, and steps applied with a probability or drawn from several."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -10,6 +11,7 @@ from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
+T = TypeVar('T')
 # (example, seed) -> example; see `num_partners`.
 Step = Callable[..., Example]
 
@@ -115,3 +117,19 @@ class OneOf:
 def with_float_image(example: Example) -> Example:
     """Converts the image to float32."""
     return {**example, F.IMAGE: tf.cast(example[F.IMAGE], tf.float32)}
+
+
+def draw_below(least: int | tf.Tensor, greatest: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Draws an integer from `least` on and below `greatest`, int32 []; `least` if there is none."""
+    end = tf.maximum(greatest, tf.convert_to_tensor(least) + 1)
+    return tf.random.stateless_uniform([], seed, least, end, tf.int32)
+
+
+def change_randomly(
+    random_coef: float, seed: tf.Tensor, change: Callable[[], T], unchanged: T
+) -> T:
+    """Returns what `change` returns, or with the probability `random_coef` what is unchanged."""
+    if random_coef == 0:
+        return change()
+    number = tf.random.stateless_uniform([], seed)
+    return tf.cond(number > random_coef, change, lambda: unchanged)

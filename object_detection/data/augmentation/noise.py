@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_order, check_share
-from object_detection.data.augmentation.draws import change_randomly, draw_below
+from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.erasing import Rectangles, is_covered
 from object_detection.data.objects import Example
 from object_detection.errors import UserError

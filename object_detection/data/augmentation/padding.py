@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.draws import draw_below
+from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
 from object_detection.data.augmentation.window import Window, sides_of_shape, surround
 from object_detection.data.objects import Example

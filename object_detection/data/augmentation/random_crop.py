@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_share
-from object_detection.data.augmentation.draws import draw_below
+from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
 from object_detection.data.objects import Example
 from object_detection.errors import UserError

@@ -9,7 +9,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation.checks import check_share
-from object_detection.data.augmentation.draws import change_randomly, draw_below
+from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
