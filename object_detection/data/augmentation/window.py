@@ -49,17 +49,17 @@ def cut_out(
         or width of their box is left.
     """
     corners = _normalized(example, window)
-    is_kept = _is_kept(example[F.GROUNDTRUTH_BOXES], corners, min_overlap)
+    is_left = is_kept(example[F.GROUNDTRUTH_BOXES], corners, min_overlap)
     if min_pixels:
         boxes = _to_frame(example[F.GROUNDTRUTH_BOXES], corners)
-        is_kept &= ~_is_sliver(boxes, window, min_pixels)
-    cut = _move(objects.select(example, is_kept), window, is_within=is_within)
+        is_left &= ~_is_sliver(boxes, window, min_pixels)
+    cut = _move(objects.select(example, is_left), window, is_within=is_within)
     clip = tf.convert_to_tensor(clip)
     for name in _present(cut, Geometry.BOX_MASK):
         cut[name] = _cut_crops(cut[name], cut[F.GROUNDTRUTH_BOXES], clip)
     for name in _present(cut, Geometry.BOX):
         cut[name] = tf.where(clip, tf.clip_by_value(cut[name], 0.0, 1.0), cut[name])
-    return _hide_points_outside(cut, clip)
+    return hide_points_outside(cut, clip)
 
 
 def surround(example: Example, window: Window, color: tuple[float, ...] | tf.Tensor) -> Example:
@@ -125,7 +125,7 @@ def _to_frame(boxes: tf.Tensor, corners: tf.Tensor) -> tf.Tensor:
     return (boxes - tf.tile(corners[:2], [2])) / tf.tile(corners[2:] - corners[:2], [2])
 
 
-def _is_kept(boxes: tf.Tensor, corners: tf.Tensor, min_overlap: float | tf.Tensor) -> tf.Tensor:
+def is_kept(boxes: tf.Tensor, corners: tf.Tensor, min_overlap: float | tf.Tensor) -> tf.Tensor:
     """Whether boxes [n, 4] have an area in the window, and share enough of theirs: bool [n].
 
     The frame is that of the image: a box inside the window overlaps by exactly 1.
@@ -151,7 +151,8 @@ def _is_sliver(boxes: tf.Tensor, window: Window, min_pixels: float) -> tf.Tensor
     return tf.reduce_any(is_small & is_cut, axis=1)
 
 
-def _hide_points_outside(example: Example, clip: tf.Tensor) -> Example:
+def hide_points_outside(example: Example, clip: tf.Tensor) -> Example:
+    """Makes points outside of the image NaN, and keypoints invisible, where `clip`, bool []."""
     example = dict(example)
     for name in _present(example, Geometry.POINTS):
         points = example[name]
