@@ -43,6 +43,10 @@ from object_detection.data.augmentation.pixels import (
     RgbToGray,
     SubtractChannelMean,
 )
+from object_detection.data.augmentation.policies.autoaugment import (
+    AutoAugmentImage,
+    RandAugment,
+)
 from object_detection.data.augmentation.random_crop import (
     RandomCropToAspectRatio,
 )
@@ -59,6 +63,7 @@ from object_detection.data.augmentation.symmetry import (
     RandomRotation90,
     RandomVerticalFlip,
 )
+from object_detection.data.augmentation.warp import RandomAffine
 from object_detection.data.augmentation.zoom import LargeScaleJitter
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
@@ -161,6 +166,7 @@ def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
 BUILDERS = {
     **crops_builder.BUILDERS,
     'adjust_gamma': _with_fields_of(AdjustGamma),
+    'autoaugment_image': _with_fields_of(AutoAugmentImage),
     'convert_class_logits_to_softmax': _with_fields_of(ConvertClassLogitsToSoftmax),
     'copy_paste': _with_fields_of(CopyPaste),
     'drop_label_probabilistically': _with_fields_of(DropLabelProbabilistically),
@@ -173,11 +179,13 @@ BUILDERS = {
     'object_cutout': _with_fields_of(ObjectCutout),
     'one_of': _one_of,
     'photometric_distortion': _with_fields_of(PhotometricDistortion),
+    'rand_augment': _with_fields_of(RandAugment),
     'random_absolute_pad_image': _with_fields_of(RandomAbsolutePadImage),
     'random_adjust_brightness': _with_fields_of(RandomAdjustBrightness),
     'random_adjust_contrast': _with_fields_of(RandomAdjustContrast),
     'random_adjust_hue': _with_fields_of(RandomAdjustHue),
     'random_adjust_saturation': _with_fields_of(RandomAdjustSaturation),
+    'random_affine': _with_fields_of(RandomAffine),
     'random_black_patches': _with_fields_of(RandomBlackPatches),
     'random_crop_to_aspect_ratio': _with_fields_of(RandomCropToAspectRatio),
     'random_distort_color': _with_fields_of(RandomDistortColor),

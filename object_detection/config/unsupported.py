@@ -107,16 +107,9 @@ _TRAINING = {
     'TrainConfig.summarize_gradients': _warning('gradients are not summarized'),
 }
 
-_STEP_NOT_BUILT = _error('this augmentation is not built yet')
 _AUGMENTATION = {
-    'PreprocessingStep.rand_augment': _STEP_NOT_BUILT,
-    'PreprocessingStep.random_affine': _STEP_NOT_BUILT,
     'PreprocessingStep.scale_boxes_to_pixel_coordinates': _error(
         'boxes stay normalized until the losses; leave it out'
-    ),
-    'PreprocessingStep.autoaugment_image': _error(
-        'its learned policies are not built; use random_distort_color, random_crop_image and '
-        'random_rotation90'
     ),
 }
 

@@ -16,8 +16,8 @@ def test_builds_a_flip():
 
 def test_other_steps_are_rejected_by_name():
     step = preprocessor_pb2.PreprocessingStep()
-    step.autoaugment_image.SetInParent()
-    with pytest.raises(ValueError, match='autoaugment_image'):
+    step.scale_boxes_to_pixel_coordinates.SetInParent()
+    with pytest.raises(ValueError, match='scale_boxes_to_pixel_coordinates'):
         preprocessor_builder.build(step)
     with pytest.raises(ValueError, match='preprocessing_step is not set'):
         preprocessor_builder.build(preprocessor_pb2.PreprocessingStep())

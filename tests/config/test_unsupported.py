@@ -17,13 +17,14 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
         model { center_net { num_classes: 3 feature_extractor { type: 'x' } } }
         train_config {
           data_augmentation_options { random_horizontal_flip {} }
-          data_augmentation_options { autoaugment_image {} }
+          data_augmentation_options { scale_boxes_to_pixel_coordinates {} }
         }""")
     with pytest.raises(ConfigError) as caught:
         unsupported.check_unsupported(pipeline)
     first, second = str(caught.value).splitlines()
     assert first.startswith('model.center_net is not supported: ')
-    assert second.startswith('train_config.data_augmentation_options[1].autoaugment_image is not')
+    path = 'train_config.data_augmentation_options[1].scale_boxes_to_pixel_coordinates'
+    assert second.startswith(f'{path} is not')
 
 
 def test_what_is_not_lost_is_a_warning_given_once(caplog):

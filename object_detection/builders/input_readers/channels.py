@@ -15,7 +15,9 @@ _RGB = 3
 _DECODED = (1, 3, 4)
 # Steps for images of red, green and blue.
 _COLOR_STEPS = (
+    'autoaugment_image',
     'photometric_distortion',
+    'rand_augment',
     'random_adjust_hue',
     'random_adjust_saturation',
     'random_distort_color',
