@@ -127,6 +127,18 @@ def test_boxes_move_either_way(name):
     assert found == {-1, 1}
 
 
+def test_objects_that_leave_the_image_are_dropped():
+    # Of 20 columns 4 are left, and 1, of whichever side the image moves to.
+    boxes = [(0.4, 0.83, 0.6, 0.93), (0.4, 0.845, 0.6, 0.945), (0.4, 0.45, 0.6, 0.55)]
+    boxes += [(0.4, 0.07, 0.6, 0.17), (0.4, 0.055, 0.6, 0.155)]
+    given = example(np.zeros([100, 200, 3], np.uint8), boxes)
+    found = set()
+    for seed in range(12):
+        moved = apply('TranslateX_BBox', given, 1.2, seed)  # By 30 columns.
+        found.add(tuple(moved[F.GROUNDTRUTH_TRACK_IDS].numpy()))
+    assert found == {(0, 2, 3, 4), (0, 1, 2, 3)}
+
+
 @pytest.mark.parametrize('name', [name for name in OPERATIONS if not name.endswith('_BBox')])
 def test_other_operations_leave_all_but_the_image(name):
     image = examples.noise(50, 60) // 2 + 20
