@@ -6,7 +6,6 @@ import json
 import pathlib
 
 import pytest
-import tensorflow as tf
 
 from tests.data import examples
 
@@ -63,15 +62,18 @@ def test_tables_align(load):
     assert table(columns, rows) == ['name     x', 'ours  10.0', '   b   2.0']
 
 
-def test_measures_augmentation(load, tmp_path, monkeypatch):
+def test_measures_augmentation(load, tmp_path):
     program = load('augmentation')
     for i in range(2):
         (tmp_path / f'{i}.jpg').write_bytes(examples.png(examples.noise(40, 60, i), 'JPEG'))
-    # Threads are set before the first operation of a process.
-    monkeypatch.setattr(tf.config.threading, 'set_inter_op_parallelism_threads', lambda count: None)
-    monkeypatch.setattr(tf.config.threading, 'set_intra_op_parallelism_threads', lambda count: None)
-    monkeypatch.setattr(program, '_STEPS', dict(list(program._STEPS.items())[1:3]))
-    arguments = argparse.Namespace(images=f'{tmp_path}/*.jpg', resize=32, rounds=1, count=2)
-    flip, crops = program.measure_steps(arguments)
-    assert flip['of_flip'] == 1
-    assert crops['images_per_second'] == pytest.approx(1e3 / crops['cpu_ms_per_image'])
+    arguments = argparse.Namespace(
+        images=f'{tmp_path}/*.jpg', configs=None, only=['vertical_flip'], rounds=1, count=2
+    )
+    decoded, resized, flip = program.measure_rows(arguments, side=32)
+    assert resized['of_resized'] == 1
+    assert flip['steps'] == '`random_vertical_flip`'
+    assert decoded['resize'] == flip['resize'] == 32
+    assert flip['cpu_ms_more'] == pytest.approx(
+        flip['cpu_ms_per_image'] - resized['cpu_ms_per_image']
+    )
+    assert flip['images_per_second'] == pytest.approx(1e3 / flip['cpu_ms_per_image'])

@@ -24,7 +24,7 @@ READERS = (
     *('weights', '*.py'),
 )
 # Their builders copy the fields of a dataclass from the message, name by name.
-COPIED = ('core/post_processing.py', 'data/augmentation/*.py')
+COPIED = ('core/post_processing.py', 'data/augmentation/**/*.py')
 # Unsupported fields that code of its own looks at, only to refuse them.
 REFUSED = {
     'parameterized_metric',

@@ -77,6 +77,7 @@ def test_enums_equal_the_reference(shared):
     assert {name: ours[name] for name in expected} == expected
     own = {name.rpartition('.')[2] for name in ours.keys() - expected.keys()}
     assert own == {
+        'EraseFill',
         'ExtraLevelType',
         'Impl',
         'LearningRateUnit',
