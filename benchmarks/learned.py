@@ -11,6 +11,7 @@ from typing import NamedTuple
 import own_process
 
 from object_detection.config.reader import read_pipeline
+from object_detection.dataset_tools import shapes
 
 SAMPLES = pathlib.Path(__file__).resolve().parents[1] / 'object_detection' / 'samples' / 'configs'
 BOX_AP = 'DetectionBoxes_Precision/mAP@.50IOU'
@@ -50,10 +51,25 @@ def tfod(*words: object, max_minutes: float | None = None) -> None:
             sys.exit(f'the command above failed (exit {process.returncode})')
 
 
+def make_shapes(
+    folder: pathlib.Path, *, num_train: int, num_val: int, seed: int, masks: bool = False
+) -> None:
+    """Makes the generated shapes of `tfod demo` and converts them to records in `folder`."""
+    data = folder / 'shapes'
+    shapes.write_shapes(data, num_train=num_train, num_val=num_val, seed=seed)
+    for part, shards in (('train', 4), ('val', 1)):
+        tfod(
+            *('convert', 'coco', '--images', data / part, '--shards', shards),
+            *('--annotations', data / f'instances_{part}.json', '--output', folder / part),
+            *['--masks'] * masks,
+        )
+
+
 def train(
     sample: str,
     folder: pathlib.Path,
     *,
+    name: str = '',
     seed: int = 0,
     num_steps: int = 0,
     max_minutes: float | None = None,
@@ -63,13 +79,15 @@ def train(
 
     Args:
       sample: name of the config without its ending; its schedule is a cosine.
-      folder: holds the train and val records and their label map; gets pipeline.config and model/.
+      folder: holds the train and val records and their label map.
+      name: of a folder within `folder`, which gets pipeline.config and model/; if empty, `folder`.
       seed: of weights and data.
       num_steps: training steps; 0 takes those of the sample.
       max_minutes: after these the training saves and ends.
       change: returns the text of the config that is trained in place of the sample's.
     """
-    config, model = folder / 'pipeline.config', folder / 'model'
+    config, model = folder / name / 'pipeline.config', folder / name / 'model'
+    config.parent.mkdir(exist_ok=True)
     text = (SAMPLES / f'{sample}.config').read_text()
     text = text.replace('PATH_TO_BE_CONFIGURED', folder.as_posix())
     config.write_text(change(text) if change else text)

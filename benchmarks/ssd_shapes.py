@@ -12,8 +12,6 @@ import pathlib
 import click
 import learned
 
-from object_detection.dataset_tools import shapes
-
 _SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
 
 
@@ -35,13 +33,7 @@ def main(
     box_ap: float,
 ) -> None:
     folder = pathlib.Path(output)
-    data = folder / 'shapes'
-    shapes.write_shapes(data, num_train=num_train, num_val=num_val, seed=seed)
-    for part, shards in (('train', 4), ('val', 1)):
-        learned.tfod(
-            *('convert', 'coco', '--images', data / part, '--shards', shards),
-            *('--annotations', data / f'instances_{part}.json', '--output', folder / part),
-        )
+    learned.make_shapes(folder, num_train=num_train, num_val=num_val, seed=seed)
     trained = learned.train(
         _SAMPLE, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes
     )

@@ -10,6 +10,7 @@ from object_detection.builders import model_builder, optimizer_builder
 from object_detection.config import overrides
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
+from object_detection.dataset_tools.shapes import MAX_OBJECTS
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
 from object_detection.training.step import TrainStep
@@ -20,6 +21,9 @@ SAMPLES = importlib.resources.files('object_detection') / 'samples' / 'configs'
 _RECIPE = 'mask_rcnn_resnet50_fpn_832x1344_coco17'
 _TRAININGS = {'8x1': (8, 12), '8x8': (64, 12), '8x12': (96, 12), '1x': (16, 12.2), '2x': (16, 24.3)}
 _RECIPES = {f'{_RECIPE}_{training}.config' for training in _TRAININGS}
+# The demo's detector with other augmentation.
+_DEMO, _AUGMENTED = (f'mask_rcnn_resnet18_fpn_shapes{end}.config' for end in ('', '_augmented'))
+_SAME_MODELS = {*_RECIPES, _AUGMENTED}
 _COCO_IMAGES = 118_287
 SIZE = 128
 _RESIZER = 'image_resizer={fixed_shape_resizer { height: 128 width: 128 }}'
@@ -91,11 +95,26 @@ def test_recipes_differ_in_their_training_alone(training, expected):
     assert other == base
 
 
+def test_the_augmented_demo_differs_in_its_augmentation_alone():
+    base, other = (read_pipeline(str(SAMPLES / name)) for name in (_DEMO, _AUGMENTED))
+    steps = list(other.train_config.data_augmentation_options)
+    # Each step that stops does so during the training.
+    stops = [step.stop_after_step for step in steps if step.stop_after_step]
+    assert stops
+    assert max(stops) < other.train_config.num_steps
+    # Images may have 12 objects (dataset_tools/shapes.py); others are put to them.
+    assert other.train_input_reader.max_number_of_boxes > 2 * MAX_OBJECTS
+    other.train_input_reader.max_number_of_boxes = base.train_input_reader.max_number_of_boxes
+    del other.train_config.data_augmentation_options[:]
+    other.train_config.data_augmentation_options.extend(base.train_config.data_augmentation_options)
+    assert other == base
+
+
 # The default run trains and exports the demo's detector, made small (tests/tiny_models.py), and a
 # single-shot detector (tests/test_zoo.py).
 @pytest.mark.slow
 @pytest.mark.usefixtures('graphs_as_they_are')
-@pytest.mark.parametrize('name', [name for name in names() if name not in _RECIPES])
+@pytest.mark.parametrize('name', [name for name in names() if name not in _SAME_MODELS])
 def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))
     family = pipeline.model.WhichOneof('model')
