@@ -1,6 +1,7 @@
 """Builds the data augmentation that PreprocessingStep protos describe."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -9,8 +10,10 @@ from google.protobuf.message import Message
 
 from object_detection.builders.augmentation import crops_builder
 from object_detection.builders.oneof import build_oneof
+from object_detection.config import walk
 from object_detection.data.augmentation.arrangement import RandomJitterBoxes, RandomSelfConcatImage
 from object_detection.data.augmentation.blur import GaussianBlur, MotionBlur
+from object_detection.data.augmentation.checks import check_count
 from object_detection.data.augmentation.choice import OneOf, WithProbability
 from object_detection.data.augmentation.colors import (
     PhotometricDistortion,
@@ -136,11 +139,7 @@ def _random_rotation90(config: preprocessor_pb2.RandomRotation90) -> Augmentatio
 
 
 def _resize_image(config: preprocessor_pb2.ResizeImage) -> Augmentation:
-    if config.new_height < 1 or config.new_width < 1:
-        raise UserError(
-            'resize_image: expected a positive new_height and new_width. '
-            f'Received: {config.new_height} and {config.new_width}.'
-        )
+    check_count('resize_image', new_height=config.new_height, new_width=config.new_width)
     return ResizeImage(
         FixedShapeResizer(
             height=config.new_height, width=config.new_width, method=_METHODS[config.method]
@@ -160,7 +159,13 @@ def _one_of(config: preprocessor_pb2.OneOf) -> Augmentation:
         raise UserError(
             f'one_of.steps: expected no steps of labels alone. Received: {", ".join(labels)}.'
         )
-    return OneOf(tuple(build(step) for step in config.steps), tuple(config.weights))
+    steps = []
+    for index, step in enumerate(config.steps):
+        try:
+            steps.append(build(step))
+        except UserError as error:
+            raise UserError(f'one_of.steps[{index}]: {error}') from error
+    return OneOf(tuple(steps), tuple(config.weights))
 
 
 BUILDERS = {
@@ -216,9 +221,12 @@ def build(config: preprocessor_pb2.PreprocessingStep) -> Augmentation:
     """Builds one step, a function (example, seed int [2]) -> example; see `choice.num_partners`.
 
     Raises:
-      ValueError: if no step is set, the step is not supported, or its `probability` is not a
-        share; the message names it.
+      ValueError: if no step is set, the step is not supported, its `probability` is not a share,
+        or a number is not finite; the message names it.
     """
+    for found in walk.set_fields(config):
+        if isinstance(found.value, float) and not math.isfinite(found.value):
+            raise UserError(f'{found.path}: expected a finite number. Received: {found.value:g}.')
     step = build_oneof(config, 'preprocessing_step', BUILDERS)
     return step if config.probability == 1 else WithProbability(step, config.probability)
 

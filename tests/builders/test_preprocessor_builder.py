@@ -2,6 +2,7 @@ import pytest
 from google.protobuf import text_format
 
 from object_detection.builders import preprocessor_builder
+from object_detection.builders.augmentation import sample_steps
 from object_detection.config import unsupported
 from object_detection.data.augmentation.symmetry import RandomHorizontalFlip
 from object_detection.protos import preprocessor_pb2
@@ -46,3 +47,39 @@ def test_every_step_is_built_or_rejected():
     names = {field.name for field in options}
     assert names == preprocessor_builder.BUILDERS.keys() | (listed & names)
     assert not preprocessor_builder.BUILDERS.keys() & listed
+
+
+# Fields that count or name what is there, and need no bound.
+_UNBOUNDED = (
+    'label',
+    'max_objects',
+    'max_patch_size',
+    'max_target_pixels',
+    'new_label',
+    'original_labels',
+)
+_FIELDS = sample_steps.FIELDS | {
+    'random_pad_image': (
+        'min_image_height: 1 min_image_width: 1 max_image_height: 9 max_image_width: 9'
+    )
+}
+
+
+@pytest.mark.parametrize('kind', sample_steps.kinds())
+def test_numbers_that_no_image_can_have_are_refused(kind):
+    """NaN and infinity everywhere, and sizes that would fill the memory."""
+    for field in getattr(sample_steps.build(kind), kind).DESCRIPTOR.fields:
+        if field.cpp_type == field.CPPTYPE_FLOAT:
+            values, message = ('nan', 'inf', '-inf'), f'{field.name}.*: expected a finite number'
+        elif field.cpp_type == field.CPPTYPE_INT32 and field.name not in _UNBOUNDED:
+            values, message = (2**31 - 1,), 'xpected .* Received: .*(2147483647|2.14748e)'
+        else:
+            continue
+        for value in values:
+            step = sample_steps.build(kind, _FIELDS)
+            text = f'{kind} {{ {field.name}: {value} }}'
+            if field.is_repeated:
+                getattr(step, kind).ClearField(field.name)
+            step.MergeFrom(text_format.Parse(text, preprocessor_pb2.PreprocessingStep()))
+            with pytest.raises(ValueError, match=message):
+                preprocessor_builder.build(step)

@@ -182,7 +182,7 @@ def test_a_sound_config_passes(tmp_path):
             'train_config.data_augmentation_options[0]={random_horizontal_flip {probability: 2}}',
             'train',
             'train_config.data_augmentation_options[0]',
-            'probability must be between 0 and 1',
+            'random_horizontal_flip.probability: expected 0 to 1',
         ),
         (
             'train_input_reader.frame_index=2',

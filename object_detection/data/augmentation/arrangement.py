@@ -106,8 +106,11 @@ class RandomSelfConcatImage:
     concat_horizontal_probability: float = 0.1
 
     def __post_init__(self):
-        for field in ('concat_vertical_probability', 'concat_horizontal_probability'):
-            check_share('random_self_concat_image', **{field: getattr(self, field)})
+        check_share(
+            'random_self_concat_image',
+            concat_vertical_probability=self.concat_vertical_probability,
+            concat_horizontal_probability=self.concat_horizontal_probability,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Repeats `example`; the copies depend only on `seed`, integer [2]."""

@@ -9,15 +9,17 @@ import math
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_order
+from object_detection.data.augmentation.checks import check_order, check_positive_order
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 
 # Standard deviations from its centre to the end of a Gaussian filter.
 _DEVIATIONS = 3.0
 # Pixels that sines and cosines are off.
 _ROUNDING = 1e-4
+# Larger filters show no image, and take a long time.
+_MAX_SIGMA = 100.0
+_MAX_LENGTH = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +30,19 @@ class GaussianBlur:
       min_sigma, max_sigma: least and greatest standard deviation of the filter, pixels.
 
     Raises:
-      ValueError: if they are negative or not in order.
+      ValueError: if they are negative, above 100 or not in order.
     """
 
     min_sigma: float = 0.1
     max_sigma: float = 2.0
 
     def __post_init__(self):
-        check_order('gaussian_blur', min_sigma=self.min_sigma, max_sigma=self.max_sigma)
+        check_order(
+            'gaussian_blur',
+            limit=_MAX_SIGMA,
+            min_sigma=self.min_sigma,
+            max_sigma=self.max_sigma,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blurs the image of `example`, to float32; `seed`, integer [2], determines how."""
@@ -62,18 +69,19 @@ class MotionBlur:
       min_length, max_length: least and greatest number of pixels of the line.
 
     Raises:
-      ValueError: if the least one is not positive, or they are not in order.
+      ValueError: if they are not positive, above 500 or not in order.
     """
 
     min_length: int = 3
     max_length: int = 15
 
     def __post_init__(self):
-        if not 1 <= self.min_length <= self.max_length:
-            raise UserError(
-                'motion_blur: expected 1 <= min_length <= max_length. '
-                f'Received: {self.min_length} and {self.max_length}.'
-            )
+        check_positive_order(
+            'motion_blur',
+            limit=_MAX_LENGTH,
+            min_length=self.min_length,
+            max_length=self.max_length,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blurs the image of `example`, to float32; `seed`, integer [2], determines how."""

@@ -7,7 +7,6 @@ from typing import TypeVar
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -46,7 +45,8 @@ class WithProbability:
     probability: float
 
     def __post_init__(self):
-        check_share('data_augmentation_options', probability=self.probability)
+        if not 0.0 <= self.probability <= 1.0:
+            raise UserError(f'probability: expected 0 to 1. Received: {self.probability:g}.')
 
     @property
     def num_partners(self) -> int:

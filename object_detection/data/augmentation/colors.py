@@ -47,13 +47,13 @@ class RandomAdjustBrightness(RandomPixelStep):
     """Adds one number of at most +-`max_delta` times the whole range to all values.
 
     Raises:
-      ValueError: if `max_delta` is negative.
+      ValueError: if `max_delta` is negative or infinite.
     """
 
     max_delta: float = 0.2
 
     def __post_init__(self):
-        if self.max_delta < 0:
+        if not 0.0 <= self.max_delta < float('inf'):
             raise UserError(
                 'random_adjust_brightness.max_delta: expected 0 or more. '
                 f'Received: {self.max_delta:g}.'
@@ -228,13 +228,13 @@ class PhotometricDistortion(RandomPixelStep):
 
     def __post_init__(self):
         name = 'photometric_distortion'
-        for field in (
-            'max_brightness_delta',
-            'max_hue_delta',
-            'change_probability',
-            'channel_swap_probability',
-        ):
-            check_share(name, **{field: getattr(self, field)})
+        check_share(
+            name,
+            max_brightness_delta=self.max_brightness_delta,
+            max_hue_delta=self.max_hue_delta,
+            change_probability=self.change_probability,
+            channel_swap_probability=self.channel_swap_probability,
+        )
         check_order(name, min_contrast=self.min_contrast, max_contrast=self.max_contrast)
         check_order(name, min_saturation=self.min_saturation, max_saturation=self.max_saturation)
 

@@ -7,11 +7,15 @@ import numpy as np
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import (
+    MAX_FACTOR,
+    check_count,
+    check_positive_order,
+    check_share,
+)
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 
 # Places of the window that are drawn, of which one is taken.
 _NUM_PLACES = 10
@@ -39,7 +43,8 @@ class RandomSquareCropByScale:
     crop includes the last row and column that the square covers.
 
     Raises:
-      ValueError: if the border is negative, there is no scale, or they are not in order.
+      ValueError: if the border, the number of scales or their bounds are out of range, or the
+        bounds are not in order.
     """
 
     max_border: int = 128
@@ -49,15 +54,11 @@ class RandomSquareCropByScale:
 
     def __post_init__(self):
         name = 'random_square_crop_by_scale'
-        if self.max_border < 0:
-            raise UserError(f'{name}.max_border: expected 0 or more. Received: {self.max_border}.')
-        if not 0.0 < self.scale_min <= self.scale_max:
-            raise UserError(
-                f'{name}: expected 0 < scale_min <= scale_max. '
-                f'Received: {self.scale_min:g} and {self.scale_max:g}.'
-            )
-        if self.num_scales < 1:
-            raise UserError(f'{name}.num_scales: expected 1 or more. Received: {self.num_scales}.')
+        check_count(name, least=0, max_border=self.max_border)
+        check_positive_order(
+            name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
+        )
+        check_count(name, num_scales=self.num_scales)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example` to a square that depends only on `seed`, integer [2]."""
@@ -114,13 +115,8 @@ class SmallObjectCrop:
 
     def __post_init__(self):
         name = 'small_object_crop'
-        check_share(name, small_area=self.small_area)
-        check_share(name, overlap_thresh=self.overlap_thresh)
-        if not 0.0 < self.min_scale <= self.max_scale <= 1.0:
-            raise UserError(
-                f'{name}: expected 0 < min_scale <= max_scale <= 1. '
-                f'Received: {self.min_scale:g} and {self.max_scale:g}.'
-            )
+        check_share(name, small_area=self.small_area, overlap_thresh=self.overlap_thresh)
+        check_positive_order(name, limit=1, min_scale=self.min_scale, max_scale=self.max_scale)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Crops `example`; all random choices depend only on `seed`, integer [2]."""

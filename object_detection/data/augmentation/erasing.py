@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import check_order, check_positive_order, check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -51,16 +51,12 @@ class Erasing:
     name = 'erasing'
 
     def __post_init__(self):
-        if not 0.0 <= self.min_area <= self.max_area <= 1.0:
-            raise UserError(
-                f'{self.name}: expected 0 <= min_area <= max_area <= 1. '
-                f'Received: {self.min_area:g} and {self.max_area:g}.'
-            )
-        if not 0.0 < self.min_aspect_ratio <= self.max_aspect_ratio < float('inf'):
-            raise UserError(
-                f'{self.name}: expected 0 < min_aspect_ratio <= max_aspect_ratio. '
-                f'Received: {self.min_aspect_ratio:g} and {self.max_aspect_ratio:g}.'
-            )
+        check_order(self.name, limit=1, min_area=self.min_area, max_area=self.max_area)
+        check_positive_order(
+            self.name,
+            min_aspect_ratio=self.min_aspect_ratio,
+            max_aspect_ratio=self.max_aspect_ratio,
+        )
         if self.fill not in _FILLS:
             raise UserError(f'{self.name}.fill: expected one of {_FILLS}. Received: {self.fill!r}.')
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
+from object_detection.data.augmentation.checks import check_positive, check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -18,7 +19,7 @@ class RemapLabels:
     """Gives the objects of several classes one id.
 
     Raises:
-      ValueError: if no ids are given, or the new one is not positive.
+      ValueError: if no ids are given, or one is not positive.
     """
 
     original_labels: tuple[int, ...]
@@ -29,10 +30,14 @@ class RemapLabels:
             raise UserError(
                 'remap_labels.original_labels: expected at least one id. Received: none.'
             )
-        if self.new_label < 1:
-            raise UserError(
-                f'remap_labels.new_label: expected a positive id. Received: {self.new_label}.'
-            )
+        for field, ids in (
+            ('original_labels', self.original_labels),
+            ('new_label', [self.new_label]),
+        ):
+            if min(ids) < 1:
+                raise UserError(
+                    f'remap_labels.{field}: expected positive ids. Received: {min(ids)}.'
+                )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the classes, int [n], of `example`; `seed` is unused."""
@@ -56,11 +61,7 @@ class DropLabelProbabilistically:
     drop_probability: float = 1.0
 
     def __post_init__(self):
-        if not 0.0 <= self.drop_probability <= 1.0:
-            raise UserError(
-                'drop_label_probabilistically.drop_probability: expected 0 to 1. '
-                f'Received: {self.drop_probability:g}.'
-            )
+        check_share('drop_label_probabilistically', drop_probability=self.drop_probability)
         if self.label < 1:
             raise UserError(
                 f'drop_label_probabilistically.label: expected a positive id. '
@@ -86,11 +87,7 @@ class ConvertClassLogitsToSoftmax:
     temperature: float = 1.0
 
     def __post_init__(self):
-        if self.temperature <= 0:
-            raise UserError(
-                'convert_class_logits_to_softmax.temperature: expected a positive number. '
-                f'Received: {self.temperature:g}.'
-            )
+        check_positive('convert_class_logits_to_softmax', temperature=self.temperature)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the multiclass scores, float32 [n, C], of `example`; `seed` is unused.

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_order, check_share
+from object_detection.data.augmentation.checks import check_count, check_order, check_share
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.erasing import Rectangles, is_covered
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 
 _MAX_VALUE = 255.0
 
@@ -25,7 +24,8 @@ class RandomBlackPatches:
       size_to_image_ratio: side of a square, as a share of the image's shorter side.
 
     Raises:
-      ValueError: if the number is negative, or another value is not a share.
+      ValueError: if the number is negative or above `checks.MAX_SIDE`, or another value is not a
+        share.
     """
 
     max_black_patches: int = 10
@@ -34,12 +34,10 @@ class RandomBlackPatches:
 
     def __post_init__(self):
         name = 'random_black_patches'
-        if self.max_black_patches < 0:
-            raise UserError(
-                f'{name}.max_black_patches: expected 0 or more. Received: {self.max_black_patches}.'
-            )
-        check_share(name, probability=self.probability)
-        check_share(name, size_to_image_ratio=self.size_to_image_ratio)
+        check_count(name, least=0, max_black_patches=self.max_black_patches)
+        check_share(
+            name, probability=self.probability, size_to_image_ratio=self.size_to_image_ratio
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Blackens squares in the image of `example`; they depend only on `seed`, integer [2]."""
@@ -168,12 +166,11 @@ class RandomJpegQuality:
         name = 'random_jpeg_quality'
         check_share(name, random_coef=self.random_coef)
         check_order(
-            name, min_jpeg_quality=self.min_jpeg_quality, max_jpeg_quality=self.max_jpeg_quality
+            name,
+            limit=100,
+            min_jpeg_quality=self.min_jpeg_quality,
+            max_jpeg_quality=self.max_jpeg_quality,
         )
-        if self.max_jpeg_quality > 100:
-            raise UserError(
-                f'{name}.max_jpeg_quality: expected at most 100. Received: {self.max_jpeg_quality}.'
-            )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes the image of `example`; the quality depends only on `seed`, integer [2]."""

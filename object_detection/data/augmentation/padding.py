@@ -5,6 +5,11 @@ import dataclasses
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import (
+    MAX_FACTOR,
+    MAX_SIDE,
+    check_count,
+)
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.random_crop import RandomCrop
 from object_detection.data.augmentation.window import Window, sides_of_shape, surround
@@ -82,12 +87,11 @@ class RandomPadImage:
 
     def __post_init__(self):
         check_color('random_pad_image', self.pad_color)
-        if min(self.min_size + self.max_size, default=1) < 1 or any(
-            least > greatest for least, greatest in zip(self.min_size, self.max_size, strict=False)
-        ):
+        least, greatest = self.min_size or (1, 1), self.max_size or (MAX_SIDE, MAX_SIDE)
+        if not all(0 < low <= high <= MAX_SIDE for low, high in zip(least, greatest, strict=True)):
             raise UserError(
                 'random_pad_image: expected 0 < min_image_height <= max_image_height and 0 < '
-                'min_image_width <= max_image_width. '
+                f'min_image_width <= max_image_width, all at most {MAX_SIDE}. '
                 f'Received: {self.min_size} and {self.max_size}.'
             )
 
@@ -124,11 +128,11 @@ class RandomAbsolutePadImage:
     def __post_init__(self):
         name = 'random_absolute_pad_image'
         check_color(name, self.pad_color)
-        for field in ('max_height_padding', 'max_width_padding'):
-            if getattr(self, field) < 1:
-                raise UserError(
-                    f'{name}.{field}: expected a positive number. Received: {getattr(self, field)}.'
-                )
+        check_count(
+            name,
+            max_height_padding=self.max_height_padding,
+            max_width_padding=self.max_width_padding,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Surrounds the image of `example`; the border depends only on `seed`, integer [2]."""
@@ -170,12 +174,13 @@ class Padding:
 def check_ratios(step: str, least: tuple[float, ...], greatest: tuple[float, ...]) -> None:
     """Checks the two numbers of the smallest and of the greatest size (raises ValueError)."""
     is_sound = len(least) == len(greatest) == 2 and all(
-        0.0 < low <= high for low, high in zip(least, greatest, strict=True)
+        0.0 < low <= high <= MAX_FACTOR for low, high in zip(least, greatest, strict=True)
     )
     if not is_sound:
         raise UserError(
             f'{step}: expected two numbers in min_padded_size_ratio and in max_padded_size_ratio, '
-            f'height and width, 0 < smallest <= greatest. Received: {least} and {greatest}.'
+            f'height and width, 0 < smallest <= greatest <= {MAX_FACTOR:g}. '
+            f'Received: {least} and {greatest}.'
         )
 
 
@@ -237,7 +242,7 @@ class RandomPadToAspectRatio:
       name: name of the step in errors.
 
     Raises:
-      ValueError: if the ratio is not positive, there are not two numbers for each size, or the
+      ValueError: if the ratio is out of range, there are not two numbers for each size, or the
         smallest is above the greatest.
     """
 
@@ -247,9 +252,10 @@ class RandomPadToAspectRatio:
     name: str = 'random_pad_to_aspect_ratio'
 
     def __post_init__(self):
-        if self.aspect_ratio <= 0:
+        # The image would become this many times as large.
+        if not 1.0 / MAX_FACTOR <= self.aspect_ratio <= MAX_FACTOR:
             raise UserError(
-                f'{self.name}.aspect_ratio: expected a positive number. '
+                f'{self.name}.aspect_ratio: expected 1/{MAX_FACTOR:g} to {MAX_FACTOR:g}. '
                 f'Received: {self.aspect_ratio:g}.'
             )
         check_ratios(self.name, self.min_padded_size_ratio, self.max_padded_size_ratio)

@@ -74,21 +74,25 @@ class SubtractChannelMean(PixelStep):
 
 @dataclasses.dataclass(frozen=True)
 class AdjustGamma(PixelStep):
-    """Replaces each value v by 255 * gain * (v / 255) ** gamma.
+    """Replaces each value v by 255 * gain * (v / 255) ** gamma, at most 255.
 
     Raises:
-      ValueError: if gamma is negative.
+      ValueError: if gamma or gain is negative.
     """
 
     gamma: float = 1.0
     gain: float = 1.0
 
     def __post_init__(self):
-        if self.gamma < 0:
-            raise UserError(f'adjust_gamma.gamma: expected 0 or more. Received: {self.gamma:g}.')
+        for field in ('gamma', 'gain'):
+            if getattr(self, field) < 0:
+                raise UserError(
+                    f'adjust_gamma.{field}: expected 0 or more. Received: {getattr(self, field):g}.'
+                )
 
     def change(self, image: tf.Tensor) -> tf.Tensor:
-        return 255.0 * tf.image.adjust_gamma(image / 255.0, self.gamma, self.gain)
+        changed = 255.0 * tf.image.adjust_gamma(image / 255.0, self.gamma, self.gain)
+        return tf.clip_by_value(changed, 0.0, 255.0)
 
 
 class RgbToGray(PixelStep):

@@ -7,7 +7,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import (
+    check_positive,
+    check_positive_order,
+    check_share,
+)
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.window import Window, cut_out, sides_of_shape
 from object_detection.data.objects import Example
@@ -44,18 +48,15 @@ class CropOperation:
     name: str = 'random_crop_image'
 
     def __post_init__(self):
-        for field in ('min_object_covered', 'overlap_thresh', 'random_coef'):
-            check_share(self.name, **{field: getattr(self, field)})
-        self._check_range('aspect_ratio', self.aspect_ratio_range, float('inf'))
-        self._check_range('area', self.area_range, 1.0)
-
-    def _check_range(self, field: str, values: Range, greatest: float) -> None:
-        if not 0.0 < values[0] <= values[1] <= greatest:
-            limit = '' if greatest == float('inf') else f' <= {greatest:g}'
-            raise UserError(
-                f'{self.name}: expected 0 < min_{field} <= max_{field}{limit}. '
-                f'Received: {values[0]:g} and {values[1]:g}.'
-            )
+        check_share(
+            self.name,
+            min_object_covered=self.min_object_covered,
+            overlap_thresh=self.overlap_thresh,
+            random_coef=self.random_coef,
+        )
+        (narrowest, widest), (least, greatest) = self.aspect_ratio_range, self.area_range
+        check_positive_order(self.name, min_aspect_ratio=narrowest, max_aspect_ratio=widest)
+        check_positive_order(self.name, limit=1, min_area=least, max_area=greatest)
 
 
 class RandomCrop:
@@ -153,11 +154,7 @@ class RandomCropToAspectRatio:
     name: str = 'random_crop_to_aspect_ratio'
 
     def __post_init__(self):
-        if self.aspect_ratio <= 0:
-            raise UserError(
-                f'{self.name}.aspect_ratio: expected a positive number. '
-                f'Received: {self.aspect_ratio:g}.'
-            )
+        check_positive(self.name, aspect_ratio=self.aspect_ratio)
         check_share(self.name, overlap_thresh=self.overlap_thresh)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

@@ -8,11 +8,15 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import (
+    MAX_FACTOR,
+    check_count,
+    check_positive_order,
+    check_share,
+)
 from object_detection.data.augmentation.choice import change_randomly, draw_below
 from object_detection.data.augmentation.window import Window, cut_out
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
 from object_detection.resizers.resizer import (
     AREA,
     BICUBIC,
@@ -52,7 +56,7 @@ class RandomScaleCropAndPadToSquare:
       scale_max: greatest factor.
 
     Raises:
-      ValueError: if the size is not positive, or the factors are not positive and in order.
+      ValueError: if the size or the factors are out of range, or the factors are not in order.
     """
 
     output_size: int = 512
@@ -61,15 +65,10 @@ class RandomScaleCropAndPadToSquare:
 
     def __post_init__(self):
         name = 'random_scale_crop_and_pad_to_square'
-        if self.output_size < 1:
-            raise UserError(
-                f'{name}.output_size: expected a positive number. Received: {self.output_size}.'
-            )
-        if not 0.0 < self.scale_min <= self.scale_max:
-            raise UserError(
-                f'{name}: expected 0 < scale_min <= scale_max. '
-                f'Received: {self.scale_min:g} and {self.scale_max:g}.'
-            )
+        check_count(name, output_size=self.output_size)
+        check_positive_order(
+            name, limit=MAX_FACTOR, scale_min=self.scale_min, scale_max=self.scale_max
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Changes `example` to a square that depends only on `seed`, integer [2]."""
@@ -115,18 +114,19 @@ class RandomImageScale:
       min_scale_ratio, max_scale_ratio: bounds of the factor.
 
     Raises:
-      ValueError: if the bounds are not positive and in order.
+      ValueError: if the bounds are out of range or not in order.
     """
 
     min_scale_ratio: float = 0.5
     max_scale_ratio: float = 2.0
 
     def __post_init__(self):
-        if not 0.0 < self.min_scale_ratio <= self.max_scale_ratio:
-            raise UserError(
-                'random_image_scale: expected 0 < min_scale_ratio <= max_scale_ratio. '
-                f'Received: {self.min_scale_ratio:g} and {self.max_scale_ratio:g}.'
-            )
+        check_positive_order(
+            'random_image_scale',
+            limit=MAX_FACTOR,
+            min_scale_ratio=self.min_scale_ratio,
+            max_scale_ratio=self.max_scale_ratio,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes `example`; the factor depends only on `seed`, integer [2]."""
@@ -159,11 +159,11 @@ class RandomDownscaleToTargetPixels:
     def __post_init__(self):
         name = 'random_downscale_to_target_pixels'
         check_share(name, random_coef=self.random_coef)
-        if not 0 < self.min_target_pixels <= self.max_target_pixels:
-            raise UserError(
-                f'{name}: expected 0 < min_target_pixels <= max_target_pixels. '
-                f'Received: {self.min_target_pixels} and {self.max_target_pixels}.'
-            )
+        check_positive_order(
+            name,
+            min_target_pixels=self.min_target_pixels,
+            max_target_pixels=self.max_target_pixels,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes `example`; all random choices depend only on `seed`, integer [2]."""
@@ -194,18 +194,18 @@ class RandomResizeMethod:
       target_height, target_width: size of the result in pixels.
 
     Raises:
-      ValueError: if the size is not positive.
+      ValueError: if the size is out of range.
     """
 
     target_height: int
     target_width: int
 
     def __post_init__(self):
-        if min(self.target_height, self.target_width) < 1:
-            raise UserError(
-                'random_resize_method: expected a positive target_height and target_width. '
-                f'Received: {self.target_height} and {self.target_width}.'
-            )
+        check_count(
+            'random_resize_method',
+            target_height=self.target_height,
+            target_width=self.target_width,
+        )
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:
         """Resizes `example`; the method depends only on `seed`, integer [2]."""

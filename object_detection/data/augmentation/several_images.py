@@ -12,7 +12,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import check_positive, check_share
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import Window, cut_out, surround
 from object_detection.data.augmentation.zoom import (
@@ -141,8 +141,7 @@ class MixUp:
     num_partners = 1
 
     def __post_init__(self):
-        if not 0.0 < self.alpha < float('inf'):
-            raise UserError(f'mix_up.alpha: expected a positive number. Received: {self.alpha:g}.')
+        check_positive('mix_up', alpha=self.alpha)
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
         """Blends `example` with another; the share depends only on `seed`, integer [2]."""
@@ -197,12 +196,12 @@ class CopyPaste:
     num_partners = 1
 
     def __post_init__(self):
-        check_share('copy_paste', object_probability=self.object_probability)
-        check_share('copy_paste', min_visible_share=self.min_visible_share)
-        if self.max_objects < 1:
-            raise UserError(
-                f'copy_paste.max_objects: expected a positive number. Received: {self.max_objects}.'
-            )
+        check_share(
+            'copy_paste',
+            object_probability=self.object_probability,
+            min_visible_share=self.min_visible_share,
+        )
+        check_positive('copy_paste', max_objects=self.max_objects)
 
     def __call__(self, example: Example, seed: tf.Tensor, partners: Sequence[Example]) -> Example:
         """Pastes objects of another example; they depend only on `seed`, integer [2].

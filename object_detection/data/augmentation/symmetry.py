@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import OBJECT_FIELDS, Geometry
 from object_detection.core.fields import InputFields as F
+from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
@@ -24,6 +25,8 @@ class RandomSymmetry:
       ValueError: if the probability is not in [0, 1], or the argument is not a permutation.
     """
 
+    # Name of the step in the config.
+    name: str
     # Geometry -> the function that maps its fields.
     map_objects: Mapping[Geometry, MapTensor]
     # Name of the permutation in the config.
@@ -32,14 +35,10 @@ class RandomSymmetry:
     needs_permutation = True
 
     def __init__(self, *, probability: float = 0.5, keypoint_permutation: tuple[int, ...] = ()):
-        name = type(self).__name__
-        if not 0.0 <= probability <= 1.0:
-            raise UserError(
-                f'{name}: probability must be between 0 and 1. Received: {probability}.'
-            )
+        check_share(self.name, probability=probability)
         if sorted(keypoint_permutation) != list(range(len(keypoint_permutation))):
             raise UserError(
-                f'{name}: {self.permutation_field} must hold every index from 0 on once. '
+                f'{self.name}.{self.permutation_field}: expected every index from 0 on once. '
                 f'Received: {tuple(keypoint_permutation)}.'
             )
         self._probability = probability
@@ -59,7 +58,7 @@ class RandomSymmetry:
         """
         if self.needs_permutation and F.GROUNDTRUTH_DP_POINTS in example:
             raise UserError(
-                f'{type(self).__name__}: expected no points on the surface of bodies '
+                f'{self.name}: expected no points on the surface of bodies '
                 '(load_dense_pose): where a point of a mirrored body lies on its surface is in a '
                 'table of measurements that is not part of this package.'
             )
@@ -97,7 +96,7 @@ class RandomSymmetry:
             return
         if keypoints.shape[1] != len(self._permutation):
             raise UserError(
-                f'{type(self).__name__}: {self.permutation_field} needs one entry for each of the '
+                f'{self.name}.{self.permutation_field}: expected one entry for each of the '
                 f'{keypoints.shape[1]} keypoints. Received: {self._permutation}.'
             )
 
@@ -130,6 +129,7 @@ def _flips(axis: int) -> dict[Geometry, MapTensor]:
 class RandomHorizontalFlip(RandomSymmetry):
     """Mirrors an image and its objects horizontally."""
 
+    name = 'random_horizontal_flip'
     map_objects = _flips(axis=1)
 
     def map_image(self, image: tf.Tensor) -> tf.Tensor:
@@ -139,6 +139,7 @@ class RandomHorizontalFlip(RandomSymmetry):
 class RandomVerticalFlip(RandomSymmetry):
     """Mirrors an image and its objects vertically."""
 
+    name = 'random_vertical_flip'
     map_objects = _flips(axis=0)
 
     def map_image(self, image: tf.Tensor) -> tf.Tensor:
@@ -174,6 +175,7 @@ class RandomRotation90(RandomSymmetry):
     Without a permutation, keypoints keep their order.
     """
 
+    name = 'random_rotation90'
     map_objects = _MAP_OBJECTS
     permutation_field = 'keypoint_rot_permutation'
     needs_permutation = False

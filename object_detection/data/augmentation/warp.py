@@ -13,7 +13,7 @@ import tensorflow as tf
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import objects
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import check_positive_order, check_share
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.window import hide_points_outside, is_kept
 from object_detection.data.objects import Example
@@ -257,13 +257,8 @@ class RandomAffine:
                 f'{name}.max_shear_degrees: expected 0 to below 45. '
                 f'Received: {self.max_shear_degrees:g}.'
             )
-        if not 0.0 < self.min_scale <= self.max_scale < float('inf'):
-            raise UserError(
-                f'{name}: expected 0 < min_scale <= max_scale. '
-                f'Received: {self.min_scale:g} and {self.max_scale:g}.'
-            )
-        check_share(name, max_translation=self.max_translation)
-        check_share(name, overlap_thresh=self.overlap_thresh)
+        check_positive_order(name, min_scale=self.min_scale, max_scale=self.max_scale)
+        check_share(name, max_translation=self.max_translation, overlap_thresh=self.overlap_thresh)
         check_color(name, self.pad_color, or_one=True)
 
     def __call__(self, example: Example, seed: tf.Tensor) -> Example:

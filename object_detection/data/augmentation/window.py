@@ -12,6 +12,8 @@ from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
 from object_detection.data.objects import Example
 
+_MAX_VALUE = 255
+
 
 class Window(NamedTuple):
     """A rectangle in or around an image: int32 [], in pixels of the image."""
@@ -68,10 +70,12 @@ def surround(example: Example, window: Window, color: tuple[float, ...] | tf.Ten
     Args:
       example: as for `cut_out`.
       window: window that contains the whole image.
-      color: one value or one for each channel, 0..255, of the new pixels. A tensor, float32 [C],
-        converts the image to float32; with a tuple the image keeps its dtype.
+      color: one value or one for each channel of the new pixels. A tensor, float32 [C], converts
+        the image to float32, and so does a tuple of other than whole numbers of 0..255.
     """
-    is_exact = isinstance(color, tuple) and all(float(value).is_integer() for value in color)
+    is_exact = isinstance(color, tuple) and all(
+        float(value).is_integer() and 0 <= value <= _MAX_VALUE for value in color
+    )
     if not is_exact:
         example = {**example, F.IMAGE: tf.cast(example[F.IMAGE], tf.float32)}
     return _move(example, window, color=color)

@@ -7,14 +7,15 @@ import tensorflow as tf
 
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
-from object_detection.data.augmentation.checks import check_share
+from object_detection.data.augmentation.checks import (
+    check_count,
+    check_positive_order,
+    check_share,
+)
 from object_detection.data.augmentation.padding import Color, check_color
 from object_detection.data.augmentation.scale import resize_example
 from object_detection.data.augmentation.window import Window, cut_out, surround
 from object_detection.data.objects import Example
-from object_detection.errors import UserError
-
-_MAX_SIDE = 2**14
 
 
 class ZoomDraws(NamedTuple):
@@ -125,16 +126,8 @@ class LargeScaleJitter:
 
 def check_canvas(step: str, height: int, width: int, min_scale: float, max_scale: float) -> None:
     """Checks a size and the bounds of a factor (raises ValueError)."""
-    if min(height, width) < 2 or max(height, width) > _MAX_SIDE:
-        raise UserError(
-            f'{step}: expected a height and width of 2 to {_MAX_SIDE}. '
-            f'Received: {height} and {width}.'
-        )
-    if not 0.0 < min_scale <= max_scale < float('inf'):
-        raise UserError(
-            f'{step}: expected 0 < min_scale <= max_scale. '
-            f'Received: {min_scale:g} and {max_scale:g}.'
-        )
+    check_count(step, least=2, height=height, width=width)
+    check_positive_order(step, min_scale=min_scale, max_scale=max_scale)
 
 
 def with_static_size(example: Example, size: tuple[int, int]) -> Example:

@@ -119,7 +119,10 @@ def test_inside_tf_data_as_alone():
     [
         ('gaussian_blur { min_sigma: -1 }', 'gaussian_blur: expected 0 <= min_sigma <= max_sigma'),
         ('gaussian_blur { min_sigma: 3 }', 'Received: 3 and 2'),
-        ('motion_blur { min_length: 0 }', 'expected 1 <= min_length <= max_length. Received: 0'),
+        (
+            'motion_blur { min_length: 0 }',
+            'expected 0 < min_length <= max_length <= 500. Received: 0',
+        ),
         ('motion_blur { min_length: 16 }', 'Received: 16 and 15'),
     ],
 )

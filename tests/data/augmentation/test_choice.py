@@ -59,9 +59,14 @@ def test_partners_are_those_of_the_step_with_most():
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        (f'{ONE} probability: 1.5', 'data_augmentation_options.probability: expected 0 to 1'),
+        (f'{ONE} probability: 1.5', '^probability: expected 0 to 1'),
         ('one_of {}', r'one_of\.steps: expected at least one step'),
         ('one_of { steps {} }', 'preprocessing_step is not set'),
+        (
+            f'one_of {{ steps {{ {ONE} }} '
+            f'steps {{ one_of {{ steps {{ {ONE} probability: 3 }} }} }} }}',
+            r'^one_of\.steps\[1\]: one_of\.steps\[0\]: probability: expected 0 to 1',
+        ),
         (
             f'one_of {{ steps {{ {ONE} }} weights: [1, 2] }}',
             'weights: expected one for each of the',

@@ -177,10 +177,10 @@ def test_the_square_is_around_its_centre():
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('max_border: -1', 'max_border: expected 0 or more. Received: -1'),
-        ('scale_min: 2', 'expected 0 < scale_min <= scale_max. Received: 2 and 1.3'),
+        ('max_border: -1', 'max_border: expected 0 to 16384. Received: -1'),
+        ('scale_min: 2', 'expected 0 < scale_min <= scale_max <= 32. Received: 2 and 1.3'),
         ('scale_min: 0', 'expected 0 < scale_min'),
-        ('num_scales: 0', 'num_scales: expected 1 or more. Received: 0'),
+        ('num_scales: 0', 'num_scales: expected 1 to 16384. Received: 0'),
     ],
 )
 def test_wrong_fields_are_reported(text, message):

@@ -119,10 +119,15 @@ def test_pixel_coordinates_and_float_images_are_those_of_the_reference():
     ('text', 'message'),
     [
         ('normalize_image {}', 'original_maxval: expected more than original_minval.*: 0 and 0'),
-        ('resize_image { new_height: 3 }', 'positive new_height and new_width.*: 3 and 0'),
+        ('resize_image { new_height: 3 }', 'new_width: expected 1 to 16384. Received: 0'),
+        ('adjust_gamma { gain: -1 }', r'adjust_gamma\.gain.*Received: -1'),
         ('adjust_gamma { gamma: -1 }', r'adjust_gamma\.gamma.*Received: -1'),
         ('remap_labels { new_label: 1 }', 'original_labels: expected at least one id'),
-        ('remap_labels { original_labels: 1 }', 'new_label: expected a positive id.*: 0'),
+        ('remap_labels { original_labels: 1 }', 'new_label: expected positive ids.*: 0'),
+        (
+            'remap_labels { original_labels: [1, -2] new_label: 1 }',
+            'original_labels: expected positive ids.*: -2',
+        ),
         ('drop_label_probabilistically {}', 'label: expected a positive id. Received: 0'),
         (
             'drop_label_probabilistically { label: 1 drop_probability: 2 }',
@@ -188,6 +193,7 @@ PIXEL_STEPS = {
     'normalize_image { original_maxval: 255 target_minval: -1 }': lambda v: v * (2 / 255) - 1,
     'subtract_channel_mean { means: [1, 2, 3] }': lambda v: v - [1, 2, 3],
     'adjust_gamma { gamma: 2 }': lambda v: v**2 / 255,
+    'adjust_gamma { gain: 2 }': lambda v: np.minimum(2 * v, 255),
     'rgb_to_gray {}': lambda v: v @ [[0.2989] * 3, [0.587] * 3, [0.114] * 3],
 }
 

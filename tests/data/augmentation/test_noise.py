@@ -86,11 +86,14 @@ def test_inside_tf_data_as_alone(text):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('random_black_patches { max_black_patches: -1 }', 'expected 0 or more. Received: -1'),
+        ('random_black_patches { max_black_patches: -1 }', 'expected 0 to 16384. Received: -1'),
         ('random_black_patches { size_to_image_ratio: 2 }', 'size_to_image_ratio: expected 0 to 1'),
         ('random_patch_gaussian { min_patch_size: 300 }', 'Received: 300 and 250'),
         ('random_patch_gaussian { random_coef: 2 }', 'random_coef: expected 0 to 1'),
-        ('random_jpeg_quality { max_jpeg_quality: 101 }', 'expected at most 100. Received: 101'),
+        (
+            'random_jpeg_quality { max_jpeg_quality: 101 }',
+            'max_jpeg_quality <= 100. Received: 0 and 101',
+        ),
     ],
 )
 def test_wrong_fields_are_reported(text, message):

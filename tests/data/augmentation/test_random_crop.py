@@ -399,18 +399,32 @@ OPERATION = 'min_aspect_ratio: 1 max_aspect_ratio: 1 min_area: 0.1 max_area: 1'
             'expected 0 < min_image_height <= max_image_height',
         ),
         ('random_crop_to_aspect_ratio { aspect_ratio: 0 }', 'aspect_ratio: expected a positive'),
-        ('random_absolute_pad_image {}', 'max_height_padding: expected a positive number'),
+        ('random_absolute_pad_image {}', 'max_height_padding: expected 1 to 16384. Received: 0'),
         (
             'random_absolute_pad_image {'
             ' max_height_padding: 1 max_width_padding: 1 pad_color: [1, 2] }',
             'pad_color: expected one number for each of 3 channels',
         ),
         (
+            'ssd_random_crop_pad_fixed_aspect_ratio { aspect_ratio: 1e9 }',
+            'aspect_ratio: expected 1/32 to 32. Received: 1e[+]09',
+        ),
+        (
             'random_scale_crop_and_pad_to_square { scale_min: 3 }',
-            'expected 0 < scale_min <= scale_max. Received: 3 and 2',
+            'expected 0 < scale_min <= scale_max <= 32. Received: 3 and 2',
         ),
     ],
 )
 def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=message):
         steps.build(text)
+
+
+@pytest.mark.parametrize('color', [300, -1])
+def test_colors_beyond_those_of_bytes_stay_as_they_are(color):
+    """An image that is normalized before may have them; as bytes they would be other colours."""
+    text = 'max_height_padding: 1000 max_width_padding: 1 pad_color: '
+    step = steps.build(f'random_absolute_pad_image {{ {text} {[color] * 3} }}')
+    example = {F.IMAGE: tf.zeros([1, 1, 3], tf.uint8), F.GROUNDTRUTH_BOXES: tf.zeros([0, 4])}
+    image = step(example, steps.SEED)[F.IMAGE]
+    assert set(np.unique(image)) == {0, color}

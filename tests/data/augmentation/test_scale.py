@@ -92,8 +92,8 @@ def test_inside_tf_data_as_alone(text):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('random_image_scale { min_scale_ratio: 3 }', 'max_scale_ratio. Received: 3 and 2'),
-        ('random_resize_method {}', 'positive target_height and target_width. Received: 0 and 0'),
+        ('random_image_scale { min_scale_ratio: 3 }', 'max_scale_ratio <= 32. Received: 3 and 2'),
+        ('random_resize_method {}', 'target_height: expected 1 to 16384. Received: 0'),
         (
             'random_downscale_to_target_pixels { min_target_pixels: 500001 }',
             'Received: 500001 and 500000',

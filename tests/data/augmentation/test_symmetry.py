@@ -105,7 +105,7 @@ def test_matches_the_reference(case_name):
     flip = preprocessor_builder.build(step)
     if case_name in ('hflip_kp_noperm', 'vflip_kp_noperm'):
         assert case.raises == 'ValueError'
-        with pytest.raises(ValueError, match='needs one entry for each of the 4 keypoints'):
+        with pytest.raises(ValueError, match='expected one entry for each of the 4 keypoints'):
             flip(inputs, SEED)
         return
     flipped = flip({name: tf.constant(value) for name, value in inputs.items()}, SEED)
@@ -122,7 +122,11 @@ def test_matches_the_reference(case_name):
 @pytest.mark.parametrize(
     ('symmetry', 'arguments', 'message'),
     [
-        (RandomVerticalFlip, {'probability': 1.5}, r'RandomVerticalFlip.*Received: 1\.5'),
+        (
+            RandomVerticalFlip,
+            {'probability': 1.5},
+            r'random_vertical_flip.probability: .*Received: 1\.5',
+        ),
         (
             RandomRotation90,
             {'keypoint_permutation': (1, 2)},

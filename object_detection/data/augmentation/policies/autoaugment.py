@@ -11,6 +11,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from object_detection.data.augmentation.checks import check_count
 from object_detection.data.augmentation.choice import draw_below
 from object_detection.data.augmentation.policies.operations import (
     MAX_MAGNITUDE,
@@ -24,6 +25,7 @@ from object_detection.data.augmentation.policies.operations import (
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
 
+_MAX_LAYERS = 100
 # A line is a sub-policy: operations with their probabilities and magnitudes.
 _V0 = """
 TranslateX_BBox 0.6 4, Equalize 0.8 10
@@ -182,10 +184,7 @@ class RandAugment:
     operations: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.num_layers < 1:
-            raise UserError(
-                f'rand_augment.num_layers: expected 1 or more. Received: {self.num_layers}.'
-            )
+        check_count('rand_augment', greatest=_MAX_LAYERS, num_layers=self.num_layers)
         if not 0.0 <= self.magnitude <= MAX_MAGNITUDE:
             raise UserError(
                 f'rand_augment.magnitude: expected 0 to {MAX_MAGNITUDE}. '

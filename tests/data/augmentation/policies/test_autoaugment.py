@@ -176,7 +176,7 @@ def test_graphs_stay_small():
             r"autoaugment_image\.policy_name: expected one of \['test', 'v0', 'v1', 'v2', 'v3'\]\. "
             r"Received: 'v9'",
         ),
-        ('rand_augment { num_layers: 0 }', r'rand_augment\.num_layers: expected 1 or more'),
+        ('rand_augment { num_layers: 0 }', r'rand_augment\.num_layers: expected 1 to 100'),
         ('rand_augment { magnitude: 11 }', r'magnitude: expected 0 to 10\. Received: 11'),
         (
             'rand_augment { operations: "Colour" operations: "Color" }',
