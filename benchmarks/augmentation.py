@@ -232,7 +232,7 @@ def _table(results: Sequence[dict], side: int) -> list[str]:
 
 
 def _processor() -> str:
-    """Returns the name of the processor, as far as the system tells."""
+    """Returns the name of the processor, or of its architecture."""
     information = pathlib.Path('/proc/cpuinfo')
     if information.is_file():
         for line in information.read_text().splitlines():

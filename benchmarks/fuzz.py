@@ -2,7 +2,7 @@
 
     python benchmarks/fuzz.py                             # 100,000 records, 20,000 files
     python benchmarks/fuzz.py --records 500 --files 100 --seed 7
-    python benchmarks/fuzz.py --data FOLDER ...           # data sets to mutate beside the own ones
+    python benchmarks/fuzz.py --data FOLDER ...           # further data sets to mutate
 
 Everything runs in child processes. A child that ends by a signal, raises another error than those
 of mistakes of users, makes nothing in 10 s of processor time, or in a minute, takes more than 1 GB

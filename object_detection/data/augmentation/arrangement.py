@@ -92,11 +92,11 @@ class RandomJitterBoxes:
 
 @dataclasses.dataclass(frozen=True)
 class RandomSelfConcatImage:
-    """Repeats an image and its objects below itself, beside itself, or both.
+    """Repeats an image and its objects below itself, to its right, or both.
 
     Attributes:
       concat_vertical_probability: probability of a copy below.
-      concat_horizontal_probability: probability of a copy beside, of all above.
+      concat_horizontal_probability: probability of a copy of all this to its right.
 
     Raises:
       ValueError: if a probability is not in [0, 1].

@@ -280,7 +280,7 @@ def _resized(example: Example, size: tf.Tensor) -> Example:
 def _clip_to_values(resized: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
     """Clips a resized image to the range of the values of the original one.
 
-    Beside edges, bicubic interpolation goes beyond it, and would leave 0..255.
+    Near edges, bicubic interpolation goes beyond it, and would leave 0..255.
     """
     least, greatest = tf.reduce_min(image), tf.reduce_max(image)
     return tf.clip_by_value(

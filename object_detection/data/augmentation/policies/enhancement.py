@@ -13,7 +13,7 @@ _OF_GRAY = (19595.0, 38470.0, 7471.0)
 _SUM_OF_GRAY = 65536.0
 # Keeps whole numbers whole where they are rounded down; fractions of 255ths are larger.
 _ROUNDING = 1e-3
-# The centre of the filter of `sharpen`, beside eight neighbours of 1.
+# The centre of the filter of `change_sharpness`; its eight neighbours are 1.
 _CENTER = 5.0
 
 
