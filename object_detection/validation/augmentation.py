@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 from object_detection.builders import training_rules
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.protos.train_pb2 import TrainConfig
 
 # Step -> its field that says which keypoint replaces which.
@@ -15,6 +16,24 @@ _KEYPOINT_FLIPS = {
 _FLIPS = ('random_horizontal_flip', 'random_vertical_flip')
 # Steps that change every training image in the same way.
 _FIXED_CHANGES = ('normalize_image', 'subtract_channel_mean', 'rgb_to_gray', 'adjust_gamma')
+# Steps that take and make colours of 0..255 alone.
+_OF_BYTES = (
+    'adjust_gamma',
+    'autoaugment_image',
+    'gaussian_blur',
+    'motion_blur',
+    'photometric_distortion',
+    'rand_augment',
+    'random_adjust_brightness',
+    'random_adjust_contrast',
+    'random_adjust_hue',
+    'random_adjust_saturation',
+    'random_affine',
+    'random_distort_color',
+    'random_jpeg_quality',
+    'random_patch_gaussian',
+    'random_pixel_value_scale',
+)
 
 
 def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -34,14 +53,36 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def cautions(config: TrainConfig) -> Iterator[str]:
-    """Yields a sentence for each step that changes all training images, but no other images."""
+    """Yields sentences about colours.
+
+    One for each step that changes all training images, but no other images, and one for each step
+    of colours of 0..255 that a step comes before after which they are others.
+    """
+    before = ''
     for path, step in training_rules.augmentation_steps(config):
         kind = step.WhichOneof('preprocessing_step')
-        if kind in _FIXED_CHANGES:
+        if before and kind in _OF_BYTES:
+            yield (
+                f'{path}.{kind} is made for colours of 0..255, which they are not after {before}; '
+                'put it before that.'
+            )
+        if _leaves_bytes(step):
+            before = before or f'{path}.{kind}'
+        is_always = step.probability == 1 and 'one_of' not in path
+        if kind in _FIXED_CHANGES and is_always:
             yield (
                 f'{path}.{kind} changes all training images, but not those of evaluation '
                 'and of exported models.'
             )
+
+
+def _leaves_bytes(step: PreprocessingStep) -> bool:
+    """Whether colours are other than 0..255 after a step."""
+    target = step.normalize_image
+    is_same_range = (target.target_minval, target.target_maxval) == (0, 255)
+    return step.HasField('subtract_channel_mean') or (
+        step.HasField('normalize_image') and not is_same_range
+    )
 
 
 def ids_trained_on(ids: Collection[int], config: TrainConfig) -> set[int]:

@@ -447,6 +447,21 @@ def test_steps_that_change_training_images_alone(warnings):
         'exported models.'
         for i, step in ((0, 'rgb_to_gray'), (2, 'adjust_gamma'))
     ]
+    unsupported._warned.clear()
+    at_times = '{rgb_to_gray {} probability: 0.5},{one_of {steps {rgb_to_gray {}}}}'
+    assert not warnings(*(f'{options}[{i}]={step}' for i, step in enumerate(at_times.split(','))))
+
+
+def test_steps_of_colours_after_others_that_change_their_range(warnings):
+    same_range = 'normalize_image {original_maxval: 200 target_maxval: 255}'
+    steps = [same_range, 'random_adjust_hue {}', 'normalize_image {original_maxval: 255}']
+    steps += ['random_pad_image {}', 'one_of {steps {random_distort_color {}}}']
+    options = 'train_config.data_augmentation_options'
+    messages = warnings(*(f'{options}[{i}]={{{step}}}' for i, step in enumerate(steps)))
+    assert [message for message in messages if 'changes all' not in message] == [
+        f'{options}[4].one_of.steps[0].random_distort_color is made for colours of 0..255, which '
+        f'they are not after {options}[2].normalize_image; put it before that.'
+    ]
 
 
 def test_keypoints_are_decoded_for_nothing(warnings):
