@@ -178,7 +178,8 @@ class CopyPaste:
     "Simple Copy-Paste is a Strong Data Augmentation Method", https://arxiv.org/abs/2012.07177;
     the paper scales both images before by `large_scale_jitter`. The other image lies on this one
     with its top left corner; what extends beyond is cut off. Masks and boxes of objects below
-    become what is left of them; their keypoints stay. Crowds are not pasted.
+    become what is left of them; their keypoints stay. Crowds, and objects whose mask is empty or
+    cut off, are not pasted.
 
     Attributes:
       object_probability: probability of each object of the other image to be pasted.
@@ -232,6 +233,7 @@ class CopyPaste:
             first, tf.where(tf.gather(numbers, first) < self.object_probability)[:, 0]
         )
         pasted = cut_out(objects.select(other, chosen), Window(0, 0, *tf.unstack(size)))
+        pasted = objects.select(pasted, _has_mask(pasted))
         covered = _covered(pasted, size)
         image = tf.where(
             covered[..., tf.newaxis],
@@ -303,6 +305,12 @@ def _covered(example: Example, size: tf.Tensor) -> tf.Tensor:
         return tf.reduce_any(example[F.GROUNDTRUTH_INSTANCE_MASKS] > 0, axis=0)
     crops, boxes = example[F.GROUNDTRUTH_INSTANCE_MASK_CROPS], example[F.GROUNDTRUTH_BOXES]
     return instance_masks.union(crops, boxes, size)
+
+
+def _has_mask(example: Example) -> tf.Tensor:
+    """Returns which objects have a mask that is not empty: bool [n]."""
+    masks = next(example[name] for name in _MASKS if name in example)
+    return tf.reduce_any(masks > 0, axis=[1, 2])
 
 
 def _crop(covered: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:

@@ -156,6 +156,24 @@ def test_objects_that_are_not_drawn_and_crowds_are_not_pasted(options):
     np.testing.assert_array_equal(changed[F.IMAGE], np.full([8, 8, 3], 10))
 
 
+@pytest.mark.parametrize('is_crop', [False, True])
+def test_objects_without_a_mask_are_not_pasted(is_crop):
+    """They would be boxes of objects that are not in the image."""
+    masks = np.zeros([2, 8, 8])
+    masks[1, 4:, 4:] = 1
+    images = [example(i, (8, 8), [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]], masks) for i in (10, 200)]
+    for image in images if is_crop else ():
+        full = image.pop(F.GROUNDTRUTH_INSTANCE_MASKS)
+        crops = instance_masks.crop(full, image[F.GROUNDTRUTH_BOXES], 8)
+        image[F.GROUNDTRUTH_INSTANCE_MASK_CROPS] = crops
+    changed = CopyPaste(min_visible_share=0.5).change(*images, tf.constant([0.1, 0.2]))
+    # What is below and has no mask stays; what the pasted object covers does not.
+    np.testing.assert_array_equal(changed[F.GROUNDTRUTH_CLASSES][:, 0], [10, 200])
+    np.testing.assert_array_equal(
+        changed[F.GROUNDTRUTH_BOXES], [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]]
+    )
+
+
 def test_masks_as_crops_are_pasted_like_full_size_masks():
     size = (40, 60)
     forms = []
