@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from object_detection.core.fields import InputFields as F
 from object_detection.data.augmentation import blur
-from tests.data import examples
 from tests.data.augmentation import test_fixed_steps as steps
 
 TEXTS = ('gaussian_blur {}', 'motion_blur {}')
@@ -98,20 +97,6 @@ def test_blurs_in_the_pipeline_change_the_image_alone(text):
     assert np.abs(changed[F.IMAGE] - plain[F.IMAGE]).max() > 1
     for name in plain.keys() - {F.IMAGE}:
         np.testing.assert_array_equal(changed[name], plain[name], err_msg=name)
-
-
-def test_inside_tf_data_as_alone():
-    step = [steps.build(text) for text in TEXTS]
-    image = examples.noise(13, 17)
-
-    def change(index):
-        seed = tf.stack([tf.constant(5, tf.int64), index])
-        example = {F.IMAGE: tf.ensure_shape(tf.constant(image), [None, None, 3])}
-        return step[1](step[0](example, seed), seed)[F.IMAGE]
-
-    for index, mapped in enumerate(tf.data.Dataset.range(3).map(change, num_parallel_calls=2)):
-        alone = change(tf.constant(index, tf.int64))
-        np.testing.assert_allclose(mapped, alone, atol=ATOL)
 
 
 @pytest.mark.parametrize(

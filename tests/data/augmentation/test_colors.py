@@ -177,18 +177,6 @@ def test_steps_in_the_pipeline_change_the_image_alone(text):
         np.testing.assert_array_equal(changed[name], plain[name], err_msg=name)
 
 
-def test_inside_tf_data_as_alone():
-    transform, example = steps.make(TEXTS), steps.decoded(num_objects=0)
-    data = tf.data.Dataset.range(3).map(
-        lambda i: transform(example, tf.stack([tf.constant(5, tf.int64), i])),
-        num_parallel_calls=2,
-    )
-    images = [element[F.IMAGE].numpy() for element in data]
-    for image, seed in zip(images, seeds(3), strict=True):
-        np.testing.assert_allclose(image, transform(example, seed)[F.IMAGE], rtol=1e-4, atol=1e-3)
-    assert np.abs(images[0] - images[1]).max() > 1
-
-
 @pytest.mark.parametrize(
     ('text', 'message'),
     [

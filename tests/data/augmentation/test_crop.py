@@ -188,8 +188,7 @@ def test_wrong_fields_are_reported(text, message):
         steps.build(f'random_square_crop_by_scale {{ {text} }}')
 
 
-@pytest.mark.parametrize('mask_crop_size', [0, 8])
-@pytest.mark.parametrize('num_objects', [0, 4])
+@pytest.mark.parametrize(('mask_crop_size', 'num_objects'), [(0, 0), (8, 4)])
 def test_inside_tf_data_as_alone(mask_crop_size, num_objects):
     zoo = ('random_horizontal_flip {}', 'random_adjust_hue {}', STEP)
     transform = steps.make(zoo, mask_crop_size=mask_crop_size)

@@ -307,56 +307,92 @@ def test_objects_stay_in_step_for_all_values_of_fields(kind, count):
     check()
 
 
-@FEW
-@pytest.mark.parametrize('kind', KINDS)
-def test_graphs_keep_objects_in_step_and_give_the_same_bits(kind, count):
+def graph_of(kind):
+    """The case of a step with all fields, and the step as a graph of images of any size."""
     variant = generated.full_variant(of_labels=kind in LABEL_STEPS, without=WITHOUT.get(kind, ()))
     case = Case(kind, minimal(kind), variant)
     step = case.step
-    corners = np.array([[100, 200, 500, 600], [300, 50, 800, 400], [0, 0, 1000, 1000]])
-    given = [
-        generated.make(variant, (30 - i, 40 + i), corners, i, i * generated.MAX_OBJECTS)
-        for i in range(1 + choice.num_partners(step))
-    ]
+    spec = signature(generated.make(variant, (1, 1), _NO_OBJECTS, 0))
     function = tf.function(
         lambda example, seed, *partners: apply(step, example, seed, *partners),
         autograph=False,
-        input_signature=[
-            signature(given[0]),
-            tf.TensorSpec([2], tf.int64),
-            *map(signature, given[1:]),
-        ],
+        input_signature=[spec, tf.TensorSpec([2], tf.int64)] + [spec] * choice.num_partners(step),
     )
+    return case, function
 
-    @settings(count)
-    @hypothesis.given(st.data())
-    def check(data):
-        (first, *partners), seed = case.sample(data.draw)
-        changed = function(tensors(first), seed, *map(tensors, partners))
-        case.check([first, *partners], arrays(changed))
 
-    check()
-    given, seeds = [*map(tensors, given)], np.stack([np.arange(8), np.full(8, 3)], axis=1)
-    # As elements: graphs may compute with constants in another order.
-    data = tf.data.Dataset.from_tensors(tuple(given)).repeat(len(seeds))
+_NO_OBJECTS = np.zeros([0, 4], np.int64)
+_CORNERS = np.array([[100, 200, 500, 600], [300, 50, 800, 400], [0, 0, 1000, 1000]])
+
+
+# Their graphs are large, and of the parts of other steps.
+_SLOW_GRAPHS = (
+    'autoaugment_image',
+    'random_crop_pad_image',
+    'ssd_random_crop_fixed_aspect_ratio',
+    'ssd_random_crop_pad',
+)
+
+
+@pytest.mark.parametrize(
+    'kind',
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] if kind in _SLOW_GRAPHS else [])
+        for kind in KINDS
+    ],
+)
+def test_elements_of_data_sets_have_the_bits_of_steps_alone(kind):
+    """With images as elements: graphs may compute with constants in another order."""
+    case, function = graph_of(kind)
+    step = case.step
+
+    def images(size, corners):
+        return [
+            generated.make(case.variant, (size - i, size + 10 + i), corners, i, i * 6)
+            for i in range(1 + choice.num_partners(step))
+        ]
+
+    given, empty = images(30, _CORNERS), images(13, _NO_OBJECTS)
+    seeds = np.stack([np.arange(9), np.full(9, 3)], axis=1)
+    data = tf.data.Dataset.from_tensors(tuple(map(tensors, given))).repeat(8)
+    data = data.concatenate(tf.data.Dataset.from_tensors(tuple(map(tensors, empty))))
     data = tf.data.Dataset.zip(data, tf.data.Dataset.from_tensor_slices(seeds)).map(
         lambda images, seed: function(images[0], seed, *images[1:]), num_parallel_calls=4
     )
-    assert_static(data.element_spec, given[0])
+    assert_static(data.element_spec, tensors(given[0]))
     mapped = [arrays(changed) for changed in data]
     for i, changed in enumerate(mapped):
-        assert_same(changed, arrays(function(given[0], seeds[i], *given[1:])))
-        if i < 2:
-            assert_same(changed, arrays(apply(step, given[0], tf.constant(seeds[i]), *given[1:])))
+        of_element = empty if i == 8 else given
+        case.check(of_element, changed)
+        if i in (0, 1, 8):
+            alone = apply(step, tensors(of_element[0]), seeds[i], *map(tensors, of_element[1:]))
+            assert_same(changed, arrays(alone))
     if kind in NOT_RANDOM:
-        for changed in mapped:
+        for changed in mapped[:8]:
             assert_same(changed, mapped[0])
     else:
         assert any(
             value.shape != mapped[0][name].shape or (value != mapped[0][name]).any()
-            for changed in mapped
+            for changed in mapped[:8]
             for name, value in changed.items()
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', KINDS)
+def test_graphs_keep_objects_in_step_and_give_the_same_bits(kind):
+    case, function = graph_of(kind)
+
+    @settings(LONG)
+    @hypothesis.given(st.data())
+    def check(data):
+        given, seed = case.sample(data.draw)
+        first, *partners = map(tensors, given)
+        changed = arrays(function(first, seed, *partners))
+        case.check(given, changed)
+        assert_same(changed, arrays(function(first, seed, *partners)))
+
+    check()
 
 
 def assert_static(specs, example):

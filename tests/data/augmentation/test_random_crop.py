@@ -253,15 +253,13 @@ def mapped(step, example, count):
 
 
 @pytest.mark.parametrize('text', STEPS)
-def test_objects_stay_with_their_pixels_in_tf_data_as_alone(text):
+def test_objects_stay_with_their_pixels(text):
     step, example = steps.build(text), annotated()
-    data = mapped(step, example, 12)
-    static = (40, 40, 3) if 'to_square' in text else (None, None, 3)
-    assert data.element_spec[F.IMAGE].shape.as_list() == list(static)
+    if 'to_square' in text:
+        assert mapped(step, example, 1).element_spec[F.IMAGE].shape == (40, 40, 3)
     sizes, dropped = set(), 0
-    for i, (changed, seed) in enumerate(zip(data, seeds(12), strict=True)):
-        for name, value in step(example, seed).items() if i < 3 else ():
-            np.testing.assert_allclose(changed[name], value, rtol=1e-5, atol=1e-4, err_msg=name)
+    for seed in seeds(12):
+        changed = step(example, seed)
         sizes.add(tuple(changed[F.IMAGE].shape))
         dropped += 4 - len(changed[MASK_WEIGHTS])
         check_rows(changed, example, tolerance=1.5 if 'to_square' in text else 1e-3)
