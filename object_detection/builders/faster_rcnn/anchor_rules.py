@@ -2,19 +2,13 @@
 
 from collections.abc import Iterator
 
+from object_detection.config import model_rules
 from object_detection.protos.anchor_generator_pb2 import AnchorGenerator
 from object_detection.protos.flexible_grid_anchor_generator_pb2 import FlexibleGridAnchorGenerator
 from object_detection.protos.grid_anchor_generator_pb2 import GridAnchorGenerator
 from object_detection.protos.multiscale_anchor_generator_pb2 import MultiscaleAnchorGenerator
 
 Levels = tuple[int, int]
-
-# Generators of anchors in pixels; without an entry in each list there are no anchors.
-_LISTS = {
-    'grid_anchor_generator': ('scales', 'aspect_ratios'),
-    'multiscale_anchor_generator': ('aspect_ratios',),
-    'flexible_grid_anchor_generator': ('anchor_grid',),
-}
 
 
 def check(generator: AnchorGenerator, root: str) -> Iterator[str]:
@@ -30,20 +24,14 @@ def check(generator: AnchorGenerator, root: str) -> Iterator[str]:
         yield f'{path} is not set; expected e.g. multiscale_anchor_generator.'
         return
     path, option = f'{path}.{kind}', getattr(generator, kind)
-    if kind not in _LISTS:
+    if kind not in model_rules.ANCHOR_LISTS:
         yield (
             f'{path} makes anchors relative to the image, but Faster R-CNN needs them in pixels; '
             'use multiscale_anchor_generator, flexible_grid_anchor_generator or, without a '
             'feature pyramid, grid_anchor_generator.'
         )
         return
-    for name in _LISTS[kind]:
-        if not getattr(option, name):
-            yield f'{path}.{name} is empty; without any there are no anchors.'
-    for index, grid in enumerate(getattr(option, 'anchor_grid', ())):
-        if not grid.base_sizes:
-            place = f'{path}.anchor_grid[{index}]'
-            yield f'{place}.base_sizes is empty; without any there are no anchors.'
+    yield from model_rules.anchor_lists(option, kind, path)
     if getattr(option, 'normalize_coordinates', False):
         yield (
             f'{path}.normalize_coordinates is true; Faster R-CNN needs anchors in pixels, set it '

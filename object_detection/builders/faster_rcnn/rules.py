@@ -6,9 +6,9 @@
 import math
 from collections.abc import Iterator
 
-from google.protobuf.message import Message
-
 from object_detection.builders.faster_rcnn import anchor_rules, crop_rules, extractor_types
+from object_detection.config import model_rules
+from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE, SHARE
 from object_detection.protos.box_predictor_pb2 import MaskRCNNBoxPredictor, RfcnBoxPredictor
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn, FasterRcnnFeatureExtractor
 
@@ -21,51 +21,43 @@ _DEFAULT_LEVELS = (2, 6)
 # Stride of the coarsest map of a backbone, to a multiple of which a pyramid pads by default.
 _PYRAMID_MULTIPLE = 32
 
-_AT_LEAST_ONE = (1, math.inf)
-_NOT_NEGATIVE = (0, math.inf)
-_SHARE = (0, 1)
 _RANGES = {
-    'num_classes': _AT_LEAST_ONE,
-    'first_stage_atrous_rate': _AT_LEAST_ONE,
-    'first_stage_box_predictor_kernel_size': _AT_LEAST_ONE,
-    'first_stage_box_predictor_depth': _AT_LEAST_ONE,
-    'first_stage_minibatch_size': _AT_LEAST_ONE,
-    'first_stage_positive_balance_fraction': _SHARE,
-    'first_stage_nms_iou_threshold': _SHARE,
-    'first_stage_max_proposals': _AT_LEAST_ONE,
-    'first_stage_localization_loss_weight': _NOT_NEGATIVE,
-    'first_stage_objectness_loss_weight': _NOT_NEGATIVE,
-    'first_stage_crowd_ioa_threshold': _SHARE,
-    'first_stage_min_box_size': _NOT_NEGATIVE,
+    'num_classes': AT_LEAST_ONE,
+    'first_stage_atrous_rate': AT_LEAST_ONE,
+    'first_stage_box_predictor_kernel_size': AT_LEAST_ONE,
+    'first_stage_box_predictor_depth': AT_LEAST_ONE,
+    'first_stage_minibatch_size': AT_LEAST_ONE,
+    'first_stage_positive_balance_fraction': SHARE,
+    'first_stage_nms_iou_threshold': SHARE,
+    'first_stage_max_proposals': AT_LEAST_ONE,
+    'first_stage_localization_loss_weight': NOT_NEGATIVE,
+    'first_stage_objectness_loss_weight': NOT_NEGATIVE,
+    'first_stage_crowd_ioa_threshold': SHARE,
+    'first_stage_min_box_size': NOT_NEGATIVE,
 }
 _CROP_RANGES = {
-    'initial_crop_size': _AT_LEAST_ONE,
-    'maxpool_kernel_size': _AT_LEAST_ONE,
-    'maxpool_stride': _AT_LEAST_ONE,
+    'initial_crop_size': AT_LEAST_ONE,
+    'maxpool_kernel_size': AT_LEAST_ONE,
+    'maxpool_stride': AT_LEAST_ONE,
 }
 _SECOND_STAGE_RANGES = {
-    'second_stage_batch_size': _AT_LEAST_ONE,
-    'second_stage_balance_fraction': _SHARE,
-    'second_stage_localization_loss_weight': _NOT_NEGATIVE,
-    'second_stage_classification_loss_weight': _NOT_NEGATIVE,
-    'second_stage_mask_prediction_loss_weight': _NOT_NEGATIVE,
-    'mask_target_binarize_threshold': _SHARE,
+    'second_stage_batch_size': AT_LEAST_ONE,
+    'second_stage_balance_fraction': SHARE,
+    'second_stage_localization_loss_weight': NOT_NEGATIVE,
+    'second_stage_classification_loss_weight': NOT_NEGATIVE,
+    'second_stage_mask_prediction_loss_weight': NOT_NEGATIVE,
+    'mask_target_binarize_threshold': SHARE,
 }
 _RFCN_RANGES = {
-    'num_spatial_bins_height': _AT_LEAST_ONE,
-    'num_spatial_bins_width': _AT_LEAST_ONE,
-    'depth': _AT_LEAST_ONE,
+    'num_spatial_bins_height': AT_LEAST_ONE,
+    'num_spatial_bins_width': AT_LEAST_ONE,
+    'depth': AT_LEAST_ONE,
 }
 _MINER_RANGES = {
-    'num_hard_examples': _NOT_NEGATIVE,
-    'iou_threshold': _SHARE,
-    'max_negatives_per_positive': _NOT_NEGATIVE,
-    'min_negatives_per_image': _NOT_NEGATIVE,
-}
-_NMS_RANGES = {
-    'iou_threshold': _SHARE,
-    'max_detections_per_class': _AT_LEAST_ONE,
-    'max_total_detections': _AT_LEAST_ONE,
+    'num_hard_examples': NOT_NEGATIVE,
+    'iou_threshold': SHARE,
+    'max_negatives_per_positive': NOT_NEGATIVE,
+    'min_negatives_per_image': NOT_NEGATIVE,
 }
 # Outputs of the second stage, the first ones not of R-FCN's.
 _BOX_FEATURES = ('output_final_box_features', 'output_final_box_rpn_features')
@@ -104,7 +96,7 @@ def is_rfcn(config: FasterRcnn) -> bool:
 def check(config: FasterRcnn) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
     yield from stage_problems(config)
-    yield from _ranges(config, _RANGES, ROOT)
+    yield from model_rules.ranges(config, _RANGES, ROOT)
     yield from _resizer(config)
     yield from _feature_extractor(config)
     yield from anchor_rules.check(config.first_stage_anchor_generator, ROOT)
@@ -117,7 +109,7 @@ def check(config: FasterRcnn) -> Iterator[str]:
 
 def stage_problems(config: FasterRcnn) -> Iterator[str]:
     """Yields one sentence for each option that the stages of the detector do not have."""
-    yield from _ranges(config, {'number_of_stages': (1, 3)}, ROOT)
+    yield from model_rules.ranges(config, {'number_of_stages': (1, 3)}, ROOT)
     if config.number_of_stages == 1:
         yield from _first_stage_alone(config)
     if config.number_of_stages == 3:
@@ -173,15 +165,6 @@ def _feature_maps(config: FasterRcnn) -> Iterator[str]:
         yield from _upsampling(config)
 
 
-def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
-    for name, (low, high) in ranges.items():
-        value = getattr(config, name)
-        if not low <= value <= high:
-            expected = f'at least {low}' if high == math.inf else f'{low} to {high}'
-            received = f'{value:g}' if config.HasField(name) else f'{value:g} (not set)'
-            yield f'{path}.{name}: expected {expected}. Received: {received}.'
-
-
 def _resizer(config: FasterRcnn) -> Iterator[str]:
     path = f'{ROOT}.image_resizer'
     kind = config.image_resizer.WhichOneof('image_resizer_oneof')
@@ -229,10 +212,12 @@ def _first_stage_alone(config: FasterRcnn) -> Iterator[str]:
 
 
 def _second_stage(config: FasterRcnn) -> Iterator[str]:
-    yield from _ranges(config, _SECOND_STAGE_RANGES, ROOT)
+    yield from model_rules.ranges(config, _SECOND_STAGE_RANGES, ROOT)
     yield from _sample_size(config)
     if config.HasField('hard_example_miner'):
-        yield from _ranges(config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner')
+        yield from model_rules.ranges(
+            config.hard_example_miner, _MINER_RANGES, f'{ROOT}.hard_example_miner'
+        )
     if not is_rfcn(config):
         yield from _crops(config)
     yield from _post_processing(config)
@@ -251,7 +236,7 @@ def _crops(config: FasterRcnn) -> Iterator[str]:
     yield from crop_rules.check(config, ROOT)
     if config.HasField('roi_align'):
         return
-    yield from _ranges(config, _CROP_RANGES, ROOT)
+    yield from model_rules.ranges(config, _CROP_RANGES, ROOT)
     if config.maxpool_kernel_size > config.initial_crop_size > 0:
         yield (
             f'{ROOT}.maxpool_kernel_size ({config.maxpool_kernel_size}) must not exceed '
@@ -262,12 +247,7 @@ def _crops(config: FasterRcnn) -> Iterator[str]:
 def _post_processing(config: FasterRcnn) -> Iterator[str]:
     path = f'{ROOT}.second_stage_post_processing.batch_non_max_suppression'
     nms = config.second_stage_post_processing.batch_non_max_suppression
-    yield from _ranges(nms, _NMS_RANGES, path)
-    if nms.max_detections_per_class > nms.max_total_detections:
-        yield (
-            f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
-            f'{path}.max_total_detections ({nms.max_total_detections}).'
-        )
+    yield from model_rules.suppression(nms, path)
     yield from _calibration(config)
 
 
@@ -311,8 +291,8 @@ def _mask_rcnn_head(
     if not 0 < keep <= 1:
         yield f'{path}.dropout_keep_probability: expected above 0, up to 1. Received: {keep:g}.'
     if config.number_of_stages == 3:
-        yield from _ranges(
-            predictor, {'mask_height': _AT_LEAST_ONE, 'mask_width': _AT_LEAST_ONE}, path
+        yield from model_rules.ranges(
+            predictor, {'mask_height': AT_LEAST_ONE, 'mask_width': AT_LEAST_ONE}, path
         )
 
 
@@ -361,7 +341,7 @@ def _rfcn_head(config: FasterRcnn, predictor: RfcnBoxPredictor, path: str) -> It
             f'{path} needs a feature extractor of one feature map, but '
             f'{ROOT}.feature_extractor.type {config.feature_extractor.type} has a pyramid.'
         )
-    yield from _ranges(predictor, _RFCN_RANGES, path)
+    yield from model_rules.ranges(predictor, _RFCN_RANGES, path)
     for side in ('height', 'width'):
         crop, bins = f'crop_{side}', f'num_spatial_bins_{side}'
         size, number = getattr(predictor, crop), getattr(predictor, bins)

@@ -3,30 +3,21 @@
 `build.build` raises what `problems_of_parts` yields; the validation lists all problems.
 """
 
-import math
 from collections.abc import Iterator
 
-from google.protobuf.message import Message
-
 from object_detection.builders.ssd import extractor_types
+from object_detection.config import model_rules
+from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
 from object_detection.protos.ssd_pb2 import Ssd
 
 ROOT = 'model.ssd'
 
-_AT_LEAST_ONE = (1, math.inf)
-_NOT_NEGATIVE = (0, math.inf)
-_SHARE = (0, 1)
 _RANGES = {
-    'num_classes': _AT_LEAST_ONE,
-    'negative_class_weight': _NOT_NEGATIVE,
-    'implicit_example_weight': _NOT_NEGATIVE,
+    'num_classes': AT_LEAST_ONE,
+    'negative_class_weight': NOT_NEGATIVE,
+    'implicit_example_weight': NOT_NEGATIVE,
 }
-_LOSS_RANGES = {'localization_weight': _NOT_NEGATIVE, 'classification_weight': _NOT_NEGATIVE}
-_NMS_RANGES = {
-    'iou_threshold': _SHARE,
-    'max_detections_per_class': _AT_LEAST_ONE,
-    'max_total_detections': _AT_LEAST_ONE,
-}
+_LOSS_RANGES = {'localization_weight': NOT_NEGATIVE, 'classification_weight': NOT_NEGATIVE}
 _PREDICTORS = ('convolutional_box_predictor', 'weight_shared_convolutional_box_predictor')
 # Message -> its `oneof` and an option of it.
 _ONEOFS = {
@@ -36,12 +27,6 @@ _ONEOFS = {
     'matcher': ('matcher_oneof', 'argmax_matcher'),
     'similarity_calculator': ('region_similarity', 'iou_similarity'),
     'box_predictor': ('box_predictor_oneof', 'convolutional_box_predictor'),
-}
-# Lists of a generator without which there are no anchors.
-_LISTS = {
-    'grid_anchor_generator': ('scales', 'aspect_ratios'),
-    'multiscale_anchor_generator': ('aspect_ratios',),
-    'flexible_grid_anchor_generator': ('anchor_grid',),
 }
 # Functions of single columns of the scores.
 _CALIBRATIONS = {
@@ -59,13 +44,13 @@ def padding_multiple(config: Ssd) -> int:
 
 def check(config: Ssd) -> Iterator[str]:
     """Yields one sentence for each problem that is found without TensorFlow."""
-    yield from _ranges(config, _RANGES, ROOT)
+    yield from model_rules.ranges(config, _RANGES, ROOT)
     for name, (oneof, example) in _ONEOFS.items():
         if getattr(config, name).WhichOneof(oneof) is None:
             yield f'{ROOT}.{name} is not set; expected e.g. {example}.'
     yield from _feature_extractor(config)
     yield from problems_of_parts(config)
-    yield from _ranges(config.loss, _LOSS_RANGES, f'{ROOT}.loss')
+    yield from model_rules.ranges(config.loss, _LOSS_RANGES, f'{ROOT}.loss')
     for name in ('localization_loss', 'classification_loss'):
         if getattr(config.loss, name).WhichOneof(name) is None:
             yield f'{ROOT}.loss.{name} is not set; expected one of its options.'
@@ -125,13 +110,7 @@ def _anchors(config: Ssd) -> Iterator[str]:
     if kind is None:
         return
     path, option = f'{ROOT}.anchor_generator.{kind}', getattr(config.anchor_generator, kind)
-    for name in _LISTS.get(kind, ()):
-        if not getattr(option, name):
-            yield f'{path}.{name} is empty; without any there are no anchors.'
-    for index, grid in enumerate(getattr(option, 'anchor_grid', ())):
-        if not grid.base_sizes:
-            place = f'{path}.anchor_grid[{index}]'
-            yield f'{place}.base_sizes is empty; without any there are no anchors.'
+    yield from model_rules.anchor_lists(option, kind, path)
     maps, received = _num_maps(config), _num_anchor_levels(config)
     if maps is not None and received != maps:
         yield (
@@ -182,18 +161,4 @@ def _calibration(config: Ssd) -> Iterator[str]:
 def _suppression(config: Ssd) -> Iterator[str]:
     path = f'{ROOT}.post_processing.batch_non_max_suppression'
     nms = config.post_processing.batch_non_max_suppression
-    yield from _ranges(nms, _NMS_RANGES, path)
-    if nms.max_detections_per_class > nms.max_total_detections:
-        yield (
-            f'{path}.max_detections_per_class ({nms.max_detections_per_class}) must not exceed '
-            f'{path}.max_total_detections ({nms.max_total_detections}).'
-        )
-
-
-def _ranges(config: Message, ranges: dict[str, tuple[float, float]], path: str) -> Iterator[str]:
-    for name, (low, high) in ranges.items():
-        value = getattr(config, name)
-        if not low <= value <= high:
-            expected = f'at least {low}' if high == math.inf else f'{low} to {high}'
-            received = f'{value:g}' if config.HasField(name) else f'{value:g} (not set)'
-            yield f'{path}.{name}: expected {expected}. Received: {received}.'
+    yield from model_rules.suppression(nms, path)

@@ -67,27 +67,6 @@ class RandomAdjustBrightness(RandomPixelStep):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomAdjustContrast(RandomPixelStep):
-    """Multiplies the distance of values to the mean of their channel by one factor.
-
-    Raises:
-      ValueError: if the factors are negative, or the greatest one is below the least one.
-    """
-
-    min_delta: float = 0.8
-    max_delta: float = 1.25
-
-    def __post_init__(self):
-        check_order('random_adjust_contrast', min_delta=self.min_delta, max_delta=self.max_delta)
-
-    def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
-
-    def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
-        return change_contrast(image, draw)
-
-
-@dataclasses.dataclass(frozen=True)
 class RandomAdjustHue(RandomPixelStep):
     """Rotates the hue by at most +-`max_delta` of the colour circle.
 
@@ -108,8 +87,8 @@ class RandomAdjustHue(RandomPixelStep):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomAdjustSaturation(RandomPixelStep):
-    """Multiplies the saturation by one factor.
+class _RandomFactor(RandomPixelStep):
+    """Changes an image by one factor of `min_delta` to `max_delta`.
 
     Raises:
       ValueError: if the factors are negative, or the greatest one is below the least one.
@@ -118,11 +97,28 @@ class RandomAdjustSaturation(RandomPixelStep):
     min_delta: float = 0.8
     max_delta: float = 1.25
 
+    name = ''
+
     def __post_init__(self):
-        check_order('random_adjust_saturation', min_delta=self.min_delta, max_delta=self.max_delta)
+        check_order(self.name, min_delta=self.min_delta, max_delta=self.max_delta)
 
     def draw(self, image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return tf.random.stateless_uniform([], seed, self.min_delta, self.max_delta)
+
+
+class RandomAdjustContrast(_RandomFactor):
+    """Multiplies the distance of values to the mean of their channel by one factor."""
+
+    name = 'random_adjust_contrast'
+
+    def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
+        return change_contrast(image, draw)
+
+
+class RandomAdjustSaturation(_RandomFactor):
+    """Multiplies the saturation by one factor."""
+
+    name = 'random_adjust_saturation'
 
     def change(self, image: tf.Tensor, draw: tf.Tensor) -> tf.Tensor:
         return change_colors(image, saturation=draw)
