@@ -121,8 +121,9 @@ def with_float_image(example: Example) -> Example:
 
 def draw_below(least: int | tf.Tensor, greatest: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws an integer from `least` on and below `greatest`, int32 []; `least` if there is none."""
-    end = tf.maximum(greatest, tf.convert_to_tensor(least) + 1)
-    return tf.random.stateless_uniform([], seed, least, end, tf.int32)
+    # Not `least + 1`, which may be beyond int32.
+    count = tf.maximum(tf.convert_to_tensor(greatest) - least, 1)
+    return least + tf.random.stateless_uniform([], seed, 0, count, tf.int32)
 
 
 def change_randomly(

@@ -81,3 +81,11 @@ def test_partners_are_those_of_the_step_with_most():
 def test_wrong_fields_are_reported(text, message):
     with pytest.raises(ValueError, match=message):
         build(text)
+
+
+def test_integers_are_drawn_from_the_first_on_and_below_the_second():
+    seeds = [tf.constant([3, i]) for i in range(40)]
+    assert {int(choice.draw_below(5, 8, seed)) for seed in seeds} == {5, 6, 7}
+    assert {int(choice.draw_below(tf.constant(5), 5, seed)) for seed in seeds[:3]} == {5}
+    greatest = 2**31 - 1
+    assert int(choice.draw_below(greatest, greatest, seeds[0])) == greatest
