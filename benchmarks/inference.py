@@ -63,7 +63,6 @@ def measure_inference(job: measure.Job) -> dict:
     import tensorflow as tf
 
     from object_detection.config.reader import read_pipeline
-    from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
     from object_detection.models import precision as precisions
     from object_detection.training.monitoring import flops, model_summary
 
@@ -85,8 +84,7 @@ def measure_inference(job: measure.Job) -> dict:
         return {name: found[name].numpy() for name in wanted if name in found}
 
     with precisions.scope(precision):
-        start = _START + imports
-        rivals = {}
+        start, rivals = _START + imports, {}
         if job.export:
             exported, rivals['in_process'] = _export(detector, precision, images)
             run, start = exported, time.perf_counter()
@@ -108,16 +106,10 @@ def measure_inference(job: measure.Job) -> dict:
             flops=counted,
         )
         if job.roof:
-            predict = tf.function(
-                lambda images: _predict(detector, images, shapes), autograph=False
-            )
-            rivals['prediction'] = lambda: [value.numpy() for value in predict(images).values()]
-            rows = convolutions.collect(graph)
-            rivals['convolutions'] = convolutions.loop(rows)
-            rows = [row for row in rows if row.is_3x3]
-            if rows:
-                rivals['convolutions_3x3'] = convolutions.loop(rows)
-                result['gigaflop_3x3'] = sum(row.flops for row in rows) / 1e9
+            rivals['prediction'] = _prediction(detector, images, shapes)
+            loops, gigaflop = _convolutions(graph)
+            rivals |= loops
+            result |= gigaflop
         if rivals:
             result |= _in_turns(run, rivals, job.steps)
             result |= _shares(result)
@@ -125,27 +117,62 @@ def measure_inference(job: measure.Job) -> dict:
             result['parts'] = node_times.parts(run, counted.by_operation)
     result['counts'] = _counts(timed)
     if job.compare:
-        raw = detect(images)
-
-        def plainly(precision: str) -> tuple[dict, dict]:
-            plain = work.build(pipeline, precision, is_training=False, weights=job.weights)
-            with precisions.scope(precision):
-                found = _detect(plain, images, shapes)
-                if _has_regions(plain):
-                    # Its own proposals would be others, and so would be all that follows.
-                    plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
-                return _arrays(found), _arrays(_predict(plain, images, shapes))
-
-        found, predictions = plainly('float32')
-        rounded = (None, None) if precision == 'float32' else plainly(precision)
-        result['agreement'] = agreement.detections(timed, found, precision, rounded[0])
-        result['raw_agreement'] = agreement.arrays(
-            _arrays(raw),
-            {name: predictions[name] for name in _RAW if name in predictions},
-            precision,
-            rounded[1],
-        )
+        result |= _agreement(job, pipeline, precision, timed, detect(images), (images, shapes))
     return result
+
+
+def _prediction(detector: Any, images: Any, shapes: Any) -> Callable[[], list]:
+    """Returns a function that runs the detector without its post-processing."""
+    import tensorflow as tf
+
+    predict = tf.function(lambda images: _predict(detector, images, shapes), autograph=False)
+    return lambda: [value.numpy() for value in predict(images).values()]
+
+
+def _convolutions(graph: Any) -> tuple[dict[str, Callable], dict[str, float]]:
+    """Returns loops over the convolutions of a graph, and the work of those of 3 x 3."""
+    rows = convolutions.collect(graph)
+    loops = {'convolutions': convolutions.loop(rows)}
+    rows = [row for row in rows if row.is_3x3]
+    if not rows:
+        return loops, {}
+    loops['convolutions_3x3'] = convolutions.loop(rows)
+    return loops, {'gigaflop_3x3': sum(row.flops for row in rows) / 1e9}
+
+
+def _agreement(
+    job: measure.Job, pipeline: Any, precision: str, timed: dict, raw: dict, inputs: tuple
+) -> dict:
+    """Compares what was timed with the plain execution of a model with the same weights.
+
+    Args:
+      job: what was asked.
+      pipeline: the config of the model.
+      precision: what the timed model computed in; the plain one computes in float32, and if this is
+        another precision once more in it, for the noise of rounding.
+      timed: detections of the timed model.
+      raw: outputs of its layers, and its proposals.
+      inputs: images and their shapes.
+    """
+    from object_detection.meta_architectures.faster_rcnn.proposals import Proposals
+    from object_detection.models import precision as precisions
+
+    def plainly(precision: str) -> tuple[dict, dict]:
+        plain = work.build(pipeline, precision, is_training=False, weights=job.weights)
+        with precisions.scope(precision):
+            found = _detect(plain, *inputs)
+            if _has_regions(plain):
+                # Its own proposals would be others, and so would be all that follows.
+                plain.rpn.propose = lambda *_: Proposals(*(raw[name] for name in _PROPOSALS))
+            return _arrays(found), _arrays(_predict(plain, *inputs))
+
+    found, predictions = plainly('float32')
+    rounded = (None, None) if precision == 'float32' else plainly(precision)
+    wanted = {name: predictions[name] for name in _RAW if name in predictions}
+    return {
+        'agreement': agreement.detections(timed, found, precision, rounded[0]),
+        'raw_agreement': agreement.arrays(_arrays(raw), wanted, precision, rounded[1]),
+    }
 
 
 def _arrays(values: dict) -> dict:
