@@ -27,7 +27,14 @@ from object_detection.data.annotated_image import (
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import csv_files, shapes
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
@@ -190,25 +197,13 @@ class AvaSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class AvaReader:
-    """Reads frames, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: id of an action -> label.
-    """
-
-    source: AvaSource
-    labels: Mapping[int, ClassLabel]
+class AvaReader(SourceReader[AvaSource]):
+    """Reads images, see `SourceReader`; labels by the id of an action."""
 
     @property
     def provided(self) -> Provided:
         examples = self.source.examples
         return Provided(details={keys.TRACK_ID: int} if examples else {}, clips=not examples)
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files

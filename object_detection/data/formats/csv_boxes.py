@@ -9,13 +9,12 @@ objects.
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
@@ -28,6 +27,7 @@ from object_detection.data.formats.source import (
     Found,
     ImageEntry,
     Source,
+    SourceReader,
     option,
 )
 from object_detection.data.image_files import ImageFile
@@ -139,22 +139,10 @@ class CsvSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class CsvReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: name of a class -> label.
-    """
-
-    source: CsvSource
-    labels: Mapping[str, ClassLabel]
+class CsvReader(SourceReader[CsvSource]):
+    """Reads images, see `SourceReader`; labels by the name of a class."""
 
     provided = Provided()
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files

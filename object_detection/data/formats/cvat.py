@@ -12,7 +12,6 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
@@ -20,7 +19,14 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes, xml_files
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
@@ -121,24 +127,12 @@ class CvatSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class CvatReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: name of a class -> label.
-    """
-
-    source: CvatSource
-    labels: Mapping[str, ClassLabel]
+class CvatReader(SourceReader[CvatSource]):
+    """Reads images, see `SourceReader`; labels by the name of a class."""
 
     @property
     def provided(self) -> Provided:
         return Provided(masks=self.source.masks, details={keys.OCCLUDED: int})
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files

@@ -12,7 +12,6 @@ import numpy as np
 from object_detection.data import file_access
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
@@ -25,6 +24,7 @@ from object_detection.data.formats.source import (
     Found,
     ImageEntry,
     Source,
+    SourceReader,
     option,
 )
 from object_detection.data.image_files import ImageFile
@@ -109,24 +109,12 @@ class LabelStudioSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelStudioReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: name of a class -> label.
-    """
-
-    source: LabelStudioSource
-    labels: Mapping[str, ClassLabel]
+class LabelStudioReader(SourceReader[LabelStudioSource]):
+    """Reads images, see `SourceReader`; labels by the name of a class."""
 
     @property
     def provided(self) -> Provided:
         return Provided(masks=self.source.masks)
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         del files

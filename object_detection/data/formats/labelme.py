@@ -4,7 +4,7 @@ import base64
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,20 @@ import numpy as np
 from object_detection.data import file_access, image_files
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import shapes
 from object_detection.data.formats import source as formats_source
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
@@ -70,24 +76,12 @@ class LabelMeSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelMeReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: name of a class -> label.
-    """
-
-    source: LabelMeSource
-    labels: Mapping[str, ClassLabel]
+class LabelMeReader(SourceReader[LabelMeSource]):
+    """Reads images, see `SourceReader`; labels by the name of a class."""
 
     @property
     def provided(self) -> Provided:
         return Provided(masks=self.source.masks)
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         path = entry.image['path']

@@ -16,7 +16,6 @@ from PIL import Image
 from object_detection.data import annotation_checks, file_access, image_files
 from object_detection.data.annotated_image import (
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
@@ -24,7 +23,14 @@ from object_detection.data.coco import masks as coco_masks
 from object_detection.data.file_access import Files
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats import voc, xml_files
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError
@@ -93,24 +99,12 @@ class PetsSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class PetsReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: breed -> label.
-    """
-
-    source: PetsSource
-    labels: dict[str, ClassLabel]
+class PetsReader(SourceReader[PetsSource]):
+    """Reads images, see `SourceReader`; labels by the breed."""
 
     @property
     def provided(self) -> Provided:
         return Provided(masks=self.source.bodies, details=voc.DETAILS)
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         stem, name = entry.image['id'], entry.image['file_name']

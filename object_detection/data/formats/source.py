@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from object_detection.data import annotated_image, annotation_checks, file_access
 from object_detection.data.annotated_image import (
@@ -140,6 +140,26 @@ class Source:
         """Returns the data sets of this format in a folder, such as its splits; [] if none."""
         del folder, files
         return []
+
+
+SourceT = TypeVar('SourceT', bound=Source)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceReader(Generic[SourceT]):
+    """Base of readers, see `Reader`, that need only the data set and its labels.
+
+    Attributes:
+      source: the data set.
+      labels: what the format calls a class by -> label.
+    """
+
+    source: SourceT
+    labels: Mapping[Any, ClassLabel]
+
+    @property
+    def max_pixels(self) -> int:
+        return self.source.max_pixels
 
 
 class Found(NamedTuple):

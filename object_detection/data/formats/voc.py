@@ -10,14 +10,20 @@ from object_detection.data import annotation_checks, file_access
 from object_detection.data.annotated_image import (
     NOT_WANTED,
     AnnotatedObject,
-    ClassLabel,
     ImageAnnotations,
     Provided,
 )
 from object_detection.data.file_access import Files
 from object_detection.data.formats import source as formats_source
 from object_detection.data.formats import xml_files
-from object_detection.data.formats.source import DataSet, Found, ImageEntry, Source, option
+from object_detection.data.formats.source import (
+    DataSet,
+    Found,
+    ImageEntry,
+    Source,
+    SourceReader,
+    option,
+)
 from object_detection.data.image_files import ImageFile
 from object_detection.data.label_map import LabelMap
 from object_detection.errors import UnusableError, UserError, format_list
@@ -145,22 +151,10 @@ class VocSource(Source):
 
 
 @dataclasses.dataclass(frozen=True)
-class VocReader:
-    """Reads images, see `source.Reader`.
-
-    Attributes:
-      source: the data set.
-      labels: name of a class -> label.
-    """
-
-    source: VocSource
-    labels: dict[str, ClassLabel]
+class VocReader(SourceReader[VocSource]):
+    """Reads images, see `SourceReader`; labels by the name of a class."""
 
     provided = Provided(details=DETAILS)
-
-    @property
-    def max_pixels(self) -> int:
-        return self.source.max_pixels
 
     def annotations(self, entry: ImageEntry, files: Files) -> ImageAnnotations:
         annotation = xml_files.read(entry.image['path'], files)
