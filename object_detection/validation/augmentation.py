@@ -53,10 +53,11 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
 
 
 def cautions(config: TrainConfig) -> Iterator[str]:
-    """Yields sentences about colours.
+    """Yields sentences about colours, and about steps that are meant to stop but never do.
 
-    One for each step that changes all training images, but no other images, and one for each step
-    of colours of 0..255 that a step comes before after which they are others.
+    One for each step that changes all training images, but no other images, one for each step
+    of colours of 0..255 that a step comes before after which they are others, and one for each
+    step whose `stop_after_step` the training does not pass.
     """
     before = ''
     for path, step in training_rules.augmentation_steps(config):
@@ -73,6 +74,11 @@ def cautions(config: TrainConfig) -> Iterator[str]:
             yield (
                 f'{path}.{kind} changes all training images, but not those of evaluation '
                 'and of exported models.'
+            )
+        if 0 < config.num_steps <= step.stop_after_step:
+            yield (
+                f'{path}.stop_after_step is {step.stop_after_step}, but train_config.num_steps is '
+                f'{config.num_steps}: {kind} never stops.'
             )
 
 

@@ -500,3 +500,15 @@ def test_classes_that_the_label_map_lacks_are_reported(warnings):
     (message,) = warnings('model.faster_rcnn.num_classes=5', for_what='train')
     assert message.startswith('model.faster_rcnn.num_classes is 5, but train_input_reader.label_')
     assert message.endswith('has ids up to 2: no object trains the classes above 2.')
+
+
+def test_a_step_that_stops_only_after_the_training(warnings):
+    path = 'train_config.data_augmentation_options[0]'
+    step = f'{path}={{random_horizontal_flip {{}} stop_after_step: 100}}'
+    assert warnings(step, 'train_config.num_steps=101') == []
+    for num_steps in (100, 99):
+        unsupported._warned.clear()
+        assert warnings(step, f'train_config.num_steps={num_steps}') == [
+            f'{path}.stop_after_step is 100, but train_config.num_steps is {num_steps}: '
+            'random_horizontal_flip never stops.'
+        ]
