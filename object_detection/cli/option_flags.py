@@ -1,8 +1,16 @@
-"""Turns dataclasses of options (`config/job_options.py`) into flags of absl and of click."""
+"""Options of commands: the common ones, and the flags of absl and of click for dataclasses.
 
+`config/job_options.py` has the dataclasses. A command with a result is decorated by `json_option`
+and prints by `show_result`.
+"""
+
+import contextlib
 import dataclasses
+import json
+import math
+import sys
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -12,6 +20,9 @@ from absl import flags
 from object_detection.config.job_options import SECTIONS
 
 Options = TypeVar('Options')
+
+# Where `show_result` writes, in the context of a command with --json.
+_JSON_FILE = 'object_detection.json_file'
 
 # absl lists the flags in the --help of the program that defines them.
 flags.disclaim_key_flags()
@@ -45,6 +56,60 @@ class SectionedCommand(click.Command):
             if listed:
                 with formatter.section(title or 'Options'):
                     formatter.write_dl(listed)
+
+
+def json_option(command: Callable) -> Callable:
+    """Adds --json: `show_result` prints JSON on stdout, and all else is printed on stderr."""
+    return click.option(
+        '--json',
+        is_flag=True,
+        expose_value=False,
+        callback=_begin_json,
+        help='Print the result as JSON on stdout, and all else on stderr.',
+    )(command)
+
+
+def _begin_json(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_JSON_FILE] = sys.stdout
+        context.with_resource(contextlib.redirect_stdout(sys.stderr))
+
+
+def wants_json() -> bool:
+    """Whether the current command was given --json."""
+    return _JSON_FILE in click.get_current_context().meta
+
+
+def show_result(value: Any, lines: Iterable[str]) -> None:
+    """Prints the result of a command: one document of JSON with --json, otherwise lines.
+
+    Args:
+      value: what `json` writes, dataclasses, paths and NumPy's values; numbers that are not finite
+        become null.
+      lines: the same for a person.
+    """
+    context = click.get_current_context()
+    if _JSON_FILE in context.meta:
+        text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+        click.echo(text, file=context.meta[_JSON_FILE])
+    else:
+        for line in lines:
+            click.echo(line)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as dictionaries, lists, texts and finite numbers."""
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif hasattr(value, 'tolist'):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | None) else str(value)
 
 
 def config_option(help_text: str = 'Pipeline config.', *, required: bool = True) -> Callable:

@@ -13,6 +13,7 @@ from object_detection.system import files
 from object_detection.training import resolve_config, resume, run_start, setup
 from object_detection.training.distribution import strategies
 from object_detection.training.measurements import Measurements
+from object_detection.training.monitoring import status
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.progress import Progress
 from object_detection.training.monitoring.run_record import RunClock
@@ -111,6 +112,7 @@ def train(
         opened.enter_context(strategies.lost_workers_named(strategy))
         if training.is_chief:
             opened.enter_context(resume.locked_directory(directory))
+            opened.enter_context(status.Announcer(directory).running())
         start = resume.prepare(
             config,
             directory,
@@ -151,7 +153,7 @@ class _Training:
           seed: the seed of a new run; None draws one.
           start: where the run begins.
         """
-        clock = RunClock()
+        clock = RunClock(status.Announcer(self.directory)) if self.is_chief else RunClock()
         config, strategy = self.config, self.strategy
         input_state = resume.resume_input(
             config.train_input_reader, strategy, start.checkpoint, seed

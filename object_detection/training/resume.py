@@ -6,6 +6,7 @@
 import contextlib
 import logging
 import secrets
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from object_detection.training.checkpoints.manager import Checkpoints
 from object_detection.training.checkpoints.snapshots import Snapshots
 from object_detection.training.distribution import collectives, strategies, worker_agreement
 from object_detection.training.evaluation import results
+from object_detection.training.monitoring import status
 from object_detection.training.run_evaluations import RunEvaluations
 from object_detection.training.run_types import Intervals, TrainResult
 from object_detection.training.step import TrainStep
@@ -140,6 +142,9 @@ def mark_finished(directory: str, result: TrainResult) -> None:
     """Writes the completion marker, unless a signal stopped the training and it can be resumed."""
     if result.stopped_by is None:
         following.mark_finished(directory, result.step, result.reason or 'all steps are done')
+    else:
+        name = signal.Signals(result.stopped_by).name
+        status.Announcer(directory)(status.STOPPED, f'by {name} at step {result.step}')
 
 
 def restore_weights(

@@ -146,7 +146,7 @@ class Trainer:
           False if the data had ended before.
         """
         started = time.monotonic()
-        with self._measurements.clock.spent(run_record.FIRST_STEP):
+        with self._measurements.clock.announced(run_record.FIRST_STEP):
             is_done = self._train_first_batch()
         if is_done:
             seconds = time.monotonic() - started
@@ -302,7 +302,7 @@ class Trainer:
         )
 
     def _save(self) -> None:
-        with self._measurements.clock.spent(run_record.SAVES):
+        with self._measurements.clock.announced(run_record.SAVES):
             self._save_checkpoint()
         self._saved_step = self._step
         if self._is_chief:
@@ -325,7 +325,7 @@ class Trainer:
         self._checkpoints.collect(own.numpy())
 
     def _run_evaluation(self, interrupts: Interrupts) -> None:
-        with self._measurements.clock.spent(run_record.EVALUATION):
+        with self._measurements.clock.announced(run_record.EVALUATION):
             self._statistics.update()
             metrics = self._evaluation.evaluate(self._step, lambda: interrupts.received is not None)
         self._metrics = metrics or self._metrics
@@ -345,7 +345,7 @@ class Trainer:
             self._metrics = self._background.metrics
 
     def _finish_background(self, interrupts: Interrupts) -> None:
-        with self._measurements.clock.spent(run_record.EVALUATION):
+        with self._measurements.clock.announced(run_record.EVALUATION):
             reason = self._background.finish(
                 self._checkpoints.latest, self._step, lambda: interrupts.received is not None
             )

@@ -13,7 +13,7 @@ from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import early_stopping, results
 from object_detection.training.evaluation.reader_evaluation import PipelineEvaluation
 from object_detection.training.loop import train
-from object_detection.training.monitoring import history
+from object_detection.training.monitoring import history, status
 from object_detection.training.monitoring.progress import Silent
 from object_detection.training.run_types import Intervals
 from object_detection.training.trainer import Trainer
@@ -63,6 +63,8 @@ def test_the_steps_before_an_evaluation_are_not_lost_with_it(config, tmp_path, m
     with pytest.raises(ArithmeticError):
         _train(config, tmp_path)
     assert checkpoints.read_step(checkpoints.find(str(tmp_path))) == 2
+    found = status.read(tmp_path)
+    assert (found.state, found.waits_for) == (status.FAILED, 'ArithmeticError')
 
 
 def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
@@ -73,6 +75,8 @@ def test_early_stopping_ends_for_good(config, tmp_path, monkeypatch, caplog):
     assert result.exit_status == 0
     assert result.reason.startswith('images has not improved for 2 evaluations')
     assert following.read_finished(tmp_path) == (6, result.reason)
+    found = status.read(tmp_path)
+    assert (found.state, found.step, found.waits_for) == (status.FINISHED, 6, result.reason)
     # A restart changes nothing, also where a worker does not see the results yet.
     assert _train(config, tmp_path).reason == result.reason
     monkeypatch.setattr(early_stopping, 'reason_to_stop', lambda config, results: None)
@@ -107,6 +111,8 @@ def test_a_signal_in_an_evaluation_ends_at_that_step(config, tmp_path, monkeypat
     assert result.metrics['']['images'] == 5.0
     assert _evaluated(tmp_path) == [2]
     assert following.read_finished(tmp_path) is None
+    found = status.read(tmp_path)
+    assert (found.state, found.waits_for) == (status.STOPPED, 'by SIGTERM at step 2')
 
 
 @pytest.fixture

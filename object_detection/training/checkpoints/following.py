@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from object_detection.errors import CheckpointError
 from object_detection.system import files, polling
+from object_detection.training.monitoring import status
 from object_detection.weights import checkpoint_files
 
 _logger = logging.getLogger(__name__)
@@ -21,9 +22,6 @@ _logger = logging.getLogger(__name__)
 # Network file systems may show the files of a checkpoint this much later than the state file that
 # names it.
 _SECONDS_TO_SEE_FILES = 60.0
-
-# The completion marker, in the training's model_dir.
-_FINISHED_FILE = os.path.join('train', 'ended.json')
 
 
 def follow(
@@ -154,17 +152,17 @@ def mark_finished(directory: str | os.PathLike, step: int, reason: str) -> None:
       reason: why the training ended, without a full stop, e.g. 'all steps are done'.
     """
     text = json.dumps({'step': step, 'reason': reason}) + '\n'
-    files.write_text(pathlib.Path(directory) / _FINISHED_FILE, text)
+    files.write_text(pathlib.Path(directory) / status.FINISHED_FILE, text)
 
 
 def clear_finished(directory: str | os.PathLike) -> None:
     """Removes the completion marker, if there is one: for the start of a training."""
-    (pathlib.Path(directory) / _FINISHED_FILE).unlink(missing_ok=True)
+    (pathlib.Path(directory) / status.FINISHED_FILE).unlink(missing_ok=True)
 
 
 def read_finished(directory: str | os.PathLike) -> Finished | None:
     """Reads the completion marker of the training in `directory`; None if there is none."""
-    path = pathlib.Path(directory) / _FINISHED_FILE
+    path = pathlib.Path(directory) / status.FINISHED_FILE
     try:
         content = json.loads(path.read_text())
         return Finished(int(content['step']), str(content['reason']))

@@ -12,11 +12,12 @@ import sys
 from typing import NamedTuple
 
 from object_detection.errors import CorruptCheckpointError
+from object_detection.training.monitoring import status
 from object_detection.weights import checkpoint_contents, checkpoint_files
 
 _logger = logging.getLogger(__name__)
 
-FOLDER = 'snapshots'
+FOLDER = status.SNAPSHOTS_FOLDER
 _INDEX = '.index'
 
 

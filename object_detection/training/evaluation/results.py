@@ -18,7 +18,7 @@ from object_detection.validation.eval_config import reader_names
 _logger = logging.getLogger(__name__)
 
 _METRICS = 'metrics.json'
-_ALL_METRICS = 'metrics.jsonl'
+ALL_METRICS = 'metrics.jsonl'
 # Of the table: the width of its lines, and what an undefined value is shown as.
 _WIDTH = 100
 _UNDEFINED = '-'
@@ -50,12 +50,12 @@ def write(
     entry = {'step': step, 'time': time.time(), 'data': dict(data), 'metrics': metrics}
     if latencies:
         entry['latencies'] = latencies
-    history.append(directory / _ALL_METRICS, entry)
+    history.append(directory / ALL_METRICS, entry)
 
 
 def path(output_dir: str | os.PathLike, name: str) -> pathlib.Path:
     """Returns the file of all results of the reader `name`, lines of JSON: step, time, metrics."""
-    return pathlib.Path(folder(output_dir, name)) / _ALL_METRICS
+    return pathlib.Path(folder(output_dir, name)) / ALL_METRICS
 
 
 def drop_later(

@@ -1,5 +1,6 @@
 """The history of a training: its records as lines of JSON, which reports read."""
 
+import contextlib
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from object_detection.training.monitoring.progress import Record
 
 FILE_NAME = 'history.jsonl'
+_TAIL = 2**20  # bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +75,30 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
             except json.JSONDecodeError:
                 _logger.warning('%s: line %d cannot be read and is left out.', path, number)
     return entries
+
+
+def read_last(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads the entries in the last MiB of a file, as `read` does; a file may be long."""
+    try:
+        with path.open('rb') as file:
+            start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
+            file.seek(start)
+            lines = file.read().decode(errors='replace').splitlines()[bool(start) :]
+    except FileNotFoundError:
+        return []
+    entries = []
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):
+            entries.append(json.loads(line))
+    return entries
+
+
+def short_name(loss: str) -> str:
+    """'Loss/RPNLoss/objectness_loss' -> 'RPN/objectness'."""
+    return '/'.join(
+        part.removesuffix('Loss').removesuffix('_loss')
+        for part in loss.removeprefix('Loss/').split('/')
+    )
 
 
 def _line(entry: dict[str, Any]) -> str:

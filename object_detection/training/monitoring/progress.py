@@ -13,6 +13,7 @@ import rich.progress
 import rich.text
 
 from object_detection.optimizers.gradients import TOTAL_LOSS
+from object_detection.training.monitoring.history import short_name
 
 _logger = logging.getLogger(__name__)
 
@@ -225,11 +226,3 @@ def _left_out(record: Record) -> str:
     numbers = [(record.left_out.get(name, 0), name) for name in ('records', 'objects')]
     parts = ', '.join(f'{number} {name}' for number, name in numbers if number)
     return f'left out: {parts}' if parts else ''
-
-
-def short_name(loss: str) -> str:
-    """'Loss/RPNLoss/objectness_loss' -> 'RPN/objectness'."""
-    return '/'.join(
-        part.removesuffix('Loss').removesuffix('_loss')
-        for part in loss.removeprefix('Loss/').split('/')
-    )

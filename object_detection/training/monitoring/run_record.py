@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from object_detection.training.monitoring import history
@@ -167,9 +167,14 @@ def _git(folder: pathlib.Path, *arguments: str) -> str:
 
 
 class RunClock:
-    """Seconds of a run, by what they were spent on; on `START` from the construction."""
+    """Seconds of a run, by what they were spent on; on `START` from the construction.
 
-    def __init__(self):
+    Args:
+      announce: called with the name of what begins to be done, see `announced`.
+    """
+
+    def __init__(self, announce: Callable[[str], None] = lambda what: None):
+        self._announce = announce
         self._seconds: dict[str, float] = defaultdict(float)
         self._spent_on = START
         self._since = time.monotonic()
@@ -177,6 +182,14 @@ class RunClock:
     def begin(self) -> None:
         """Ends `START`: from now on, time that is not `spent` on anything is 'other'."""
         self._switch(_OTHER)
+
+    @contextlib.contextmanager
+    def announced(self, what: str) -> Iterator[None]:
+        """As `spent`, for what may take seconds: it is announced, and `STEPS` afterwards."""
+        self._announce(what)
+        with self.spent(what):
+            yield
+        self._announce(STEPS)
 
     @contextlib.contextmanager
     def spent(self, what: str) -> Iterator[None]:

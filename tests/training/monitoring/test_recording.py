@@ -39,7 +39,7 @@ def test_a_record_as_text():
     ],
 )
 def test_short_names(name, short):
-    assert progress.short_name(name) == short
+    assert history.short_name(name) == short
 
 
 def test_log_lines(caplog):
