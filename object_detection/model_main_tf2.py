@@ -15,7 +15,7 @@ import sys
 
 from absl import app, flags, logging
 
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.cli.main import check_text, exit_status, is_users_error
 from object_detection.config.job_options import EvalOptions, TrainOptions
 from object_detection.errors import UserError

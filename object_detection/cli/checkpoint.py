@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.system import tensorflow_setup
 from object_detection.weights.interfaces import CHECKPOINT_TYPES
 

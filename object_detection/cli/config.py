@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from object_detection.cli import option_flags, tpu_report
+from object_detection.cli.common import option_flags, tpu_report
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from object_detection.cli import progress
+from object_detection.cli.common import progress
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats.formats import FORMATS, Format

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from object_detection.cli import downloading, option_flags, progress
+from object_detection.cli.common import downloading, option_flags, progress
 
 _DATA_SETS = ['coco2017']
 _SPLITS = ['train2017', 'val2017', 'test2017', 'unlabeled2017']

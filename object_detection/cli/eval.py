@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from object_detection.cli import option_flags, progress
+from object_detection.cli.common import option_flags, progress
 from object_detection.config.job_options import EVALUATION_EXIT_STATUSES, EvalOptions
 from object_detection.training import jobs
 

@@ -4,7 +4,7 @@ import pathlib
 
 import click
 
-from object_detection.cli import option_flags, progress
+from object_detection.cli.common import option_flags, progress
 from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
 from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVED_MODEL, parse_names

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from object_detection.cli import option_flags, progress
+from object_detection.cli.common import option_flags, progress
 from object_detection.errors import UserError
 from object_detection.system import tensorflow_setup
 

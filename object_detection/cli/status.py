@@ -10,7 +10,7 @@ import rich.console
 import rich.live
 import rich.text
 
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.errors import UserError
 from object_detection.system import disk
 from object_detection.training.evaluation import results

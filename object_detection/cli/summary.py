@@ -3,7 +3,7 @@
 import click
 
 from object_detection.builders.input_readers import channels
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.config.reader import read_pipeline
 from object_detection.system import tensorflow_setup
 

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.config.job_options import TRAINING_EXIT_STATUSES, TrainOptions
 from object_detection.training import jobs
 

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from object_detection.cli import downloading
+from object_detection.cli.common import downloading
 
 
 @click.group(name='weights')

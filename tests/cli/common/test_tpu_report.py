@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf import text_format
 
-from object_detection.cli import tpu_report
+from object_detection.cli.common import tpu_report
 from object_detection.cli.config import command
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -15,7 +15,7 @@ from object_detection.validation import tpu
 from object_detection.validation.tpu_findings import Finding
 from tests.conftest import SHARED
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / 'docs' / 'tpu.md'
+PAGE = pathlib.Path(__file__).resolve().parents[3] / 'docs' / 'tpu.md'
 SAMPLES = SHARED / 'reference' / 'configs' / 'samples'
 CONFIG = 'ssd_mobilenet_v2_coco.config'
 needs_configs = pytest.mark.skipif(

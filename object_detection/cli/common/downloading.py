@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from object_detection.cli import progress
+from object_detection.cli.common import progress
 
 _MEGABYTE = 10**6
 _STATUS_AFTER_SIGINT = 130

@@ -7,7 +7,7 @@ import click.testing
 import pytest
 from absl import flags
 
-from object_detection.cli import option_flags
+from object_detection.cli.common import option_flags
 from object_detection.config.job_options import RUN, WORKERS, option
 
 

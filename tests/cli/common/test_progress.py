@@ -3,7 +3,7 @@ import re
 
 import rich.console
 
-from object_detection.cli import progress
+from object_detection.cli.common import progress
 
 
 def _text(screen: io.StringIO) -> str:
