@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tests import goldens, rare_garbage_collection  # noqa: F401
+from tests.browser import browser, open_page  # noqa: F401
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
