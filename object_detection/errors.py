@@ -4,7 +4,7 @@ was received; the `tfod` command shows it without a traceback.
 All are `ValueError`s, so that callers who know no more can catch them as such.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class UserError(ValueError):
@@ -19,14 +19,22 @@ class UserError(ValueError):
 
 
 class ConfigError(UserError):
-    """A pipeline config that cannot be used; the message names the file or field and the remedy."""
+    """A pipeline config that cannot be used; the message names the file or field and the remedy.
+
+    Attributes:
+      problems: the sentences of the message if there are several, for programs that list them.
+    """
+
+    problems: Sequence[str] = ()
 
 
 def raise_if_any(problems: Iterable[str]) -> None:
     """Raises a ConfigError that lists the problems of a config, one a line, if there are any."""
     problems = list(problems)
     if problems:
-        raise ConfigError('\n'.join(problems))
+        error = ConfigError('\n'.join(problems))
+        error.problems = problems
+        raise error
 
 
 class CheckpointError(UserError):

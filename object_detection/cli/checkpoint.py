@@ -1,9 +1,8 @@
 """`tfod checkpoint`: lists files of weights, and converts third-party ones to checkpoints."""
 
-import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,11 +29,11 @@ def command() -> None:
     """
 
 
+@option_flags.json_option
 @command.command()
 @click.argument('path')
 @click.option('--match', default='', metavar='REGEX', help='List names with a match of it alone.')
-@click.option('--json', 'as_json', is_flag=True, help='Print JSON.')
-def inspect(path: str, match: str, as_json: bool) -> None:
+def inspect(path: str, match: str) -> None:
     """Lists the variables of PATH: name, shape, dtype, number of parameters.
 
     What is not of the model, such as an optimizer's state, is listed apart. The end says what PATH
@@ -51,11 +50,7 @@ def inspect(path: str, match: str, as_json: bool) -> None:
 
     listing = sources.list_file(path)
     chosen = [v for v in listing.variables if pattern.search(v.name)]
-    if as_json:
-        click.echo(_to_json(path, listing, chosen))
-        return
-    for line in _to_lines(listing, chosen):
-        click.echo(line)
+    option_flags.show_result(_content(path, listing, chosen), _to_lines(listing, chosen))
 
 
 @command.command()
@@ -125,7 +120,7 @@ def convert(
         click.echo(f'{anew} variables are freshly initialised: train the model before it is used.')
 
 
-def _to_json(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) -> str:
+def _content(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) -> dict[str, Any]:
     variables = [
         {
             'name': variable.name,
@@ -136,14 +131,13 @@ def _to_json(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) 
         }
         for variable in chosen
     ]
-    content = {
+    return {
         'path': path,
         'description': listing.description,
         'fine_tune_checkpoint_types': list(listing.types),
         'parameters': sum(v.size for v in _split(listing.variables)[0]),
         'variables': variables,
     }
-    return json.dumps(content, indent=2)
 
 
 def _to_lines(listing: 'Listing', chosen: Sequence['ListedVariable']) -> list[str]:

@@ -9,7 +9,7 @@ from object_detection.cli.common import option_flags, tpu_report
 from object_detection.config import show as shower
 from object_detection.config.reader import read_pipeline
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import files, tensorflow_setup
+from object_detection.system import console, files, tensorflow_setup
 from object_detection.validation import tpu
 from object_detection.validation.validate import PURPOSES, validate
 
@@ -56,6 +56,7 @@ def command() -> None:
     """Make a pipeline config from data, check one, or show it with all defaults."""
 
 
+@option_flags.json_option
 @command.command()
 @_reading_options
 @click.option(
@@ -104,7 +105,10 @@ def check(
     if for_tpu:
         sys.exit(_check_for_tpu(file, pipeline, cores, reads_program))
     validate(pipeline, for_what=purposes or PURPOSES, reads_all=True)
-    click.echo(f'{file}: ready to {", ".join(purposes or PURPOSES)}.')
+    option_flags.show_result(
+        {'config': file, 'ready_to': purposes or PURPOSES},
+        [f'{file}: ready to {", ".join(purposes or PURPOSES)}.'],
+    )
 
 
 def _check_for_tpu(
@@ -112,8 +116,9 @@ def _check_for_tpu(
 ) -> bool:
     """Reports what does not fit a TPU; returns whether there is anything."""
     findings = tpu.find(pipeline, cores=cores)
-    for line in tpu_report.lines(file, findings, cores):
-        click.echo(line)
+    option_flags.show_result(
+        {'config': file, 'findings': findings}, tpu_report.lines(file, findings, cores)
+    )
     if any(finding.is_obstacle for finding in findings):
         if reads_program:
             click.echo('\nThe program was not built: change what does not fit first.')
@@ -124,7 +129,8 @@ def _check_for_tpu(
     from object_detection.training import lowering
     from object_detection.training.monitoring import step_program
 
-    text = lowering.lower_for_tpu(pipeline, cores=cores)
+    with console.phase('building the program of the training step'):
+        text = lowering.lower_for_tpu(pipeline, cores=cores)
     unfit = [*step_program.dynamic_shapes(text), *step_program.host_operations(text)]
     count = sum(step_program.count_operations(text).values())
     for line in tpu_report.program_lines(count, unfit):

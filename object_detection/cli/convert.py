@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from object_detection.cli.common import progress
+from object_detection.cli.common import option_flags, progress
 from object_detection.data.file_access import LocalFiles
 from object_detection.data.formats import formats
 from object_detection.data.formats.formats import FORMATS, Format
@@ -50,6 +50,7 @@ def command() -> None:
 def _common_options() -> list[click.Parameter]:
     """Returns the options of all formats."""
     return [
+        option_flags.make_json_option(),
         click.Option(
             ['--output'],
             required=True,
@@ -222,7 +223,7 @@ def _run(
         # Otherwise Beam's threads would keep the process alive until the job is finished.
         click.echo('\nAborted!', err=True)
         os._exit(_INTERRUPTED)
-    click.echo(conversion_report.summary(report))
+    option_flags.show_result(report, [conversion_report.summary(report)])
     if warning := conversion_report.warning(report):
         click.secho(warning, fg='red', err=True)
 

@@ -9,7 +9,7 @@ from object_detection.cli.predict import find_images
 from object_detection.config.job_options import PRECISIONS
 from object_detection.export.formats.formats import FORMATS, QUANTIZATIONS, SAVED_MODEL, parse_names
 from object_detection.export.input_types import IMAGE_AND_BOXES_TENSOR, INPUT_TYPES
-from object_detection.system import tensorflow_setup
+from object_detection.system import console, tensorflow_setup
 
 # Flags -> the option of formats that they set.
 _READ_BY_FORMATS = {
@@ -20,6 +20,7 @@ _READ_BY_FORMATS = {
 }
 
 
+@option_flags.json_option
 @click.command(name='export')
 @option_flags.config_option('Pipeline config that the checkpoint was trained with.')
 @click.option(
@@ -147,23 +148,27 @@ def command(
     # The other formats are first: they may refuse a model, before anything is written.
     if samples:
         click.echo(f'calibrating on {len(samples)} images')
+    made = []
     if others:
-        written = exporter.export_files(
-            pipeline,
-            checkpoint,
-            output,
-            others,
-            options=FormatOptions(
-                batch_size=batch_size, quantization=quantization, calibration=tuple(samples)
-            ),
-            images=images,
-            **shared,
-        )
+        with console.phase(f'converting to {", ".join(others)}'):
+            written = exporter.export_files(
+                pipeline,
+                checkpoint,
+                output,
+                others,
+                options=FormatOptions(
+                    batch_size=batch_size, quantization=quantization, calibration=tuple(samples)
+                ),
+                images=images,
+                **shared,
+            )
+        made += written
         for each in written:
             click.echo(f'exported to {each.path} ({each.format_name}, {each.megabytes:.1f} MB)')
             if each.comparison is not None:
                 click.echo(f'{len(images)} images: {each.comparison}')
     if SAVED_MODEL not in names:
+        option_flags.show_result(made, [])
         return
     with progress.show('exporting and comparing') as report:
         exported = exporter.export(
@@ -182,6 +187,10 @@ def command(
     )
     if images:
         click.echo(f'{len(images)} images: {exported.comparison}')
+    path = pathlib.Path(output) / SAVED_MODEL
+    option_flags.show_result(
+        [*made, {'format_name': SAVED_MODEL, 'path': path, **exported._asdict()}], []
+    )
 
 
 def _spread(paths: list[pathlib.Path], limit: int) -> list[pathlib.Path]:

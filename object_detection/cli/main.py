@@ -3,7 +3,10 @@
 import errno
 import importlib
 import os
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -17,6 +20,9 @@ from object_detection.errors import (
 
 # Errors of writing: the disk or its quota is full, or the file system is read-only.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+_QUIET = 'quiet'
+_MAX_MESSAGE = 600  # characters
 
 # Name -> line of `tfod --help`; object_detection/cli/<name>.py holds the click command `command`.
 COMMANDS = {
@@ -48,7 +54,9 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return importlib.import_module(f'object_detection.cli.{name}').command
+        command = importlib.import_module(f'object_detection.cli.{name}').command
+        add_common_options(command)
+        return command
 
     def resolve_command(self, context: click.Context, args: list[str]):
         # Suggestions are computed only after a mistake.
@@ -76,10 +84,13 @@ class LazyGroup(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
-        except (UserError, OSError) as error:
-            if context.params['debug'] or not is_users_error(error):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if context.params['debug']:
                 raise
-            failure = click.ClickException(str(error))
+            text = describe_user_error(error) if is_users_error(error) else describe_defect(error)
+            failure = click.ClickException(text)
             failure.exit_code = exit_status(error)
             raise failure from error
 
@@ -96,6 +107,77 @@ def main(debug: bool) -> None:
     """
     # TensorFlow's C++ code logs warnings that users cannot act on.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+
+def add_common_options(command: click.Command) -> None:
+    """Adds the options that every command has, to a command and to those within it."""
+    for inner in getattr(command, 'commands', {}).values():
+        add_common_options(inner)
+    if not isinstance(command, click.Group) and all(p.name != _QUIET for p in command.params):
+        command.params.append(
+            click.Option(
+                [f'--{_QUIET}'],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=lambda context, option, value: _be_quiet() if value else None,
+                help='Show no progress; log warnings and errors only.',
+            )
+        )
+
+
+def _be_quiet() -> None:
+    # Imported here: it imports rich, which --help does not need.
+    from object_detection.system import console
+
+    console.be_quiet()
+
+
+def describe_user_error(error: Exception) -> str:
+    """Returns the message of an error of a user; several problems are a numbered list."""
+    problems = getattr(error, 'problems', ())
+    if len(problems) < 2:
+        return str(error)
+    listed = [f'{i:3}. {indented(text, 5)}' for i, text in enumerate(problems, 1)]
+    return '\n'.join([f'{len(problems)} problems:', *listed])
+
+
+def describe_defect(error: Exception) -> str:
+    """Returns a short block for an error that is most likely a defect of this package.
+
+    The traceback goes to a file, so that it is not lost with a run that took long.
+    """
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    message = ''.join(traceback.format_exception_only(error)).strip()
+    shown = message if len(message) <= _MAX_MESSAGE else f'{message[:_MAX_MESSAGE]} ...'
+    return '\n'.join(
+        [
+            'this is most likely a defect of this program.',
+            f'  {indented(shown, 2)}',
+            f'  raised in {last.name}, {last.filename}, line {last.lineno}',
+            f'  The traceback is in {_write_traceback(error)}; `tfod --debug COMMAND` prints it.',
+            '  Please report it to the maintainers, with that file and your command.',
+        ]
+    )
+
+
+def indented(text: str, spaces: int) -> str:
+    """Returns a text whose lines after the first are indented."""
+    return text.replace('\n', '\n' + ' ' * spaces)
+
+
+def _write_traceback(error: Exception) -> str:
+    text = ''.join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile(
+            'w', prefix='tfod-error-', suffix='.txt', delete=False, encoding='utf-8'
+        ) as file:
+            file.write(f'{shlex.join(sys.argv)}\n\n{text}')
+    except OSError:
+        # With a full disk, this is where it can be seen.
+        click.echo(text, err=True)
+        return 'the lines above'
+    return file.name
 
 
 def check_text(arguments: Sequence[str]) -> None:
@@ -129,7 +211,7 @@ def is_users_error(error: Exception) -> bool:
     """Whether the message alone is enough for a user to correct the mistake.
 
     This holds for a `UserError`, for files that cannot be opened, and for disks that are full or
-    read-only. Any other error is a bug of this package, for which a traceback is printed.
+    read-only. Any other error is a defect of this package, see `describe_defect`.
     """
     if isinstance(error, OSError):
         return error.filename is not None or error.errno in _DISK_ERRORS

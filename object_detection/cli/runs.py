@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from object_detection.cli.common import option_flags
 from object_detection.training.monitoring import run_record
 
 
+@option_flags.json_option
 @click.command(name='runs')
 @click.argument('model_dir', type=click.Path(exists=True, file_okay=False))
 def command(model_dir: str) -> None:
@@ -18,14 +20,17 @@ def command(model_dir: str) -> None:
     Times are of single steps, without those that built graphs; runs that were killed, or that an
     error ended, have measured nothing.
     """
-    rows = [_row(run) for run in run_record.read_runs(model_dir)]
+    runs = run_record.read_runs(model_dir)
+    rows = [_row(run) for run in runs]
     if not rows:
         raise click.ClickException(f'{model_dir}: expected the runs of a training. Received: none.')
     titles = list(rows[0])
     widths = [max(len(title), *(len(row[title]) for row in rows)) for title in titles]
+    lines = []
     for line in (dict(zip(titles, titles, strict=True)), *rows):
         cells = zip(line.values(), widths, strict=True)
-        click.echo('  '.join(text.rjust(width) for text, width in cells))
+        lines.append('  '.join(text.rjust(width) for text, width in cells))
+    option_flags.show_result(runs, lines)
 
 
 def _row(run: Mapping[str, Any]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from object_detection.training.monitoring.status import Status
 _WIDTH = 13
 
 
+@option_flags.json_option
 @click.command(name='status')
 @click.argument('model_dir', type=click.Path(exists=True, file_okay=False))
 @click.option('--watch', is_flag=True, help='Refresh until the training ends, or ctrl-C.')
@@ -30,7 +31,6 @@ _WIDTH = 13
     show_default=True,
     help='Seconds between two refreshes of --watch.',
 )
-@option_flags.json_option
 def command(model_dir: str, watch: bool, every: float) -> None:
     """Print what the training in MODEL_DIR does, how far it is, and its last results.
 

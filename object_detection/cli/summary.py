@@ -5,7 +5,7 @@ import click
 from object_detection.builders.input_readers import channels
 from object_detection.cli.common import option_flags
 from object_detection.config.reader import read_pipeline
-from object_detection.system import tensorflow_setup
+from object_detection.system import console, tensorflow_setup
 
 
 @click.command(name='summary')
@@ -37,8 +37,10 @@ def command(
     from object_detection.models import image_channels
     from object_detection.training.monitoring import model_summary
 
-    with image_channels.scope(channels.of_detector(pipeline)):
+    scope = image_channels.scope(channels.of_detector(pipeline))
+    with console.phase('building the model'), scope:
         detector = model_builder.build(pipeline.model)
         detector.build_variables()
-    for line in model_summary.lines(detector, image_size=image_size, every_layer=every_layer):
+        lines = model_summary.lines(detector, image_size=image_size, every_layer=every_layer)
+    for line in lines:
         click.echo(line)

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from object_detection.cli.common import downloading
+from object_detection.cli.common import downloading, option_flags
 
 
 @click.group(name='weights')
@@ -12,19 +12,25 @@ def command() -> None:
     """Downloads weights of backbones (Keras applications) and of detectors (TensorFlow 2 zoo)."""
 
 
+@option_flags.json_option
 @command.command(name='list')
 def list_all() -> None:
     """Lists the backbones, with the feature extractors that have them, and the detectors."""
     from object_detection.dataset_tools.downloads.known_files import WEIGHTS, ZOO
 
     width = max(map(len, WEIGHTS))
+    lines = []
     for name, weights in WEIGHTS.items():
         use = ', '.join(weights.extractors) or 'no feature extractor has it yet'
         checksum = f'MD5 {weights.file.checksum}' if weights.file.checksum else 'no checksum'
-        click.echo(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
-    click.echo('Detectors, trained on COCO, with their configs:')
-    for name in ZOO:
-        click.echo(f'  {name}')
+        lines.append(f'{name:{width}}  {use}\n{"":{width}}  {weights.file.name}, {checksum}')
+    lines.append('Detectors, trained on COCO, with their configs:')
+    lines += [f'  {name}' for name in ZOO]
+    backbones = [
+        {'name': name, 'file': weights.file.name, 'feature_extractors': weights.extractors}
+        for name, weights in WEIGHTS.items()
+    ]
+    option_flags.show_result({'backbones': backbones, 'detectors': list(ZOO)}, lines)
 
 
 @command.command()

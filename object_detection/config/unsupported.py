@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from object_detection.config import walk
-from object_detection.errors import ConfigError
+from object_detection.errors import raise_if_any
 
 _logger = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -227,8 +227,7 @@ def check_unsupported(config: Message, *, path: str = '') -> None:
     """
     findings = find_unsupported(config, path=path)
     warn_once(findings.warnings)
-    if findings.errors:
-        raise ConfigError('\n'.join(findings.errors))
+    raise_if_any(findings.errors)
 
 
 def _is_harmless(found: walk.SetField, entry: Unsupported) -> bool:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 
 from object_detection.errors import ConfigError
+from object_detection.system import console
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +43,8 @@ def import_tensorflow(*, keras_pictures: bool = True) -> None:
         import tensorflow
 
         return
-    with _stderr_on_failure(), contextlib.nullcontext() if keras_pictures else _without(_PICTURES):
+    pictures = contextlib.nullcontext() if keras_pictures else _without(_PICTURES)
+    with console.phase('loading TensorFlow'), _stderr_on_failure(), pictures:
         import tensorflow  # noqa: F401
 
 

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
-from object_detection.system import cpu, tensorflow_setup
+from object_detection.system import console, cpu, tensorflow_setup
 from object_detection.training import resolve_config
 from object_detection.training.distribution import strategy_choice
 from object_detection.training.distribution.cluster import Cluster
@@ -141,7 +141,8 @@ def show_log() -> None:
         handler = _StderrHandler()
         handler.setFormatter(logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S'))
         logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    if not console.is_quiet():
+        logger.setLevel(logging.INFO)
     logger.propagate = False
 
 

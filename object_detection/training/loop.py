@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from object_detection.models import precision as precisions
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import files
+from object_detection.system import console, files
 from object_detection.training import resolve_config, resume, run_start, setup
 from object_detection.training.distribution import strategies
 from object_detection.training.measurements import Measurements
@@ -161,7 +161,7 @@ class _Training:
         setup.set_seed(config.train_config, input_state.seed)
         left_out = setup.build_left_out(config, self.directory, strategy)
         with contextlib.ExitStack() as opened:
-            with strategy.scope():
+            with console.phase('building the model and the input'), strategy.scope():
                 train_step, iterator = setup.build(
                     config, strategy, input_state, left_out, start.step
                 )

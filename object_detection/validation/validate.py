@@ -20,7 +20,7 @@ from object_detection.protos.input_reader_pb2 import (
     TFRecordInputReader,
 )
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
-from object_detection.system import files
+from object_detection.system import console, files
 from object_detection.validation import (
     augmentation,
     builder_rules,
@@ -71,12 +71,15 @@ def validate(
     for rules in (_RULES, _BUILDER_RULES, _RECORD_RULES):
         if rules is _BUILDER_RULES:
             prepare()
-        for rule in dict.fromkeys(rule for purpose in purposes for rule in rules[purpose]):
-            if not (resumes and rule is _fine_tuning):
-                problems += rule(pipeline)
+        due = dict.fromkeys(rule for purpose in purposes for rule in rules[purpose])
+        with console.phase('checking the config'):
+            for rule in due:
+                if not (resumes and rule is _fine_tuning):
+                    problems += rule(pipeline)
         _raise_if_any(problems)
     if reads_all:
-        _raise_if_any(list(records.check_all(pipeline, parts)))
+        with console.phase('reading all records'):
+            _raise_if_any(list(records.check_all(pipeline, parts)))
     # Warnings about a config with errors are not shown.
     unsupported.warn_once(findings.warnings)
     cautions.warn(pipeline, parts, resumes=resumes)

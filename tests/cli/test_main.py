@@ -4,13 +4,15 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from object_detection.cli import main as cli
-from object_detection.errors import ConfigError, UserError
+from object_detection.errors import ConfigError, UserError, raise_if_any
 
 HEAVY = ('tensorflow', 'apache_beam', 'numpy', 'google.protobuf')
 
@@ -91,6 +93,8 @@ def test_help_says_where_masks_are_the_default():
 def test_help_imports_nothing_heavy():
     code = f"""
 import sys
+import tempfile
+from collections.abc import Iterator
 from object_detection.cli.main import main
 main(['--help'], standalone_mode=False)
 print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
@@ -151,10 +155,57 @@ def group_of(error: Exception) -> click.Group:
     return Group('tfod', params=[click.Option(['--debug'], is_flag=True)])
 
 
-def test_errors_of_others_keep_their_traceback():
-    # Raised outside of the package: a fault of ours, that a message would hide.
+def test_defects_are_a_block_with_the_traceback_in_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    result = CliRunner().invoke(group_of(ValueError('not ours\nat all')), ['x'])
+    (file,) = tmp_path.iterdir()
+    lines = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert lines[:3] == [
+        'Error: this is most likely a defect of this program.',
+        '  ValueError: not ours',
+        '  at all',
+    ]
+    assert lines[3].startswith(f'  raised in command, {__file__}, line ')
+    assert lines[4] == f'  The traceback is in {file}; `tfod --debug COMMAND` prints it.'
+    assert 'Traceback (most recent call last)' in file.read_text()
     with pytest.raises(ValueError, match='not ours'):
-        CliRunner().invoke(group_of(ValueError('not ours')), ['x'], catch_exceptions=False)
+        CliRunner().invoke(
+            group_of(ValueError('not ours')), ['--debug', 'x'], catch_exceptions=False
+        )
+
+
+def test_several_problems_are_a_list():
+    with pytest.raises(ConfigError) as caught:
+        raise_if_any(['a: wrong.', 'b: wrong,\ntoo.'])
+    result = CliRunner().invoke(group_of(caught.value), ['x'])
+    assert result.stderr.splitlines() == [
+        'Error: 2 problems:',
+        '  1. a: wrong.',
+        '  2. b: wrong,',
+        '     too.',
+    ]
+    with pytest.raises(ConfigError) as caught:
+        raise_if_any(['a: wrong.'])
+    assert CliRunner().invoke(group_of(caught.value), ['x']).stderr == 'Error: a: wrong.\n'
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    inner = getattr(command, 'commands', None)
+    if inner is None:
+        yield command
+    for each in (inner or {}).values():
+        yield from leaves(each)
+
+
+@pytest.mark.parametrize('name', list(cli.COMMANDS))
+def test_every_command_can_be_quiet(name):
+    group = cli.LazyGroup('tfod')
+    for _ in range(2):
+        found = list(leaves(group.get_command(None, name)))
+    assert found
+    for command in found:
+        assert [param.name for param in command.params].count('quiet') == 1, command.name
 
 
 def test_missing_files_are_reported_in_a_line():

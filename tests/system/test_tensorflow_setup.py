@@ -31,7 +31,7 @@ _PAGES = (50 << 20) // os.sysconf('SC_PAGE_SIZE')
 
 @pytest.fixture
 def before_tensorflow(monkeypatch):
-    monkeypatch.delitem(sys.modules, 'tensorflow')
+    monkeypatch.delitem(sys.modules, 'tensorflow', raising=False)
     monkeypatch.setenv(VARIABLE, '')
 
 
@@ -141,7 +141,7 @@ def test_checking_a_config_imports_no_tensorflow(noisy):
 
 
 def test_the_commands_are_quiet(tmp_path):
-    arguments = ['predict', '--model', str(tmp_path), '--output', str(tmp_path / 'out')]
+    arguments = ['predict', '--quiet', '--model', str(tmp_path), '--output', str(tmp_path / 'out')]
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
     program = (

@@ -58,15 +58,21 @@ class SectionedCommand(click.Command):
                     formatter.write_dl(listed)
 
 
-def json_option(command: Callable) -> Callable:
-    """Adds --json: `show_result` prints JSON on stdout, and all else is printed on stderr."""
-    return click.option(
-        '--json',
+def make_json_option() -> click.Option:
+    """Returns --json: `show_result` prints JSON on stdout, and all else is printed on stderr."""
+    return click.Option(
+        ['--json'],
         is_flag=True,
         expose_value=False,
         callback=_begin_json,
-        help='Print the result as JSON on stdout, and all else on stderr.',
-    )(command)
+        help='Print the result as JSON on stdout, a line for each, and all else on stderr.',
+    )
+
+
+def json_option(command: click.Command) -> click.Command:
+    """Adds `make_json_option` to a command; above the line that makes it a command."""
+    command.params.append(make_json_option())
+    return command
 
 
 def _begin_json(context: click.Context, option: click.Parameter, value: bool) -> None:
@@ -84,8 +90,8 @@ def show_result(value: Any, lines: Iterable[str]) -> None:
     """Prints the result of a command: one document of JSON with --json, otherwise lines.
 
     Args:
-      value: what `json` writes, dataclasses, paths and NumPy's values; numbers that are not finite
-        become null.
+      value: what `json` writes, dataclasses, named tuples, paths and NumPy's values; numbers that
+        are not finite become null.
       lines: the same for a person.
     """
     context = click.get_current_context()
@@ -101,6 +107,8 @@ def _plain(value: Any) -> Any:
     """Returns a value as dictionaries, lists, texts and finite numbers."""
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif hasattr(value, '_asdict'):
+        value = value._asdict()
     elif hasattr(value, 'tolist'):
         value = value.tolist()
     if isinstance(value, Mapping):

@@ -9,7 +9,7 @@ import click
 import rich.console
 import rich.progress
 
-SECONDS_BETWEEN_LINES = 30.0
+from object_detection.system import console as system_console
 
 # A function of the number of finished items and of the total, which is None while it is unknown.
 Report = Callable[[int, int | None], None]
@@ -19,7 +19,7 @@ Report = Callable[[int, int | None], None]
 def show(
     what: str, unit: str = 'images', *, console: rich.console.Console | None = None
 ) -> Iterator[Report]:
-    """Shows progress until the block is left; the bar then disappears.
+    """Shows progress until the block is left; the bar then disappears. Nothing if quiet.
 
     Args:
       what: name of the activity, e.g. 'predicting'.
@@ -29,21 +29,28 @@ def show(
     Yields:
       A function to call with the counts, from any thread and at any rate.
     """
+    if system_console.is_quiet():
+        yield lambda done, total: None
+        return
     console = console or rich.console.Console(stderr=True)
     if not console.is_terminal:
         yield _Lines(what, unit)
         return
-    with rich.progress.Progress(
-        rich.progress.TextColumn('{task.description}'),
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TextColumn(unit),
-        rich.progress.TimeElapsedColumn(),
-        rich.progress.TextColumn('to go'),
-        rich.progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
+    with (
+        system_console.drawing(),
+        rich.progress.Progress(
+            rich.progress.TextColumn('{task.description}'),
+            rich.progress.BarColumn(bar_width=20),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TextColumn(unit),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn('to go'),
+            rich.progress.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            **system_console.redirects(),
+        ) as bar,
+    ):
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -61,7 +68,7 @@ class _Lines:
     def __call__(self, done: int, total: int | None) -> None:
         now = time.monotonic()
         first_done, first_time = self._first = self._first or (done, now)
-        if now - self._printed_at < SECONDS_BETWEEN_LINES:
+        if now - self._printed_at < system_console.SECONDS_BETWEEN_LINES:
             return
         self._printed_at = now
         text = f'{self._what}: {done}{"" if total is None else f" of {total}"} {self._unit}'

@@ -1,5 +1,6 @@
 """Shows the progress of a run: a live line on a terminal, log lines elsewhere."""
 
+import contextlib
 import dataclasses
 import datetime
 import logging
@@ -13,6 +14,7 @@ import rich.progress
 import rich.text
 
 from object_detection.optimizers.gradients import TOTAL_LOSS
+from object_detection.system.console import drawing, is_quiet, phase, redirects
 from object_detection.training.monitoring.history import short_name
 
 _logger = logging.getLogger(__name__)
@@ -65,7 +67,9 @@ class Progress(Protocol):
 
 
 def automatic() -> Progress:
-    """Returns a live line if stderr is a terminal, otherwise log lines."""
+    """Returns a live line if stderr is a terminal, otherwise log lines; nothing if quiet."""
+    if is_quiet():
+        return Silent()
     console = rich.console.Console(stderr=True)
     return LiveLine(console) if console.is_terminal else LogLines()
 
@@ -95,18 +99,22 @@ class LogLines:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
+        self._first_step = contextlib.ExitStack()
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
         self._logged_at = self._clock()
         _logger.info('building the graph: the first step takes longer than the others')
+        self._first_step.enter_context(phase('building the graph'))
 
     def update(self, record: Record) -> None:
+        self._first_step.close()
         if self._clock() - self._logged_at >= _SECONDS_BETWEEN_LINES:
             self.log(record)
 
     def log(self, record: Record) -> None:
+        self._first_step.close()
         self._logged_at = self._clock()
         _logger.info(
             'step %d/%d  %s',
@@ -116,7 +124,7 @@ class LogLines:
         )
 
     def close(self) -> None:
-        """Nothing is left open."""
+        self._first_step.close()
 
 
 class LiveLine:
@@ -128,17 +136,21 @@ class LiveLine:
             rich.progress.MofNCompleteColumn(),
             rich.progress.BarColumn(bar_width=_BAR_WIDTH),
             rich.progress.TextColumn('{task.fields[numbers]}'),
+            rich.progress.SpinnerColumn(),
             console=console,
+            **redirects(),
         )
+        self._opened = contextlib.ExitStack()
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._num_steps = num_steps
         self._batch_size = batch_size
-        # The width of the other columns: 'step', the steps, the bar, a space between two columns.
-        self._taken = len('step') + 2 * len(str(num_steps)) + len('/') + _BAR_WIDTH + 3
+        # The width of the other columns: 'step', the steps, the bar, spaces, the spinner.
+        self._taken = len('step') + 2 * len(str(num_steps)) + len('/') + _BAR_WIDTH + 5
         self._task = self._progress.add_task(
             'step', total=num_steps, completed=step, numbers='building the graph'
         )
+        self._opened.enter_context(drawing())
         self._progress.start()
 
     def update(self, record: Record) -> None:
@@ -154,6 +166,7 @@ class LiveLine:
 
     def close(self) -> None:
         self._progress.stop()
+        self._opened.close()
 
 
 class _BarAndDetails(rich.progress.Progress):

@@ -1,9 +1,13 @@
 """Flags from dataclasses."""
 
 import dataclasses
+import json
+import pathlib
+from typing import NamedTuple
 
 import click
 import click.testing
+import numpy as np
 import pytest
 from absl import flags
 
@@ -102,3 +106,27 @@ def test_choices_are_checked(parse_absl):
     with pytest.raises(flags.IllegalFlagValueError, match='kind'):
         parse_absl('--kind=c')
     assert 'kind' in _parse_click('--kind', 'c')[0].output
+
+
+def test_json_of_what_is_no_json():
+    class Pair(NamedTuple):
+        left: object
+        right: object
+
+    @option_flags.json_option
+    @click.command()
+    def command():
+        click.echo('a note')
+        option_flags.show_result(
+            {1: Pair(np.float32(0.5), float('inf')), 'x': np.arange(2), 'p': pathlib.Path('a/b')},
+            ['text'],
+        )
+
+    result = click.testing.CliRunner().invoke(command, ['--json'])
+    assert json.loads(result.stdout) == {
+        '1': {'left': 0.5, 'right': None},
+        'x': [0, 1],
+        'p': 'a/b',
+    }
+    assert result.stderr == 'a note\n'
+    assert click.testing.CliRunner().invoke(command).stdout == 'a note\ntext\n'

@@ -49,7 +49,7 @@ def test_a_line_each_half_minute_elsewhere(monkeypatch, capsys):
 
 
 def test_lines_without_a_total(monkeypatch, capsys):
-    monkeypatch.setattr(progress, 'SECONDS_BETWEEN_LINES', 0.0)
+    monkeypatch.setattr(progress.system_console, 'SECONDS_BETWEEN_LINES', 0.0)
     with progress.show('evaluating', console=rich.console.Console(file=io.StringIO())) as report:
         report(7, None)
     assert capsys.readouterr().err == 'evaluating: 7 images\n'
