@@ -34,6 +34,9 @@ class InputFields:
     GROUNDTRUTH_DP_POINTS = 'groundtruth_dp_points'
     GROUNDTRUTH_DP_SURFACE = 'groundtruth_dp_surface'
     GROUNDTRUTH_TRACK_IDS = 'groundtruth_track_ids'
+    # Where an object was in the frame before, and whether it was there; not read from records.
+    GROUNDTRUTH_TEMPORAL_OFFSETS = 'groundtruth_temporal_offsets'
+    GROUNDTRUTH_TRACK_MATCH_FLAGS = 'groundtruth_track_match_flags'
     GROUNDTRUTH_INSTANCE_MASK_WEIGHTS = 'groundtruth_instance_mask_weights'
     GROUNDTRUTH_INSTANCE_MASKS = 'groundtruth_instance_masks'
     GROUNDTRUTH_INSTANCE_MASK_CROPS = 'groundtruth_instance_mask_crops'

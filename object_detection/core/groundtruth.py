@@ -19,6 +19,14 @@ _ATTRIBUTES = {
     'masks': F.GROUNDTRUTH_INSTANCE_MASKS,
     'is_crowd': F.GROUNDTRUTH_IS_CROWD,
 }
+# Fields that no record has, [n, 2] and [n]: only `Groundtruth.from_lists` takes them.
+_OF_LISTS = {
+    F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32,
+    F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32,
+}
+# Names of the reference without 'groundtruth_' that are not those of the fields here.
+_ALIASES = {'mask_weights': F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS}
+_SURFACE_COORDINATES = 'dp_surface_coords'
 
 
 class Groundtruth(NamedTuple):
@@ -68,7 +76,9 @@ class Groundtruth(NamedTuple):
           masks: arrays [n, H, W] over the preprocessed image.
           keypoints: arrays float32 [n, P, 2], normalized; NaN where not labelled.
           is_crowd: arrays bool [n].
-          fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name.
+          fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name, with or without
+            'groundtruth_'; `temporal_offsets` [n, 2], (y, x) as a share of the image, and
+            `track_match_flags` [n]; `dp_surface_coords` [n, D, 4], (y, x, v, u).
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes
@@ -82,9 +92,10 @@ class Groundtruth(NamedTuple):
                 )
         if weights is None:
             weights = [np.ones(len(rows), np.float32) for rows in boxes]
+        fields = _full_names(fields)
         # Strings, which have no padding, are files of masks: `masks` takes them decoded.
         known = {name for name, field in OBJECT_FIELDS.items() if field.dtype != tf.string}
-        known -= set(_ATTRIBUTES.values())
+        known = (known | set(_OF_LISTS)) - set(_ATTRIBUTES.values())
         unknown = fields.keys() - known
         if unknown:
             raise UserError(
@@ -111,6 +122,9 @@ class Groundtruth(NamedTuple):
                     f'for the images of the batch; `boxes` has {counts}.'
                 )
             name = _ATTRIBUTES.get(argument, argument)
+            if name in _OF_LISTS:
+                batch[name] = _pad_rows(rows, max(counts, default=0), 0, _OF_LISTS[name])
+                continue
             field = OBJECT_FIELDS[name]
             # Classes and masks are decoded as integers, but used as numbers.
             keeps_type = argument in fields or field.dtype == tf.bool
@@ -139,10 +153,24 @@ class Groundtruth(NamedTuple):
             is_crowd=batch.get(F.GROUNDTRUTH_IS_CROWD),
             fields={
                 name: batch[name]
-                for name in (*OBJECT_FIELDS, *image_fields_of_batches())
+                for name in (*OBJECT_FIELDS, *_OF_LISTS, *image_fields_of_batches())
                 if name in batch and name not in known
             },
         )
+
+
+def _full_names(fields: Mapping[str, Sequence]) -> dict[str, Sequence]:
+    """Returns further fields by their full names."""
+    full = {}
+    for name, rows in fields.items():
+        if name == _SURFACE_COORDINATES:
+            full[F.GROUNDTRUTH_DP_POINTS] = [np.asarray(row)[..., :2] for row in rows]
+            full[F.GROUNDTRUTH_DP_SURFACE] = [np.asarray(row)[..., 2:] for row in rows]
+            continue
+        prefixed = _ALIASES.get(name, f'groundtruth_{name}')
+        is_known = prefixed in OBJECT_FIELDS or prefixed in _OF_LISTS
+        full[prefixed if is_known else name] = rows
+    return full
 
 
 def _pad_rows(rows: Sequence, size: int, fill: float, dtype: type[np.generic]) -> tf.Tensor:
