@@ -93,7 +93,7 @@ def warn_of_images(description: str, detector: Detector) -> None:
     """
     names = detector.variable_names
     backbone = detector.parts().get(names.backbone_parts[0])
-    if backbone is None or options_of(backbone) is None:
+    if not names.subtracts_means or backbone is None or options_of(backbone) is None:
         return
     ends = tf.constant([0.0, 255.0])[:, tf.newaxis, tf.newaxis, tf.newaxis] * tf.ones([1, 1, 1, 3])
     # Differences in further digits of the means do not matter.

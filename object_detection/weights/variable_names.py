@@ -24,10 +24,13 @@ class VariableNames:
       backbone_parts: the components that may contain layers of a backbone; the first one usually
         does.
       backbone_field: path of the config's message that describes the backbone.
+      subtracts_means: whether ResNets see RGB images less the means of ImageNet unless the config
+        changes it; False if each type of extractor has a normalisation of its own.
     """
 
     backbone_parts: tuple[str, ...] = ('backbone',)
     backbone_field = 'model'
+    subtracts_means = True
 
     def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
         """Returns which variables each `fine_tune_checkpoint_type` restores.

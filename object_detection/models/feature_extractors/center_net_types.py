@@ -1,0 +1,31 @@
+"""Feature extractors of CenterNet by their `type` in configs.
+
+Each module `center_net_<backbone>.py` of this folder exports `ROWS` of this table.
+"""
+
+from object_detection.models.feature_extractors import center_net_resnet, extractor_types
+from object_detection.models.feature_extractors.center_net import CenterNetOptions
+from object_detection.models.feature_extractors.extractor_types import ExtractorType
+from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+
+__all__ = ['CENTER_NET', 'CenterNetOptions', 'build_center_net', 'check_center_net']
+
+CENTER_NET: dict[str, ExtractorType] = center_net_resnet.ROWS
+
+
+def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtractor:
+    """Builds the feature extractor that `type_name` names.
+
+    Raises:
+      ValueError: in the cases of `check_center_net`.
+    """
+    return extractor_types.build(CENTER_NET, type_name, options)
+
+
+def check_center_net(type_name: str, options: CenterNetOptions) -> None:
+    """Checks the arguments of `build_center_net` without building the extractor.
+
+    Raises:
+      ValueError: if there is no extractor of that name, or `options` do not fit it.
+    """
+    extractor_types.check(CENTER_NET, type_name, options)
