@@ -126,6 +126,9 @@ NOT_MATCHED: Lists = {
 }
 
 _POSES = 'keypoint detection is not built'
+_CENTER_MASKS = 'masks of CenterNet are not built'
+_NO_BOXES = 'keypoints without boxes are refused by name'
+_OTHER_SNAPPING = 'this way of moving keypoints to peaks is not built'
 _CONFIDENCES = 'the classes are the confidences: records hold no others'
 _PASCAL = 'PASCAL VOC metrics are not built'
 _OPEN_IMAGES = 'Open Images metrics are not built'
@@ -143,8 +146,33 @@ NOT_BUILT: Lists = {
         'refine_boxes': 'box voting: no config leads to it',
         'sort_by_field': _NO_CALLER,
     },
-    'centernet_postprocess': {'*': 'CenterNet is not built'},
-    'centernet_targets': {'*': 'CenterNet is not built'},
+    'centernet_postprocess': {
+        'argmax_locations': _OTHER_SNAPPING,
+        'embeddings': 'an intermediate value: detections have embeddings of length 1',
+        'indices': _NO_CALLER,
+        'instance_masks*': _CENTER_MASKS,
+        'mask_from_true_shape': 'compares cells with pixels, so that nothing is masked',
+        'refine_*_noboxes': _NO_BOXES,
+        'refine_bad_mode': 'an unknown mode is refused by the rules of configs',
+        'refine_gaussian_weighted_boxes': _OTHER_SNAPPING,
+        'refine_score_scaled_distance_ratio_boxes': _OTHER_SNAPPING,
+        'single_instance*': _OTHER_SNAPPING,
+    },
+    'centernet_targets': {
+        'center_from_keypoints': 'centres of keypoints are not built',
+        'center_mo*_exp2.0_*': 'an exponent that no config leads to',
+        'center_mo*_iou_*': 'peaks of another form, which no config leads to',
+        'corner_offset': _NO_CALLER,
+        'densepose': 'points of the surface of bodies are not built',
+        'floor_offsets': 'an intermediate value of the reference',
+        'get_batch_predictions_from_indices': 'an intermediate value of the reference',
+        'kp_*_noboxes': _NO_BOXES,
+        'kp_heatmap_*_boxes0': _NO_BOXES,
+        'kp_heatmap_keypoint_above_1.01': 'keypoints outside of the image draw no peak',
+        'mask_*': _CENTER_MASKS,
+        'temporal_offset': 'an intermediate value: whole models are compared',
+        'track': 'an intermediate value: whole models are compared',
+    },
     'context_rcnn': {'*': 'Context R-CNN is not built'},
     'context_rcnn_jobs': {'*': 'the jobs that make the contexts of Context R-CNN are not built'},
     'crop_ops': {

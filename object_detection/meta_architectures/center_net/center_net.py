@@ -1,0 +1,212 @@
+"""CenterNet: objects as points (https://arxiv.org/abs/1904.07850)."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from object_detection.core import tracing
+from object_detection.core.fields import DetectionFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.post_processing import Detections
+from object_detection.core.shapes import dimensions
+from object_detection.meta_architectures.center_net import heat_maps
+from object_detection.meta_architectures.center_net.heads import PredictionHeads
+from object_detection.meta_architectures.center_net.tasks import object_center
+from object_detection.meta_architectures.center_net.tasks.box import Box
+from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
+from object_detection.meta_architectures.center_net.tasks.task import Cells, Found, Task
+from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
+from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
+
+# Side of the image that variables are built for.
+_PROBE_SIZE = 128
+
+# The predictions of a batch, by the names of the reference: the maps of each head, a list with one
+# for each stack; `extracted_features`, `preprocessed_inputs` and `true_image_shapes`.
+Predictions = dict[str, tf.Tensor | Sequence[tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PostProcessing:
+    """How heat maps become detections.
+
+    Attributes:
+      max_detections: detections an image.
+      peak_window: side of the window that a peak must be the maximum of.
+      nms: non-maximum suppression, `(boxes [B, N, 1, 4], scores [B, N, K], ...) -> Detections`;
+        None if detections are not suppressed.
+    """
+
+    max_detections: int = 100
+    peak_window: int = 3
+    nms: Callable[..., Detections] | None = None
+
+
+class CenterNet(DetectionModel):
+    """A detector that finds the centres of objects, and reads all else at these cells.
+
+    As in the reference, losses are divided by the number of objects of the batch, and by the number
+    of stacks of features.
+
+    Args:
+      num_classes: K.
+      resizer: the image resizer.
+      feature_extractor: gives one map for each stack.
+      heads: the heads of all tasks.
+      tasks: the tasks by name, the heat map of centres first.
+      post_processing: what turns predictions into detections.
+    """
+
+    variable_names = CENTER_NET_NAMES
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        resizer: Callable,
+        feature_extractor: FeatureExtractor,
+        heads: PredictionHeads,
+        tasks: Mapping[str, Task],
+        post_processing: PostProcessing,
+        name: str = 'center_net',
+    ):
+        super().__init__(num_classes=num_classes, resizer=resizer, name=name)
+        self.feature_extractor = feature_extractor
+        self.heads = heads
+        self.tasks = dict(tasks)
+        # Lists, which Keras follows to find variables.
+        self._task_layers = [dict(task.layers) for task in tasks.values() if task.layers]
+        self._box = next((task for task in tasks.values() if isinstance(task, Box)), None)
+        self._post_processing = post_processing
+
+    def parts(self) -> dict[str, keras.layers.Layer]:
+        parts = {**self.feature_extractor.parts(), 'heads': self.heads}
+        for layers in self._task_layers:
+            parts |= layers
+        return parts
+
+    def build_variables(self) -> None:
+        (features,) = self.feature_extractor.empty_features(_PROBE_SIZE)
+        self.heads([features] * self.feature_extractor.num_stacks)
+
+    def normalize(self, images: tf.Tensor) -> tf.Tensor:
+        return self.feature_extractor.normalize(images)
+
+    def predict(
+        self,
+        images: tf.Tensor,
+        true_shapes: tf.Tensor,
+        training: bool = False,
+        groundtruth: Groundtruth | None = None,
+        seeds: tf.Tensor | None = None,
+    ) -> Predictions:
+        """Runs the network; see the base class."""
+        del groundtruth, seeds
+        features = [maps[0] for maps in self.feature_extractor.feature_stacks(images, training)]
+        return {
+            **self.heads(features, training=training),
+            'extracted_features': features,
+            'preprocessed_inputs': images,
+            'true_image_shapes': true_shapes,
+        }
+
+    @tracing.named('postprocess')
+    def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
+        options = self._post_processing
+        maps = {name: predictions[name][-1] for name in self.heads.names}
+        scores = tf.sigmoid(maps[object_center.NAME])  # [B, H, W, K]
+        peaks = heat_maps.top_cells(
+            heat_maps.find_peaks(scores, options.peak_window), options.max_detections
+        )
+        found = {
+            DetectionFields.SCORES: peaks.scores,
+            DetectionFields.CLASSES: tf.cast(peaks.channels, tf.float32),
+            DetectionFields.MULTICLASS_SCORES: heat_maps.gather_cells(
+                scores, peaks.rows, peaks.columns
+            ),
+        }
+        (stride,) = self.feature_extractor.strides
+        context = Found(peaks, None, true_shapes, stride)
+        if self._box is not None:
+            context = context._replace(boxes=self._box.strided_boxes(maps, context))
+        for task in self.tasks.values():
+            found |= task.detect(maps, context)
+        is_found = tf.cast(found[DetectionFields.SCORES] > 0.0, tf.float32)
+        found[DetectionFields.NUM_DETECTIONS] = tf.reduce_sum(is_found, axis=1)
+        return found if options.nms is None else self._suppress(found)
+
+    @tracing.named('loss')
+    def loss(
+        self,
+        predictions: Predictions,
+        groundtruth: Groundtruth,
+        seeds: tf.Tensor | None = None,
+    ) -> dict[str, tf.Tensor]:
+        del seeds
+        cells = self._cells(predictions, groundtruth)
+        losses = {}
+        for task in self.tasks.values():
+            losses |= task.losses({name: predictions[name] for name in task.heads}, cells)
+        return losses
+
+    def loss_normalizers(
+        self, predictions: Predictions, groundtruth: Groundtruth
+    ) -> dict[str, tf.Tensor]:
+        """Returns the number of objects, by which all losses are divided."""
+        return dict.fromkeys(self.loss_names(), _num_objects(groundtruth))
+
+    @property
+    def needs_keypoints(self) -> bool:
+        """Whether a task learns keypoints."""
+        return any(isinstance(task, KeypointTasks) for task in self.tasks.values())
+
+    def loss_names(self) -> tuple[str, ...]:
+        return tuple(name for task in self.tasks.values() for name in task.loss_names)
+
+    def _cells(self, predictions: Predictions, groundtruth: Groundtruth) -> Cells:
+        size = dimensions(predictions[object_center.NAME][-1], 1, 2)
+        (stride,) = self.feature_extractor.strides
+        return make_cells(groundtruth, size, predictions['true_image_shapes'], stride)
+
+    def _suppress(self, found: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the detections that do not overlap with better ones of their class."""
+        classes = tf.cast(found[DetectionFields.CLASSES], tf.int32)
+        of_class = tf.one_hot(classes, self.num_classes)  # [B, N, K]
+        named = (DetectionFields.BOXES, DetectionFields.SCORES, DetectionFields.CLASSES)
+        skipped = {*named, DetectionFields.NUM_DETECTIONS}
+        chosen = self._post_processing.nms(
+            found[DetectionFields.BOXES][:, :, tf.newaxis],
+            of_class * found[DetectionFields.SCORES][..., tf.newaxis],
+            additional_fields={name: v for name, v in found.items() if name not in skipped},
+        )
+        return {
+            DetectionFields.BOXES: chosen.boxes,
+            DetectionFields.SCORES: chosen.scores,
+            DetectionFields.CLASSES: chosen.classes,
+            DetectionFields.NUM_DETECTIONS: tf.cast(chosen.num_detections, tf.float32),
+            **chosen.additional_fields,
+        }
+
+
+def make_cells(
+    groundtruth: Groundtruth, size: Sequence, true_shapes: tf.Tensor, stride: int
+) -> Cells:
+    """Returns the ground truth on maps.
+
+    Args:
+      groundtruth: objects of the batch.
+      size: H, W of the maps.
+      true_shapes: int32 [B, 3], sizes of the true images in pixels.
+      stride: side of a cell in pixels.
+    """
+    valid = heat_maps.valid_cells(true_shapes, size, stride)
+    return Cells(groundtruth, tuple(size), valid, _num_objects(groundtruth))
+
+
+def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:
+    """Returns the number of objects with a weight, float32 scalar, at least 1."""
+    count = tf.math.count_nonzero(groundtruth.weights, dtype=tf.float32)
+    return tf.maximum(count, 1.0)

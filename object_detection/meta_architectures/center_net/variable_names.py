@@ -1,0 +1,65 @@
+"""What the names of the variables of CenterNet mean."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from object_detection.weights.variable_names import ReferenceGroup, Shapes, VariableNames
+
+_PYRAMID = 'model/_feature_extractor/_feature_extractor_model/layer_with_weights-'
+_TRACK = 'model/track_reid_classification_net/layer_with_weights-'
+_HEADS = 'model/_prediction_head_dict/'
+_HEAD_LAYER = re.compile(r'heads/(?P<head>.+)_(?P<stack>\d+)_(?:conv_\d+|output)')
+_MERGED_KINDS = (('lateral', ''), ('merge', ''), ('merge', '_bn'))
+# Layers of the necks in the order of the reference's networks.
+_MERGED = (
+    'fpn/projection_top',
+    *(f'fpn/{kind}_{i}{end}' for i in range(3) for kind, end in _MERGED_KINDS),
+)
+_UPSAMPLED = tuple(
+    f'fpn/{kind}_{i}{end}' for i in range(3) for kind in ('conv', 'doubling') for end in ('', '_bn')
+)
+_CLASSES = re.compile(r'heads/object_center_\d+_output/.+')
+
+
+class CenterNetNames(VariableNames):
+    """The names of a CenterNet: backbone, fpn and heads."""
+
+    backbone_field = 'model.center_net.feature_extractor'
+    subtracts_means = False
+
+    def checkpoint_scopes(self, variables: Collection[str]) -> Mapping[str, tuple[str, ...]]:
+        del variables
+        return {
+            'classification': ('backbone/',),
+            'detection': ('backbone/', 'fpn/'),
+            'full': ('',),
+        }
+
+    def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
+        del here, num_classes
+        return next((there[name][-1] for name in there if _CLASSES.fullmatch(name)), None)
+
+    def depends_on_classes(
+        self, name: str, theirs: tuple[Sequence[int], int], ours: tuple[Sequence[int], int]
+    ) -> bool:
+        (shape, _), (other_shape, _) = theirs, ours
+        return _CLASSES.fullmatch(name) is not None and shape[:-1] == other_shape[:-1]
+
+    def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
+        for neck in (_MERGED, _UPSAMPLED):
+            if found := [layer for layer in neck if layer in layers]:
+                yield found, _PYRAMID
+        # dense_0, dense_0_bn, dense_1, ...
+        if classifier := sorted(layer for layer in layers if layer.startswith('track_classifier/')):
+            yield classifier, _TRACK
+        grouped: dict[str, list[str]] = {}
+        for layer in layers:
+            if found := _HEAD_LAYER.fullmatch(layer):
+                # A slash in the name of a head is '.S' in the names of its checkpoint.
+                head = found['head'].replace('.', '.S')
+                path = f'{_HEADS}{head}/{found["stack"]}/layer_with_weights-'
+                grouped.setdefault(path, []).append(layer)
+        yield from ((names, path) for path, names in grouped.items())
+
+
+CENTER_NET_NAMES = CenterNetNames()

@@ -1,0 +1,174 @@
+"""CenterNet as a whole: golden models, zoo checkpoints, losses and detections."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import families, model_builder
+from object_detection.core.fields import DetectionFields
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.protos import pipeline_pb2
+from object_detection.validation.models import families as rules
+from object_detection.weights import reference
+
+CONFIG = """
+  model {
+    center_net {
+      num_classes: 2
+      image_resizer { fixed_shape_resizer { height: 64 width: 96 } }
+      feature_extractor { type: 'resnet_v1_18_fpn' }
+      object_center_params {
+        classification_loss { penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 } }
+        max_box_predictions: 6
+      }
+      object_detection_task { localization_loss { l1_localization_loss {} } }
+    }
+  }"""
+
+
+def parse(changes=''):
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    text_format.Parse(CONFIG, pipeline)
+    text_format.Merge(f'model {{ center_net {{ {changes} }} }}', pipeline)
+    return pipeline.model
+
+
+@pytest.fixture(scope='module')
+def detector():
+    keras.utils.set_random_seed(1)
+    return model_builder.build(parse())
+
+
+def test_it_learns_one_image(detector):
+    images = tf.random.stateless_uniform([2, 64, 96, 3], [1, 2], maxval=255)
+    groundtruth = Groundtruth.from_lists(
+        [[[0.2, 0.1, 0.7, 0.5]], [[0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.4, 0.2]]],
+        [[[1, 0]], [[0, 1], [1, 0]]],
+    )
+    inputs, shapes = detector.preprocess(images)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            predictions = detector.predict(inputs, shapes, training=True)
+            losses = detector.loss(predictions, groundtruth)
+            total = tf.add_n(list(losses.values()))
+        variables = [variable.value for variable in detector.trainable_variables]
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(total, variables), 10.0)
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_sub(0.01 * gradient)
+        return losses
+
+    losses = [step() for _ in range(12)]
+    assert tuple(losses[0]) == detector.loss_names()
+    totals = [float(sum(each.values())) for each in losses]
+    assert np.isfinite(totals).all()
+    assert totals[-1] < 0.7 * totals[0]
+
+
+def test_detections_have_the_form_of_other_families(detector):
+    images = tf.random.stateless_uniform([2, 64, 96, 3], [3, 4], maxval=255)
+    inputs, shapes = detector.preprocess(images)
+    found = detector.postprocess(detector.predict(inputs, shapes), shapes)
+    boxes = found[DetectionFields.BOXES].numpy()
+    assert boxes.shape == (2, 6, 4)
+    assert ((boxes >= 0) & (boxes <= 1)).all()
+    scores = found[DetectionFields.SCORES].numpy()
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert found[DetectionFields.MULTICLASS_SCORES].shape == (2, 6, 2)
+    np.testing.assert_array_equal(
+        scores,
+        np.take_along_axis(
+            found[DetectionFields.MULTICLASS_SCORES].numpy(),
+            found[DetectionFields.CLASSES].numpy().astype(int)[..., np.newaxis],
+            axis=2,
+        )[..., 0],
+    )
+
+
+def test_suppression_removes_boxes_that_overlap():
+    suppressing = model_builder.build(
+        parse("""post_processing { batch_non_max_suppression {
+          iou_threshold: 0.5 max_detections_per_class: 6 max_total_detections: 6
+          change_coordinate_frame: false } }""")
+    )
+    maps = {
+        'object_center': [tf.fill([1, 16, 24, 2], -9.0)],
+        'box/scale': [tf.fill([1, 16, 24, 2], 8.0)],
+        'box/offset': [tf.zeros([1, 16, 24, 2])],
+        'preprocessed_inputs': tf.zeros([1, 64, 96, 3]),
+    }
+    # Two peaks of class 1 that are two cells apart, and one far away of class 0.
+    cells = [[0, 8, 8, 1], [0, 8, 10, 1], [0, 4, 20, 0]]
+    centers = tf.tensor_scatter_nd_update(maps['object_center'][0], cells, [3.0, 2.0, 1.0])
+    maps['object_center'] = [centers]
+    found = suppressing.postprocess(maps, tf.constant([[64, 96, 3]]))
+    count = np.sum(found[DetectionFields.SCORES].numpy() > 0.5)
+    assert count == 2
+    classes = found[DetectionFields.CLASSES].numpy()[0, :2]
+    assert classes.tolist() == [1.0, 0.0]
+    expected = [[4 / 16, 4 / 24, 12 / 16, 12 / 24], [0, 16 / 24, 8 / 16, 1]]
+    np.testing.assert_allclose(found[DetectionFields.BOXES][0, :2], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'expected'),
+    [
+        ("feature_extractor { type: 'resnet' }", 'feature_extractor.type: expected one of'),
+        ('object_center_params { min_box_overlap_iou: 1 }', 'min_box_overlap_iou: expected'),
+        ('object_center_params { max_box_predictions: 0 }', 'max_box_predictions'),
+        ('object_center_params { center_head_params { num_filters: [8, 8] } }', 'kernel_sizes'),
+        ("keypoint_estimation_task { task_name: 'a' }", 'keypoint_label_map_path is not set'),
+        ('track_estimation_task { num_track_ids: 0 }', 'num_track_ids'),
+        ('temporal_offset_task {}', 'localization_loss is not set'),
+    ],
+)
+def test_wrong_fields_are_named(changes, expected):
+    model = parse(changes)
+    problems = list(rules.RULES['center_net'].check(model.center_net))
+    assert any(expected in problem for problem in problems), problems
+
+
+def test_the_family_knows_the_losses(detector):
+    assert tuple(families.loss_names(parse())) == detector.loss_names()
+
+
+@pytest.mark.parametrize('name', ['centernet_resnet101_v1_fpn_512x512_coco17_tpu-8'])
+def test_keys_of_zoo_checkpoints(shared, name):
+    text = (shared / 'goldens' / 'zoo_keys' / f'{name}.json').read_text()
+    keys = {key: shape for key, shape, *_ in json.loads(text)['keys']}
+    (path,) = (shared / 'reference' / 'configs').rglob(f'{name}.config')
+    pipeline = text_format.Parse(path.read_text(), pipeline_pb2.TrainEvalPipelineConfig())
+    detector = model_builder.build(pipeline.model)
+    detector.build_variables()
+    variables = detector.named_variables()
+    found = reference.match(variables, keys, detector.variable_names)
+    assert found.keys() == variables.keys()
+    for variable, key in found.items():
+        assert list(variables[variable].shape) == keys[key], variable
+    unused = {key for key in keys if key.startswith('model/')} - set(found.values())
+    # The norm at the end of the backbone, which the reference does not use either.
+    assert {key.split('/')[3] for key in unused} == {'layer_with_weights-203'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'model', ['centernet_resnet50_v1_fpn_512x512_kpts', 'centernet_resnet18_v1_fpn_tracking']
+)
+def test_golden_models(shared, model):
+    # A process of its own: the checker imports modules by names of its own folder.
+    finished = subprocess.run(
+        [sys.executable, str(shared / 'goldens' / 'check_models.py'), '--only', model],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=os.environ | {'CUDA_VISIBLE_DEVICES': '', 'PYTHONDONTWRITEBYTECODE': '1'},
+    )
+    assert finished.returncode == 0, f'{finished.stdout}\n{finished.stderr[-2000:]}'

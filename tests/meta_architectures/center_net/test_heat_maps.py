@@ -1,0 +1,159 @@
+"""Heat maps have the reference's targets and peaks."""
+
+import numpy as np
+import tensorflow as tf
+
+from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.center_net import heat_maps
+from object_detection.meta_architectures.center_net.center_net import make_cells
+from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
+from object_detection.meta_architectures.center_net.tasks.task import Head, centers
+from tests import goldens
+
+
+def truth_of(inputs) -> Groundtruth:
+    """The ground truth of a case; without weights all objects have the weight 1."""
+
+    def lists(name):
+        found = [inputs[key] for key in sorted(inputs) if key.startswith(f'{name}.')]
+        return found or None
+
+    further = {
+        name: lists(f'gt_{name}')
+        for name in ('keypoint_weights', 'keypoint_depths', 'keypoint_depth_weights')
+        if lists(f'gt_{name}')
+    }
+    boxes = lists('gt_boxes') or [np.zeros([4, 4], np.float32)] * 2
+    classes = lists('gt_classes') or [np.ones([len(rows), 1], np.float32) for rows in boxes]
+    return Groundtruth.from_lists(
+        boxes, classes, lists('gt_weights'), keypoints=lists('gt_keypoints'), **further
+    )
+
+
+def cells_of(case, **changes):
+    params = case.params
+    size = params['height'] // params['stride'], params['width'] // params['stride']
+    shapes = tf.constant([[params['height'], params['width'], 3]] * 2)
+    return make_cells(truth_of({**case.inputs, **changes}), size, shapes, params['stride'])
+
+
+@goldens.parametrize('centernet_targets', prefix='max_distance_for_overlap')
+def test_shift_of_boxes(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    sizes = case.inputs['height'], case.inputs['width']
+    found = heat_maps.max_shift(*sizes, case.params['min_iou'])
+    # The difference of a square root of about 30 and a number near it.
+    np.testing.assert_allclose(found, case.outputs['distance'], rtol=0, atol=2e-5)
+    found = heat_maps.peak_widths(*sizes, case.params['min_iou'])
+    np.testing.assert_allclose(found, case.outputs['std_dev'], rtol=1e-6)
+
+
+@goldens.parametrize('centernet_targets', prefix='coordinates_to_heatmap')
+def test_peaks_are_drawn(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    inputs = case.inputs
+    maps = heat_maps.draw_peaks(
+        np.stack([inputs['y'], inputs['x']], axis=-1)[np.newaxis],
+        inputs['sigma'][np.newaxis],
+        inputs['channel_onehot'].argmax(axis=-1).astype(np.int32)[np.newaxis],
+        inputs['channel_weights'][np.newaxis],
+        num_channels=3,
+        size=(case.params['height'], case.params['width']),
+    )
+    np.testing.assert_allclose(maps[0], case.outputs['heatmap'], rtol=0, atol=2e-7)
+
+
+@goldens.parametrize(
+    'centernet_targets',
+    names=tuple(
+        f'center_mo{overlap}_sparse{sparse}_adaptive_gaussian_exp1.0_{weights}'
+        for overlap, sparse in (('0.7', 0), ('0.3', 0), ('0.7', 1))
+        for weights in ('w', 'now')
+    ),
+)
+def test_centers(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    task = ObjectCenter(head=Head(3), loss=None, weight=1.0, min_overlap=case.params['min_overlap'])
+    maps = task.targets(cells_of(case))
+    np.testing.assert_allclose(maps, case.outputs['heatmap'], rtol=0, atol=2e-7)
+
+
+def test_a_channel_without_objects_is_zero():
+    maps = heat_maps.draw_peaks(
+        tf.zeros([1, 0, 2]),
+        tf.zeros([1, 0]),
+        tf.zeros([1, 0], tf.int32),
+        tf.zeros([1, 0]),
+        num_channels=2,
+        size=(3, 4),
+    )
+    assert maps.shape == (1, 3, 4, 2)
+    assert not np.any(maps)
+
+
+@goldens.parametrize('centernet_targets', names=('size_offset_w', 'size_offset_now'))
+def test_sizes_and_offsets(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    cells = cells_of(case)
+    points, sizes = centers(cells.boxes)
+    flat = np.reshape(points, [-1, 2])
+    np.testing.assert_array_equal(np.floor(flat), case.outputs['batch_indices'][:, 1:])
+    np.testing.assert_array_equal(np.repeat([0, 1], 4), case.outputs['batch_indices'][:, 0])
+    found = np.reshape(sizes, [-1, 2])
+    np.testing.assert_allclose(found, case.outputs['batch_box_height_width'], rtol=1e-6)
+    offsets = flat - np.floor(flat)
+    np.testing.assert_allclose(offsets, case.outputs['batch_offsets'], rtol=0, atol=2e-6)
+    weights = np.reshape(cells.groundtruth.weights, [-1])
+    np.testing.assert_array_equal(weights, case.outputs['batch_weights'])
+
+
+@goldens.parametrize('centernet_targets', names=('blackout_weights',))
+def test_cells_in_boxes(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    found = heat_maps.cells_outside(
+        tf.constant(case.inputs['boxes'])[tf.newaxis],
+        tf.constant(case.inputs['blackout'])[tf.newaxis, :, tf.newaxis],
+        (case.params['height'], case.params['width']),
+    )
+    np.testing.assert_array_equal(found[0, ..., 0], case.outputs['weights'])
+
+
+@goldens.parametrize('centernet_targets', names=('surrounding_grids',))
+def test_neighbors(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    points = tf.stack([case.inputs['y'], case.inputs['x']], axis=-1)
+    size = case.params['height'], case.params['width']
+    cells, is_valid = heat_maps.neighbors(points, case.params['radius'], size)
+    np.testing.assert_array_equal(is_valid, case.outputs['valid'])
+    np.testing.assert_array_equal(
+        np.where(is_valid, cells[..., 0], 0), np.where(is_valid, case.outputs['y_indices'], 0)
+    )
+    np.testing.assert_array_equal(
+        np.where(is_valid, cells[..., 1], 0), np.where(is_valid, case.outputs['x_indices'], 0)
+    )
+
+
+@goldens.parametrize('centernet_postprocess', prefix='topk')
+def test_top_cells(case_name):
+    case = goldens.load('centernet_postprocess', case_name)
+    maps = heat_maps.find_peaks(
+        tf.constant(case.inputs['feature_map']), case.params['max_pool_kernel_size']
+    )
+    found = heat_maps.top_cells(maps, case.params['k'], per_channel=case.params['per_channel'])
+    for value, name in zip(found, ('scores', 'y', 'x', 'channel'), strict=True):
+        np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
+
+
+@goldens.parametrize('centernet_postprocess', names=('valid_anchor_weights',))
+def test_valid_cells(case_name):
+    case = goldens.load('centernet_postprocess', case_name)
+    size = case.params['height'], case.params['width']
+    found = heat_maps.valid_cells(case.inputs['true_image_shapes'], size, 1)
+    np.testing.assert_array_equal(np.reshape(found, [2, -1]), case.outputs['weights'])
+
+
+def test_cells_beyond_the_map_are_moved_to_its_edge():
+    maps = tf.reshape(tf.range(6.0), [1, 2, 3, 1])
+    rows, columns = tf.constant([[-1, 5, 1]]), tf.constant([[0, 1, 3]])
+    found = heat_maps.gather_cells(maps, rows, columns)
+    assert found[0, :, 0].numpy().tolist() == [0.0, 4.0, 5.0]

@@ -1,0 +1,286 @@
+"""Keypoints have the reference's targets, and move to its candidates."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from object_detection.core.fields import DetectionFields
+from object_detection.meta_architectures.center_net.heat_maps import Peaks
+from object_detection.meta_architectures.center_net.tasks.box import STRIDED_BOXES, Box
+from object_detection.meta_architectures.center_net.tasks.keypoints import (
+    KEYPOINTS,
+    SCORES,
+    Keypoints,
+    KeypointTasks,
+    Layout,
+    Learning,
+    Ranking,
+    Snapping,
+)
+from object_detection.meta_architectures.center_net.tasks.task import Found, Head
+from object_detection.meta_architectures.center_net.tasks.tracking import TemporalOffset
+from tests import goldens
+from tests.meta_architectures.center_net.test_heat_maps import cells_of
+
+FILE = 'centernet_postprocess'
+
+
+def task_of(count=5, *, learning=None, snapping=None, **layout):
+    """A task of `count` keypoints of class 0, whose heads have one offset for all of them."""
+    options = {
+        'name': 'pose',
+        'class_index': 0,
+        'indices': tuple(range(count)),
+        'num_total': count,
+        'deviations': (1.0,) * count,
+    } | layout
+    return Keypoints(
+        layout=Layout(**options),
+        heads={'heatmap': Head(count), 'offset': Head(2), 'regression': Head(2 * count)},
+        learning=learning or Learning(heatmap_loss=None, loss=None, weights={}),
+        snapping=snapping or Snapping(),
+    )
+
+
+def target_task(case):
+    params = case.params
+    count = len(params['keypoint_indices'])
+    return task_of(
+        count,
+        class_index=params['class_id'],
+        indices=tuple(params['keypoint_indices']),
+        deviations=tuple(params['keypoint_std_dev'] or [1.0] * count),
+    )
+
+
+@goldens.parametrize(
+    'centernet_targets',
+    names=tuple(
+        f'kp_heatmap_{kind}_boxes1'
+        for kind in (
+            'pko0_r0_std0_sp0',
+            'pko1_r2_std1_sp0',
+            'pko1_r1_std1_sp1',
+            'pko0_r2_std0_sp0',
+        )
+    ),
+)
+def test_heat_maps(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    task, cells = target_task(case), cells_of(case)
+    targets = task.targets(cells)
+    maps = task.heat_map_targets(cells, targets)
+    np.testing.assert_allclose(maps, case.outputs['heatmap'], rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(task.learnt_cells(cells, targets), case.outputs['valid_mask'])
+    counts = np.floor(targets.weights).sum(axis=1)
+    np.testing.assert_array_equal(counts, case.outputs['num_instances_per_kp_type'])
+
+
+@goldens.parametrize(
+    'centernet_targets',
+    names=tuple(
+        f'kp_{part}_{kind}{boxes}'
+        for kind in (
+            'pko0_r0_std0_sp0',
+            'pko1_r2_std1_sp0',
+            'pko1_r1_std1_sp1',
+            'pko0_r2_std0_sp0',
+        )
+        for part, boxes in (('offset', ''), ('regression', '_boxes1'), ('depth', ''))
+    ),
+)
+def test_vectors(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    task, cells = target_task(case), cells_of(case)
+    targets = task.targets(cells)
+    radius = case.params['peak_radius']
+    if '_regression_' in case_name:
+        found, name = task.regression_targets(cells, targets, radius), 'batch_offsets'
+    elif '_depth_' in case_name:
+        found, name = task.depth_targets(cells, targets, radius), 'batch_depths'
+    else:
+        found, name = task.offset_targets(cells, targets, radius), 'batch_offsets'
+    weights = np.reshape(found.weights, [-1])
+    recorded = case.outputs['batch_weights']
+    np.testing.assert_array_equal(weights, recorded)
+    # What has no weight is of no account: it may lie outside of the map.
+    chosen = recorded > 0
+    size = found.values.shape[-1]
+    values = np.reshape(found.values, [-1, size])[chosen]
+    np.testing.assert_allclose(values, case.outputs[name][chosen], rtol=0, atol=4e-6)
+    points = np.reshape(found.cells, [-1, 2])[chosen]
+    np.testing.assert_array_equal(points, case.outputs['batch_indices'][chosen, 1:3])
+
+
+def test_keypoints_need_their_ground_truth():
+    case = goldens.load('centernet_targets', 'size_offset_w')
+    with pytest.raises(ValueError, match='num_keypoints of the input readers'):
+        task_of().targets(cells_of(case))
+
+
+@goldens.parametrize(
+    FILE, names=('candidates_shared_nodepth_pool1', 'candidates_shared_nodepth_pool3')
+)
+def test_candidates(case_name):
+    check_candidates(goldens.load(FILE, case_name), Learning(None, None, {}))
+
+
+@goldens.parametrize(FILE, prefix='candidates_', without=('candidates_shared_nodepth',))
+def test_candidates_with_own_offsets_and_depths(case_name):
+    case = goldens.load(FILE, case_name)
+    learning = Learning(None, None, {}, predicts_depth='depths' in case.inputs)
+    check_candidates(case, learning)
+
+
+def check_candidates(case, learning):
+    params = case.params
+    task = task_of(
+        learning=learning,
+        snapping=Snapping(
+            score_threshold=params['keypoint_score_threshold'],
+            num_candidates=params['max_candidates'],
+            peak_window=params['max_pool_kernel_size'],
+        ),
+    )
+    scores = case.inputs['heatmap']
+    maps = {
+        'pose/keypoint/heatmap': tf.constant(np.log(scores) - np.log1p(-scores)),
+        'pose/keypoint/offset': tf.constant(case.inputs['offsets']),
+    }
+    if learning.predicts_depth:
+        maps['pose/keypoint/depth'] = tf.constant(case.inputs['depths'])
+        task.parts['depth'] = 'pose/keypoint/depth'
+    found = task.candidates(maps)
+    # Scores pass through a logarithm and the logistic function here.
+    np.testing.assert_allclose(found.scores, case.outputs['scores'], rtol=0, atol=1e-6)
+    counts = np.sum(found.scores > params['keypoint_score_threshold'], axis=1)
+    np.testing.assert_array_equal(counts, case.outputs['num'])
+    is_peak = case.outputs['scores'] > 0
+    np.testing.assert_allclose(
+        found.points[is_peak], case.outputs['candidates'][is_peak], rtol=0, atol=2e-6
+    )
+    if learning.predicts_depth:
+        np.testing.assert_allclose(
+            found.depths[is_peak], case.outputs['depths'][is_peak], rtol=1e-6
+        )
+
+
+@goldens.parametrize(FILE, names=('refine_min_distance_boxes', 'refine_score_distance_ratio_boxes'))
+def test_keypoints_move_to_candidates(case_name):
+    case = goldens.load(FILE, case_name)
+    params, inputs = case.params, case.inputs
+    task = task_of(
+        snapping=Snapping(
+            score_threshold=params['keypoint_score_threshold'],
+            unmatched_score=params['unmatched_keypoint_score'],
+            box_scale=params['box_scale'],
+            search_scale=params['candidate_search_scale'],
+            ranking=Ranking(params['candidate_ranking_mode']),
+            distance_offset=params['score_distance_offset'],
+        )
+    )
+    found = task.snap(
+        tf.constant(inputs['regressed']),
+        tuple(tf.constant(inputs[name]) for name in ('candidates', 'scores', 'depths')),
+        tf.constant(inputs['boxes']),
+    )
+    for value, name in zip(found, ('keypoints', 'scores', 'depths'), strict=True):
+        np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
+
+
+def found_of(inputs, **changes):
+    peaks = Peaks(
+        scores=tf.ones([2, 7]),
+        rows=tf.constant(inputs['y']) if 'y' in inputs else tf.zeros([2, 7], tf.int32),
+        columns=tf.constant(inputs['x']) if 'x' in inputs else tf.zeros([2, 7], tf.int32),
+        channels=tf.zeros([2, 7], tf.int32),
+    )
+    shapes = inputs.get('true_image_shapes', np.array([[48, 60, 3]] * 2))
+    return Found(peaks, None, tf.constant(shapes), 4)._replace(**changes)
+
+
+@goldens.parametrize(FILE, prefix='normalized_keypoints')
+def test_keypoints_of_the_true_image(case_name):
+    case = goldens.load(FILE, case_name)
+    clips = case.params['clip_out_of_frame_keypoints']
+    task = task_of(snapping=Snapping(clips=clips))
+    task.refine = lambda maps, found: (
+        tf.constant(case.inputs['keypoints']),
+        tf.constant(case.inputs['scores']),
+        None,
+    )
+    detected = task.detect({}, found_of(case.inputs))
+    np.testing.assert_allclose(detected[KEYPOINTS], case.outputs['keypoints'], rtol=1e-6, atol=1e-7)
+    np.testing.assert_array_equal(detected[SCORES], case.outputs['scores'])
+
+
+@goldens.parametrize(FILE, names=('pad_full_keypoints',))
+def test_positions_among_all_keypoints(case_name):
+    case = goldens.load(FILE, case_name)
+    task = task_of(
+        3, indices=tuple(case.params['keypoint_inds']), num_total=case.params['num_total_keypoints']
+    )
+    task.refine = lambda maps, found: (
+        tf.constant(case.inputs['coords']),
+        tf.constant(case.inputs['scores']),
+        None,
+    )
+    # A true image of one cell leaves the coordinates as they are.
+    shapes = tf.constant([[4, 4, 3]] * 2)
+    detected = task.detect({}, found_of({})._replace(true_shapes=shapes))
+    np.testing.assert_array_equal(detected[KEYPOINTS], case.outputs['coords'])
+    np.testing.assert_array_equal(detected[SCORES], case.outputs['scores'])
+
+
+@goldens.parametrize(FILE, names=('regressed',))
+def test_vectors_from_the_centres(case_name):
+    case = goldens.load(FILE, case_name)
+    maps = {'pose/keypoint/regression': tf.constant(case.inputs['regression'])}
+    found = task_of().regressed(maps, found_of(case.inputs))
+    np.testing.assert_allclose(np.reshape(found, [2, 7, 10]), case.outputs['keypoints'], rtol=1e-6)
+
+
+def test_detections_of_other_classes_have_no_keypoints():
+    tasks = []
+    for index, positions in enumerate([(0,), (1, 2)]):
+        task = task_of(len(positions), class_index=index, indices=positions, num_total=3)
+        shape = [1, 2, len(positions)]
+        task.refine = lambda maps, found, shape=shape: (
+            tf.ones([*shape, 2]),
+            tf.fill(shape, 0.5),
+            None,
+        )
+        tasks.append(task)
+    peaks = Peaks(tf.ones([1, 2]), *[tf.zeros([1, 2], tf.int32)] * 2, tf.constant([[1, 0]]))
+    found = Found(peaks, None, tf.constant([[8, 4, 3]]), 4)
+    detected = KeypointTasks(tasks).detect({}, found)
+    assert detected[SCORES].numpy().tolist() == [[[0, 0.5, 0.5], [0.5, 0, 0]]]
+    # The true image has 2 x 1 cells.
+    assert detected[KEYPOINTS].numpy()[0, 1].tolist() == [[0.5, 1.0], [0.0, 0.0], [0.0, 0.0]]
+    assert detected[DetectionFields.SCORES].numpy().tolist() == [[1.0, 1.0]]
+
+
+@goldens.parametrize(FILE, names=('boxes', 'normalized_boxes'))
+def test_boxes(case_name):
+    case = goldens.load(FILE, case_name)
+    task = Box(scale_head=Head(2), offset_head=Head(2), loss=None, scale_weight=1, offset_weight=1)
+    if case_name == 'boxes':
+        maps = {
+            'box/scale': tf.constant(case.inputs['height_width']),
+            'box/offset': tf.constant(case.inputs['offset']),
+        }
+        boxes = task.strided_boxes(maps, found_of(case.inputs))
+    else:
+        found = found_of(case.inputs, boxes=tf.constant(case.inputs['boxes']))
+        boxes = task.detect({}, found)[DetectionFields.BOXES]
+        assert STRIDED_BOXES in task.detect({}, found)
+    np.testing.assert_allclose(boxes, case.outputs['boxes'], rtol=1e-6, atol=1e-6)
+
+
+@goldens.parametrize(FILE, names=('temporal_offsets',))
+def test_movements(case_name):
+    case = goldens.load(FILE, case_name)
+    task = TemporalOffset(head=Head(2), loss=None, weight=1)
+    maps = {'track/offset': tf.constant(case.inputs['predictions'])}
+    detected = task.detect(maps, found_of(case.inputs))
+    np.testing.assert_array_equal(detected['detection_temporal_offsets'], case.outputs['offsets'])
