@@ -1,6 +1,8 @@
-"""Trains a small SSD, MobileNet v2 with a light feature pyramid, on generated shapes.
+"""Trains a small detector of one stage on generated shapes: an SSD, or another sample config.
 
     python benchmarks/ssd_shapes.py --output DIR
+    python benchmarks/ssd_shapes.py --sample centernet_resnet18_v1_fpn_shapes --max_minutes 15 \
+        --box_ap 0.8 --output DIR
 
 Makes the shapes of `tfod demo`, converts them to records, trains the sample config and evaluates
 it, by the commands that a user would type. Exits with 1 if the average precision to reach is not
@@ -17,6 +19,7 @@ _SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
 
 @click.command(help=__doc__)
 @click.option('--output', required=True, type=click.Path(file_okay=False))
+@click.option('--sample', default=_SAMPLE, show_default=True, help='The sample config.')
 @click.option('--num_train', default=2500, show_default=True, help='Training images.')
 @click.option('--num_val', default=150, show_default=True, help='Validation images.')
 @click.option('--num_steps', default=0, help='Training steps; 0 = as in the sample config.')
@@ -25,6 +28,7 @@ _SAMPLE = 'ssd_mobilenet_v2_fpnlite_shapes'
 @click.option('--box_ap', default=0.75, show_default=True, help='AP@.50 to reach.')
 def main(
     output: str,
+    sample: str,
     num_train: int,
     num_val: int,
     num_steps: int,
@@ -35,7 +39,7 @@ def main(
     folder = pathlib.Path(output)
     learned.make_shapes(folder, num_train=num_train, num_val=num_val, seed=seed)
     trained = learned.train(
-        _SAMPLE, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes
+        sample, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes
     )
     learned.finish(trained, box_ap)
 

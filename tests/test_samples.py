@@ -43,6 +43,7 @@ SMALL = {
         _RESIZER,
         *(f'post_processing.batch_non_max_suppression.{setting}' for setting in _FEW_DETECTIONS),
     ],
+    'center_net': [_RESIZER, 'object_center_params.max_box_predictions=4'],
 }
 
 

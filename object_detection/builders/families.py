@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
+from object_detection.builders.center_net import family as center_net
 from object_detection.builders.faster_rcnn import family as faster_rcnn
 from object_detection.builders.ssd import family as ssd
 from object_detection.config.anchor_options import AnchorOptions
@@ -86,6 +87,12 @@ MODELS: dict[str, ModelFamily] = {
         needs_keypoints=ssd.needs_keypoints,
         anchor_detection=ssd.anchor_detection,
         anchor_options=ssd.anchor_options,
+    ),
+    'center_net': ModelFamily(
+        title='CenterNet',
+        build=center_net.build,
+        loss_names=center_net.loss_names,
+        needs_keypoints=center_net.needs_keypoints,
     ),
 }
 

@@ -67,7 +67,33 @@ _MODEL = {
         'faster_rcnn with number_of_stages: 3'
     ),
     'Loss.EqualizationLoss.exclude_prefixes': _warning('equalization_loss is refused itself'),
-    'DetectionModel.center_net': _error('CenterNet is not built yet; faster_rcnn is'),
+    **{
+        f'CenterNet.{field}': _error(f'{what} of CenterNet are not built yet')
+        for field, what in {
+            'mask_estimation_task': 'masks',
+            'densepose_estimation_task': 'points of the surface of bodies',
+            'deepmac_mask_estimation': 'masks of classes without mask annotations',
+        }.items()
+    },
+    'CenterNet.compute_heatmap_sparse': _warning(
+        'heat maps of the ground truth are drawn one image at a time, which needs little memory'
+    ),
+    'CenterNet.output_prediction_dict': _error('exports have the detections alone'),
+    'CenterNet.ObjectCenterParams.use_labeled_classes': _error('image labels are not read yet'),
+    'CenterNet.ObjectCenterParams.keypoint_weights_for_center': _error(
+        'centres are those of the boxes; centres of keypoints are not built yet'
+    ),
+    **{
+        f'CenterNet.KeypointEstimation.{field}': _error(
+            'this way of moving keypoints to peaks is not built yet'
+        )
+        for field in (
+            'argmax_postprocessing',
+            'gaussian_denom_ratio',
+            'score_distance_multiplier',
+            'std_dev_multiplier',
+        )
+    },
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
     'FasterRcnn.context_config': _NO_CONTEXT,
     'FasterRcnn.inplace_batchnorm_update': _error('batch norm statistics are updated by Keras'),

@@ -14,7 +14,7 @@ def parse(text: str) -> TrainEvalPipelineConfig:
 
 def test_what_would_not_happen_is_an_error_that_names_the_path():
     pipeline = parse("""
-        model { center_net { num_classes: 3 feature_extractor { type: 'x' } } }
+        model { experimental_model { name: 'x' } }
         train_config {
           data_augmentation_options { random_horizontal_flip {} }
           data_augmentation_options { scale_boxes_to_pixel_coordinates {} }
@@ -22,7 +22,7 @@ def test_what_would_not_happen_is_an_error_that_names_the_path():
     with pytest.raises(ConfigError) as caught:
         unsupported.check_unsupported(pipeline)
     first, second = str(caught.value).splitlines()
-    assert first.startswith('model.center_net is not supported: ')
+    assert first.startswith('model.experimental_model is not supported: ')
     path = 'train_config.data_augmentation_options[1].scale_boxes_to_pixel_coordinates'
     assert second.startswith(f'{path} is not')
 
@@ -55,7 +55,7 @@ def test_values_without_a_request_pass_silently(text):
 
 
 def test_only_the_requested_parts_are_checked():
-    pipeline = parse('model { center_net {} } eval_config { export_path: "y" }')
+    pipeline = parse('model { experimental_model {} } eval_config { export_path: "y" }')
     assert len(unsupported.find_unsupported(pipeline).errors) == 2
     (error,) = unsupported.find_unsupported(pipeline, {'eval_config'}).errors
     assert error.startswith('eval_config.export_path')

@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
+from object_detection.builders.center_net import rules as center_net
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.builders.ssd import rules as ssd
 from object_detection.protos.model_pb2 import DetectionModel
@@ -92,6 +93,7 @@ RULES: dict[str, FamilyRules] = {
         advice=ssd_cautions.find_advice,
         padding_multiple=ssd.padding_multiple,
     ),
+    'center_net': FamilyRules(check=center_net.check),
 }
 
 

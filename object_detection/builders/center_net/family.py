@@ -1,0 +1,36 @@
+"""The functions of the CenterNet family in `families.MODELS`; loads no TensorFlow."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from object_detection.protos.center_net_pb2 import CenterNet
+
+if TYPE_CHECKING:
+    from object_detection.meta_architectures.detection_model import DetectionModel
+
+
+def build(config: CenterNet, is_training: bool) -> 'DetectionModel':
+    """Builds the detector; see `ModelFamily.build`."""
+    from object_detection.builders.center_net import build as builder  # loads TensorFlow
+
+    return builder.build(config, is_training)
+
+
+def loss_names(config: CenterNet) -> Sequence[str]:
+    """Returns the names of the losses; see `ModelFamily.loss_names`."""
+    names = ['object_center']
+    if config.HasField('object_detection_task'):
+        names += ['box/scale', 'box/offset']
+    for task in config.keypoint_estimation_task:
+        parts = ['heatmap', 'offset', 'regression'] + ['depth'] * task.predict_depth
+        names += [f'{task.task_name}/keypoint/{part}' for part in parts]
+    if config.HasField('track_estimation_task'):
+        names.append('track/reid')
+    if config.HasField('temporal_offset_task'):
+        names.append('track/offset')
+    return [f'Loss/{name}' for name in names]
+
+
+def needs_keypoints(config: CenterNet) -> bool:
+    """Returns whether a task learns keypoints."""
+    return bool(config.keypoint_estimation_task)

@@ -1,0 +1,149 @@
+"""What has to hold within a CenterNet message, found without TensorFlow.
+
+`build.build` raises what `problems_of_parts` yields; the validation lists all problems.
+"""
+
+from collections.abc import Iterator
+
+from object_detection.builders.center_net import extractor_types
+from object_detection.config import model_rules
+from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
+from object_detection.protos.center_net_pb2 import CenterNet
+
+ROOT = 'model.center_net'
+
+_CENTER_RANGES = {
+    'object_center_loss_weight': NOT_NEGATIVE,
+    'max_box_predictions': AT_LEAST_ONE,
+    'peak_max_pool_kernel_size': AT_LEAST_ONE,
+}
+_BOX_RANGES = dict.fromkeys(
+    ('task_loss_weight', 'offset_loss_weight', 'scale_loss_weight'), NOT_NEGATIVE
+)
+# Values of `candidate_ranking_mode`.
+RANKINGS = ('min_distance', 'score_distance_ratio')
+_KEYPOINT_RANGES = {
+    **dict.fromkeys(
+        (
+            'task_loss_weight',
+            'keypoint_regression_loss_weight',
+            'keypoint_heatmap_loss_weight',
+            'keypoint_offset_loss_weight',
+            'keypoint_depth_loss_weight',
+            'offset_peak_radius',
+        ),
+        NOT_NEGATIVE,
+    ),
+    'num_candidates_per_keypoint': AT_LEAST_ONE,
+    'peak_max_pool_kernel_size': AT_LEAST_ONE,
+}
+_TRACK_RANGES = {
+    'task_loss_weight': NOT_NEGATIVE,
+    'num_track_ids': AT_LEAST_ONE,
+    'reid_embed_size': AT_LEAST_ONE,
+    'num_fc_layers': AT_LEAST_ONE,
+}
+
+
+def check(config: CenterNet) -> Iterator[str]:
+    """Yields one sentence for each problem that is found without TensorFlow."""
+    yield from model_rules.ranges(config, {'num_classes': AT_LEAST_ONE}, ROOT)
+    if config.image_resizer.WhichOneof('image_resizer_oneof') is None:
+        yield f'{ROOT}.image_resizer is not set; expected e.g. keep_aspect_ratio_resizer.'
+    problem = extractor_types.problem(config.feature_extractor.type)
+    if problem:
+        yield f'{ROOT}.feature_extractor.type: {problem}'
+    yield from _centers(config)
+    yield from _boxes(config)
+    yield from _keypoints(config)
+    yield from _tracks(config)
+    yield from problems_of_parts(config)
+
+
+def problems_of_parts(config: CenterNet) -> Iterator[str]:
+    """Yields one sentence for each pair of options that do not fit each other."""
+    if config.HasField('post_processing') and not config.HasField('object_detection_task'):
+        yield f'{ROOT}.post_processing: expected with object_detection_task, as it needs boxes.'
+    if config.feature_extractor.upsampling_interpolation not in ('nearest', 'bilinear'):
+        yield (
+            f'{ROOT}.feature_extractor.upsampling_interpolation: expected nearest or bilinear. '
+            f'Received: {config.feature_extractor.upsampling_interpolation!r}.'
+        )
+
+
+def _centers(config: CenterNet) -> Iterator[str]:
+    path, centers = f'{ROOT}.object_center_params', config.object_center_params
+    if not config.HasField('object_center_params'):
+        yield f'{path} is not set; every task needs the heat map of centres.'
+        return
+    yield from model_rules.ranges(centers, _CENTER_RANGES, path)
+    if not 0.0 < centers.min_box_overlap_iou < 1.0:
+        yield (
+            f'{path}.min_box_overlap_iou: expected a number between 0 and 1. '
+            f'Received: {centers.min_box_overlap_iou:g}.'
+        )
+    if centers.classification_loss.WhichOneof('classification_loss') is None:
+        yield (
+            f'{path}.classification_loss is not set; expected e.g. '
+            'penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 }.'
+        )
+    yield from _head(centers.center_head_params, f'{path}.center_head_params')
+
+
+def _boxes(config: CenterNet) -> Iterator[str]:
+    if not config.HasField('object_detection_task'):
+        return
+    path, task = f'{ROOT}.object_detection_task', config.object_detection_task
+    yield from model_rules.ranges(task, _BOX_RANGES, path)
+    if task.localization_loss.WhichOneof('localization_loss') is None:
+        yield f'{path}.localization_loss is not set; expected e.g. l1_localization_loss {{}}.'
+    for name in ('scale_head_params', 'offset_head_params'):
+        yield from _head(getattr(task, name), f'{path}.{name}')
+
+
+def _keypoints(config: CenterNet) -> Iterator[str]:
+    tasks = config.keypoint_estimation_task
+    if tasks and not config.keypoint_label_map_path:
+        yield f'{ROOT}.keypoint_label_map_path is not set; keypoints of tasks are found in it.'
+    if tasks and not config.HasField('object_detection_task'):
+        yield f'{ROOT}.keypoint_estimation_task: expected with object_detection_task.'
+    names = [task.task_name for task in tasks]
+    for index, task in enumerate(tasks):
+        path = f'{ROOT}.keypoint_estimation_task[{index}]'
+        if not task.task_name or names.index(task.task_name) != index:
+            yield f'{path}.task_name: expected a name of its own. Received: {task.task_name!r}.'
+        yield from model_rules.ranges(task, _KEYPOINT_RANGES, path)
+        if task.candidate_ranking_mode not in RANKINGS:
+            yield (
+                f'{path}.candidate_ranking_mode: expected {" or ".join(RANKINGS)}; others are not '
+                f'built yet. Received: {task.candidate_ranking_mode!r}.'
+            )
+        for name in ('classification_loss', 'localization_loss'):
+            if getattr(task.loss, name).WhichOneof(name) is None:
+                yield f'{path}.loss.{name} is not set; expected one of its options.'
+        for name in ('heatmap_head_params', 'offset_head_params', 'regress_head_params'):
+            yield from _head(getattr(task, name), f'{path}.{name}')
+
+
+def _tracks(config: CenterNet) -> Iterator[str]:
+    path, track = f'{ROOT}.track_estimation_task', config.track_estimation_task
+    if config.HasField('track_estimation_task'):
+        yield from model_rules.ranges(track, _TRACK_RANGES, path)
+        if track.classification_loss.WhichOneof('classification_loss') is None:
+            yield f'{path}.classification_loss is not set; expected e.g. weighted_softmax {{}}.'
+    path, offset = f'{ROOT}.temporal_offset_task', config.temporal_offset_task
+    if config.HasField('temporal_offset_task'):
+        yield from model_rules.ranges(offset, {'task_loss_weight': NOT_NEGATIVE}, path)
+        if offset.localization_loss.WhichOneof('localization_loss') is None:
+            yield f'{path}.localization_loss is not set; expected e.g. weighted_smooth_l1 {{}}.'
+
+
+def _head(params: CenterNet.PredictionHeadParams, path: str) -> Iterator[str]:
+    filters, sizes = len(params.num_filters or [0]), len(params.kernel_sizes or [0])
+    if filters != sizes:
+        yield (
+            f'{path}: expected as many kernel_sizes as num_filters. '
+            f'Received: {sizes} and {filters}.'
+        )
+    if any(number < 1 for number in (*params.num_filters, *params.kernel_sizes)):
+        yield f'{path}: expected positive numbers.'
