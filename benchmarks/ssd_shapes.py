@@ -38,9 +38,7 @@ def main(
 ) -> None:
     folder = pathlib.Path(output)
     learned.make_shapes(folder, num_train=num_train, num_val=num_val, seed=seed)
-    trained = learned.train(
-        sample, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes
-    )
+    trained = learned.train(sample, folder, seed=seed, num_steps=num_steps, max_minutes=max_minutes)
     learned.finish(trained, box_ap)
 
 
