@@ -19,13 +19,17 @@ OPTIONAL = {
     'ai-edge-litert',
     'ai_edge_litert',
     'cv2',
+    'fastapi',
     'faster-coco-eval',
     'onnx',
     'onnxruntime',
     'opencv-python',
     'opencv-python-headless',
     'openvino',
+    'prometheus-client',
+    'prometheus_client',
     'tf2onnx',
+    'uvicorn',
 }
 
 

@@ -33,7 +33,7 @@ LAYERS = [
     {'validation'},
     {'training'},
     {'dataset_tools', 'export'},
-    {'benchmarking'},
+    {'benchmarking', 'serving'},
     {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}

@@ -41,6 +41,7 @@ COMMANDS = {
     'checkpoint': 'List the variables of weights files, or convert them to ours.',
     'export': 'Export a checkpoint as a SavedModel, or in other formats.',
     'predict': 'Detect objects in images with an exported model.',
+    'serve': 'Serve a model over HTTP: a page, an API, metrics.',
     'benchmark': 'Measure the speed of a config or a model on this machine.',
 }
 

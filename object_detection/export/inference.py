@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
@@ -78,6 +79,33 @@ class SavedDetector:
         """The concrete function of `serving_default`."""
         return self._serve
 
+    @property
+    def input_spec(self) -> tf.TensorSpec:
+        """The input: images uint8 or float [B, H, W, 3], or strings [B]; its name and shape."""
+        return tf.TensorSpec(self._spec.shape, self._spec.dtype, self._input_name)
+
+    def as_input(self, encoded: bytes) -> bytes:
+        """Returns an image file as an element of a string input."""
+        if self._takes_examples:
+            value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
+            features = tf.train.Features(feature={keys.ENCODED: value})
+            encoded = tf.train.Example(features=features).SerializeToString()
+        return encoded
+
+    def image_of(self, row: bytes) -> bytes:
+        """Returns the image file in an element of a string input, the reverse of `as_input`.
+
+        Raises:
+          UserError: if a model takes tf.Examples and this is none.
+        """
+        if not self._takes_examples:
+            return row
+        try:
+            features = tf.train.Example.FromString(row).features.feature
+        except DecodeError as error:
+            raise UserError('expected a serialized tf.Example. Received: other bytes.') from error
+        return b''.join(features[keys.ENCODED].bytes_list.value[:1])
+
     def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
 
@@ -87,15 +115,11 @@ class SavedDetector:
             inputs = tf.stack([self._encode(image.numpy()) for image in _as_type(images, tf.uint8)])
         else:
             inputs = _as_type(images, self._spec.dtype)
-        if self._spec.shape.rank is None or self._spec.shape[0] != 1:
-            return self._run(inputs)
-        rows = [self._run(inputs[i : i + 1]) for i in range(len(inputs))]
-        # Other outputs of such a model than detections have no axis of images.
-        return {
-            key: tf.concat([row[key] for row in rows], axis=0)
-            for key, value in rows[0].items()
-            if value.shape.rank and value.shape[0] == 1
-        }
+        return self._run_rows(inputs)
+
+    def run_serialized(self, rows: Sequence[bytes]) -> dict[str, tf.Tensor]:
+        """Returns the outputs for B elements of a string input, such as serialized tf.Examples."""
+        return self._run_rows(tf.constant(list(rows)))
 
     def run_encoded(self, files: Sequence[bytes]) -> dict[str, tf.Tensor]:
         """Returns the outputs for the bytes of B image files, for a model that takes such.
@@ -108,7 +132,7 @@ class SavedDetector:
                 f'{self.directory}: expected a SavedModel that takes image files, such as those '
                 f'of --input_type {ENCODED_IMAGE_STRING_TENSOR}. Received one that takes pixels.'
             )
-        return self._run(tf.constant([self._as_input(each) for each in files]))
+        return self._run_rows(tf.constant([self.as_input(each) for each in files]))
 
     def run(self, image: np.ndarray, encoded: bytes | None = None) -> dict[str, np.ndarray]:
         """Returns the raw outputs for one image, without the batch dimension.
@@ -130,6 +154,18 @@ class SavedDetector:
         (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
         return detections
 
+    def _run_rows(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Runs a batch at once, or row by row if the model takes one image at a time."""
+        if self._spec.shape.rank is None or self._spec.shape[0] != 1:
+            return self._run(inputs)
+        rows = [self._run(inputs[i : i + 1]) for i in range(len(inputs))]
+        # Other outputs of such a model than detections have no axis of images.
+        return {
+            key: tf.concat([row[key] for row in rows], axis=0)
+            for key, value in rows[0].items()
+            if value.shape.rank and value.shape[0] == 1
+        }
+
     def _run(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         # The graph does not store whether GPUs use TF32.
         with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
@@ -148,15 +184,7 @@ class SavedDetector:
 
     def _encode(self, image: np.ndarray, encoded: bytes | None = None) -> bytes:
         """Encodes one image as an element of a string input."""
-        return self._as_input(tf.io.encode_png(image).numpy() if encoded is None else encoded)
-
-    def _as_input(self, encoded: bytes) -> bytes:
-        """Returns an image file as an element of a string input."""
-        if self._takes_examples:
-            value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
-            features = tf.train.Features(feature={keys.ENCODED: value})
-            encoded = tf.train.Example(features=features).SerializeToString()
-        return encoded
+        return self.as_input(tf.io.encode_png(image).numpy() if encoded is None else encoded)
 
 
 def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:

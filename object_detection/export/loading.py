@@ -72,6 +72,11 @@ class Detector:
         return getattr(self._detect, 'traced_function', None)
 
     @property
+    def saved(self) -> SavedDetector | None:
+        """The SavedModel, with its own input and raw outputs; None for other models."""
+        return self._detect if isinstance(self._detect, SavedDetector) else None
+
+    @property
     def input_size(self) -> tuple[int, int] | None:
         """The (height, width) that images are resized to, if the model stores it."""
         return getattr(self._detect, 'input_size', None)

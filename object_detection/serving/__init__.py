@@ -1,0 +1,1 @@
+"""Serves a detector over HTTP: a page, an API for images, and TensorFlow Serving's REST API."""

@@ -1,0 +1,40 @@
+import importlib.util
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from object_detection.cli import serve
+from object_detection.errors import UserError
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == 'uvicorn' else find(name)
+    )
+    with pytest.raises(UserError, match=r'package uvicorn, .* pip install .*\[serve\]'):
+        serve.check_packages()
+
+
+def test_a_port_that_is_taken_is_an_error_before_the_model_is_loaded(monkeypatch):
+    monkeypatch.setattr(serve, 'check_packages', lambda: None)
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        error = CliRunner().invoke(serve.command, ['model', '--port', str(port)]).exception
+    assert isinstance(error, UserError)
+    assert f'--host 127.0.0.1 --port {port}: cannot be listened on' in str(error)
+
+
+def test_options_are_checked_first():
+    error = CliRunner().invoke(serve.command, ['model', '--timeout_s', '0']).exception
+    assert '--timeout_s: expected 0.01 to 3600. Received: 0' in str(error)
+
+
+def test_other_addresses_than_this_machine_give_a_warning(capsys):
+    for host in ('127.0.0.1', '127.1.2.3', '::1', 'localhost'):
+        serve._warn_if_open(host)
+    assert capsys.readouterr().err == ''
+    for host in ('0.0.0.0', '::', '192.168.0.1', 'example.org'):
+        serve._warn_if_open(host)
+    assert capsys.readouterr().err.count('asks no password') == 4
