@@ -30,7 +30,8 @@ def _chromium() -> str:
     return found[0]
 
 
-@pytest.fixture(scope='session')
+# Not of the whole session: playwright keeps an event loop in the main thread while it runs.
+@pytest.fixture(scope='module')
 def browser() -> Iterator:
     """A headless Chromium: playwright's synchronous `Browser`."""
     sync_api = pytest.importorskip('playwright.sync_api', reason='needs playwright')
