@@ -45,7 +45,6 @@ def _warning(reason: str, *harmless: Any) -> Unsupported:
 
 _SYNCHRONOUS = _warning('gradients are always averaged over all replicas, synchronously')
 _TF_DATA = _warning('tf.data replaced the queues that it sized')
-_NO_PICTURE_FOLDER = _warning('pictures go to TensorBoard, and into files by `tfod predict`')
 _KEYPOINTS = _error('keypoints are not built yet')
 _ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
 _ANCHORWISE = _warning('losses are given for each anchor and normalized by their caller')
@@ -160,8 +159,6 @@ _EVALUATION = {
     'EvalConfig.eval_interval_secs': _warning('each checkpoint is evaluated as it appears'),
     'EvalConfig.max_evals': _warning('evaluation ends with the last checkpoint'),
     'EvalConfig.save_graph': _warning('graphs are not written'),
-    'EvalConfig.visualization_export_dir': _NO_PICTURE_FOLDER,
-    'EvalConfig.keep_image_id_for_visualization_export': _NO_PICTURE_FOLDER,
     'EvalConfig.eval_master': _warning('evaluation runs in this process'),
     'EvalConfig.ignore_groundtruth': _error('metrics need ground truth; use `tfod predict`'),
     # `validation` checks whether the value contradicts what happens.
@@ -171,10 +168,6 @@ _EVALUATION = {
         False,
     ),
     'EvalConfig.eval_instance_masks': _warning('metrics_set says what is evaluated'),
-    'EvalConfig.skip_scores': _warning('scores are always drawn'),
-    'EvalConfig.skip_labels': _warning('labels are always drawn'),
-    'EvalConfig.visualize_groundtruth_boxes': _warning('ground truth is drawn beside detections'),
-    'EvalConfig.groundtruth_box_visualization_color': _warning('colours tell classes apart'),
     'EvalConfig.retain_original_images': _warning('pictures are drawn on the resized images'),
     'EvalConfig.retain_original_image_additional_channels': _warning(
         'the original images are not kept, nor are their further channels'

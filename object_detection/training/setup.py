@@ -139,6 +139,7 @@ def build_recorder(
         record_summaries=record_summaries,
         names=class_names(config),
         log_files=log_files,
+        config=config,
     )
 
 

@@ -141,6 +141,15 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
     asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
     if asks.mask_paste_method and 'coco_mask_metrics' not in asks.metrics_set:
         yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
+    if asks.keep_image_id_for_visualization_export and not asks.visualization_export_dir:
+        path = 'eval_config.keep_image_id_for_visualization_export'
+        yield 'eval_config', path, 'there is no eval_config.visualization_export_dir'
+    if (
+        asks.HasField('groundtruth_box_visualization_color')
+        and not asks.visualize_groundtruth_boxes
+    ):
+        path = 'eval_config.groundtruth_box_visualization_color'
+        yield 'eval_config', path, 'eval_config.visualize_groundtruth_boxes is false'
     if (
         asks.HasField('use_moving_averages')
         and not asks.use_moving_averages

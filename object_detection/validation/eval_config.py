@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from PIL import ImageColor
+
 from object_detection.errors import ConfigError, format_list
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
@@ -100,9 +102,20 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f'eval_config.{field}.reader: expected the name of an eval_input_reader: '
                 f'{", ".join(map(repr, names))}. Received: {reader!r}.'
             )
+    yield from _color(config.groundtruth_box_visualization_color)
     if config.HasField('early_stopping'):
         yield from _early_stopping(config.early_stopping)
     yield from _async_evaluation(config.async_evaluation)
+
+
+def _color(name: str) -> Iterator[str]:
+    try:
+        ImageColor.getrgb(name)
+    except ValueError:
+        yield (
+            'eval_config.groundtruth_box_visualization_color: expected a colour as in CSS, such as '
+            f'black or #00ff00. Received: {name!r}.'
+        )
 
 
 def check_metrics(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from object_detection.errors import UserError
 from object_detection.metrics.mask_pasting import MASK_THRESHOLD, mask_window
@@ -51,6 +51,7 @@ def draw_instances(
     line_thickness: int | None = None,
     mask_opacity: float = _MASK_OPACITY,
     scale: int = 1,
+    shows_scores: bool = True,
 ) -> np.ndarray:
     """Draws instances on a copy of an image: masks below, then boxes, keypoints and labels.
 
@@ -70,6 +71,7 @@ def draw_instances(
       line_thickness: line thickness of boxes, in pixels; None chooses by the picture's size.
       mask_opacity: opacity of the tint of masks, 0 to 1; their outlines are tinted more strongly.
       scale: factor by which the picture is enlarged, so that labels on a small image are readable.
+      shows_scores: whether labels contain the scores.
 
     Returns:
       uint8 [H * scale, W * scale, 3].
@@ -86,7 +88,7 @@ def draw_instances(
         )
     image = np.broadcast_to(image, (*image.shape[:2], 3))
     instances = _choose(
-        boxes_absolute, classes, scores, masks, keypoints, names, min_score, max_boxes
+        boxes_absolute, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
     )
     if scale != 1:
         image = _enlarge(image, scale)
@@ -107,6 +109,26 @@ def draw_instances(
     for instance in reversed(instances):
         _draw_label(draw, instance, font, taken, picture.size)
     return np.asarray(picture).copy()
+
+
+def outline_boxes(picture: np.ndarray, boxes_absolute: np.ndarray, color: str) -> np.ndarray:
+    """Draws boxes without labels on a copy of a picture.
+
+    Args:
+      picture: uint8 [H, W, 3].
+      boxes_absolute: float [n, 4], [ymin, xmin, ymax, xmax] in pixels of the picture.
+      color: a name or number of CSS, such as 'black' or '#00ff00'.
+
+    Returns:
+      uint8 [H, W, 3].
+    """
+    canvas = Image.fromarray(picture)
+    draw = ImageDraw.Draw(canvas)
+    thickness = max(1, round(min(canvas.size) / 250))
+    for box in boxes_absolute[np.isfinite(boxes_absolute).all(axis=1)]:
+        instance = _Instance(tuple(box), ImageColor.getrgb(color), '', None, None)
+        _draw_box(draw, instance, thickness)
+    return np.asarray(canvas).copy()
 
 
 def side_by_side(
@@ -196,7 +218,7 @@ def class_color(class_id: int | str) -> tuple[int, int, int]:
 
 
 def _choose(
-    boxes, classes, scores, masks, keypoints, names, min_score, max_boxes
+    boxes, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
 ) -> list[_Instance]:
     """Returns the instances to draw, the largest first, so that small ones end up on top."""
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
@@ -220,8 +242,8 @@ def _choose(
     for i in chosen[np.argsort(-areas, kind='stable')]:
         class_id = classes[i] if isinstance(classes[i], str) else int(classes[i])
         label = str((names or {}).get(class_id, class_id))
-        if scores is not None:
-            label = f'{label} {scores[i]:.0%}'
+        if scores is not None and shows_scores:
+            label = f'{label} {scores[i]:.0%}'.strip()
         mask = None if masks is None else masks[i]
         points = None if keypoints is None else np.asarray(keypoints[i], np.float64)
         instances.append(_Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))

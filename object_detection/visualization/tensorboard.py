@@ -1,5 +1,6 @@
 """Writes scalars and pictures of inputs and detections for TensorBoard."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,14 +13,39 @@ from object_detection.visualization import drawing
 _READABLE_SIZE = 320
 
 
+@dataclasses.dataclass(frozen=True)
+class PictureStyle:
+    """What is drawn of detections.
+
+    Attributes:
+      min_score, max_boxes: lowest score and maximum number of detections.
+      shows_scores, shows_labels: whether scores and names of classes are drawn.
+      groundtruth_color: colour in which the boxes of the ground truth are drawn over the
+        detections; None does not draw them there.
+    """
+
+    min_score: float = 0.5
+    max_boxes: int = 20
+    shows_scores: bool = True
+    shows_labels: bool = True
+    groundtruth_color: str | None = None
+
+
+DEFAULT_STYLE = PictureStyle()
+
+
 class EventWriter:
     """Writes TensorBoard events.
 
     Args:
       directory: folder of the event file; None writes nothing.
+
+    Attributes:
+      is_open: whether anything is written.
     """
 
     def __init__(self, directory: str | None):
+        self.is_open = directory is not None
         self._writer = (
             tf.summary.create_noop_writer()
             if directory is None
@@ -39,8 +65,49 @@ class EventWriter:
                 tf.summary.image(f'{name}_{index}', picture[np.newaxis])
         self._writer.flush()
 
+    def hyperparameters(self, values: Mapping[str, bool | float | str], trial: str) -> None:
+        """Writes the row of a training for TensorBoard's HParams.
+
+        Args:
+          values: name -> value.
+          trial: name of the training, whose metrics in all folders with that name are one row.
+        """
+        # Imported here, since this takes time and only runs that write events need it.
+        from tensorboard.plugins.hparams import summary_v2
+
+        text = summary_v2.hparams_pb(values, trial_id=trial).SerializeToString()
+        with self._writer.as_default(step=0):
+            tf.summary.experimental.write_raw_pb(text)
+        self._writer.flush()
+
     def close(self) -> None:
         self._writer.close()
+
+
+def precision_recall_picture(curves: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Draws curves of precision over recall.
+
+    Args:
+      curves: label -> float [R], the precision at R recalls evenly spaced from 0 to 1.
+
+    Returns:
+      uint8 [480, 640, 3].
+    """
+    # Imported here, since this takes time and only runs that write events need it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.8), dpi=100, layout='constrained')
+    axes = figure.add_subplot(
+        xlabel='recall', ylabel='precision', xlim=(0.0, 1.0), ylim=(0.0, 1.02)
+    )
+    for label, precision in curves.items():
+        axes.plot(np.linspace(0.0, 1.0, len(precision)), precision, label=label)
+    axes.grid(alpha=0.3)
+    axes.legend(loc='lower left')
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def input_pictures(
@@ -66,14 +133,13 @@ def detection_pictures(
     names: Mapping[int, str] | None = None,
     *,
     limit: int,
-    min_score: float = 0.5,
-    max_boxes: int = 20,
+    style: PictureStyle = DEFAULT_STYLE,
 ) -> list[np.ndarray]:
     """Draws ground truth and detections side by side; arguments as `input_pictures`.
 
     Args:
       detections: the output of `postprocess`, as NumPy arrays.
-      min_score, max_boxes: lowest score and maximum number of detections that are drawn.
+      style: what is drawn of the detections.
     """
     pictures = []
     for index in range(min(limit, len(batch[InputFields.IMAGE]))):
@@ -81,17 +147,22 @@ def detection_pictures(
         count = int(detections[DetectionFields.NUM_DETECTIONS][index])
         masks = detections.get(DetectionFields.MASKS)
         classes = detections.get(DetectionFields.CLASSES)
+        ids = np.ones(count, int) if classes is None else classes[index, :count].astype(int) + 1
         found = drawing.draw_instances(
             image,
             detections[DetectionFields.BOXES][index, :count] * _box_scale(image.shape),
-            np.ones(count, int) if classes is None else classes[index, :count].astype(int) + 1,
+            ids,
             scores=detections[DetectionFields.SCORES][index, :count],
             masks=None if masks is None else masks[index, :count],
-            names=names,
-            min_score=min_score,
-            max_boxes=max_boxes,
+            names=names if style.shows_labels else dict.fromkeys(ids.tolist(), ''),
+            min_score=style.min_score,
+            max_boxes=style.max_boxes,
             scale=_enlargement(image.shape),
+            shows_scores=style.shows_scores,
         )
+        if style.groundtruth_color is not None:
+            boxes = _groundtruth_boxes(batch, index) * _enlargement(image.shape)
+            found = drawing.outline_boxes(found, boxes, style.groundtruth_color)
         pictures.append(drawing.side_by_side(_draw_groundtruth(batch, index, names), found))
     return pictures
 
@@ -116,7 +187,7 @@ def _draw_groundtruth(
     shape = batch[InputFields.IMAGE].shape[1:]
     return drawing.draw_instances(
         image,
-        batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * _box_scale(shape),
+        _groundtruth_boxes(batch, index),
         classes,
         masks=_masks(batch, index, count, image.shape),
         keypoints=_visible_keypoints(batch, index, count, shape),
@@ -124,6 +195,13 @@ def _draw_groundtruth(
         max_boxes=count,
         scale=_enlargement(image.shape),
     )
+
+
+def _groundtruth_boxes(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
+    """Boxes of one image, float [count, 4] in pixels."""
+    count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
+    shape = batch[InputFields.IMAGE].shape[1:]
+    return batch[InputFields.GROUNDTRUTH_BOXES][index, :count] * _box_scale(shape)
 
 
 def _masks(

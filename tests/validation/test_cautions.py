@@ -512,3 +512,17 @@ def test_a_step_that_stops_only_after_the_training(warnings):
             f'{path}.stop_after_step is 100, but train_config.num_steps is {num_steps}: '
             'random_horizontal_flip never stops.'
         ]
+
+
+def test_settings_of_pictures_that_are_not_made(warnings):
+    name, color = 'keep_image_id_for_visualization_export', 'groundtruth_box_visualization_color'
+    settings = f'eval_config.{name}=true', f'eval_config.{color}=red'
+    enabled = (
+        'eval_config.visualization_export_dir=a',
+        'eval_config.visualize_groundtruth_boxes=true',
+    )
+    assert warnings(*settings, *enabled, for_what='eval') == []
+    assert warnings(*settings, for_what='eval') == [
+        f'no effect: eval_config.{name} (there is no eval_config.visualization_export_dir).',
+        f'no effect: eval_config.{color} (eval_config.visualize_groundtruth_boxes is false).',
+    ]

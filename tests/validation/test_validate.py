@@ -38,14 +38,14 @@ def problems(pipeline: TrainEvalPipelineConfig, for_what=PURPOSES) -> list[str]:
 
 def test_only_the_mistakes_of_a_config_are_reported(tmp_path, caplog):
     pipeline = sound_pipeline(tmp_path)
-    apply_setting(pipeline, 'eval_config.skip_scores=true')
+    apply_setting(pipeline, 'eval_config.max_evals=1')
     apply_setting(pipeline, f'{MODEL}.num_classes=0')
     unsupported._warned.clear()
     assert len(problems(pipeline)) == 1
     assert not caplog.messages
     apply_setting(pipeline, f'{MODEL}.num_classes=4')
     problems(pipeline)
-    assert any('eval_config.skip_scores' in message for message in caplog.messages)
+    assert any('eval_config.max_evals' in message for message in caplog.messages)
 
 
 def test_an_evaluation_by_swapped_ids_is_an_error(tmp_path):
@@ -936,3 +936,12 @@ def test_rfcn_takes_no_pyramid(tmp_path):
         apply_setting(pipeline, text)
     (line,) = problems(pipeline, 'export')
     assert line.startswith(f'{RFCN} needs a feature extractor of one feature map, but {MODEL}.')
+
+
+def test_an_unknown_colour(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, 'eval_config.groundtruth_box_visualization_color=reddish')
+    (problem,) = problems(pipeline)
+    assert problem.startswith('eval_config.groundtruth_box_visualization_color: expected a colour')
+    apply_setting(pipeline, 'eval_config.groundtruth_box_visualization_color=Chartreuse')
+    assert problems(pipeline) == []

@@ -111,6 +111,7 @@ class CocoEvaluator:
 
     def clear(self) -> None:
         """Removes all images."""
+        self._values: CocoMetrics | None = None
         self._images: list[_Image] = []
         self._image_ids: set[Any] = set()
         self._class_agnostic: bool | None = None
@@ -160,7 +161,7 @@ class CocoEvaluator:
 
     def evaluate(self) -> dict[str, float]:
         """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
-        values = self._measure() if self._images else None
+        values = self._values = self._measure() if self._images else None
         prefix = _PREFIXES[self._iou_type]
         metrics = {f'{prefix}_{name}': _mean(values, metric) for name, metric in _METRICS.items()}
         if self._class_agnostic:
@@ -184,6 +185,22 @@ class CocoEvaluator:
                 f'PerformanceBySuperCategory/{name}', f'BySuperCategory/{name}', means
             )
         return metrics
+
+    def precision_curves(self) -> dict[str, np.ndarray]:
+        """Returns the precision at 101 recalls from 0 to 1, the mean of categories with objects.
+
+        Returns:
+          Label -> float64 [101], for IoUs of 0.5, 0.75 and their mean over 0.5 to 0.95; of the
+          last `evaluate`, {} if that had no objects.
+        """
+        table = None if self._values is None else self._values.precision['all']
+        if table is None or not (table > UNDEFINED).any():
+            return {}
+        table = table[..., (table > UNDEFINED).any(axis=(0, 1))].mean(axis=-1)
+        prefix = _PREFIXES[self._iou_type]
+        chosen = {iou: table[np.isclose(IOU_THRESHOLDS, iou)][0] for iou in (0.5, 0.75)}
+        curves = {f'{prefix} IoU {iou:.2f}': curve for iou, curve in chosen.items()}
+        return {**curves, f'{prefix} IoU 0.50:0.95': table.mean(axis=0)}
 
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns the detections as entries of a COCO results file.

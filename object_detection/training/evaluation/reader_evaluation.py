@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
 
 from object_detection.builders import dataset_builder, evaluator_builder, execution_builder
 from object_detection.builders.input_readers import corrupt_files
@@ -17,7 +19,9 @@ from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import results
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
@@ -27,6 +31,7 @@ from object_detection.training.evaluation.inference import (
     evaluate,
     make_predict,
 )
+from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.speed import Latencies
 from object_detection.validation import eval_config as eval_config_rules
@@ -34,6 +39,10 @@ from object_detection.validation.eval_config import reader_names
 from object_detection.visualization import tensorboard
 
 _logger = logging.getLogger(__name__)
+
+# What source ids may contain in names of files.
+_UNSAFE = re.compile(r'[^\w.-]+')
+_MAX_NAME = 100
 
 # Makes a context for each reader, whose value is called with the number of images done and of all
 # images (None while that is unknown); with the value None the number is logged from time to time.
@@ -109,8 +118,13 @@ class ReaderEvaluation:
         self._directory = directory
         if directory is not None:
             os.makedirs(directory, exist_ok=True)
-        self._draws = events is not None
+        exports = self._config.visualization_export_dir if directory is not None else ''
+        self._export_folder = os.path.join(exports, reader.name) if exports else None
+        self._draws = events is not None or self._export_folder is not None
         self._events = tensorboard.EventWriter(events)
+        if events is not None:
+            values, trial = hyperparameters.of_training(pipeline_config, directory)
+            self._events.hyperparameters(values, trial)
 
     def run(
         self,
@@ -122,7 +136,8 @@ class ReaderEvaluation:
 
         TensorBoard events are written here, the files of results by `write`.
         """
-        pictures: list[np.ndarray] = []
+        pictures: dict[str, np.ndarray] = {}
+        evaluators = evaluator_builder.build(self._config, self._categories, self._annotations)
         images = 0
         self._times.clear()
         with corrupt_files.named(self._reader, self._where), show_progress() as report:
@@ -135,7 +150,7 @@ class ReaderEvaluation:
             metrics = evaluate(
                 self._detector,
                 self._times.batches(self._dataset),
-                evaluator_builder.build(self._config, self._categories, self._annotations),
+                evaluators,
                 predict=self._times.predict(self._predict),
                 max_images=self._max_images,
                 strategy=self._strategy,
@@ -151,7 +166,10 @@ class ReaderEvaluation:
         # Files do not tell how many records they hold: the second evaluation knows from the first.
         self._num_images = images or None
         self._events.scalars(metrics, step)
-        self._events.pictures('eval_side_by_side', pictures, step)
+        self._events.pictures('eval_side_by_side', list(pictures.values()), step)
+        self._draw_curves(evaluators, step)
+        if self._export_folder is not None:
+            _export(pictures, self._export_folder)
         return metrics
 
     def write(self, step: int, metrics: Mapping[str, float], data: Mapping[str, int | str]) -> None:
@@ -173,17 +191,50 @@ class ReaderEvaluation:
     def close(self) -> None:
         self._events.close()
 
-    def _draw(self, pictures: list[np.ndarray], batch: Batch, detections: Batch) -> None:
+    def _draw(self, pictures: dict[str, np.ndarray], batch: Batch, detections: Batch) -> None:
+        """Adds the pictures of a batch, up to `num_visualizations`, by the names of their files."""
         limit = self._config.num_visualizations - len(pictures)
-        if self._draws and limit > 0:
-            pictures += tensorboard.detection_pictures(
-                batch,
-                detections,
-                {category['id']: category['name'] for category in self._categories},
-                limit=limit,
-                min_score=self._config.min_score_threshold,
-                max_boxes=self._config.max_num_boxes_to_visualize,
-            )
+        if not (self._draws and limit > 0):
+            return
+        drawn = tensorboard.detection_pictures(
+            batch,
+            detections,
+            {category['id']: category['name'] for category in self._categories},
+            limit=limit,
+            style=_picture_style(self._config),
+        )
+        for picture, source_id in zip(drawn, batch[InputFields.SOURCE_ID], strict=False):
+            name = str(len(pictures))
+            if self._config.keep_image_id_for_visualization_export:
+                text = _UNSAFE.sub('_', bytes(source_id).decode(errors='replace'))[:_MAX_NAME]
+                name = f'{text}-{name}' if not text or text in pictures else text
+            pictures[name] = picture
+
+    def _draw_curves(self, evaluators: Iterable[Any], step: int) -> None:
+        if self._events.is_open:
+            # Not every kind of metrics has curves.
+            curves = [getattr(each, 'precision_curves', dict)() for each in evaluators]
+            drawn = [tensorboard.precision_recall_picture(each) for each in curves if each]
+            self._events.pictures('precision_recall', drawn, step)
+
+
+def _picture_style(config: eval_pb2.EvalConfig) -> tensorboard.PictureStyle:
+    color = config.groundtruth_box_visualization_color
+    return tensorboard.PictureStyle(
+        min_score=config.min_score_threshold,
+        max_boxes=config.max_num_boxes_to_visualize,
+        shows_scores=not config.skip_scores,
+        shows_labels=not config.skip_labels,
+        groundtruth_color=color if config.visualize_groundtruth_boxes else None,
+    )
+
+
+def _export(pictures: Mapping[str, np.ndarray], folder: str) -> None:
+    """Writes pictures as `folder/export-NAME.png`; those of an earlier evaluation are replaced."""
+    os.makedirs(folder, exist_ok=True)
+    for name, picture in pictures.items():
+        with files.replacing(os.path.join(folder, f'export-{name}.png')) as draft:
+            Image.fromarray(picture).save(draft, 'PNG')
 
 
 class PipelineEvaluation:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
+from object_detection.training.monitoring import hyperparameters
 from object_detection.training.monitoring.history import FILE_NAME, History
 from object_detection.training.monitoring.log_files import NO_LOG_FILES, LogFiles
 from object_detection.training.monitoring.progress import Progress, Record
@@ -57,6 +59,7 @@ class Recorder:
       record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
       log_files: files outside of model_dir.
+      config: the resolved config, whose hyper-parameters TensorBoard gets.
 
     Attributes:
       directory: as given.
@@ -71,6 +74,7 @@ class Recorder:
         record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
         log_files: LogFiles = NO_LOG_FILES,
+        config: TrainEvalPipelineConfig | None = None,
     ):
         self.directory = directory
         folder = None if directory is None else os.path.join(directory, 'train')
@@ -79,6 +83,8 @@ class Recorder:
         self._draws = record_summaries and folder is not None
         events = log_files.events_folder(directory, 'train')
         self._events = tensorboard.EventWriter(events if self._draws else None)
+        if self._draws and config is not None:
+            self._events.hyperparameters(*hyperparameters.of_training(config, directory))
         self._dll_log = None if folder is None else log_files.open()
         self._names = names
 

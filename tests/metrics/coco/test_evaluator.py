@@ -162,6 +162,24 @@ def test_metrics_equal_pycocotools(iou_type, with_areas):
     assert metrics == pytest.approx(expected, abs=1e-12)
 
 
+def test_the_mean_of_a_curve_is_its_average_precision():
+    evaluator = CocoEvaluator(fakes.CATEGORIES)
+    assert evaluator.precision_curves() == {}
+    for batch, detections in fakes.batches(_images(), 4):
+        evaluator.add_batch(batch, detections)
+    metrics = evaluator.evaluate()
+    means = {label: curve.mean() for label, curve in evaluator.precision_curves().items()}
+    assert means == pytest.approx(
+        {
+            'DetectionBoxes IoU 0.50': metrics['DetectionBoxes_Precision/mAP@.50IOU'],
+            'DetectionBoxes IoU 0.75': metrics['DetectionBoxes_Precision/mAP@.75IOU'],
+            'DetectionBoxes IoU 0.50:0.95': metrics['DetectionBoxes_Precision/mAP'],
+        }
+    )
+    evaluator.clear()
+    assert evaluator.precision_curves() == {}
+
+
 @pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
 def test_results_file_scores_the_same(iou_type):
     images = _images()

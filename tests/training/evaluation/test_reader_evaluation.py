@@ -2,11 +2,17 @@
 
 import time
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from PIL import Image
 
+from object_detection.builders import dataset_builder
+from object_detection.core.fields import InputFields
 from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
 from object_detection.training.evaluation import inference
 from object_detection.training.evaluation.reader_evaluation import EvaluationTimes, ReaderEvaluation
+from object_detection.visualization import tensorboard
 from tests import tiny_models
 from tests.data import examples
 from tests.training import fakes
@@ -56,3 +62,36 @@ def test_data_without_a_usable_record_are_an_error(detector, tmp_path):
     for _ in range(2):
         with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):
             evaluation.run(1)
+
+
+@pytest.mark.parametrize('keeps_ids', [False, True])
+def test_pictures_are_written_into_files(detector, tmp_path, monkeypatch, keeps_ids):
+    fakes.patch_builders(monkeypatch.setattr, num_images=3)
+    config = fakes.pipeline_config()
+    config.eval_input_reader.add(label_map_path=examples.write_label_map(tmp_path))
+    config.eval_config.visualization_export_dir = str(tmp_path / 'pictures')
+    config.eval_config.keep_image_id_for_visualization_export = keeps_ids
+    config.eval_config.num_visualizations = 2
+
+    def renamed(batch):
+        return {**batch, InputFields.SOURCE_ID: tf.strings.join(['a/', batch['source_id']])}
+
+    data = fakes.dataset(5, 1).map(renamed)
+    monkeypatch.setattr(dataset_builder, 'build_eval', lambda *arguments, **options: data)
+    reader = ReaderEvaluation(detector, config, 0, str(tmp_path / 'eval'))
+    monkeypatch.setattr(
+        tensorboard,
+        'detection_pictures',
+        lambda batch, found, names, *, limit, style: [
+            np.full((4, 6, 3), 7, np.uint8) for _ in batch[InputFields.SOURCE_ID][:limit]
+        ],
+    )
+    for _ in range(2):
+        reader.run(1)
+    names = sorted(path.name for path in (tmp_path / 'pictures').rglob('*.*'))
+    if keeps_ids:
+        assert names == ['export-a_0.png', 'export-a_1.png']
+    else:
+        assert names == ['export-0.png', 'export-1.png']
+    picture = np.asarray(Image.open(next((tmp_path / 'pictures').rglob('*.png'))))
+    np.testing.assert_array_equal(picture, np.full((4, 6, 3), 7, np.uint8))

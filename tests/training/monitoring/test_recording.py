@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import rich.console
 import tensorflow as tf
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 from object_detection.core.fields import InputFields
-from object_detection.training.monitoring import history, progress, recorder
-from object_detection.visualization import tensorboard
+from object_detection.training.monitoring import history, hyperparameters, progress, recorder
+from object_detection.visualization import drawing, tensorboard
 from tests.training import fakes
 
 RECORD = progress.Record(
@@ -216,6 +217,59 @@ def test_detection_pictures_are_next_to_the_ground_truth():
     assert len(pictures) == 2
     assert all(picture.shape[1] > 480 for picture in pictures)
     assert len(tensorboard.detection_pictures(batch, detections, limit=1)) == 1
+
+    def right(**style):
+        style = tensorboard.PictureStyle(**style)
+        (picture,) = tensorboard.detection_pictures(
+            batch, detections, {1: 'cat'}, limit=1, style=style
+        )
+        return picture[:, picture.shape[1] // 2 :]
+
+    def pixels(picture, color):
+        return int((picture == color).all(axis=-1).sum())
+
+    # Labels are drawn on grounds of their class's colour, which cover less without their parts.
+    color = drawing.class_color(1)
+    full, without_score = right(), right(shows_scores=False)
+    nothing = right(shows_scores=False, shows_labels=False)
+    assert pixels(full, color) > pixels(without_score, color) > pixels(nothing, color) > 0
+    assert pixels(full, (1, 254, 3)) == 0
+    assert pixels(right(groundtruth_color='#01fe03'), (1, 254, 3)) > 0
+
+
+def test_the_curves_of_precision():
+    flat, falling = np.full(101, 0.5), np.linspace(1.0, 0.0, 101)
+    picture = tensorboard.precision_recall_picture({'a': flat, 'b': falling})
+    assert picture.shape == (480, 640, 3)
+    assert picture.dtype == np.uint8
+    blue = (picture[..., 2] > 150) & (picture[..., 0] < 100)
+    # The line of 0.5 is about in the middle of the axes, over most of their width.
+    rows = np.flatnonzero(blue[:, 300:600].sum(axis=1) > 200)
+    assert len(rows)
+    assert 180 < rows.min() <= rows.max() < 280
+
+
+def test_hyperparameters_are_one_row_of_all_folders(tmp_path):
+    config = fakes.pipeline_config()
+    config.train_config.batch_size = 3
+    config.train_config.optimizer.momentum_optimizer.momentum_optimizer_value = 0.5
+    values, trial = hyperparameters.of_training(config, tmp_path)
+    assert values['train_config.batch_size'] == 3
+    path = 'train_config.optimizer.momentum_optimizer.momentum_optimizer_value'
+    assert values[path] == pytest.approx(0.5)
+    assert not any('input_reader' in name for name in values)
+    assert hyperparameters.of_training(config, tmp_path / 'eval')[1] == trial
+    assert hyperparameters.of_training(config, tmp_path / 'eval' / 'a' / 'b')[1] == trial
+    assert hyperparameters.of_training(config, tmp_path / 'evaluated')[1] != trial
+    writer = tensorboard.EventWriter(str(tmp_path))
+    writer.hyperparameters(values, trial)
+    writer.close()
+    (path,) = tmp_path.glob('*tfevents*')
+    (event,) = [e for e in tf.compat.v1.train.summary_iterator(str(path)) if e.summary.value]
+    (value,) = event.summary.value
+    content = plugin_data_pb2.HParamsPluginData.FromString(value.metadata.plugin_data.content)
+    assert content.session_start_info.group_name == trial
+    assert content.session_start_info.hparams['train_config.batch_size'].number_value == 3
 
 
 def test_an_entry_after_a_truncated_line_is_separate(tmp_path, caplog):
