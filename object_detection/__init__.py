@@ -2,8 +2,11 @@
 
 import object_detection
 
-detector = object_detection.load('model')      # a model_dir, an export, an unpacked archive
-detections = detector(image)                   # uint8 [H, W, 3] -> dict of tensors
+predictor = object_detection.Predictor('model')    # a model_dir, an export, an unpacked archive
+predictor('photo.jpg').draw().save('picture.png')
+
+detector = object_detection.load('model')
+detections = detector(image)                       # uint8 [H, W, 3] -> dict of tensors
 """
 
 # TensorFlow takes seconds to load: what needs it is imported by the functions.
@@ -16,8 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
 
     from object_detection.export.loading import Detector
+    from object_detection.prediction.predictor import Predictor
 
-__all__ = ['load', 'paste_masks', 'read_image']
+__all__ = ['Predictor', 'load', 'paste_masks', 'read_image']
+
+
+def __getattr__(name: str) -> Any:
+    if name != 'Predictor':
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    from object_detection.prediction.predictor import Predictor
+
+    return Predictor
 
 
 def load(path: str | os.PathLike, **options: Any) -> Detector:

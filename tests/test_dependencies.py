@@ -28,6 +28,7 @@ OPTIONAL = {
     'openvino',
     'prometheus-client',
     'prometheus_client',
+    'supervision',
     'tf2onnx',
     'uvicorn',
 }

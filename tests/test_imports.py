@@ -33,6 +33,7 @@ LAYERS = [
     {'validation'},
     {'training'},
     {'dataset_tools', 'export'},
+    {'prediction'},
     {'benchmarking', 'serving'},
     {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]

@@ -187,26 +187,41 @@ class SavedDetector:
         return self.as_input(tf.io.encode_png(image).numpy() if encoded is None else encoded)
 
 
-def read_image(path: str | os.PathLike) -> tuple[np.ndarray, bytes]:
+def read_image(
+    path: str | os.PathLike, max_pixels: int = image_files.MAX_PIXELS
+) -> tuple[np.ndarray, bytes]:
     """Returns an image file as uint8 [H, W, 3], RGB, and the bytes of a file with the same pixels.
 
     The image is upright: it is rotated according to its EXIF data. The bytes are the file's own
     unless TensorFlow would decode other pixels from them.
 
+    Args:
+      path: the file.
+      max_pixels: maximum number of pixels; larger images are refused before they are decoded.
+
     Raises:
       ValueError: if the file is not an image that can be read, or cannot be opened.
     """
     try:
-        encoded = image_files.read_upright(pathlib.Path(path).read_bytes()).encoded
+        encoded = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise UserError(f'{path}: cannot be opened: {error.strerror}.') from error
+    return decode_file(encoded, str(path), max_pixels)
+
+
+def decode_file(
+    encoded: bytes, where: str, max_pixels: int = image_files.MAX_PIXELS
+) -> tuple[np.ndarray, bytes]:
+    """Returns what `read_image` does, for the bytes of a file; `where` names it in errors."""
+    try:
+        encoded = image_files.read_upright(encoded, max_pixels=max_pixels).encoded
     except UnusableError as error:
-        raise UserError(f'{path}: {error}.') from error
+        raise UserError(f'{where}: {error}.') from error
     try:
         image = decode_image(encoded)
     except tf.errors.InvalidArgumentError as error:
         reason = _INTERNALS.sub('', error.message).strip()
-        raise UserError(f'{path}: cannot be decoded: {reason}') from error
+        raise UserError(f'{where}: cannot be decoded: {reason}') from error
     return image.numpy(), encoded
 
 

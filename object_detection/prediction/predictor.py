@@ -1,0 +1,221 @@
+"""A detector as a function of images: `Predictor('exported')('photo.jpg')`."""
+
+import itertools
+import os
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from object_detection.core.fields import DetectionFields
+from object_detection.errors import UserError
+from object_detection.export import loading
+from object_detection.prediction import images as image_inputs
+from object_detection.prediction.images import ImageLike
+from object_detection.prediction.prediction import Objects, Prediction, of_path
+
+# Outputs of the reference's models for keypoints, normalized to the image.
+_KEYPOINTS, _KEYPOINT_SCORES = 'detection_keypoints', 'detection_keypoint_scores'
+
+
+class Predictor:
+    """A model with its weights, which finds objects in images.
+
+    It may be called from several threads; the model runs one batch at a time.
+
+    Args:
+      path: an export of any format, a SavedModel, the `model_dir` of a training, the prefix of a
+        checkpoint or an unpacked archive, as for `object_detection.load`.
+      score_threshold: lowest score of the objects that are returned.
+      classes: names or ids of the classes that are returned; None returns all.
+      precision: the precision in which the model computes, such as 'bfloat16' or 'float16'; None
+        takes that of the config or the export, the precision of which cannot be changed.
+      batch_size: maximum number of images, of one size, that the model runs on at a time.
+      max_pixels: maximum number of pixels of an image; larger ones are refused before they are
+        decoded.
+      **options: `checkpoint`, `config` and `label_map`, as for `object_detection.load`.
+
+    Attributes:
+      class_names: class id, from 1 -> name; empty where no label map was found.
+      score_threshold, batch_size, max_pixels: see above.
+      source: the SavedModel, the model file, or the prefix of the checkpoint.
+      precision: the precision in which it computes; None if an export does not store it.
+
+    Raises:
+      UserError: if there is no model, or an option does not fit it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        *,
+        score_threshold: float = 0.5,
+        classes: Collection[int | str] | None = None,
+        precision: str | None = None,
+        batch_size: int = 8,
+        max_pixels: int = image_inputs.MAX_PIXELS,
+        **options: Any,
+    ):
+        _check_threshold(score_threshold)
+        if batch_size < 1:
+            raise UserError(
+                f'Predictor: expected a batch_size of at least 1. Received: {batch_size}.'
+            )
+        self._detector = loading.load(path, precision=precision, **options)
+        self._lock = threading.Lock()
+        self.class_names = self._detector.class_names
+        self.source = self._detector.source
+        self.precision = self._detector.precision
+        self.quantization = self._detector.quantization
+        self.score_threshold = score_threshold
+        self.batch_size = batch_size
+        self.max_pixels = max_pixels
+        self._classes = None if classes is None else class_ids(classes, self.class_names)
+
+    def __repr__(self) -> str:
+        return f'<Predictor of {self.source}, {len(self.class_names)} class names>'
+
+    @overload
+    def __call__(self, images: ImageLike, **options: Any) -> Prediction: ...
+
+    @overload
+    def __call__(self, images: Sequence[ImageLike], **options: Any) -> list[Prediction]: ...
+
+    def __call__(
+        self, images: ImageLike | Sequence[ImageLike], *, score_threshold: float | None = None
+    ) -> Prediction | list[Prediction]:
+        """Finds objects.
+
+        Args:
+          images: a path, the bytes of an image file, a PIL image or an array uint8 [H, W, 3]; or a
+            list of those. A list is held in memory; `stream` takes any number of images.
+          score_threshold: lowest score of the objects that are returned; None takes the
+            predictor's.
+
+        Returns:
+          What was found in the image; a list of it for a list.
+
+        Raises:
+          UserError: for an image that cannot be read or is too large.
+        """
+        if isinstance(images, (list, tuple)):
+            return list(self.stream(images, score_threshold=score_threshold))
+        return next(self.stream([images], score_threshold=score_threshold))
+
+    def stream(
+        self, images: Iterable[ImageLike], *, score_threshold: float | None = None
+    ) -> Iterator[Prediction]:
+        """Finds objects in any number of images; holds `batch_size` of them in memory.
+
+        Args:
+          images: as for a call.
+          score_threshold: as for a call.
+
+        Yields:
+          What was found in each image, in order.
+
+        Raises:
+          UserError: as a call.
+        """
+        remaining = iter(images)
+        while batch := list(itertools.islice(remaining, self.batch_size)):
+            arrays = [image_inputs.read(image, self.max_pixels) for image in batch]
+            found = self.predict_batch(arrays, score_threshold=score_threshold)
+            for image, prediction in zip(batch, found, strict=True):
+                is_path = isinstance(image, (str, os.PathLike))
+                yield of_path(prediction, image if is_path else None)
+
+    def predict_batch(
+        self, images: Sequence[np.ndarray], *, score_threshold: float | None = None
+    ) -> list[Prediction]:
+        """Finds objects in images that are decoded; those of one size share runs of the model.
+
+        Args:
+          images: uint8 [H, W, 3], RGB, each of its own size.
+          score_threshold: as for a call.
+
+        Returns:
+          What was found in each image, in order.
+        """
+        threshold = self.score_threshold if score_threshold is None else score_threshold
+        _check_threshold(threshold)
+        arrays = [image_inputs.read(image, self.max_pixels) for image in images]
+        found = self._detect(arrays, threshold)
+        return [
+            Prediction(**each.arrays(), image=image, names=self.class_names)
+            for image, each in zip(arrays, found, strict=True)
+        ]
+
+    def _detect(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+        found: list[Objects | None] = [None] * len(images)
+        for rows in _batches([image.shape for image in images], self.batch_size):
+            # A detector sets the precision of the whole process while it runs.
+            with self._lock:
+                outputs = self._detector(np.stack([images[row] for row in rows]))
+            outputs = {key: np.asarray(value) for key, value in outputs.items()}
+            for place, row in enumerate(rows):
+                of_image = {key: value[place] for key, value in outputs.items() if value.ndim}
+                found[row] = self._chosen(_objects(of_image, images[row].shape[:2]), threshold)
+        return found
+
+    def _chosen(self, objects: Objects, threshold: float) -> Objects:
+        keep = objects.scores >= threshold
+        if self._classes is not None:
+            keep &= np.isin(objects.classes, self._classes)
+        return objects.take(keep)
+
+
+def class_ids(classes: Collection[int | str], names: Mapping[int, str]) -> list[int]:
+    """Returns the ids of classes that are given as ids or names, numbers in text among them.
+
+    Raises:
+      UserError: for a name that no class has, or, if the names are known, for an id of no class.
+    """
+    ids = {name: class_id for class_id, name in names.items()}
+    found = []
+    for each in classes:
+        text = str(each)
+        number = int(text) if text.isdecimal() else None
+        if text in ids:
+            found.append(ids[text])
+        elif number is not None and (number in names or not names):
+            found.append(number)
+        else:
+            known = ', '.join(f'{i} {name}' for i, name in list(names.items())[:20])
+            raise UserError(
+                f'classes: expected ids or names of the model ({known or "which has no names"}'
+                f'{", ..." if len(names) > 20 else ""}). Received: {text!r}.'
+            )
+    return found
+
+
+def _check_threshold(value: float) -> None:
+    if not 0 <= value <= 1:
+        raise UserError(f'score_threshold: expected a number from 0 to 1. Received: {value}.')
+
+
+def _batches(shapes: Sequence[tuple[int, ...]], size: int) -> Iterator[list[int]]:
+    """Yields lists of up to `size` indices of equal shapes."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for row, shape in enumerate(shapes):
+        by_shape.setdefault(shape, []).append(row)
+    for rows in by_shape.values():
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+
+
+def _objects(outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> Objects:
+    """Returns the outputs for one image, without padding; boxes and keypoints in pixels."""
+    count = int(outputs[DetectionFields.NUM_DETECTIONS])
+    rows = {key: value[:count] for key, value in outputs.items() if value.ndim}
+    scale = np.array(size, np.float32)
+    classes, points = rows.get(DetectionFields.CLASSES), rows.get(_KEYPOINTS)
+    return Objects(
+        boxes=rows[DetectionFields.BOXES].reshape(count, 4) * np.tile(scale, 2),
+        classes=np.ones(count, int) if classes is None else np.rint(classes).astype(np.int64),
+        scores=rows[DetectionFields.SCORES],
+        masks=rows.get(DetectionFields.MASKS),
+        keypoints=None if points is None else points * scale,
+        keypoint_scores=rows.get(_KEYPOINT_SCORES),
+    )

@@ -1,0 +1,196 @@
+import concurrent.futures
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import object_detection
+from object_detection.errors import UserError
+from object_detection.prediction import images
+from object_detection.prediction.prediction import Prediction
+from object_detection.prediction.predictor import Predictor, class_ids
+
+
+def picture(height=40, width=60, **colours):
+    """A dark image with a bright rectangle of each colour: name=(top, left, bottom, right)."""
+    image = np.zeros((height, width, 3), np.uint8)
+    for channel, name in enumerate(('red', 'green', 'blue')):
+        if name in colours:
+            top, left, bottom, right = colours[name][:4]
+            image[top:bottom, left:right, channel] = colours[name][4]
+    return image
+
+
+TWO = picture(red=(4, 6, 14, 26, 204), blue=(20, 30, 36, 50, 255))
+
+
+def test_boxes_are_in_pixels_with_names_scores_and_keypoints(predictor):
+    found = predictor(TWO)
+    np.testing.assert_allclose(found.boxes, [[20, 30, 36, 50], [4, 6, 14, 26]], rtol=1e-6)
+    assert found.class_names == ['blue', 'red']
+    assert found.classes.tolist() == [3, 1]
+    np.testing.assert_allclose(found.scores, [1.0, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(found.keypoints[1], [[4, 6], [14, 26]], rtol=1e-6)
+    assert (len(found), found.path) == (2, None)
+    assert predictor.class_names == {1: 'red', 2: 'green', 3: 'blue'}
+
+
+def test_masks_are_crops_that_are_pasted_on_demand(predictor):
+    found = predictor(TWO)
+    assert found.masks.shape == (2, 4, 4)
+    full = found.full_masks()
+    assert (full.shape, full.dtype) == ((2, 40, 60), bool)
+    # The centres of the first and last pixels lie on the image's edges, so a pixel may be missing.
+    inside = TWO[..., 2] > 0
+    assert not full[0][~inside].any()
+    assert full[0][21:35, 31:49].all()
+    np.testing.assert_array_equal(found.full_mask(1), full[1])
+
+
+def test_every_kind_of_image_gives_the_same(predictor, tmp_path):
+    path = tmp_path / 'a.png'
+    Image.fromarray(TWO).save(path)
+    alpha = np.concatenate([TWO, np.full((40, 60, 1), 9, np.uint8)], -1)
+    given = [path, str(path), path.read_bytes(), Image.fromarray(TWO), TWO, alpha]
+    found = predictor(given)
+    for each in found:
+        np.testing.assert_array_equal(each.image, TWO)
+        np.testing.assert_array_equal(each.boxes, found[0].boxes)
+    assert [each.path for each in found] == [str(path)] * 2 + [None] * 4
+    grey = np.full((8, 9), 200, np.uint8)
+    assert (
+        predictor(grey).classes.tolist() == predictor(grey[..., None]).classes.tolist() == [1, 2, 3]
+    )
+    assert isinstance(predictor(TWO), Prediction)
+
+
+def test_photos_are_upright(predictor):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    file = io.BytesIO()
+    Image.fromarray(TWO).save(file, 'PNG', exif=exif)
+    with Image.open(file) as opened:
+        for found in predictor([file.getvalue(), opened]):
+            assert found.image.shape == (60, 40, 3)
+            np.testing.assert_array_equal(found.image, np.rot90(TWO, -1))
+
+
+@pytest.mark.parametrize(
+    ('image', 'message'),
+    [
+        (np.zeros((4, 4, 3), np.float32), r'expected an array uint8 .* Received: float32 \[4, 4'),
+        (np.zeros((2, 4, 4, 3), np.uint8), 'a batch is a list of images'),
+        (np.zeros((0, 4, 3), np.uint8), 'is 0 pixels high and 4 wide; expected 1 to'),
+        (b'no image', 'the bytes of an image: cannot be decoded'),
+        ('nowhere.png', 'nowhere.png: cannot be opened'),
+        (3, 'Received: int'),
+    ],
+)
+def test_other_values_are_refused(predictor, image, message):
+    with pytest.raises(UserError, match=message):
+        predictor(image)
+
+
+def test_large_images_are_refused_before_they_are_decoded():
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((20, 30, 3), np.uint8)).save(file, 'PNG')
+    # Only the header is there: a decoder would fail with another message.
+    for image in (file.getvalue()[:60], np.zeros((20, 30, 3), np.uint8), Image.new('L', (30, 20))):
+        with pytest.raises(UserError, match=r'20 pixels high and 30 wide; expected .* 599 pixels'):
+            images.read(image, max_pixels=599)
+
+
+def test_images_of_several_sizes_keep_their_order(predictor):
+    sizes = [(40, 60), (30, 30), (40, 60), (50, 20), (30, 30), (40, 60)]
+    given = [
+        picture(height, width, green=(i, 2 * i, i + 10, 2 * i + 8, 255))
+        for i, (height, width) in enumerate(sizes)
+    ]
+    for found in (predictor.predict_batch(given), list(predictor.stream(iter(given)))):
+        for i, each in enumerate(found):
+            np.testing.assert_allclose(each.boxes, [[i, 2 * i, i + 10, 2 * i + 8]], atol=1e-4)
+            np.testing.assert_array_equal(each.image, given[i])
+    assert predictor.predict_batch([]) == predictor([]) == []
+
+
+def test_a_batch_is_never_larger_than_asked_for(colour_finder, monkeypatch):
+    small = Predictor(colour_finder, batch_size=2)
+    sizes, detector = [], small._detector
+    monkeypatch.setattr(
+        small, '_detector', lambda batch: sizes.append(len(batch)) or detector(batch)
+    )
+    assert len(small.predict_batch([TWO] * 5)) == 5
+    assert sizes == [2, 2, 1]
+
+
+def test_scores_and_classes_are_chosen(predictor, colour_finder):
+    assert predictor(TWO, score_threshold=0.9).class_names == ['blue']
+    assert len(predictor(TWO, score_threshold=1.0)) == 1
+    for classes in (['red'], [1], ['1']):
+        assert Predictor(colour_finder, classes=classes)(TWO).class_names == ['red']
+    with pytest.raises(UserError, match=r"1 red, 2 green, 3 blue.*Received: 'cat'"):
+        Predictor(colour_finder, classes=['cat'])
+    with pytest.raises(UserError, match=r'from 0 to 1. Received: 50'):
+        predictor(TWO, score_threshold=50)
+
+
+def test_ids_of_models_without_names_are_taken():
+    assert class_ids(['7', 2], {}) == [7, 2]
+    with pytest.raises(UserError, match='which has no names'):
+        class_ids(['cat'], {})
+    with pytest.raises(UserError, match="Received: '9'"):
+        class_ids([9], {1: 'cat'})
+
+
+def test_threads_share_a_predictor(predictor):
+    given = [picture(red=(i, i, i + 5, i + 9, 255)) for i in range(24)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(predictor, given))
+    for i, each in enumerate(found):
+        np.testing.assert_allclose(each.boxes, [[i, i, i + 5, i + 9]], atol=1e-4)
+
+
+def test_a_prediction_becomes_coco_results(predictor):
+    blue, red = predictor(TWO).to_coco(image_id=7)
+    assert (blue['image_id'], blue['category_id'], red['category_id']) == (7, 3, 1)
+    np.testing.assert_allclose(blue['bbox'], [30, 20, 20, 16], rtol=1e-6)
+    np.testing.assert_allclose(red['keypoints'], [6, 4, 1, 26, 14, 1], rtol=1e-6)
+    assert blue['segmentation']['size'] == [40, 60]
+
+
+def test_a_prediction_becomes_detections_of_supervision(predictor):
+    supervision = pytest.importorskip('supervision')
+    found = predictor(TWO).to_supervision()
+    assert isinstance(found, supervision.Detections)
+    np.testing.assert_allclose(found.xyxy, [[30, 20, 50, 36], [6, 4, 26, 14]], rtol=1e-6)
+    assert found.data['class_name'].tolist() == ['blue', 'red']
+    assert (found.mask.shape, found.class_id.tolist()) == ((2, 40, 60), [3, 1])
+    assert len(predictor(np.zeros((9, 9, 3), np.uint8)).to_supervision()) == 0
+
+
+def test_supervision_that_is_absent_is_named(predictor, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'supervision', None)
+    with pytest.raises(UserError, match=r'object-detection-toolkit\[supervision\]'):
+        predictor(TWO).to_supervision()
+
+
+def test_a_picture_shows_the_boxes(predictor):
+    found = predictor(TWO)
+    drawn = found.draw()
+    assert drawn.size == (480, 320)  # small images are enlarged
+    plain = found.annotated()
+    assert plain.shape == TWO.shape
+    assert (plain[20:36, 30:50] != TWO[20:36, 30:50]).any()
+    np.testing.assert_array_equal(found.annotated(min_score=1.1), TWO)
+    np.testing.assert_array_equal(TWO, found.image)
+
+
+def test_the_class_is_imported_without_tensorflow():
+    code = 'import sys, object_detection; assert "tensorflow" not in sys.modules'
+    subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
+    assert object_detection.Predictor is Predictor
+    with pytest.raises(AttributeError, match='no attribute'):
+        _ = object_detection.nothing
