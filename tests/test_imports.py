@@ -34,11 +34,11 @@ LAYERS = [
     {'training'},
     {'dataset_tools', 'export'},
     {'prediction'},
-    {'benchmarking', 'serving'},
+    {'benchmarking', 'serving', 'utils'},
     {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
-SEE_PROTOS |= {'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
+SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',
     'models/precision.py',

@@ -54,6 +54,7 @@ def test_the_source_distribution_holds_what_the_tests_need(tmp_path):
         '.ci/run',
         'setup.py',
         'object_detection/protos/pipeline.proto',
+        'object_detection/data/mscoco_label_map.pbtxt',
         'object_detection/samples/configs/mask_rcnn_resnet18_fpn_shapes.config',
     } <= names
     assert not [name for name in names if '__pycache__' in name]

@@ -42,7 +42,17 @@ def load(path: str) -> LabelMap:
         id (0 is valid only for 'background'), or the same id or name as another item.
     """
     path = os.fspath(path)
-    return classes(parse(_read(path), path), path)
+    return classes(read(path), path)
+
+
+def read(path: str | os.PathLike) -> string_int_label_map_pb2.StringIntLabelMap:
+    """Reads a label map, as text or binary proto, without a check of its items.
+
+    Raises:
+      ValueError: if `path` is not a file or not a label map.
+    """
+    path = os.fspath(path)
+    return parse(_read(path), path)
 
 
 def _read(path: str) -> bytes:

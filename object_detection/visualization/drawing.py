@@ -22,12 +22,26 @@ _CAPTION_COLOR = (32, 33, 36)
 _ROW_TEXT = 448
 
 
-class _Instance(NamedTuple):
+class Instance(NamedTuple):
+    """What is drawn of one object.
+
+    Attributes:
+      box: [ymin, xmin, ymax, xmax] in pixels of the image.
+      color: RGB in 0..255.
+      label: text at the box; empty for none.
+      mask: as an element of `masks` of `draw_instances`, or None.
+      keypoints: float [P, 2], (y, x) in pixels, not finite where there is none; or None.
+      edges: pairs of rows of `keypoints` between which lines are drawn.
+      has_outline: whether the box is drawn.
+    """
+
     box: tuple[float, float, float, float]
     color: tuple[int, int, int]
-    label: str
-    mask: np.ndarray | None
-    keypoints: np.ndarray | None
+    label: str = ''
+    mask: np.ndarray | None = None
+    keypoints: np.ndarray | None = None
+    edges: Sequence[tuple[int, int]] = ()
+    has_outline: bool = True
 
 
 class _Rectangle(NamedTuple):
@@ -93,6 +107,26 @@ def draw_instances(
     if scale != 1:
         image = _enlarge(image, scale)
         instances = [_enlarge_instance(instance, scale) for instance in instances]
+    return paint(image, instances, line_thickness, mask_opacity)
+
+
+def paint(
+    image: np.ndarray,
+    instances: Sequence[Instance],
+    line_thickness: int | None = None,
+    mask_opacity: float = _MASK_OPACITY,
+) -> np.ndarray:
+    """Draws instances on a copy of an image, the first below the others.
+
+    Args:
+      image: uint8 [H, W, 3], RGB.
+      instances: what to draw.
+      line_thickness: line thickness of boxes, in pixels; None chooses by the picture's size.
+      mask_opacity: opacity of the tint of masks, 0 to 1; their outlines are tinted more strongly.
+
+    Returns:
+      uint8 [H, W, 3].
+    """
     canvas = image.copy()
     for instance in instances:
         if instance.mask is not None:
@@ -102,8 +136,10 @@ def draw_instances(
     size = min(picture.size)
     thickness = line_thickness or max(1, round(size / 250))
     for instance in instances:
-        _draw_box(draw, instance, thickness)
+        if instance.has_outline:
+            _draw_box(draw, instance, thickness)
     for instance in instances:
+        _draw_edges(draw, instance, thickness)
         _draw_keypoints(draw, instance, radius=1.5 * thickness)
     font, taken = _font(size), []
     for instance in reversed(instances):
@@ -219,7 +255,7 @@ def class_color(class_id: int | str) -> tuple[int, int, int]:
 
 def _choose(
     boxes, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
-) -> list[_Instance]:
+) -> list[Instance]:
     """Returns the instances to draw, the largest first, so that small ones end up on top."""
     boxes = np.asarray(boxes, np.float64).reshape(-1, 4)
     classes = ['object'] * len(boxes) if classes is None else classes
@@ -246,7 +282,7 @@ def _choose(
             label = f'{label} {scores[i]:.0%}'.strip()
         mask = None if masks is None else masks[i]
         points = None if keypoints is None else np.asarray(keypoints[i], np.float64)
-        instances.append(_Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))
+        instances.append(Instance(tuple(boxes[i]), class_color(class_id), label, mask, points))
     return instances
 
 
@@ -255,7 +291,7 @@ def _enlarge(image: np.ndarray, scale: int) -> np.ndarray:
     return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))
 
 
-def _enlarge_instance(instance: _Instance, scale: int) -> _Instance:
+def _enlarge_instance(instance: Instance, scale: int) -> Instance:
     mask = instance.mask
     # Masks of probabilities are relative to the box and scale with it.
     if mask is not None and not np.issubdtype(np.asarray(mask).dtype, np.floating):
@@ -267,7 +303,7 @@ def _enlarge_instance(instance: _Instance, scale: int) -> _Instance:
     )
 
 
-def _blend_mask(canvas: np.ndarray, instance: _Instance, inner_opacity: float) -> None:
+def _blend_mask(canvas: np.ndarray, instance: Instance, inner_opacity: float) -> None:
     """Tints the pixels of a mask in place, and its outline more strongly."""
     height, width = canvas.shape[:2]
     mask, top, left = np.asarray(instance.mask), 0, 0
@@ -299,14 +335,22 @@ def _outline(mask: np.ndarray) -> np.ndarray:
     return mask & ~inner
 
 
-def _draw_box(draw: ImageDraw.ImageDraw, instance: _Instance, thickness: int) -> None:
+def _draw_box(draw: ImageDraw.ImageDraw, instance: Instance, thickness: int) -> None:
     ymin, xmin, ymax, xmax = (round(value) for value in instance.box)
     # The box covers the pixels from its minimum up to, not including, its maximum.
     corners = [(xmin, ymin), (max(xmin, xmax - 1), max(ymin, ymax - 1))]
     draw.rectangle(corners, outline=instance.color, width=thickness)
 
 
-def _draw_keypoints(draw: ImageDraw.ImageDraw, instance: _Instance, radius: float) -> None:
+def _draw_edges(draw: ImageDraw.ImageDraw, instance: Instance, thickness: int) -> None:
+    for ends in instance.edges:
+        points = instance.keypoints[list(ends)]
+        if np.isfinite(points).all():
+            line = [(x, y) for y, x in points.tolist()]
+            draw.line(line, fill=instance.color, width=thickness)
+
+
+def _draw_keypoints(draw: ImageDraw.ImageDraw, instance: Instance, radius: float) -> None:
     """Draws a dot in the colour of the class, with a white border, at each finite keypoint."""
     if instance.keypoints is None:
         return
@@ -319,7 +363,7 @@ def _draw_keypoints(draw: ImageDraw.ImageDraw, instance: _Instance, radius: floa
 
 def _draw_label(
     draw: ImageDraw.ImageDraw,
-    instance: _Instance,
+    instance: Instance,
     font: ImageFont.FreeTypeFont,
     taken: list[_Rectangle],
     image_size: tuple[int, int],
