@@ -162,7 +162,7 @@ def outline_boxes(picture: np.ndarray, boxes_absolute: np.ndarray, color: str) -
     draw = ImageDraw.Draw(canvas)
     thickness = max(1, round(min(canvas.size) / 250))
     for box in boxes_absolute[np.isfinite(boxes_absolute).all(axis=1)]:
-        instance = _Instance(tuple(box), ImageColor.getrgb(color), '', None, None)
+        instance = Instance(tuple(box), ImageColor.getrgb(color))
         _draw_box(draw, instance, thickness)
     return np.asarray(canvas).copy()
 
