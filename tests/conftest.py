@@ -9,10 +9,13 @@ import sys
 
 import pytest
 
+from object_detection.system import console
 from tests import goldens, rare_garbage_collection  # noqa: F401
 from tests.browser import browser, open_page  # noqa: F401
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# What tests read does not depend on how fast the machine is.
+console.SECONDS_UNTIL_SHOWN = 1e6
 
 # These take more than a minute each. They begin first: at the end a file has one process alone.
 _LONG_FILES = (
