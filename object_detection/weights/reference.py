@@ -27,7 +27,7 @@ _AVERAGE = f'{_SLOTS}optimizer/average{VALUE_SUFFIX}'
 # several extractors hold consecutive stages, or below its networks, which share their numbers.
 _CLASSIFIER_LAYERS = 'feature_extractor/layer_with_weights-'
 _EXTRACTOR_LAYERS = re.compile(
-    r'(?P<extractor>model/_feature_extractor\w*/)(?:\w+/)?layer_with_weights-'
+    r'(?P<extractor>model/_feature_extractor\w*/)(?:[\w-]+/){0,2}layer_with_weights-'
 )
 _KEY = re.compile(rf'(?P<path>.*?)(?P<position>\d+)/(?P<variable>[^/]+){re.escape(VALUE_SUFFIX)}')
 

@@ -5,6 +5,7 @@ import difflib
 TYPES = (
     *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
     *(f'resnet_v2_{depth}' for depth in (50, 101)),
+    *(f'mobilenet_v2{neck}' for neck in ('', '_fpn', '_fpn_sep_conv')),
 )
 
 

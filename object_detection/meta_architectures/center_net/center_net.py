@@ -134,7 +134,8 @@ class CenterNet(DetectionModel):
             context = context._replace(boxes=self._box.strided_boxes(maps, context))
         for task in self.tasks.values():
             found |= task.detect(maps, context)
-        is_found = tf.cast(found[DetectionFields.SCORES] > 0.0, tf.float32)
+        # Also those whose scores their keypoints reduce to 0.
+        is_found = tf.cast(peaks.scores > 0.0, tf.float32)
         found[DetectionFields.NUM_DETECTIONS] = tf.reduce_sum(is_found, axis=1)
         return found if options.nms is None else self._suppress(found)
 

@@ -5,7 +5,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from object_detection.weights.variable_names import ReferenceGroup, Shapes, VariableNames
 
-_PYRAMID = 'model/_feature_extractor/_feature_extractor_model/layer_with_weights-'
+# Networks on the backbone, which is their first layer.
+_NECKS = tuple(
+    f'model/_feature_extractor/{name}/layer_with_weights-'
+    for name in ('_feature_extractor_model', '_network')
+)
 _TRACK = 'model/track_reid_classification_net/layer_with_weights-'
 _HEADS = 'model/_prediction_head_dict/'
 _HEAD_LAYER = re.compile(r'heads/(?P<head>.+)_(?P<stack>\d+)_(?:conv_\d+|output)')
@@ -48,7 +52,7 @@ class CenterNetNames(VariableNames):
     def reference_groups(self, layers: Sequence[str]) -> Iterator[ReferenceGroup]:
         for neck in (_MERGED, _UPSAMPLED):
             if found := [layer for layer in neck if layer in layers]:
-                yield found, _PYRAMID
+                yield from ((found, path) for path in _NECKS)
         # dense_0, dense_0_bn, dense_1, ...
         if classifier := sorted(layer for layer in layers if layer.startswith('track_classifier/')):
             yield classifier, _TRACK

@@ -57,6 +57,11 @@ def normalization(
     return normalize
 
 
+def to_unit(images: tf.Tensor) -> tf.Tensor:
+    """Scales 0..255 to -1..1 by a division, with the rounding of the reference."""
+    return images / 127.5 - 1.0
+
+
 def caffe(images: tf.Tensor) -> tf.Tensor:
     """Reverses the channels and subtracts the means of ImageNet, as ResNet v1 of Keras expects."""
     means = of_channels(VGG_MEANS, images.shape[-1])

@@ -4,10 +4,7 @@ from object_detection.models.backbones import resnet_v1, resnet_v2
 from object_detection.models.feature_extractors import center_net
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
-from object_detection.models.feature_extractors.feature_extractor import (
-    FeatureExtractor,
-    scale_to_unit,
-)
+from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 from object_detection.models.hyperparams import LayerHyperparams
 from object_detection.models.necks.merged_pyramid import merged_pyramid
 from object_detection.models.necks.upsampling import upsampling
@@ -69,7 +66,7 @@ def _resnet_v2(depth: int) -> ExtractorType:
                 batch_norm_trainable=options.batch_norm_trainable,
             ),
             strides=[center_net.STRIDE],
-            normalize=center_net.normalization(options, scale_to_unit),
+            normalize=center_net.normalization(options, center_net.to_unit),
         )
 
     return ExtractorType(build)

@@ -3,14 +3,18 @@
 Each module `center_net_<backbone>.py` of this folder exports `ROWS` of this table.
 """
 
-from object_detection.models.feature_extractors import center_net_resnet, extractor_types
+from object_detection.models.feature_extractors import (
+    center_net_mobilenet,
+    center_net_resnet,
+    extractor_types,
+)
 from object_detection.models.feature_extractors.center_net import CenterNetOptions
 from object_detection.models.feature_extractors.extractor_types import ExtractorType
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
 
 __all__ = ['CENTER_NET', 'CenterNetOptions', 'build_center_net', 'check_center_net']
 
-CENTER_NET: dict[str, ExtractorType] = center_net_resnet.ROWS
+CENTER_NET: dict[str, ExtractorType] = center_net_resnet.ROWS | center_net_mobilenet.ROWS
 
 
 def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtractor:

@@ -9,9 +9,14 @@ _CHANNELS = (256, 128, 64)
 
 
 def upsampling(
-    channels: int, *, hyperparams: LayerHyperparams, batch_norm_trainable: bool, name: str = 'fpn'
+    channels: int,
+    *,
+    hyperparams: LayerHyperparams,
+    batch_norm_trainable: bool,
+    kernel_size: int = 3,
+    name: str = 'fpn',
 ) -> keras.Model:
-    """Builds three times: a 3x3 convolution, and a transposed one that doubles the size.
+    """Builds three times: a convolution, and a transposed one of 3x3 that doubles the size.
 
     Batch norm and ReLU follow each of them.
 
@@ -19,6 +24,7 @@ def upsampling(
       channels: number of channels of the map of the backbone.
       hyperparams: set-up of all layers.
       batch_norm_trainable: False freezes the batch norms.
+      kernel_size: of the convolutions that keep the size.
       name: name of the model.
 
     Returns:
@@ -29,7 +35,7 @@ def upsampling(
     x = features
     for i, count in enumerate(_CHANNELS):
         norm = hyperparams.norm(frozen=not batch_norm_trainable, name=f'conv_{i}_bn')
-        x = normalized(hyperparams.conv(count, 3, name=f'conv_{i}'), norm, x)
+        x = normalized(hyperparams.conv(count, kernel_size, name=f'conv_{i}'), norm, x)
         x = hyperparams.activation_layer(name=f'conv_{i}_relu')(x)
         x = keras.layers.Conv2DTranspose(
             count,

@@ -12,9 +12,10 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from object_detection.builders import families, model_builder
+from object_detection.builders.center_net import build
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.protos import pipeline_pb2
+from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.weights import reference
 
@@ -136,6 +137,41 @@ def test_wrong_fields_are_named(changes, expected):
     assert any(expected in problem for problem in problems), problems
 
 
+@pytest.mark.parametrize(
+    'name',
+    [
+        'resnet_v1_34_fpn',
+        'resnet_v2_50',
+        'mobilenet_v2',
+        'mobilenet_v2_fpn',
+        'mobilenet_v2_fpn_sep_conv',
+    ],
+)
+def test_maps_have_a_quarter_of_the_resolution(name):
+    extractor = feature_extractor(f"type: '{name}' depth_multiplier: 0.5")
+    images = extractor.normalize(tf.random.stateless_uniform([1, 64, 96, 3], [5, 6], maxval=255))
+    ((maps,),) = extractor.feature_stacks(images)
+    depth = 24 if '_fpn' in name and 'mobilenet' in name else 64
+    assert maps.shape == (1, 16, 24, depth)
+    assert np.isfinite(maps).all()
+    # The type says it, as the config may.
+    kinds = {type(layer).__name__ for layer in extractor.pyramid.layers}
+    assert ('SeparableConvolution' in kinds) == name.endswith('_sep_conv')
+
+
+def feature_extractor(text: str):
+    config = text_format.Parse(text, center_net_pb2.CenterNetFeatureExtractor())
+    return build.build_extractor(config, is_training=True)
+
+
+def test_channels_are_normalized_in_the_order_of_the_network():
+    extractor = feature_extractor("""type: 'mobilenet_v2' depth_multiplier: 0.5 bgr_ordering: true
+      channel_means: [1, 2, 3] channel_stds: [2, 4, 8]""")
+    pixel = tf.constant([10.0, 20.0, 30.0], shape=[1, 1, 1, 3])
+    expected = np.array([29 / 2, 18 / 4, 7 / 8]) / 127.5 - 1
+    np.testing.assert_allclose(extractor.normalize(pixel)[0, 0, 0], expected, rtol=1e-6)
+
+
 def test_the_family_knows_the_losses(detector):
     assert tuple(families.loss_names(parse())) == detector.loss_names()
 
@@ -160,7 +196,12 @@ def test_keys_of_zoo_checkpoints(shared, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'model', ['centernet_resnet50_v1_fpn_512x512_kpts', 'centernet_resnet18_v1_fpn_tracking']
+    'model',
+    [
+        'centernet_mobilenet_v2_keypoint_depth',
+        'centernet_resnet18_v1_fpn_tracking',
+        'centernet_resnet50_v1_fpn_512x512_kpts',
+    ],
 )
 def test_golden_models(shared, model):
     # A process of its own: the checker imports modules by names of its own folder.

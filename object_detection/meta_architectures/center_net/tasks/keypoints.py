@@ -54,7 +54,7 @@ class Snapping:
       distance_offset: added to distances before scores are divided by them.
       clips: whether keypoints outside of the image are moved to its edge and have no score.
       rescores: whether the score of an object is multiplied by the mean score of its keypoints.
-      rescoring_threshold: keypoints below it count as 0 there.
+      rescoring_threshold: only keypoints above it count there; without any the score is 0.
     """
 
     score_threshold: float = 0.1
@@ -230,11 +230,14 @@ class Keypoints:
         return detected if depths is None else detected | {DEPTHS: spread(depths)}
 
     def rescore(self, scores: tf.Tensor, of_keypoints: tf.Tensor, found: Found) -> tf.Tensor:
-        """Returns scores [B, N], those of the class times the mean score of their keypoints."""
+        """Returns scores [B, N], those of the class times the mean score of good keypoints."""
         is_class = found.peaks.channels == self.layout.class_index
         mine = tf.gather(of_keypoints, self.layout.indices, axis=2)
-        counted = tf.where(mine > self.snapping.rescoring_threshold, mine, 0.0)
-        return tf.where(is_class, scores * tf.reduce_mean(counted, axis=-1), scores)
+        is_counted = tf.cast(mine > self.snapping.rescoring_threshold, tf.float32)
+        mean = tf.math.divide_no_nan(
+            tf.reduce_sum(mine * is_counted, axis=-1), tf.reduce_sum(is_counted, axis=-1)
+        )
+        return tf.where(is_class, scores * mean, scores)
 
     def refine(
         self, maps: Mapping[str, tf.Tensor], found: Found
@@ -432,7 +435,7 @@ class Keypoints:
     def _loss_at(
         self, stacks: Sequence[tf.Tensor], vectors: Vectors, per_keypoint: bool
     ) -> tf.Tensor:
-        """Returns the mean loss at cells over all that have a weight.
+        """Returns the mean loss at cells, by their weights.
 
         Args:
           stacks: float32 [B, H, W, S], or [B, H, W, K * S] if `per_keypoint`.
@@ -452,7 +455,7 @@ class Keypoints:
                 values = tf.einsum('bmknks->bmkns', values)
             values = tf.reshape(values, [1, -1, size])
             total.append(tf.reduce_sum(self._learning.loss(values, targets, weights)))
-        number = tf.math.count_nonzero(weights, dtype=tf.float32)
+        number = tf.reduce_sum(weights)
         return tf.add_n(total) / (len(total) * tf.maximum(number, 1.0))
 
 
