@@ -101,10 +101,16 @@ OBJECT_FIELDS: dict[str, ObjectField] = {
         evaluation=F.EVALUATION_AREA,
     ),
     F.GROUNDTRUTH_DIFFICULT: ObjectField(
-        tf.bool, padding=0, stored=Stored(keys.DIFFICULT, tf.int64, False)
+        tf.bool,
+        padding=0,
+        stored=Stored(keys.DIFFICULT, tf.int64, False),
+        evaluation=F.EVALUATION_DIFFICULT,
     ),
     F.GROUNDTRUTH_GROUP_OF: ObjectField(
-        tf.bool, padding=0, stored=Stored(keys.GROUP_OF, tf.int64, False)
+        tf.bool,
+        padding=0,
+        stored=Stored(keys.GROUP_OF, tf.int64, False),
+        evaluation=F.EVALUATION_GROUP_OF,
     ),
     F.GROUNDTRUTH_TRACK_IDS: ObjectField(
         tf.int32, padding=-1, stored=Stored(keys.TRACK_ID, tf.int64, -1), is_optional=True

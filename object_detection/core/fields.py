@@ -70,6 +70,8 @@ class InputFields:
     EVALUATION_BOXES = 'evaluation_boxes'
     EVALUATION_CLASSES = 'evaluation_classes'
     EVALUATION_IS_CROWD = 'evaluation_is_crowd'
+    EVALUATION_DIFFICULT = 'evaluation_difficult'
+    EVALUATION_GROUP_OF = 'evaluation_group_of'
     EVALUATION_AREA = 'evaluation_area'
     EVALUATION_MASKS = 'evaluation_masks'
     NUM_EVALUATION_BOXES = 'num_evaluation_boxes'

@@ -21,6 +21,8 @@ class Instances(NamedTuple):
       masks: n masks in COCO's compressed run-length encoding, or None.
       scores: float [n] of detections, or None.
       is_crowd: bool [n] of annotations, or None.
+      is_difficult: bool [n] of annotations, or None: objects that PASCAL VOC does not count.
+      is_group_of: bool [n] of annotations, or None: boxes of Open Images around several objects.
     """
 
     boxes: np.ndarray
@@ -29,9 +31,12 @@ class Instances(NamedTuple):
     masks: list[bytes] | None = None
     scores: np.ndarray | None = None
     is_crowd: np.ndarray | None = None
+    is_difficult: np.ndarray | None = None
+    is_group_of: np.ndarray | None = None
 
     def where(self, keep: np.ndarray) -> 'Instances':
-        """Returns the objects for which `keep`, bool [n], is true."""
+        """Returns the objects for which `keep`, bool [n], is true, or those with its indices."""
+        keep = np.flatnonzero(keep) if keep.dtype == bool else keep
         return Instances(*(_rows(values, keep) for values in self))
 
 
@@ -85,5 +90,5 @@ def box_areas(boxes: np.ndarray) -> np.ndarray:
 
 def _rows(values: np.ndarray | list | None, keep: np.ndarray) -> np.ndarray | list | None:
     if isinstance(values, list):
-        return [value for value, kept in zip(values, keep, strict=True) if kept]
+        return [values[row] for row in keep.tolist()]
     return None if values is None else values[keep]
