@@ -12,11 +12,14 @@ from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
 from object_detection.export import loading
 from object_detection.prediction import images as image_inputs
+from object_detection.prediction import merging, views
 from object_detection.prediction.images import ImageLike
 from object_detection.prediction.prediction import Objects, Prediction, of_path
+from object_detection.prediction.views import Augmentation, Tiling
 
 # Outputs of the reference's models for keypoints, normalized to the image.
 _KEYPOINTS, _KEYPOINT_SCORES = 'detection_keypoints', 'detection_keypoint_scores'
+_FAINT = 0.05
 
 
 class Predictor:
@@ -32,15 +35,19 @@ class Predictor:
       precision: the precision in which the model computes, such as 'bfloat16' or 'float16'; None
         takes that of the config or the export, the precision of which cannot be changed.
       batch_size: maximum number of images, of one size, that the model runs on at a time.
+      tiling: cuts large images into tiles, as `views.Tiling(640)` does; None does not.
+      augmentation: looks at flips and scales of each image, as `views.Augmentation.parse('flip')`
+        does; None does not.
       max_pixels: maximum number of pixels of an image; larger ones are refused before they are
         decoded.
       **options: `checkpoint`, `config` and `label_map`, as for `object_detection.load`.
 
     Attributes:
       class_names: class id, from 1 -> name; empty where no label map was found.
-      score_threshold, batch_size, max_pixels: see above.
+      score_threshold, batch_size, tiling, augmentation, max_pixels: see above.
       source: the SavedModel, the model file, or the prefix of the checkpoint.
       precision: the precision in which it computes; None if an export does not store it.
+      quantization: what the weights of a file were rounded to, such as 'int8', if it says so.
 
     Raises:
       UserError: if there is no model, or an option does not fit it.
@@ -54,6 +61,8 @@ class Predictor:
         classes: Collection[int | str] | None = None,
         precision: str | None = None,
         batch_size: int = 8,
+        tiling: Tiling | None = None,
+        augmentation: Augmentation | None = None,
         max_pixels: int = image_inputs.MAX_PIXELS,
         **options: Any,
     ):
@@ -70,6 +79,8 @@ class Predictor:
         self.quantization = self._detector.quantization
         self.score_threshold = score_threshold
         self.batch_size = batch_size
+        self.tiling = tiling
+        self.augmentation = augmentation
         self.max_pixels = max_pixels
         self._classes = None if classes is None else class_ids(classes, self.class_names)
 
@@ -148,6 +159,41 @@ class Predictor:
         ]
 
     def _detect(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+        if self.tiling is None:
+            return self._augmented(images, threshold)
+        return [self._tiled(image, self.tiling, threshold) for image in images]
+
+    def _tiled(self, image: np.ndarray, tiling: Tiling, threshold: float) -> Objects:
+        size = image.shape[:2]
+        tiles = tiling.tiles(*size)
+        if len(tiles) == 1:
+            return self._augmented([image], threshold)[0]
+        found = self._augmented([views.crop(image, tile) for tile in tiles], threshold)
+        found = [
+            merging.moved(each, (tile.top, tile.left), (1, 1))
+            for each, tile in zip(found, tiles, strict=True)
+        ]
+        if tiling.whole_image:
+            tiles.append(merging.Tile(0, 0, *size))
+            found += self._augmented([image], threshold)
+        return merging.joined(found, tiles, size)
+
+    def _augmented(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+        if self.augmentation is None:
+            return self._run(images, threshold)
+        return [self._merged(image, self.augmentation, threshold) for image in images]
+
+    def _merged(self, image: np.ndarray, augmentation: Augmentation, threshold: float) -> Objects:
+        variants = augmentation.variants(image, self.max_pixels)
+        arrays = [array for variant in variants for array in variant.images]
+        # Faint objects of one view have a part in the score of all.
+        found = iter(self._run(arrays, min(threshold, _FAINT)))
+        whole = [each.merge(list(itertools.islice(found, len(each.images)))) for each in variants]
+        merged = views.MERGES[augmentation.merge](whole)
+        return merged.take(merged.scores >= threshold)
+
+    def _run(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+        """Runs the model on images, those of one size together."""
         found: list[Objects | None] = [None] * len(images)
         for rows in _batches([image.shape for image in images], self.batch_size):
             # A detector sets the precision of the whole process while it runs.

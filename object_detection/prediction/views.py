@@ -1,0 +1,202 @@
+"""The views of an image in which a `Predictor` looks for objects: tiles, flips and scales."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from object_detection.errors import UserError
+from object_detection.prediction import merging
+from object_detection.prediction.merging import Tile
+from object_detection.prediction.prediction import Objects
+
+FLIP = 'flip'
+MERGES: dict[str, Callable[[Sequence[Objects]], Objects]] = {
+    'wbf': merging.fused,
+    'nms': merging.suppressed_views,
+}
+_LEAST_TILE, _MOST_OVERLAP = 32, 0.75
+_LEAST_SCALE, _MOST_SCALE = 0.25, 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """Cuts a large image into tiles, in which its small objects are large enough to be found.
+
+    Attributes:
+      size: height and width of a tile in pixels; a smaller image is one tile.
+      overlap: the least share of a tile that its neighbour shows too, 0 to 0.75. Objects up to
+        this size are complete in one tile at least.
+      whole_image: whether the image as a whole is looked at too, for objects that are larger than
+        tiles.
+
+    Raises:
+      UserError: if a value is out of its range.
+    """
+
+    size: int
+    overlap: float = 0.2
+    whole_image: bool = True
+
+    def __post_init__(self) -> None:
+        if self.size < _LEAST_TILE:
+            raise UserError(
+                f'tile: expected a size of at least {_LEAST_TILE} pixels. Received: {self.size}.'
+            )
+        if not 0 <= self.overlap <= _MOST_OVERLAP:
+            raise UserError(
+                f'tile_overlap: expected a share from 0 to {_MOST_OVERLAP}. '
+                f'Received: {self.overlap}.'
+            )
+
+    def tiles(self, height: int, width: int) -> list[Tile]:
+        """Returns the tiles of an image, all of one size, in the order of rows."""
+        return _grid((height, width), (self.size, self.size), self.overlap)
+
+
+class Variant(NamedTuple):
+    """Images of one size, and how the objects of all of them become those of the image."""
+
+    images: list[np.ndarray]
+    merge: Callable[[Sequence[Objects]], Objects]
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """Looks at an image several times, flipped and at other scales, and merges what is found.
+
+    Images of each scale have the size of the image, so that objects are larger or smaller for
+    every model, whatever size it resizes images to: a smaller one is padded with black, and a
+    larger one is cut into tiles.
+
+    Attributes:
+      flip: whether each image is looked at mirrored, left to right, too.
+      scales: factors besides 1, from 0.25 to 4.
+      merge: 'wbf', weighted boxes fusion, or 'nms', non-maximum suppression.
+
+    Raises:
+      UserError: if a value is out of its range.
+    """
+
+    flip: bool = False
+    scales: tuple[float, ...] = ()
+    merge: str = 'wbf'
+
+    def __post_init__(self) -> None:
+        wrong = [each for each in self.scales if not _LEAST_SCALE <= each <= _MOST_SCALE]
+        if wrong:
+            raise UserError(
+                f'tta: expected scales from {_LEAST_SCALE} to {_MOST_SCALE}. Received: {wrong[0]}.'
+            )
+        if self.merge not in MERGES:
+            raise UserError(
+                f'tta_merge: expected one of {", ".join(MERGES)}. Received: {self.merge!r}.'
+            )
+
+    @classmethod
+    def parse(cls, text: str, merge: str = 'wbf') -> 'Augmentation':
+        """Reads a list such as 'flip,0.8,1.25'.
+
+        Raises:
+          UserError: if an entry is neither 'flip' nor a scale.
+        """
+        entries = [entry.strip() for entry in text.split(',')]
+        scales = []
+        for entry in entries:
+            if entry == FLIP:
+                continue
+            try:
+                scales.append(float(entry))
+            except ValueError as error:
+                raise UserError(
+                    f'tta: expected a list of {FLIP!r} and scales, such as flip,0.8,1.25. '
+                    f'Received: {entry!r}.'
+                ) from error
+        return cls(FLIP in entries, tuple(s for s in dict.fromkeys(scales) if s != 1), merge)
+
+    def variants(self, image: np.ndarray, max_pixels: int) -> list[Variant]:
+        """Returns the image itself and its flips and scales.
+
+        Args:
+          image: uint8 [H, W, 3].
+          max_pixels: maximum number of pixels of an enlarged image.
+
+        Raises:
+          UserError: if an enlarged image has more pixels.
+        """
+        plain = [_scaled(image, scale, max_pixels) for scale in (1.0, *self.scales)]
+        return plain + [_mirrored(each) for each in plain] if self.flip else plain
+
+
+def _mirrored(variant: Variant) -> Variant:
+    width = variant.images[0].shape[1]
+
+    def merge(found: Sequence[Objects]) -> Objects:
+        return variant.merge([_unmirrored(each, width) for each in found])
+
+    return Variant([image[:, ::-1] for image in variant.images], merge)
+
+
+def _unmirrored(objects: Objects, width: int) -> Objects:
+    if objects.keypoints is not None:
+        raise UserError(
+            f'tta: {FLIP!r} would exchange the left and right keypoints of an object, and which '
+            'these are is not known. Expected scales alone for a model with keypoints.'
+        )
+    boxes = objects.boxes.copy()
+    boxes[:, [1, 3]] = width - objects.boxes[:, [3, 1]]
+    masks = None if objects.masks is None else objects.masks[..., ::-1]
+    return dataclasses.replace(objects, boxes=boxes, masks=masks)
+
+
+def _scaled(image: np.ndarray, scale: float, max_pixels: int) -> Variant:
+    if scale == 1:
+        return Variant([image], lambda found: found[0])
+    size = image.shape[:2]
+    height, width = (max(1, round(side * scale)) for side in size)
+    if height * width > max_pixels:
+        raise UserError(
+            f'tta: at scale {scale:g} the image would be {height} pixels high and {width} wide; '
+            f'expected at most {max_pixels} pixels.'
+        )
+    resized = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    back = (size[0] / height, size[1] / width)
+    tiles = _grid((height, width), size, Tiling.overlap)
+
+    def merge(found: Sequence[Objects]) -> Objects:
+        shifted = [
+            merging.moved(each, (tile.top, tile.left), (1, 1))
+            for each, tile in zip(found, tiles, strict=True)
+        ]
+        whole = merging.joined(shifted, tiles, (height, width)) if len(tiles) > 1 else shifted[0]
+        return merging.moved(whole, (0, 0), back)
+
+    return Variant([_padded(crop(resized, tile), size) for tile in tiles], merge)
+
+
+def crop(image: np.ndarray, tile: Tile) -> np.ndarray:
+    """Returns the pixels of a tile, not copied."""
+    return image[tile.top : tile.bottom, tile.left : tile.right]
+
+
+def _padded(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    missing = [(0, side - own) for side, own in zip(size, image.shape[:2], strict=True)]
+    return np.pad(image, [*missing, (0, 0)])
+
+
+def _grid(size: tuple[int, int], tile: tuple[int, int], overlap: float) -> list[Tile]:
+    """Returns tiles of one size, spread evenly over (height, width)."""
+    rows, columns = (_starts(*each, overlap) for each in zip(size, tile, strict=True))
+    height, width = (min(each) for each in zip(size, tile, strict=True))
+    return [Tile(top, left, top + height, left + width) for top in rows for left in columns]
+
+
+def _starts(length: int, tile: int, overlap: float) -> list[int]:
+    if tile >= length:
+        return [0]
+    step = max(1, math.floor(tile * (1 - overlap)))
+    count = math.ceil((length - tile) / step) + 1
+    return [round(place) for place in np.linspace(0, length - tile, count)]

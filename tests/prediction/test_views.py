@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from object_detection.errors import UserError
+from object_detection.prediction.predictor import Predictor
+from object_detection.prediction.views import Augmentation, Tiling
+from tests.prediction.test_predictor import picture
+
+
+def test_tiles_have_one_size_and_the_overlap_at_least():
+    tiles = Tiling(100, overlap=0.2).tiles(100, 250)
+    assert [tile.left for tile in tiles] == [0, 75, 150]
+    assert {tile.right - tile.left for tile in tiles} == {100}
+    assert Tiling(100).tiles(60, 100) == [(0, 0, 60, 100)]
+    tiles = Tiling(64, overlap=0.5).tiles(301, 167)
+    covered = np.zeros((301, 167), int)
+    for top, left, bottom, right in tiles:
+        covered[top:bottom, left:right] += 1
+    assert covered.min() == 1
+    assert covered[150, 80] >= 4
+    assert all(tile.bottom - tile.top == tile.right - tile.left == 64 for tile in tiles)
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda: Tiling(8), 'tile: expected a size of at least 32 pixels. Received: 8'),
+        (lambda: Tiling(64, overlap=0.9), 'tile_overlap: expected a share from 0 to 0.75'),
+        (lambda: Augmentation.parse('turn'), "Received: 'turn'"),
+        (lambda: Augmentation.parse('9'), r'scales from 0.25 to 4.0. Received: 9'),
+        (lambda: Augmentation.parse('nan'), 'Received: nan'),
+        (lambda: Augmentation.parse('flip', 'mean'), 'tta_merge: expected one of wbf, nms'),
+    ],
+)
+def test_wrong_options_are_named(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_a_list_of_views_is_read():
+    assert Augmentation.parse('flip, 0.8,1.25,0.8,1') == Augmentation(True, (0.8, 1.25), 'wbf')
+
+
+SEAMS = {
+    # Longer than the overlap of its two tiles.
+    'wide': (40, 60, 60, 190, 255),
+    # On the corner of four tiles, and larger than what they share.
+    'corner': (60, 60, 140, 150, 255),
+    # On a seam, and smaller than the overlap.
+    'small': (10, 92, 20, 104, 255),
+    # Across three tiles and a whole row of them.
+    'all': (70, 2, 75, 298, 255),
+    # Ends where a tile ends.
+    'end': (10, 20, 30, 100, 255),
+}
+
+
+@pytest.mark.parametrize('whole_image', [False, True])
+@pytest.mark.parametrize('name', SEAMS)
+def test_objects_at_seams_are_whole(colour_finder, name, whole_image):
+    image = picture(200, 300, green=SEAMS[name])
+    tiled = Predictor(colour_finder, tiling=Tiling(100, whole_image=whole_image))
+    found = tiled(image)
+    np.testing.assert_allclose(found.boxes, [SEAMS[name][:4]], atol=1e-3)
+    mask = found.full_mask(0)
+    expected = image[..., 1] > 0
+    # The margins of a pasted mask are off by up to a pixel.
+    assert (mask != expected).sum() <= 2 * sum(expected.any(axis).sum() for axis in (0, 1))
+
+
+def test_a_tile_shows_what_the_whole_image_does_not(colour_finder):
+    # The model finds one object of a colour in an image; tiles have one each.
+    image = picture(100, 300, red=(10, 10, 30, 30, 255))
+    image[50:70, 250:280, 0] = 255
+    parts = Predictor(colour_finder, tiling=Tiling(100, whole_image=False))(image)
+    assert sorted(parts.boxes.round(3).tolist()) == [[10, 10, 30, 30], [50, 250, 70, 280]]
+
+
+@pytest.mark.parametrize('merge', ['wbf', 'nms'])
+@pytest.mark.parametrize('text', ['1', 'flip', '0.5', '2', 'flip,0.8,1.25'])
+def test_every_view_is_mapped_back(colour_finder, text, merge, monkeypatch):
+    # Bilinear scaling blurs edges; half of the maximum is where the edge was.
+    image = picture(60, 80, red=(10, 8, 40, 24, 254), blue=(20, 50, 50, 74, 254))
+    augmented = Predictor(colour_finder, augmentation=Augmentation.parse(text, merge))
+    monkeypatch.setattr(augmented, '_detector', without_keypoints(augmented._detector))
+    found = augmented(image)
+    assert sorted(found.class_names) == ['blue', 'red']
+    order = np.argsort(found.classes)
+    expected = [[10, 8, 40, 24], [20, 50, 50, 74]]
+    np.testing.assert_allclose(found.boxes[order], expected, atol=1.0 / min(1, 0.8) + 0.25)
+    if text in ('1', 'flip'):
+        np.testing.assert_allclose(found.boxes[order], expected, atol=1e-3)
+
+
+def without_keypoints(detector):
+    def detect(images):
+        found = detector(images)
+        return {key: value for key, value in found.items() if 'keypoints' not in key}
+
+    return detect
+
+
+def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
+    flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
+    detector = flips._detector
+    ramp = np.linspace(0, 1, 4, dtype=np.float32)
+
+    def detect(images):
+        found = without_keypoints(detector)(images)
+        # The second image is the mirrored one: its mask is mirrored, too.
+        masks = np.ones((2, 3, 4, 4), np.float32) * ramp
+        masks[1] = masks[1, ..., ::-1]
+        return found | {'detection_masks': masks}
+
+    monkeypatch.setattr(flips, '_detector', detect)
+    found = flips(picture(red=(4, 6, 14, 26, 255)))
+    np.testing.assert_allclose(found.masks, [[ramp] * 4], rtol=1e-6)
+    np.testing.assert_allclose(found.scores, [1.0])
+
+
+def test_keypoints_are_not_mirrored(colour_finder):
+    flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
+    with pytest.raises(UserError, match='left and right keypoints'):
+        flips(picture(red=(4, 6, 14, 26, 255)))
+
+
+def test_enlarged_images_are_bounded(colour_finder):
+    large = Predictor(colour_finder, augmentation=Augmentation(scales=(2,)), max_pixels=9599)
+    with pytest.raises(UserError, match=r'80 pixels high and 120 wide; expected at most 9599'):
+        large(picture())
