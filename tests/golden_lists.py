@@ -142,10 +142,8 @@ NOT_BUILT: Lists = {
     'box_list_ops': {
         'pad_or_clip_*': _NO_CALLER,
         'prune_completely_outside_window': _NO_ROWS_DROPPED,
-        'prune_non_overlapping_boxes': _NO_ROWS_DROPPED,
         'prune_small_boxes': _NO_ROWS_DROPPED,
         'refine_boxes': 'box voting: no config leads to it',
-        'sort_by_field': _NO_CALLER,
     },
     'centernet_postprocess': {
         'argmax_locations': _OTHER_SNAPPING,
@@ -178,8 +176,6 @@ NOT_BUILT: Lists = {
     'context_rcnn_jobs': {'*': 'the jobs that make the contexts of Context R-CNN are not built'},
     'crop_ops': {
         'reframe_corners': 'an intermediate value of the reference',
-        'reframe_nearest': 'only probabilities are pasted, always bilinear',
-        'reframe_uint8': 'only probabilities are pasted, always bilinear',
     },
     'deepmac_ops': {'*': 'DeepMAC, a part of CenterNet, is not built'},
     'evaluation': {
@@ -205,7 +201,6 @@ NOT_BUILT: Lists = {
         'gather_with_padding': _NO_CALLER,
         'indices_to_dense': _NO_CALLER,
         'nearest_upsampling': 'a layer of Keras does it',
-        'padded_one_hot': _NO_CALLER,
     },
     'preprocessor': {
         'builder_defaults': (
@@ -221,9 +216,6 @@ NOT_BUILT: Lists = {
     },
     'tf_example_decoder': {
         'synthetic_features': 'inputs of the other cases',
-    },
-    'tf_examples': {
-        'recursive_parse_xml': 'the elements of an XML file are read one by one',
     },
     'tf_sequence_example_decoder': {
         '*fully_annotated': 'no config says that all frames are annotated',
