@@ -12,7 +12,8 @@ from object_detection.models.hyperparams import LayerHyperparams
 class PredictionHeads(keras.layers.Layer):
     """Convolutions with ReLU, and a last one of 1x1, for each head and stack.
 
-    Their layers are named HEAD_STACK_conv_NUMBER and HEAD_STACK_output, with dots for slashes.
+    Their layers are named HEAD_STACK_conv_NUMBER and HEAD_STACK_output, with -- for slashes, as
+    checkpoints double dots.
 
     Args:
       heads: name of a head -> what it is.
@@ -25,7 +26,7 @@ class PredictionHeads(keras.layers.Layer):
         self.names = tuple(heads)
         self._networks = {
             name: [
-                _network(f'{name.replace("/", ".")}_{stack}', head, use_depthwise)
+                _network(f'{name.replace("/", "--")}_{stack}', head, use_depthwise)
                 for stack in range(num_stacks)
             ]
             for name, head in heads.items()

@@ -60,7 +60,7 @@ class CenterNetNames(VariableNames):
         for layer in layers:
             if found := _HEAD_LAYER.fullmatch(layer):
                 # A slash in the name of a head is '.S' in the names of its checkpoint.
-                head = found['head'].replace('.', '.S')
+                head = found['head'].replace('--', '.S')
                 path = f'{_HEADS}{head}/{found["stack"]}/layer_with_weights-'
                 grouped.setdefault(path, []).append(layer)
         yield from ((names, path) for path, names in grouped.items())

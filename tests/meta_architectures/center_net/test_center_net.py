@@ -74,6 +74,17 @@ def test_it_learns_one_image(detector):
     assert totals[-1] < 0.7 * totals[0]
 
 
+def test_checkpoints_restore_all_variables(detector, tmp_path):
+    path = tf.train.Checkpoint(model=detector).save(str(tmp_path / 'ckpt'))
+    keras.utils.set_random_seed(2)
+    other = model_builder.build(parse())
+    other.build_variables()
+    tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
+    expected = detector.named_variables()
+    for name, variable in other.named_variables().items():
+        np.testing.assert_array_equal(variable, expected[name], err_msg=name)
+
+
 def test_detections_have_the_form_of_other_families(detector):
     images = tf.random.stateless_uniform([2, 64, 96, 3], [3, 4], maxval=255)
     inputs, shapes = detector.preprocess(images)
