@@ -207,7 +207,14 @@ def build_eval(
         records,
         left_out or examples_builder.left_out(reader, where),
         reader,
-        examples_builder.transform(pipeline_config.model, reader, for_evaluation=True),
+        examples_builder.transform(
+            pipeline_config.model,
+            reader,
+            for_evaluation=True,
+            empty_image_classes_to_ones=(
+                pipeline_config.eval_config.image_classes_field_map_empty_to_ones
+            ),
+        ),
         batch_size=batch_size,
         drop_remainder=False,
         key=0,

@@ -2,7 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from object_detection.builders import families
@@ -10,14 +12,15 @@ from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
+from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.mask_pasting import PasteMethod
+from object_detection.metrics.pascal import options as pascal_options
+from object_detection.metrics.pascal.evaluator import PascalEvaluator
 from object_detection.protos import eval_pb2, input_reader_pb2, model_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
-
-IOU_TYPES = {'coco_detection_metrics': 'bbox', 'coco_mask_metrics': 'segm'}
 
 _LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
 
@@ -26,7 +29,7 @@ def build(
     eval_config: eval_pb2.EvalConfig,
     categories: Sequence[Mapping[str, Any]],
     annotations: CocoAnnotations | None = None,
-) -> list[CocoEvaluator]:
+) -> list[Evaluator]:
     """Builds one evaluator for each metrics set, in their order.
 
     Args:
@@ -35,26 +38,56 @@ def build(
       annotations: ground truth that replaces the ground truth of the records.
 
     Raises:
-      ValueError: for a metrics set that is not supported.
+      ValueError: for a metrics set that is not supported, or bounds of recall out of range.
     """
-    names = metrics_sets(eval_config)
+    return [
+        METRIC_SETS[name](eval_config, categories, annotations)
+        for name in metrics_sets(eval_config)
+    ]
+
+
+def _coco(iou_type, eval_config, categories, annotations) -> CocoEvaluator:
     super_categories = {
         name: [member.strip() for member in members.split(',')]
         for name, members in sorted(eval_config.super_categories.items())
     }
-    paste_method = eval_config.MaskPasteMethod.Name(eval_config.mask_paste_method)
-    return [
-        CocoEvaluator(
-            categories,
-            iou_type=IOU_TYPES[name],
-            per_category=eval_config.include_metrics_per_category,
-            all_per_category=eval_config.all_metrics_per_category,
-            super_categories=super_categories,
-            annotations=annotations,
-            paste_method=PasteMethod[paste_method],
+    return CocoEvaluator(
+        categories,
+        iou_type=iou_type,
+        per_category=eval_config.include_metrics_per_category,
+        all_per_category=eval_config.all_metrics_per_category,
+        super_categories=super_categories,
+        annotations=annotations,
+        paste_method=_paste_method(eval_config),
+    )
+
+
+def _pascal(options, eval_config, categories, annotations) -> PascalEvaluator:
+    if options is pascal_options.PRECISION_AT_RECALL:
+        options = replace(
+            options,
+            recall_bounds=(eval_config.recall_lower_bound, eval_config.recall_upper_bound),
+            only_labeled=eval_config.skip_predictions_for_unlabeled_class,
         )
-        for name in names
-    ]
+    return PascalEvaluator(
+        categories, options, annotations=annotations, paste_method=_paste_method(eval_config)
+    )
+
+
+def _paste_method(eval_config: eval_pb2.EvalConfig) -> PasteMethod:
+    return PasteMethod[eval_config.MaskPasteMethod.Name(eval_config.mask_paste_method)]
+
+
+Build = Callable[
+    [eval_pb2.EvalConfig, Sequence[Mapping[str, Any]], CocoAnnotations | None], Evaluator
+]
+
+# Name in `metrics_set` -> function that builds its evaluator.
+METRIC_SETS: dict[str, Build] = {
+    'coco_detection_metrics': partial(_coco, 'bbox'),
+    'coco_mask_metrics': partial(_coco, 'segm'),
+    **{name: partial(_pascal, options) for name, options in pascal_options.METRIC_SETS.items()},
+}
 
 
 def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
@@ -70,13 +103,13 @@ def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
     if parameterized:
         raise UserError(
             f'{name}.parameterized_metric is not supported; use metrics_set with: '
-            f'{", ".join(IOU_TYPES)}. Received: {parameterized}.'
+            f'{", ".join(METRIC_SETS)}. Received: {parameterized}.'
         )
     names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
-    unknown = [name for name in names if name not in IOU_TYPES]
+    unknown = [name for name in names if name not in METRIC_SETS]
     if unknown:
         raise UserError(
-            f'{name}.metrics_set: expected some of {", ".join(IOU_TYPES)}. '
+            f'{name}.metrics_set: expected some of {", ".join(METRIC_SETS)}. '
             f'Received: {", ".join(unknown)}.'
         )
     return names

@@ -176,11 +176,7 @@ _EVALUATION = {
     'EvalConfig.export_path': _error('detections are written by `tfod predict`'),
     'EvalConfig.parameterized_metric': _KEYPOINTS,
     'EvalConfig.keypoint_edge': _KEYPOINTS,
-    'EvalConfig.recall_lower_bound': _error('precision at recall is not built yet'),
-    'EvalConfig.recall_upper_bound': _error('precision at recall is not built yet'),
     'EvalConfig.force_no_resize': _error('evaluation uses the resizer of the model'),
-    'EvalConfig.skip_predictions_for_unlabeled_class': _error('image labels are not read yet'),
-    'EvalConfig.image_classes_field_map_empty_to_ones': _error('image labels are not read yet'),
 }
 
 FIELDS: dict[str, Unsupported] = {

@@ -19,6 +19,7 @@ from object_detection.validation import (
     fine_tuning,
     label_map_rules,
 )
+from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
 from object_detection.validation.models import families as model_rules
@@ -38,7 +39,13 @@ _OF_RECORDS = (
 )
 _ONLY_WITH_RECORDS = '{} reads no record files'
 _SERVED = 'the data_service reads the files'
-_NO_MASK_METRICS = 'eval_config.metrics_set has no coco_mask_metrics'
+_NO_MASK_METRICS = 'eval_config.metrics_set has no metrics of masks'
+_RECALL_METRICS = 'precision_at_recall_detection_metrics'
+_ONLY_AT_RECALL = (
+    'recall_lower_bound',
+    'recall_upper_bound',
+    'skip_predictions_for_unlabeled_class',
+)
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
 _NO_PENALTY = 'train_config.add_regularization_loss is false'
 _TWO_DECAYS = (
@@ -139,8 +146,13 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
             if getattr(pipeline.train_config, name):
                 yield 'train_config', f'train_config.{name}', _NOT_FINE_TUNED
     asks, keeps = pipeline.eval_config, pipeline.train_config.optimizer
-    if asks.mask_paste_method and 'coco_mask_metrics' not in asks.metrics_set:
+    if asks.mask_paste_method and not eval_config_rules.mask_sets(asks):
         yield 'eval_config', 'eval_config.mask_paste_method', _NO_MASK_METRICS
+    for name in _ONLY_AT_RECALL:
+        is_default = getattr(asks, name) == asks.DESCRIPTOR.fields_by_name[name].default_value
+        if not is_default and _RECALL_METRICS not in asks.metrics_set:
+            reason = f'eval_config.metrics_set has no {_RECALL_METRICS}'
+            yield 'eval_config', f'eval_config.{name}', reason
     if asks.keep_image_id_for_visualization_export and not asks.visualization_export_dir:
         path = 'eval_config.keep_image_id_for_visualization_export'
         yield 'eval_config', path, 'there is no eval_config.visualization_export_dir'

@@ -1,5 +1,6 @@
 """Rules of `eval_config`: names of readers, and metrics that choose or stop something."""
 
+import dataclasses
 import math
 import os
 import re
@@ -9,9 +10,12 @@ from typing import NamedTuple
 from PIL import ImageColor
 
 from object_detection.errors import ConfigError, format_list
+from object_detection.metrics.pascal.options import METRIC_SETS, PRECISION_AT_RECALL
+from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import cpu, files
 
+BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
 
 _LOSS = 'Loss/'
@@ -41,14 +45,47 @@ def reader_names(pipeline: TrainEvalPipelineConfig) -> list[str]:
     return unique
 
 
+def mask_sets(config: eval_pb2.EvalConfig) -> list[str]:
+    """Returns the sets of metrics that compare masks."""
+    return [name for name in config.metrics_set if name == MASK_METRICS or _has_masks(name)]
+
+
+def label_sets(config: eval_pb2.EvalConfig) -> list[str]:
+    """Returns the sets of metrics that need the labels of whole images."""
+    sets = {name: METRIC_SETS[name] for name in config.metrics_set if name in METRIC_SETS}
+    skips = config.skip_predictions_for_unlabeled_class
+    return [
+        name
+        for name, options in sets.items()
+        if options.only_labeled or (options is PRECISION_AT_RECALL and skips)
+    ]
+
+
+def _has_masks(name: str) -> bool:
+    return name in METRIC_SETS and METRIC_SETS[name].masks
+
+
 def best_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:
     """Returns the metric that determines the best checkpoint."""
     config = pipeline.eval_config
-    kind = 'Masks' if MASK_METRICS in config.metrics_set else 'Boxes'
     return MetricChoice(
-        config.best_checkpoint.metric or f'Detection{kind}_Precision/mAP',
+        config.best_checkpoint.metric or _main_metric(config),
         config.best_checkpoint.reader or reader_names(pipeline)[0],
     )
+
+
+def _main_metric(config: eval_pb2.EvalConfig) -> str:
+    """The mean of COCO masks, otherwise of COCO boxes, otherwise of the first set."""
+    names = config.metrics_set
+    if MASK_METRICS in names:
+        return 'DetectionMasks_Precision/mAP'
+    if not names or BOX_METRICS in names or names[0] not in METRIC_SETS:
+        return 'DetectionBoxes_Precision/mAP'
+    options = METRIC_SETS[names[0]]
+    if options is PRECISION_AT_RECALL:
+        bounds = config.recall_lower_bound, config.recall_upper_bound
+        options = dataclasses.replace(options, recall_bounds=bounds)
+    return options.mean_name
 
 
 def stopping_metric(pipeline: TrainEvalPipelineConfig) -> MetricChoice:

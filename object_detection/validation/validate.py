@@ -32,7 +32,6 @@ from object_detection.validation import (
 from object_detection.validation import eval_config as eval_config_rules
 from object_detection.validation import input_readers as input_reader_rules
 from object_detection.validation import train_config as train_config_rules
-from object_detection.validation.eval_config import MASK_METRICS
 from object_detection.validation.models import families as model_rules
 
 _AFTER_STEPS = ' (after train_config.data_augmentation_options)'
@@ -181,20 +180,26 @@ def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         yield from _reader(reader, path, pipeline)
         if not reader.label_map_path and not synthetic_data.is_synthetic(reader):
             yield f'{path}.label_map_path is not set; metrics are told by the names in it.'
-        if MASK_METRICS in pipeline.eval_config.metrics_set and not reader.load_instance_masks:
-            yield (
-                f'{path}.load_instance_masks is false, but eval_config.metrics_set has '
-                f'{MASK_METRICS}; set it to true.'
-            )
+        needs = {
+            'load_instance_masks': eval_config_rules.mask_sets(pipeline.eval_config),
+            'load_image_labels': eval_config_rules.label_sets(pipeline.eval_config),
+        }
+        for field, names in needs.items():
+            if names and not getattr(reader, field):
+                yield (
+                    f'{path}.{field} is false, but eval_config.metrics_set has {names[0]}; set it '
+                    'to true.'
+                )
 
 
 def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     config = pipeline.eval_config
     if config.batch_size < 1:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
-    if MASK_METRICS in config.metrics_set and not families.needs_masks(pipeline.model):
+    mask_sets = eval_config_rules.mask_sets(config)
+    if mask_sets and not families.needs_masks(pipeline.model):
         yield (
-            f'eval_config.metrics_set has {MASK_METRICS}, but the model predicts no masks'
+            f'eval_config.metrics_set has {mask_sets[0]}, but the model predicts no masks'
             f'{_mask_setting(pipeline, " is not ")}.'
         )
     if pipeline.eval_input_reader:

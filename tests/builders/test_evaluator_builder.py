@@ -29,6 +29,33 @@ def test_sets_in_their_order_and_once():
     assert masks[0] == 'DetectionMasks_Precision/mAP'
 
 
+def test_sets_of_pascal_and_open_images():
+    sets = {
+        'pascal_voc_detection_metrics': 'PascalBoxes',
+        'weighted_pascal_voc_instance_segmentation_metrics': 'WeightedPascalMasks',
+        'oid_V2_detection_metrics': 'OpenImagesV2',
+        'oid_challenge_segmentation_metrics': 'OpenImagesInstanceSegmentationChallenge',
+    }
+    config = eval_pb2.EvalConfig(metrics_set=sets)
+    names = [list(e.evaluate()) for e in evaluator_builder.build(config, CATEGORIES)]
+    assert names == [
+        [
+            f'{prefix}_Precision/mAP@0.5IOU',
+            f'{prefix}_PerformanceByCategory/AP@0.5IOU/alpha',
+            f'{prefix}_PerformanceByCategory/AP@0.5IOU/beta',
+        ]
+        for prefix in sets.values()
+    ]
+
+
+def test_bounds_of_recall_are_those_of_the_config():
+    (names,) = _metric_names(
+        'metrics_set: "precision_at_recall_detection_metrics" recall_lower_bound: 0.2 '
+        'recall_upper_bound: 0.6'
+    )
+    assert names[0] == 'PrecisionAtRecallBoxes_Precision/mAP@0.5IOU@[0.2,0.6]Recall'
+
+
 @pytest.mark.parametrize('method', ['', 'RESIZE', 'ACCURATE'])
 def test_masks_are_pasted_as_the_config_says(monkeypatch, method):
     text = f'mask_paste_method: {method}' if method else ''
@@ -80,7 +107,6 @@ def test_super_categories_are_a_list_with_commas():
     ('text', 'received'),
     [
         ('metrics_set: "nope"', 'nope'),
-        ('metrics_set: "pascal_voc_detection_metrics"', 'pascal_voc_detection_metrics'),
         ('parameterized_metric { coco_keypoint_metrics {} }', 'coco_keypoint_metrics'),
     ],
 )

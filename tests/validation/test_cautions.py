@@ -419,6 +419,14 @@ def test_pasting_masks_that_are_not_evaluated(warnings):
     assert message.startswith('no effect: eval_config.mask_paste_method (')
 
 
+def test_bounds_of_recall_without_their_metrics(warnings):
+    bound = 'eval_config.recall_lower_bound=0.5'
+    sets = 'eval_config.metrics_set=precision_at_recall_detection_metrics'
+    assert not warnings(bound, sets, for_what='eval')
+    (message,) = warnings(bound, for_what='eval')
+    assert message.startswith('no effect: eval_config.recall_lower_bound (')
+
+
 def test_steps_after_the_end_of_the_schedule(warnings):
     schedule = f'{RATE}={{cosine_decay_learning_rate {{total_steps: 100 warmup_steps: 10}}}}'
     assert warnings(schedule, 'train_config.num_steps=100') == []

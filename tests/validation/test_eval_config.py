@@ -123,3 +123,31 @@ def test_an_annotation_file_needs_one_reader(tmp_path):
     rules.check_val_json_file(_pipeline(), str(path))
     with pytest.raises(ConfigError, match=r'expected one eval_input_reader.* Received: 2'):
         rules.check_val_json_file(_pipeline(readers=['a', 'b']), str(path))
+
+
+@pytest.mark.parametrize(
+    ('text', 'metric'),
+    [
+        ('metrics_set: "oid_V2_detection_metrics"', 'OpenImagesV2_Precision/mAP@0.5IOU'),
+        ('metrics_set: ["pascal_voc_detection_metrics", "coco_detection_metrics"]', BOXES),
+        (
+            'metrics_set: "precision_at_recall_detection_metrics" recall_lower_bound: 0.5',
+            'PrecisionAtRecallBoxes_Precision/mAP@0.5IOU@[0.5,1.0]Recall',
+        ),
+    ],
+)
+def test_best_checkpoint_follows_a_metric_that_is_evaluated(tmp_path, text, metric):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.eval_config.ClearField('metrics_set')
+    text_format.Merge(text, pipeline.eval_config)
+    assert rules.best_metric(pipeline).metric == metric
+    validate(pipeline, for_what='eval')
+
+
+def test_verified_classes_need_the_labels_of_images(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.eval_config.metrics_set.append('oid_challenge_detection_metrics')
+    with pytest.raises(ConfigError, match=r'eval_input_reader\[0\].load_image_labels is false'):
+        validate(pipeline, for_what='eval')
+    pipeline.eval_input_reader[0].load_image_labels = True
+    validate(pipeline, for_what='eval')

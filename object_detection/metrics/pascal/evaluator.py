@@ -1,6 +1,5 @@
 """The metrics of PASCAL VOC and of Open Images, for boxes and instance masks."""
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from object_detection.metrics.instances import Instances, box_areas, encode_png
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.metrics.pascal import curves
 from object_detection.metrics.pascal.matching import Outcome, match
+from object_detection.metrics.pascal.options import PascalOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,69 +22,6 @@ _LOG = logging.getLogger(__name__)
 _OPTIONS_OF_ENTRIES = {
     InputFields.EVALUATION_MASKS: 'load_instance_masks',
     InputFields.GROUNDTRUTH_IMAGE_CLASSES: 'load_image_labels',
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class PascalOptions:
-    """What a set of metrics counts.
-
-    Attributes:
-      prefix: beginning of the names of its metrics.
-      masks: whether instance masks are compared, instead of boxes.
-      is_weighted: whether the mean is taken over all detections, in one curve, instead of over the
-        categories; frequent categories then count more.
-      ignores_difficult: whether difficult objects and detections of them are left out.
-      group_of_weight: how much finding a group counts; with 0, groups and detections in them are
-        left out. None treats groups as other objects.
-      only_labeled: whether detections count only if their class was verified in the image, that is,
-        if it is among the image's labels or has an object there.
-      recall_bounds: the least and the greatest recall of the points of the curve that count.
-      iou_threshold: the smallest overlap of a correct detection.
-    """
-
-    prefix: str
-    masks: bool = False
-    is_weighted: bool = False
-    ignores_difficult: bool = False
-    group_of_weight: float | None = None
-    only_labeled: bool = False
-    recall_bounds: tuple[float, float] = (0.0, 1.0)
-    iou_threshold: float = 0.5
-
-    def __post_init__(self):
-        low, high = self.recall_bounds
-        if not 0 <= low <= high <= 1:
-            raise UserError(
-                'recall_lower_bound and recall_upper_bound: expected two numbers from 0 to 1, in '
-                f'ascending order. Received: {low:g} and {high:g}.'
-            )
-
-
-METRIC_SETS = {
-    'pascal_voc_detection_metrics': PascalOptions('PascalBoxes', ignores_difficult=True),
-    'weighted_pascal_voc_detection_metrics': PascalOptions(
-        'WeightedPascalBoxes', ignores_difficult=True, is_weighted=True
-    ),
-    'pascal_voc_instance_segmentation_metrics': PascalOptions(
-        'PascalMasks', ignores_difficult=True, masks=True
-    ),
-    'weighted_pascal_voc_instance_segmentation_metrics': PascalOptions(
-        'WeightedPascalMasks', ignores_difficult=True, is_weighted=True, masks=True
-    ),
-    'precision_at_recall_detection_metrics': PascalOptions(
-        'PrecisionAtRecallBoxes', ignores_difficult=True
-    ),
-    'oid_V2_detection_metrics': PascalOptions('OpenImagesV2', group_of_weight=0.0),
-    'oid_challenge_detection_metrics': PascalOptions(
-        'OpenImagesDetectionChallenge', group_of_weight=1.0, only_labeled=True
-    ),
-    'oid_challenge_segmentation_metrics': PascalOptions(
-        'OpenImagesInstanceSegmentationChallenge',
-        group_of_weight=0.0,
-        only_labeled=True,
-        masks=True,
-    ),
 }
 
 
@@ -230,7 +167,7 @@ class PascalEvaluator:
         elif not np.isnan(precisions).all():
             mean = float(np.nanmean(precisions))
         prefix, threshold = self._options.prefix, f'@{self._options.iou_threshold}IOU'
-        metrics = {f'{prefix}_Precision/mAP{threshold}{self._bounds_text()}': mean}
+        metrics = {self._options.mean_name: mean}
         if self._class_agnostic:
             return metrics
         for name, curve in categories.items():
@@ -245,10 +182,6 @@ class PascalEvaluator:
 
     def _sorted_names(self) -> list[tuple[int, str]]:
         return [(1, 'object')] if self._class_agnostic else sorted(self._names.items())
-
-    def _bounds_text(self) -> str:
-        low, high = self._options.recall_bounds
-        return f'@[{low:.1f},{high:.1f}]Recall' if (low, high) != (0.0, 1.0) else ''
 
     def _outcome(self) -> Outcome:
         """The outcomes of all images, sorted by id."""

@@ -9,7 +9,8 @@ from object_detection.errors import UserError
 from object_detection.metrics import detections as tools
 from object_detection.metrics.instances import Instances, box_areas
 from object_detection.metrics.pascal import curves
-from object_detection.metrics.pascal.evaluator import METRIC_SETS, PascalEvaluator
+from object_detection.metrics.pascal.evaluator import PascalEvaluator
+from object_detection.metrics.pascal.options import METRIC_SETS
 from tests import goldens
 from tests.evaluation import fakes
 
