@@ -23,6 +23,10 @@ class Instances(NamedTuple):
       is_crowd: bool [n] of annotations, or None.
       is_difficult: bool [n] of annotations, or None: objects that PASCAL VOC does not count.
       is_group_of: bool [n] of annotations, or None: boxes of Open Images around several objects.
+      is_ignored: bool [n], or None: annotations that never count, and detections that do not count
+        if they match nothing.
+      keypoints: float64 [n, P, 3], or None: (y, x) in pixels of the original image, and the
+        visibility, which is 0 for a point that is not annotated.
     """
 
     boxes: np.ndarray
@@ -33,6 +37,8 @@ class Instances(NamedTuple):
     is_crowd: np.ndarray | None = None
     is_difficult: np.ndarray | None = None
     is_group_of: np.ndarray | None = None
+    is_ignored: np.ndarray | None = None
+    keypoints: np.ndarray | None = None
 
     def where(self, keep: np.ndarray) -> 'Instances':
         """Returns the objects for which `keep`, bool [n], is true, or those with its indices."""

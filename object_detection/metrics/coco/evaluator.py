@@ -10,9 +10,10 @@ from object_detection.core.fields import DetectionFields, InputFields
 from object_detection.errors import UserError
 from object_detection.metrics import detections as image_detections
 from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.annotations import CocoAnnotations
-from object_detection.metrics.coco.matching import IOU_THRESHOLDS
 from object_detection.metrics.coco.metrics import UNDEFINED, CocoMetrics
+from object_detection.metrics.coco.overlaps import IOU_THRESHOLDS
 from object_detection.metrics.instances import (
     Instances,
     box_areas,
@@ -331,7 +332,11 @@ class CocoEvaluator:
             [image.annotated for image in images],
             [image.detected for image in images],
             category_ids,
-            mask_sizes=[image[1:3] for image in images] if self._iou_type == 'segm' else None,
+            compare=(
+                overlaps.masks([image[1:3] for image in images])
+                if self._iou_type == 'segm'
+                else overlaps.boxes
+            ),
         )
 
     def _sort_key(self, image: _Image) -> tuple[bool, Any]:

@@ -1,12 +1,14 @@
 """COCO's table of precision and recall (https://cocodataset.org/#detection-eval)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from object_detection.metrics.coco import matching as coco_matching
-from object_detection.metrics.coco.matching import Table
+from object_detection.metrics.coco.overlaps import Compare, boxes
+from object_detection.metrics.coco.tables import MAX_DETECTIONS as MOST_DETECTIONS
+from object_detection.metrics.coco.tables import Table, table
 from object_detection.metrics.instances import Instances
 
 UNDEFINED = -1.0
@@ -18,7 +20,22 @@ AREA_RANGES = {
     'medium': (32.0**2, 96.0**2),
     'large': (96.0**2, 1e5**2),
 }
-MAX_DETECTIONS = (1, 10, coco_matching.MAX_DETECTIONS)
+MAX_DETECTIONS = (1, 10, MOST_DETECTIONS)
+
+
+class Rules(NamedTuple):
+    """Which objects count, and how many detections.
+
+    Attributes:
+      area_ranges: name -> smallest and largest area in square pixels.
+      max_detections: numbers of detections of an image and a category, ascending.
+    """
+
+    area_ranges: Mapping[str, tuple[float, float]] = AREA_RANGES
+    max_detections: tuple[int, ...] = MAX_DETECTIONS
+
+
+BOXES_AND_MASKS = Rules()
 
 _RECALLS = np.linspace(0.0, 1.0, 101)
 
@@ -27,7 +44,8 @@ class CocoMetrics(NamedTuple):
     """Precision and recall at the ten IoU thresholds; -1 for categories without objects.
 
     Attributes:
-      precision: area range -> float64 [thresholds, recalls, K], for up to 100 detections.
+      precision: area range -> float64 [thresholds, recalls, K], for the largest number of
+        detections.
       recall: (area range, number of detections) -> float64 [thresholds, K].
     """
 
@@ -40,32 +58,34 @@ def measure(
     detected: Sequence[Instances],
     category_ids: Sequence[int],
     *,
-    mask_sizes: Sequence[tuple[int, int]] | None = None,
+    compare: Compare = boxes,
+    rules: Rules = BOXES_AND_MASKS,
 ) -> CocoMetrics:
     """Compares detections with the objects of the same images, as pycocotools does.
 
     Args:
       annotated, detected: objects of each image, at least one image.
       category_ids: K ids, ascending; all classes are of these.
-      mask_sizes: (height, width) of each image, to compare masks; None compares boxes.
+      compare: what overlaps: one of the functions of `overlaps`.
+      rules: which objects and how many detections count.
 
     Returns:
       The same numbers as pycocotools, to the last bit.
     """
-    objects = coco_matching.table(annotated, category_ids)
-    found = coco_matching.table(detected, category_ids)
-    pairs = coco_matching.candidates(found, objects, mask_sizes)
+    objects = table(annotated, category_ids)
+    found = table(detected, category_ids, rules.max_detections[-1])
+    pairs = coco_matching.candidates(found, objects, compare)
     metrics = CocoMetrics({}, {})
     # Sorted by category and descending score; equal scores keep the order of the images.
     order = np.lexsort((-found.scores, found.categories))
     limits = np.searchsorted(found.categories[order], np.arange(len(category_ids) + 1))
-    for name, area_range in AREA_RANGES.items():
+    for name, area_range in rules.area_ranges.items():
         is_match, is_ignored, is_object_ignored = coco_matching.match(
             found, objects, pairs, area_range
         )
         counts = np.bincount(objects.categories[~is_object_ignored], minlength=len(category_ids))
         is_match &= ~is_ignored
-        for maximum in MAX_DETECTIONS:
+        for maximum in rules.max_detections:
             metrics.recall[name, maximum] = _recall(is_match, found, counts, maximum)
         metrics.precision[name] = np.stack(
             [

@@ -7,8 +7,9 @@ from pycocotools import mask as mask_api
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from object_detection.metrics.coco import matching as coco_matching
 from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.coco import overlaps
+from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances
 
 SIZE = 40
@@ -70,8 +71,9 @@ def _pycocotools(annotated, detected, iou_type):
 
 
 def _assert_equals_pycocotools(annotated, detected, with_masks=False):
-    sizes = [(SIZE, SIZE)] * len(annotated) if with_masks else None
-    metrics = coco_metrics.measure(annotated, detected, CATEGORIES, mask_sizes=sizes)
+    sizes = [(SIZE, SIZE)] * len(annotated)
+    compare = overlaps.masks(sizes) if with_masks else overlaps.boxes
+    metrics = coco_metrics.measure(annotated, detected, CATEGORIES, compare=compare)
     expected = _pycocotools(annotated, detected, 'segm' if with_masks else 'bbox')
     for area, name in enumerate(coco_metrics.AREA_RANGES):
         np.testing.assert_array_equal(
@@ -104,11 +106,11 @@ def test_equals_pycocotools_to_the_last_bit(seed, with_masks):
 def test_more_detections_of_a_category_than_count(monkeypatch):
     rng = np.random.default_rng(5)
     # Not all pairs are compared at once.
-    monkeypatch.setattr(coco_matching, '_PAIRS', 100)
+    monkeypatch.setattr(overlaps, '_PAIRS', 100)
     annotated = [_instances(rng, 9, CATEGORIES[:1], detected=False) for _ in range(3)]
     detected = [_instances(rng, count, CATEGORIES[:1], detected=True) for count in (250, 100, 3)]
     _assert_equals_pycocotools(annotated, detected)
-    assert len(coco_matching.table(detected, CATEGORIES).groups) == 203
+    assert len(table(detected, CATEGORIES).groups) == 203
 
 
 @pytest.mark.parametrize('counts', [(0, 0), (0, 3), (3, 0)])
