@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 import tensorflow as tf
@@ -11,9 +11,24 @@ from object_detection.core import tracing
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.errors import UserError
 from object_detection.meta_architectures.checkpoint_view import CheckpointView
+from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.models import image_channels, rounding
 from object_detection.models.quantization import Quantization
 from object_detection.weights.variable_names import PLAIN_NAMES, RANGES, VariableNames
+
+# Attributes of the reference that its notebooks read -> what they do here instead.
+_RESTORE = (
+    'object_detection.weights.restore.restore(detector, path, "detection") restores the layers '
+    'whose shapes do not depend on the classes'
+)
+_ATTRIBUTES_OF_THE_REFERENCE = {
+    '_feature_extractor': _RESTORE,
+    '_box_predictor': _RESTORE,
+    'restore_map': _RESTORE,
+    'restore_from_objects': _RESTORE,
+    'groundtruth_lists': 'keep the lists that provide_groundtruth is given',
+    'groundtruth_has_field': 'keep the lists that provide_groundtruth is given',
+}
 
 
 class AnchorPredictions(NamedTuple):
@@ -44,6 +59,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         Detection API too, and raises where anything does not fit.
       quantization: how weights and activations are rounded, and the ranges of activations; None if
         they are not.
+      provided: the ground truth of `provide_groundtruth`; `predict` and `loss` of each family ask
+        it for what they were not given.
       weight_decay: function that returns the penalty, a scalar, instead of the regularizers of
         single layers; None uses these regularizers.
     """
@@ -58,6 +75,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self.weight_decay: Callable[[], tf.Tensor] | None = None
         self.quantization: Quantization | None = rounding.current()
         self.checkpoint_view = CheckpointView()
+        self.provided = ProvidedGroundtruth()
 
     @property
     def num_image_channels(self) -> int:
@@ -117,7 +135,7 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool = False,
+        training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
         **side_inputs: tf.Tensor,
@@ -127,7 +145,8 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         Args:
           images: float32 [B, H, W, 3], as `preprocess` returns them.
           true_shapes: int32 [B, 3], shapes before padding.
-          training: whether dropout, batch norm updates and sampling for the losses are on.
+          training: whether dropout, batch norm updates and sampling for the losses are on. None is
+            False, but True after `provide_groundtruth`.
           groundtruth: needed in training by families that sample what they predict from. Values
             that are computed of it for the losses are part of the predictions, so `loss` must get
             the same one.
@@ -153,14 +172,56 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         """
         raise NotImplementedError(f'{self.name}: detections do not come from anchors in one step.')
 
+    def provide_groundtruth(
+        self,
+        groundtruth_boxes_list: Sequence[tf.Tensor],
+        groundtruth_classes_list: Sequence[tf.Tensor],
+        groundtruth_masks_list: Sequence[tf.Tensor] | None = None,
+        **others: Sequence[tf.Tensor] | None,
+    ) -> None:
+        """Gives ground truth to the next calls of `predict(images, true_shapes)` and `loss`.
+
+        Scripts for the TensorFlow Object Detection API do so in their own training loops:
+
+            detector.provide_groundtruth(boxes, classes)
+            predictions = detector.predict(images, true_shapes)
+            losses = detector.loss(predictions, true_shapes)
+
+        `predict` trains then. It does not if it is called in another tf.function, with another
+        number of images, or with `training=False`.
+
+        Args:
+          groundtruth_boxes_list: float32 [n, 4] of each image, normalized to the preprocessed one.
+          groundtruth_classes_list: float32 [n, K] of each image, one-hot.
+          groundtruth_masks_list: [n, H, W] of each image, over the preprocessed one; or None.
+          others: `groundtruth_keypoints_list`, `groundtruth_weights_list` and
+            `groundtruth_is_crowd_list`, of each image [n, P, 2], [n] and [n].
+
+        Raises:
+          UserError: if lists differ in their number of images, or there is another argument.
+        """
+        lists = {
+            'groundtruth_boxes_list': groundtruth_boxes_list,
+            'groundtruth_classes_list': groundtruth_classes_list,
+            'groundtruth_masks_list': groundtruth_masks_list,
+        }
+        self.provided.set(lists | others)
+
     @abc.abstractmethod
     def loss(
         self,
         predictions: Any,
-        groundtruth: Groundtruth,
+        groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        """Returns the weighted losses, scalars, under the reference's names."""
+        """Returns the weighted losses, scalars, under the reference's names.
+
+        Args:
+          predictions: of `predict`.
+          groundtruth: that of the images; a tensor, such as the shapes of the images, stands for
+            the ground truth of `provide_groundtruth`.
+          seeds: as in `predict`.
+        """
 
     def predict_masks_from_boxes(
         self, predictions: Any, true_shapes: tf.Tensor, boxes: tf.Tensor
@@ -237,6 +298,13 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
     @abc.abstractmethod
     def build_variables(self) -> None:
         """Creates all variables."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Called for names that do not exist.
+        message = f'{type(self).__name__!r} object has no attribute {name!r}'
+        if name in _ATTRIBUTES_OF_THE_REFERENCE:
+            message += f': {_ATTRIBUTES_OF_THE_REFERENCE[name]}'
+        raise AttributeError(message, name=name, obj=self)
 
     # Hooks of TensorFlow's checkpoints.
 

@@ -20,6 +20,9 @@ from object_detection.errors import CheckpointError
 from object_detection.export import exporter, loading
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.metrics.mask_pasting import paste_mask
+from object_detection.utils import label_map_util
+from object_detection.utils import ops as utils_ops
+from object_detection.utils import visualization_utils as vis_util
 from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 
@@ -89,6 +92,51 @@ def test_a_model_dir_gives_its_last_checkpoint_or_the_best_one(model_dir, last):
         assert_weights(best.model, 2)
     assert_weights(object_detection.load(model_dir / 'ckpt-3').model, 1)
     assert_weights(object_detection.load(model_dir / 'best', checkpoint='..').model, 1)
+
+
+def test_the_calls_of_the_notebooks_that_draw_the_results_of_a_saved_model(
+    exported, model_dir, monkeypatch
+):
+    monkeypatch.setattr(utils_ops, 'tf', tf.compat.v1)
+    category_index = label_map_util.create_category_index_from_labelmap(
+        str(model_dir / 'labels.pbtxt'), use_display_name=True
+    )
+    model = tf.saved_model.load(str(exported / 'saved_model'))
+    model_fn = model.signatures['serving_default']
+    image = np.asarray(IMAGE).copy()
+    output_dict = model_fn(tf.convert_to_tensor(image)[tf.newaxis, ...])
+    num_detections = int(output_dict.pop('num_detections')[0])
+    output_dict = {key: value[0, :num_detections].numpy() for key, value in output_dict.items()}
+    output_dict['num_detections'] = num_detections
+    output_dict['detection_classes'] = output_dict['detection_classes'].astype(np.int64)
+    detection_masks_reframed = utils_ops.reframe_box_masks_to_image_masks(
+        output_dict['detection_masks'],
+        output_dict['detection_boxes'],
+        image.shape[0],
+        image.shape[1],
+    )
+    detection_masks_reframed = tf.cast(detection_masks_reframed > 0.5, tf.uint8)
+    output_dict['detection_masks_reframed'] = detection_masks_reframed.numpy()
+    vis_util.visualize_boxes_and_labels_on_image_array(
+        image,
+        output_dict['detection_boxes'],
+        output_dict['detection_classes'],
+        output_dict['detection_scores'],
+        category_index,
+        instance_masks=output_dict.get('detection_masks_reframed'),
+        use_normalized_coordinates=True,
+        min_score_thresh=0.0,
+        line_thickness=8,
+    )
+    assert num_detections == 6
+    assert (image != IMAGE).any()
+    expected = object_detection.paste_masks(
+        output_dict['detection_masks'], output_dict['detection_boxes'], *IMAGE.shape[:2]
+    )
+    # Probabilities near 0.5 round to either side.
+    differing = output_dict['detection_masks_reframed'] != expected
+    assert expected.any()
+    assert differing.mean() < 1e-3
 
 
 def test_an_unpacked_archive_is_loaded(model_dir, tmp_path):

@@ -131,7 +131,7 @@ class FasterRcnn(DetectionModel):
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool = False,
+        training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
     ) -> Predictions:
@@ -141,6 +141,7 @@ class FasterRcnn(DetectionModel):
         ground truth, regions are matched to it, once for all losses; and the third stage predicts
         the masks that the mask loss needs. Without, masks are the business of `postprocess`.
         """
+        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
         if training and groundtruth is None and self.box_stage is not None:
             raise UserError(
                 'FasterRcnn.predict: training needs `groundtruth`, which proposals are sampled by.'
@@ -276,13 +277,14 @@ class FasterRcnn(DetectionModel):
     def loss(
         self,
         predictions: Predictions,
-        groundtruth: Groundtruth,
+        groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         """Returns the losses of the stages; see the base class.
 
         Regions are matched here if `predict` was not given the ground truth.
         """
+        groundtruth = self.provided.for_loss(groundtruth)
         boxes = _absolute_objects(predictions, groundtruth)
         losses = self.rpn.loss(
             predictions.anchors, boxes, groundtruth, _fold_in(seeds, _ANCHOR_SAMPLE)

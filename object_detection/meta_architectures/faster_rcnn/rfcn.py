@@ -70,7 +70,7 @@ class Rfcn(FasterRcnn):
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool = False,
+        training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
     ) -> Predictions:

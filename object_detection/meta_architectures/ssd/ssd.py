@@ -108,7 +108,7 @@ class Ssd(DetectionModel):
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool = False,
+        training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
     ) -> Predictions:
@@ -117,6 +117,7 @@ class Ssd(DetectionModel):
         With ground truth, anchors are matched to it, once for the losses and their normalizers.
         """
         del true_shapes
+        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
         if training and groundtruth is None and self._anchor_losses.differs_in_training:
             raise UserError(
                 f'{self.name}: use_confidences_as_targets makes targets for training alone, so '
@@ -201,13 +202,14 @@ class Ssd(DetectionModel):
     def loss(
         self,
         predictions: Predictions,
-        groundtruth: Groundtruth,
+        groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         """Returns the losses; see the base class.
 
         Anchors are matched here if `predict` was not given the ground truth.
         """
+        groundtruth = self.provided.for_loss(groundtruth)
         return self._anchor_losses.compute(
             predictions, self._targets(predictions, groundtruth, seeds)
         )
