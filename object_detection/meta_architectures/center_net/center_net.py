@@ -99,12 +99,13 @@ class CenterNet(DetectionModel):
         self,
         images: tf.Tensor,
         true_shapes: tf.Tensor,
-        training: bool = False,
+        training: bool | None = None,
         groundtruth: Groundtruth | None = None,
         seeds: tf.Tensor | None = None,
     ) -> Predictions:
         """Runs the network; see the base class."""
-        del groundtruth, seeds
+        del seeds
+        training, _ = self.provided.for_predict(images, training, groundtruth)
         features = [maps[0] for maps in self.feature_extractor.feature_stacks(images, training)]
         return {
             **self.heads(features, training=training),
@@ -143,10 +144,11 @@ class CenterNet(DetectionModel):
     def loss(
         self,
         predictions: Predictions,
-        groundtruth: Groundtruth,
+        groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
         del seeds
+        groundtruth = self.provided.for_loss(groundtruth)
         cells = self._cells(predictions, groundtruth)
         losses = {}
         for task in self.tasks.values():

@@ -15,6 +15,7 @@ from object_detection.builders import families, model_builder
 from object_detection.builders.center_net import build
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.weights import reference
@@ -45,6 +46,22 @@ def parse(changes=''):
 def detector():
     keras.utils.set_random_seed(1)
     return model_builder.build(parse())
+
+
+def test_ground_truth_may_be_provided_before_predict(detector):
+    images = tf.random.stateless_uniform([2, 64, 96, 3], [1, 2], maxval=255)
+    boxes = [[[0.2, 0.1, 0.7, 0.5]], [[0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.4, 0.2]]]
+    classes = [[[1, 0]], [[0, 1], [1, 0]]]
+    inputs, shapes = detector.preprocess(images)
+    expected = detector.loss(
+        detector.predict(inputs, shapes, training=True), Groundtruth.from_lists(boxes, classes)
+    )
+    detector.provide_groundtruth(boxes, classes)
+    losses = detector.loss(detector.predict(inputs, shapes), shapes)
+    detector.provided = ProvidedGroundtruth()
+    assert losses.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(losses[name], value, rtol=1e-4)
 
 
 def test_it_learns_one_image(detector):
