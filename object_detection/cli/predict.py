@@ -1,13 +1,18 @@
-"""`tfod predict`: writes annotated pictures and a COCO results file for images or records."""
+"""`tfod predict`: writes what a model finds in images, videos or records."""
 
+import contextlib
 import glob
 import pathlib
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
 from object_detection.cli.common import option_flags, progress
 from object_detection.errors import UserError
+from object_detection.prediction.sources import VIDEO_SUFFIXES, is_live
+from object_detection.prediction.writers import DEFAULT, WRITERS
 from object_detection.system import tensorflow_setup
 
 _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.webp', '.mpo'}
@@ -31,17 +36,33 @@ _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
     '--input',
     'inputs',
     multiple=True,
-    help='Image, folder or quoted pattern; repeatable. Without it, with --config, the data of each '
-    'eval_input_reader.',
+    help='Image, video, folder or quoted pattern, camera:0 or the URL of a stream; repeatable. '
+    'Without it, with --config, the data of each eval_input_reader.',
 )
 @click.option(
     '--output',
     required=True,
     metavar='FOLDER',
-    help='Folder for pictures and JSON files; not that of the images.',
+    help='Folder for pictures and other files; not that of the images.',
+)
+@click.option(
+    '--output_format',
+    'formats',
+    multiple=True,
+    metavar='NAMES',
+    help=f'Some of {", ".join(WRITERS)}, separated by commas; repeatable.  '
+    f'[default: {",".join(DEFAULT)}]',
 )
 @click.option('--label_map', default='', help="Label map; the model's own names if not given.")
-@click.option('--min_score', default=0.5, show_default=True, help='Lowest score that is drawn.')
+@click.option(
+    '--score_threshold',
+    '--min_score',
+    'min_score',
+    default=0.5,
+    show_default=True,
+    help='Lowest score that is drawn or written; detections.json has every score.',
+)
+@click.option('--classes', default='', help='Names or ids of classes, separated by commas.')
 @click.option(
     '--max_boxes', default=100, show_default=True, help='Most objects drawn in a picture.'
 )
@@ -49,27 +70,50 @@ _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
     '--limit',
     type=click.IntRange(min=0),
     default=0,
-    help='Stop after so many images (of each reader); 0 = all.',
+    help='Stop after so many images and frames (of each reader); 0 = all.',
 )
+@click.option(
+    '--batch_size',
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help='Images, of one size, that the model runs on at a time.',
+)
+@click.option('--tile', type=int, help='Look at large images in tiles of so many pixels, too.')
+@click.option(
+    '--tile_overlap',
+    type=float,
+    default=0.2,
+    show_default=True,
+    help='Least share of a tile that its neighbour shows.',
+)
+@click.option('--tta', default='', help='Look at flips and scales, too: flip,0.8,1.25')
+@click.option(
+    '--tta_merge',
+    default='wbf',
+    show_default=True,
+    help='How they are merged: wbf (weighted boxes fusion) or nms.',
+)
+@click.option('--bf16', 'precision', flag_value='bfloat16', help='Compute in bfloat16.')
+@click.option('--fp16', 'precision', flag_value='float16', help='Compute in float16.')
 def command(
     model: str,
     config: str | None,
     checkpoint_dir: str,
     inputs: tuple[str, ...],
     output: str,
-    label_map: str,
-    min_score: float,
-    max_boxes: int,
     limit: int,
+    **options: Any,
 ) -> None:
-    """Detects objects in images.
+    """Detects objects in images and videos.
 
-    Writes one annotated picture an image and detections.json, a COCO results file with every
-    detection of any score (boxes in pixels of the image as [x, y, width, height], masks as RLE).
-    A file's image id is its name if that is a number, else the lowest number that no file has;
-    images.json tells for each image its id, file and picture. Pictures are called NAME.png, and
-    NAME_2.png and so on where several images have that name. A command that is stopped leaves
-    what it has in detections.json.partial.
+    Writes one annotated picture an image, an annotated video NAME.mp4 a video, and detections.json,
+    a COCO results file with every detection of any score (boxes in pixels of the image as [x, y,
+    width, height], masks as RLE); or what --output_format names. A file's image id is its name if
+    that is a number, else the lowest number that no file has; images.json tells for each image its
+    id, file and picture. Pictures are called NAME.png, and NAME_2.png and so on where several
+    images have that name. A command that is stopped leaves what it has in detections.json.partial;
+    a camera or stream is read until --limit or Ctrl-C, which ends it in order.
 
     With --config and --checkpoint_dir and without --input, the images are those of each
     eval_input_reader of the config: detections.json then has their source ids, and no pictures are
@@ -78,9 +122,8 @@ def command(
     _check_choice(model, config, checkpoint_dir, inputs)
     if not inputs:
         _check_draws_nothing()
-    paths = find_images(inputs) if inputs else []
-    if limit:
-        paths = paths[:limit]
+    options['formats'] = _parse_formats(options['formats'])
+    paths = find_sources(inputs) if inputs else []
     if config:
         # Checked first, so that mistakes are reported before TensorFlow is loaded, which takes
         # seconds.
@@ -91,30 +134,86 @@ def command(
     if not inputs:
         _predict_records(config, checkpoint_dir, output, limit)
         return
-    from object_detection.export.predict import predict_files
+    source = {'path': model or checkpoint_dir, **({'config': config} if config else {})}
+    _predict_sources(source, paths, output, limit, options)
+
+
+def _predict_sources(
+    source: dict[str, str], paths: list[str], output: str, limit: int, options: dict[str, Any]
+) -> None:
+    from object_detection.prediction.files import OutputOptions, predict_files
     from object_detection.system import disk
 
-    with progress.show('predicting') as report, disk.full_disk_named(output):
+    with (
+        progress.show('predicting') as report,
+        disk.full_disk_named(output),
+        _stopped_in_order(paths) as should_stop,
+    ):
         summary = predict_files(
-            model or checkpoint_dir,
+            _predictor(source, options),
             paths,
             output,
-            label_map_path=label_map or None,
-            min_score=min_score,
-            max_boxes=max_boxes,
+            OutputOptions(
+                formats=options['formats'],
+                score_threshold=options['min_score'],
+                max_boxes=options['max_boxes'],
+                limit=limit,
+                should_stop=should_stop,
+            ),
             progress=report,
-            **({'config': config} if config else {}),
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
     click.echo(
         f'{summary.images} images, {summary.detections} detections '
-        f'({summary.drawn} drawn, score >= {min_score:g}) in {output}{computed}'
+        f'({summary.drawn} drawn, score >= {options["min_score"]:g}) in {output}{computed}'
     )
     for problem in summary.problems:
         click.echo(f'left out: {problem}', err=True)
     if not summary.images:
         click.echo('Error: none of the inputs is an image that can be read.', err=True)
         sys.exit(1)
+
+
+def _predictor(source: dict[str, str], options: dict[str, Any]) -> Any:
+    from object_detection.prediction.predictor import Predictor
+    from object_detection.prediction.views import Augmentation, Tiling
+
+    size, tta = options['tile'], options['tta']
+    classes = [name.strip() for name in options['classes'].split(',') if name.strip()]
+    # Checked before the model is loaded.
+    tiling = None if size is None else Tiling(size, options['tile_overlap'])
+    augmentation = Augmentation.parse(tta, options['tta_merge']) if tta else None
+    return Predictor(
+        **source,
+        label_map=options['label_map'] or None,
+        classes=classes or None,
+        precision=options['precision'],
+        batch_size=options['batch_size'],
+        tiling=tiling,
+        augmentation=augmentation,
+    )
+
+
+@contextlib.contextmanager
+def _stopped_in_order(paths: list[str]) -> Iterator[Callable[[], bool]]:
+    """Yields whether a signal has ended the reading of cameras, which have no end of their own."""
+    if not any(is_live(path) for path in paths):
+        yield lambda: False
+        return
+    from object_detection.system.signals import Interrupts
+
+    with Interrupts() as interrupts:
+        yield lambda: interrupts.received is not None
+
+
+def _parse_formats(values: tuple[str, ...]) -> list[str]:
+    names = [name.strip() for value in values for name in value.split(',')]
+    for name in names:
+        if name not in WRITERS:
+            raise UserError(
+                f'--output_format: expected some of {", ".join(WRITERS)}. Received: {name!r}.'
+            )
+    return names or list(DEFAULT)
 
 
 def _check_choice(
@@ -135,10 +234,17 @@ def _check_choice(
 def _check_draws_nothing() -> None:
     """Refuses options for pictures, since no pictures of records are drawn."""
     context = click.get_current_context()
-    for name in ('label_map', 'min_score', 'max_boxes'):
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+    for parameter in context.command.params:
+        if parameter.name in ('model', 'config', 'checkpoint_dir', 'output', 'limit'):
+            continue
+        source = context.get_parameter_source(parameter.name)
+        if source is click.core.ParameterSource.COMMANDLINE:
+            flags = (
+                ' or '.join(flag for flag in parameter.opts if flag in sys.argv)
+                or (parameter.opts[-1])
+            )
             raise click.UsageError(
-                f'--{name} is about pictures, which are drawn of --input alone. Received: no '
+                f'{flags} is about pictures, which are drawn of --input alone. Received: no '
                 '--input, whose place the records of --config take.'
             )
 
@@ -163,24 +269,38 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
         click.echo(f'{images} images, {detections} detections in {folder}')
 
 
+def find_sources(inputs: tuple[str, ...]) -> list[str]:
+    """Lists images and videos as `find_images` does, and cameras and streams.
+
+    Raises:
+      UserError: as `find_images`.
+    """
+    found: list[str] = []
+    for text in inputs:
+        found += [text] if is_live(text) else map(str, find_images((text,), videos=True))
+    return found
+
+
 def find_images(
-    inputs: tuple[str, ...], *, readable: bool = False, flag: str = '--input'
+    inputs: tuple[str, ...], *, readable: bool = False, videos: bool = False, flag: str = '--input'
 ) -> list[pathlib.Path]:
     """Lists the images of files, folders and patterns, sorted for each input.
 
     Args:
       inputs: paths and patterns.
       readable: whether images in a folder whose format cannot be read are left out.
+      videos: whether videos in a folder are listed, too.
       flag: the flag of the inputs, for errors.
 
     Raises:
       ValueError: if an input does not exist or a folder holds no image.
     """
+    known = _IMAGE_SUFFIXES | (VIDEO_SUFFIXES if videos else set())
     paths: list[pathlib.Path] = []
     for text in inputs:
         path = pathlib.Path(text)
         if path.is_dir():
-            paths += _in_folder(path, f'{flag} {text}', readable)
+            paths += _in_folder(path, f'{flag} {text}', readable, known)
         elif path.is_file():
             paths.append(path)
         elif found := sorted(glob.glob(text, recursive=True)):
@@ -190,14 +310,16 @@ def find_images(
     return paths
 
 
-def _in_folder(folder: pathlib.Path, where: str, readable: bool) -> list[pathlib.Path]:
-    suffixes = _IMAGE_SUFFIXES | _OTHER_SUFFIXES
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
-    known = [path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES]
+def _in_folder(
+    folder: pathlib.Path, where: str, readable: bool, suffixes: set[str]
+) -> list[pathlib.Path]:
+    listed = suffixes | _OTHER_SUFFIXES
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in listed)
+    known = [path for path in found if path.suffix.lower() in suffixes]
     if not known:
         others = sorted({path.suffix for path in found})
         raise UserError(
-            f'{where}: the folder holds no image ({", ".join(sorted(_IMAGE_SUFFIXES))})'
+            f'{where}: the folder holds no image ({", ".join(sorted(suffixes))})'
             + (f', only files that cannot be read: {", ".join(others)}.' if others else '.')
         )
     return known if readable else found

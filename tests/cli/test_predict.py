@@ -5,7 +5,12 @@ import pytest
 from click.testing import CliRunner
 
 from object_detection.cli.predict import command, find_images
-from object_detection.export import predict
+from object_detection.prediction import files, predictor
+
+
+@pytest.fixture(autouse=True)
+def _no_model(monkeypatch):
+    monkeypatch.setattr(predictor, 'Predictor', lambda **options: options)
 
 
 def test_files_and_folders_become_a_list_of_images(tmp_path):
@@ -46,8 +51,8 @@ def test_patterns_are_expanded_and_files_that_cannot_be_read_are_not_passed_over
 def test_inputs_without_any_image_are_an_error(tmp_path, monkeypatch):
     config = tmp_path / 'my.config'
     config.write_text('model {}')
-    summary = predict.PredictionSummary(0, 0, 0, [f'{config}: cannot be decoded.'], None)
-    monkeypatch.setattr(predict, 'predict_files', lambda *_, **options: summary)
+    summary = files.PredictionSummary(0, 0, 0, [f'{config}: cannot be decoded.'], None)
+    monkeypatch.setattr(files, 'predict_files', lambda *_, **options: summary)
     arguments = ['--model', 'm', '--input', str(config), '--output', 'out']
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 1
@@ -58,7 +63,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def fails(*_, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(predict, 'predict_files', fails)
+    monkeypatch.setattr(files, 'predict_files', fails)
     image = tmp_path / 'a.png'
     image.touch()
     arguments = ['--model', 'm', '--input', str(image), '--output', str(tmp_path)]
@@ -91,8 +96,8 @@ def test_a_model_and_a_config_exclude_each_other(arguments, message):
 def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monkeypatch):
     image = tmp_path / 'a.png'
     image.write_bytes(b'')
-    summary = predict.PredictionSummary(1, 2, 0, [], precision)
-    monkeypatch.setattr(predict, 'predict_files', lambda *_, **options: summary)
+    summary = files.PredictionSummary(1, 2, 0, [], precision)
+    monkeypatch.setattr(files, 'predict_files', lambda *_, **options: summary)
     arguments = ['--model', 'm', '--input', str(image), '--output', 'out']
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from object_detection.export import class_names, exporter, predict
+from object_detection import Predictor
+from object_detection.core.fields import DetectionFields
+from object_detection.export import class_names, exporter
 from object_detection.export.inference import read_image
-from object_detection.export.predict import predict_files
-from object_detection.metrics.detections import ImageDetections
+from object_detection.prediction import files, prediction, predictor, sources
+from object_detection.prediction.files import OutputOptions
 from object_detection.weights import checkpoints
 from tests import tiny_models as tiny
 
@@ -20,21 +22,40 @@ class OneObject:
     """In place of a detector: finds an object of class 7 in every image."""
 
     precision = 'mixed_bfloat16'
+    quantization = None
+    source = 'model'
 
-    def __init__(self, directory, label_map=None):
-        self.directory = directory
+    def __init__(self, directory, label_map=None, precision=None):
         self.class_names = {7: 'cat'}
         if label_map is not None:
             self.class_names = class_names.of_text(class_names.read_file(str(label_map)))
 
-    def detect(self, image, encoded=None):
-        box = np.array([[1.0, 2, 9, 12]])
-        return ImageDetections(box, np.array([0.9]), np.array([7]), None, *image.shape[:2])
+    def __call__(self, images):
+        count, height, width = images.shape[:3]
+        box = np.array([1, 2, 9, 12], np.float32) / [height, width, height, width]
+        return {
+            DetectionFields.BOXES: np.tile(box, (count, 1, 1)),
+            DetectionFields.SCORES: np.full((count, 1), 0.9, np.float32),
+            DetectionFields.CLASSES: np.full((count, 1), 7, np.float32),
+            DetectionFields.NUM_DETECTIONS: np.ones(count, np.float32),
+        }
 
 
 @pytest.fixture
 def one_object(monkeypatch):
-    monkeypatch.setattr(predict.loading, 'load', OneObject)
+    monkeypatch.setattr(predictor.loading, 'load', OneObject)
+
+
+def predict_files(model, paths, output, *, label_map_path=None, progress=None, **options):
+    """Runs a model one image at a time, as the command does by default."""
+    report = {} if progress is None else {'progress': progress}
+    return files.predict_files(
+        Predictor(model, label_map=label_map_path, batch_size=1),
+        paths,
+        output,
+        OutputOptions(**options),
+        **report,
+    )
 
 
 def write_image(path: pathlib.Path, value: int = 0) -> pathlib.Path:
@@ -53,22 +74,22 @@ def listed(output: pathlib.Path) -> list[tuple[int, str]]:
 
 def test_images_of_one_name_get_pictures_of_their_own(one_object, tmp_path):
     names = ('one/a.jpg', 'one/a.png', 'two/a.png', 'two/A.bmp', 'two/a_2.png')
-    files = [write_image(tmp_path / name, 40 * i) for i, name in enumerate(names)]
-    predict_files('model', files, tmp_path / 'out')
+    paths = [write_image(tmp_path / name, 40 * i) for i, name in enumerate(names)]
+    predict_files('model', paths, tmp_path / 'out')
     pictures = [picture for _, picture in listed(tmp_path / 'out')]
     assert pictures == ['a.png', 'a_3.png', 'a_4.png', 'A_5.png', 'a_2.png']
     for i, picture in enumerate(pictures):
         corner = read_image(tmp_path / 'out' / picture)[0][-1, -1]
         np.testing.assert_allclose(corner, 40 * i, atol=2)
-    assert len(list((tmp_path / 'out').iterdir())) == len(files) + 2
+    assert len(list((tmp_path / 'out').iterdir())) == len(paths) + 2
 
 
 def test_ids_are_the_numbers_of_the_names_and_never_collide(one_object, tmp_path):
     names = ('b.png', '1.png', '01.jpg', '000012.png', 'c.png', '3.png')
-    files = [write_image(tmp_path / 'in' / name) for name in names]
+    paths = [write_image(tmp_path / 'in' / name) for name in names]
     broken = tmp_path / 'in' / 'broken.png'
     broken.write_bytes(b'')
-    summary = predict_files('model', [broken, *files], tmp_path / 'out')
+    summary = predict_files('model', [broken, *paths], tmp_path / 'out')
     assert [image_id for image_id, _ in listed(tmp_path / 'out')] == [4, 1, 5, 12, 6, 3]
     assert (summary.images, len(summary.problems)) == (6, 1)
 
@@ -117,9 +138,9 @@ def test_names_are_those_of_the_label_map_or_else_of_the_model(
     path = write_image(tmp_path / 'in' / 'a.png')
     (tmp_path / 'labels.pbtxt').write_text("item { id: 1 name: 'cat' }")
     drawn = []
-    draw = predict.drawing._draw_label
+    draw = prediction.drawing._draw_label
     monkeypatch.setattr(
-        predict.drawing,
+        prediction.drawing,
         '_draw_label',
         lambda canvas, instance, *rest: (
             drawn.append(instance.label),
@@ -127,7 +148,7 @@ def test_names_are_those_of_the_label_map_or_else_of_the_model(
         ),
     )
     label_map = tmp_path / 'labels.pbtxt' if has_label_map else None
-    predict_files('model', [path], tmp_path / 'out', label_map_path=label_map, min_score=0.5)
+    predict_files('model', [path], tmp_path / 'out', label_map_path=label_map, score_threshold=0.5)
     # A class that the label map lacks is drawn as a number.
     assert drawn == [expected]
 
@@ -138,13 +159,13 @@ def test_predict_writes_pictures_and_coco_results(tmp_path):
     checkpoints.save_model(str(tmp_path / 'trained'), detector.named_variables(), 7)
     exporter.export(tiny.tiny_pipeline(), str(tmp_path / 'trained'), tmp_path / 'exported')
     rng = np.random.default_rng(1)
-    files = [tmp_path / name for name in ('000012.png', 'cat.jpg')]
-    for file in files:
+    paths = [tmp_path / name for name in ('000012.png', 'cat.jpg')]
+    for file in paths:
         Image.fromarray(rng.integers(0, 255, (48, 80, 3), np.uint8)).save(file)
     broken = tmp_path / 'broken.jpg'
     broken.write_bytes(b'no image')
     output = tmp_path / 'out'
-    summary = predict_files(tmp_path / 'exported', [*files, broken], output, min_score=0.0)
+    summary = predict_files(tmp_path / 'exported', [*paths, broken], output, score_threshold=0.0)
     assert summary.images == 2
     assert summary.precision == 'float32'
     assert len(summary.problems) == 1
@@ -162,12 +183,12 @@ def test_predict_writes_pictures_and_coco_results(tmp_path):
 
 
 def test_progress_counts_images_that_are_left_out_too(one_object, tmp_path):
-    files = [write_image(tmp_path / 'in' / name) for name in ('a.png', 'b.png')]
+    paths = [write_image(tmp_path / 'in' / name) for name in ('a.png', 'b.png')]
     (tmp_path / 'in' / 'c.png').write_bytes(b'')
     told = []
     predict_files(
         'model',
-        [*files, tmp_path / 'in' / 'c.png'],
+        [*paths, tmp_path / 'in' / 'c.png'],
         tmp_path / 'out',
         progress=lambda done, total: told.append((done, total)),
     )
@@ -192,46 +213,46 @@ def test_what_cannot_be_opened_is_left_out_and_named_without_internals(one_objec
 
 
 def test_an_error_leaves_what_was_found_before_it(one_object, tmp_path, monkeypatch):
-    files = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(3)]
-    detect = OneObject.detect
+    paths = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(3)]
+    detect = OneObject.__call__
 
-    def fail_at_the_last(self, image, encoded=None):
+    def fail_at_the_last(self, images):
         if list((tmp_path / 'out').glob('1.png')):
             raise RuntimeError('no memory')
-        return detect(self, image, encoded)
+        return detect(self, images)
 
-    monkeypatch.setattr(OneObject, 'detect', fail_at_the_last)
+    monkeypatch.setattr(OneObject, '__call__', fail_at_the_last)
     with pytest.raises(RuntimeError, match='no memory'):
-        predict_files('model', files, tmp_path / 'out')
+        predict_files('model', paths, tmp_path / 'out')
     assert not (tmp_path / 'out' / 'detections.json').exists()
     for name in ('detections.json.partial', 'images.json.partial'):
         assert len(json.loads((tmp_path / 'out' / name).read_text())) == 2
 
 
 def test_each_image_is_in_the_file_before_the_next_is_read(one_object, tmp_path, monkeypatch):
-    files = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(2)]
+    paths = [write_image(tmp_path / 'in' / f'{i}.png') for i in range(2)]
     seen = []
-    read = predict.read_image
+    read = sources.read
 
-    def look(path):
+    def look(path, max_pixels):
         text = (tmp_path / 'out' / 'detections.json.partial').read_text()
         seen.append(len(json.loads(text + ']')))
-        return read(path)
+        return read(path, max_pixels)
 
-    monkeypatch.setattr(predict, 'read_image', look)
-    predict_files('model', files, tmp_path / 'out')
+    monkeypatch.setattr(sources, 'read', look)
+    predict_files('model', paths, tmp_path / 'out')
     assert seen == [0, 1]
 
 
 def test_pictures_that_images_json_no_longer_lists_are_deleted(one_object, tmp_path):
-    files = [write_image(tmp_path / 'in' / name) for name in ('a.png', 'b.png')]
+    paths = [write_image(tmp_path / 'in' / name) for name in ('a.png', 'b.png')]
     output = tmp_path / 'out'
-    predict_files('model', files, output)
+    predict_files('model', paths, output)
     (output / 'mine.png').write_bytes(b'')
     (tmp_path / 'other.png').write_bytes(b'')
     listed_now = json.loads((output / 'images.json').read_text())
     (output / 'images.json').write_text(json.dumps([*listed_now, {'picture': '../other.png'}, 3]))
-    predict_files('model', files[1:], output)
+    predict_files('model', paths[1:], output)
     assert sorted(path.name for path in output.glob('*.png')) == ['b.png', 'mine.png']
     assert (tmp_path / 'other.png').exists()
 
