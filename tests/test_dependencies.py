@@ -18,6 +18,7 @@ OF_TENSORFLOW = {'flatbuffers', 'keras'}
 OPTIONAL = {
     'ai-edge-litert',
     'ai_edge_litert',
+    'av',
     'cv2',
     'fastapi',
     'faster-coco-eval',

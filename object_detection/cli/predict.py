@@ -122,6 +122,7 @@ def command(
     _check_choice(model, config, checkpoint_dir, inputs)
     if not inputs:
         _check_draws_nothing()
+    _check_companions(options)
     options['formats'] = _parse_formats(options['formats'])
     paths = find_sources(inputs) if inputs else []
     if config:
@@ -204,6 +205,15 @@ def _stopped_in_order(paths: list[str]) -> Iterator[Callable[[], bool]]:
 
     with Interrupts() as interrupts:
         yield lambda: interrupts.received is not None
+
+
+def _check_companions(options: dict[str, Any]) -> None:
+    """Refuses options that would have no effect without another."""
+    context = click.get_current_context()
+    for name, needed in (('tile_overlap', 'tile'), ('tta_merge', 'tta')):
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if is_given and not options[needed]:
+            raise click.UsageError(f'--{name} is for --{needed}. Received: no --{needed}.')
 
 
 def _parse_formats(values: tuple[str, ...]) -> list[str]:

@@ -194,7 +194,7 @@ def load(
       label_map: label map with the names of the classes; None takes the names of the SavedModel, or
         the label map that the config names.
       precision: the precision in which a checkpoint computes, a name such as 'bfloat16'; None takes
-        the config's.
+        the config's. That of an export is fixed, and another one is refused.
 
     Raises:
       ValueError: if `path` holds neither a SavedModel nor a config and a checkpoint, or the config
@@ -207,13 +207,9 @@ def load(
     folder = os.fspath(path)
     exported = _find_exported(folder) if checkpoint is None and config is None else None
     if exported is not None:
-        if precision is not None:
-            raise UserError(
-                f'load: a SavedModel and other exports compute in the precision that they were '
-                'exported with; name a `checkpoint` to choose one. '
-                f'Received: precision={precision!r}, path={folder}.'
-            )
         detector = exported()
+        if precision is not None:
+            _check_precision(detector, precision)
         _logger.info('loaded %s', detector.directory)
         return Detector(
             detector,
@@ -235,6 +231,27 @@ def load(
         names=names,
         precision=precisions.resolve(pipeline.train_config, precision),
         model=model,
+    )
+
+
+def _check_precision(detector: SavedDetector | FileDetector, precision: str) -> None:
+    """Refuses a precision that an export was not exported with.
+
+    Raises:
+      UserError: which names the format, its precision and how to export another.
+    """
+    if detector.precision == precisions.canonical(precision):
+        return
+    kind, remedy = 'a SavedModel', f'`tfod export --precision {precision}`'
+    if isinstance(detector, FileDetector):
+        kind = f'a file of the format {detector.description.format}'
+        if detector.quantization is not None:
+            kind += f' with weights of {detector.quantization}'
+            remedy = '`tfod export --format tflite --quantization float16`'
+    raise UserError(
+        f'precision: {detector.directory} is {kind}, whose precision is fixed: '
+        f'{detector.precision or "it does not store which"}. Expected that one, or the checkpoint '
+        f'of the model; {remedy} exports another. Received: {precision!r}.'
     )
 
 

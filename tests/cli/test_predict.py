@@ -1,11 +1,13 @@
 import errno
 import os
+import re
 
 import pytest
 from click.testing import CliRunner
 
-from object_detection.cli.predict import command, find_images
+from object_detection.cli.predict import command, find_images, find_sources
 from object_detection.prediction import files, predictor
+from object_detection.prediction.views import Augmentation, Tiling
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +83,8 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         (['--model', 'm', '--input', 'a.png', '--limit', '-1'], "Invalid value for '--limit'"),
         (['--config', 'c', '--checkpoint_dir', 'd', '--label_map', 'l'], '--label_map is about'),
         (['--config', 'c', '--checkpoint_dir', 'd', '--min_score', '0.5'], '--min_score is about'),
+        (['--config', 'c', '--checkpoint_dir', 'd', '--bf16'], '--bf16 is about'),
+        (['--config', 'c', '--checkpoint_dir', 'd', '--tile', '64'], '--tile is about'),
         (['--model', 'm'], "Missing option '--input'"),
     ],
 )
@@ -102,3 +106,62 @@ def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monke
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
     assert result.output.endswith(f'1 images, 2 detections (0 drawn, score >= 0.5) {told}\n')
+
+
+def test_options_become_a_predictor_and_outputs(tmp_path, monkeypatch):
+    image = tmp_path / 'a.png'
+    image.write_bytes(b'')
+    calls = []
+
+    def predict_files(*arguments, **options):
+        calls.append(arguments)
+        return files.PredictionSummary(1, 0, 0, [], None)
+
+    monkeypatch.setattr(files, 'predict_files', predict_files)
+    arguments = ['--model', 'm', '--input', str(image), '--input', 'camera:1', '--output', 'out']
+    arguments += ['--score_threshold', '0.3', '--classes', 'cat, 7', '--bf16', '--batch_size', '4']
+    arguments += ['--tile', '640', '--tile_overlap', '0.3', '--tta', 'flip,0.8']
+    arguments += ['--output_format', 'csv,yolo', '--output_format', 'voc', '--limit', '5']
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output
+    ((predictor, sources, output, options),) = calls
+    assert predictor == {
+        'path': 'm',
+        'label_map': None,
+        'classes': ['cat', '7'],
+        'precision': 'bfloat16',
+        'batch_size': 4,
+        'tiling': Tiling(640, 0.3),
+        'augmentation': Augmentation(True, (0.8,)),
+    }
+    assert (sources, output) == ([str(image), 'camera:1'], 'out')
+    assert (options.formats, options.score_threshold) == (['csv', 'yolo', 'voc'], 0.3)
+    assert (options.max_boxes, options.limit) == (100, 5)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--output_format', 'pdf'], "expected some of pictures, .*Received: 'pdf'"),
+        (['--tta', 'turn'], "Received: 'turn'"),
+        (['--tta', 'flip', '--tta_merge', 'mean'], 'tta_merge: expected one of wbf, nms'),
+        (['--tile', '3'], 'tile: expected a size of at least'),
+        (['--tile_overlap', '0.3'], '--tile_overlap is for --tile'),
+        (['--tta_merge', 'nms'], '--tta_merge is for --tta'),
+    ],
+)
+def test_wrong_options_are_named(arguments, message, tmp_path):
+    image = tmp_path / 'a.png'
+    image.touch()
+    arguments = ['--model', 'm', '--input', str(image), '--output', 'out', *arguments]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code
+    assert re.search(message, ' '.join(f'{result.output} {result.exception}'.split()))
+
+
+def test_videos_and_cameras_are_sources(tmp_path):
+    for name in ('b.mp4', 'a.png', 'c.txt'):
+        (tmp_path / name).touch()
+    found = find_sources(('camera:0', str(tmp_path), 'rtsp://host/1'))
+    assert found == ['camera:0', str(tmp_path / 'a.png'), str(tmp_path / 'b.mp4'), 'rtsp://host/1']
+    assert [path.name for path in find_images((str(tmp_path),))] == ['a.png']

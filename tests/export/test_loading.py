@@ -224,7 +224,8 @@ def test_a_folder_without_a_detector_is_reported(model_dir, exported, tmp_path):
         object_detection.load(tmp_path)
     config = model_dir / 'resolved_pipeline.config'
     assert_weights(object_detection.load(tmp_path, config=config).model, 1)
-    with pytest.raises(ValueError, match='exported with'):
+    assert object_detection.load(exported, precision='float32').precision == 'float32'
+    with pytest.raises(ValueError, match='is a SavedModel, whose precision is fixed: float32'):
         object_detection.load(exported, precision='bfloat16')
     with pytest.raises(ValueError, match=r'Label map none\.pbtxt'):
         object_detection.load(exported, label_map='none.pbtxt')
