@@ -18,6 +18,7 @@ from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.metrics.analysis import images as stored_images
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos import eval_pb2
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
@@ -25,6 +26,7 @@ from object_detection.system import files
 from object_detection.training.distribution import collectives, strategies
 from object_detection.training.evaluation import results
 from object_detection.training.evaluation.best_checkpoint import BestCheckpoint
+from object_detection.training.evaluation.image_collector import ImageCollector
 from object_detection.training.evaluation.inference import (
     Batch,
     PredictFunction,
@@ -82,6 +84,7 @@ class ReaderEvaluation:
         self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
         self._config = pipeline_config.eval_config
         self._categories = evaluator_builder.categories(reader, pipeline_config.model)
+        self._names = {category['id']: category['name'] for category in self._categories}
         self._max_images = self._config.eval_samples or None
         shard = {}
         workers = strategies.num_workers(self._strategy)
@@ -114,6 +117,7 @@ class ReaderEvaluation:
             )
         self._predict = predictors[form]
         self._times = EvaluationTimes()
+        self._collector = self._new_collector()
         self._num_images: int | None = None
         self._directory = directory
         if directory is not None:
@@ -140,6 +144,8 @@ class ReaderEvaluation:
         evaluators = evaluator_builder.build(self._config, self._categories, self._annotations)
         images = 0
         self._times.clear()
+        # All workers build it, so that the chief can merge theirs.
+        self._collector = self._new_collector()
         with corrupt_files.named(self._reader, self._where), show_progress() as report:
 
             def on_batch(batch: Batch, found: Batch) -> None:
@@ -150,7 +156,7 @@ class ReaderEvaluation:
             metrics = evaluate(
                 self._detector,
                 self._times.batches(self._dataset),
-                evaluators,
+                [*evaluators, self._collector],
                 predict=self._times.predict(self._predict),
                 max_images=self._max_images,
                 strategy=self._strategy,
@@ -181,6 +187,8 @@ class ReaderEvaluation:
           data: the evaluated data, see `eval_config.evaluated_data`.
         """
         if self._directory is not None:
+            path = os.path.join(self._directory, stored_images.FILE_NAME)
+            self._collector.save(path, step)
             results.write(self._directory, step, metrics, data, self._times.describe())
 
     @property
@@ -191,6 +199,9 @@ class ReaderEvaluation:
     def close(self) -> None:
         self._events.close()
 
+    def _new_collector(self) -> ImageCollector:
+        return ImageCollector(self._names, self._annotations, _picture_style(self._config))
+
     def _draw(self, pictures: dict[str, np.ndarray], batch: Batch, detections: Batch) -> None:
         """Adds the pictures of a batch, up to `num_visualizations`, by the names of their files."""
         limit = self._config.num_visualizations - len(pictures)
@@ -199,7 +210,7 @@ class ReaderEvaluation:
         drawn = tensorboard.detection_pictures(
             batch,
             detections,
-            {category['id']: category['name'] for category in self._categories},
+            self._names,
             limit=limit,
             style=_picture_style(self._config),
         )

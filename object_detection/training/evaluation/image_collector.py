@@ -1,0 +1,179 @@
+"""Collects the boxes of evaluated images, and pictures of the worst and the best, for reports."""
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.metrics import detections as image_detections
+from object_detection.metrics.analysis import images as stored
+from object_detection.metrics.analysis.images import EvaluatedImages, ImageBoxes, Picture
+from object_detection.metrics.analysis.matching import Quality, quality
+from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.metrics.evaluator import Batch
+from object_detection.visualization import tensorboard
+
+# Beyond these, the file of detections and reports would grow without showing more.
+_MAX_IMAGES = 5000
+_MAX_DETECTIONS = 100
+_NUM_PICTURES = 6
+_MAX_WIDTH = 1200  # pixels
+_NO_CLASS = 'object'
+_NEEDED = {
+    InputFields.SOURCE_ID,
+    InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE,
+    InputFields.NUM_EVALUATION_BOXES,
+    InputFields.EVALUATION_BOXES,
+    InputFields.EVALUATION_CLASSES,
+    InputFields.EVALUATION_IS_CROWD,
+}
+
+
+class _Example(NamedTuple):
+    """A candidate for a picture: an image with its batch entries, [1, ...]."""
+
+    name: str
+    quality: Quality
+    batch: Batch
+    detections: Batch
+
+
+class ImageCollector:
+    """Collects images batch by batch; an `Evaluator` without metrics, so that workers merge theirs.
+
+    Args:
+      names: 1-based class id -> name.
+      annotations: ground truth in place of the batches' own.
+      style: how pictures are drawn; images are judged by the detections that are drawn.
+    """
+
+    def __init__(
+        self,
+        names: dict[int, str],
+        annotations: CocoAnnotations | None = None,
+        style: tensorboard.PictureStyle = tensorboard.DEFAULT_STYLE,
+    ):
+        self._names, self._annotations, self._style = names, annotations, style
+        self._images: list[ImageBoxes] = []
+        self._num_images = 0
+        self._has_classes = True
+        self._examples: tuple[list[_Example], list[_Example]] = ([], [])
+        self._pictures: list[tuple[Quality, Picture]] = []
+
+    def add_batch(self, batch: Batch, detections: Batch) -> None:
+        """Adds the images of a batch, see `Evaluator`; none of a batch without annotated boxes."""
+        if not _NEEDED <= batch.keys() or DetectionFields.BOXES not in detections:
+            return
+        shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
+        self._has_classes = detections.get(DetectionFields.CLASSES) is not None
+        for i, found in enumerate(image_detections.unbatch(detections, shapes)):
+            self._num_images += 1
+            image = self._image(batch, i, found)
+            if len(self._images) < _MAX_IMAGES:
+                self._images.append(image)
+            self._consider(image, batch, detections, i)
+
+    def part(self) -> Any:
+        return self._images, self._num_images, self._has_classes, self._all_pictures()
+
+    def merge(self, part: Any) -> None:
+        images, count, has_classes, pictures = part
+        self._images = (self._images + images)[:_MAX_IMAGES]
+        self._num_images += count
+        self._has_classes = has_classes
+        self._pictures += pictures
+
+    def evaluate(self) -> dict[str, float]:
+        return {}
+
+    def save(self, path: str | os.PathLike, step: int) -> None:
+        """Writes the file that `analysis.images.load` reads; none without images."""
+        if not self._images:
+            return
+        names = self._names if self._has_classes else {1: _NO_CLASS}
+        pictures = self._all_pictures()
+        chosen = []
+        for is_best in (False, True):
+            part = [each for each in pictures if each[1].is_best == is_best]
+            part.sort(key=lambda each: _key(each[0], is_best))
+            chosen += [picture for _, picture in part[:_NUM_PICTURES]]
+        stored.save(path, EvaluatedImages(step, names, self._images, self._num_images, chosen))
+
+    def _image(self, batch: Batch, row: int, found: image_detections.ImageDetections) -> ImageBoxes:
+        name = image_detections.source_text(batch[InputFields.SOURCE_ID][row])
+        boxes, classes, is_crowd = self._annotated(batch, row, name, found.height, found.width)
+        found_classes = found.classes
+        if found_classes is None:
+            classes, found_classes = np.ones_like(classes), np.ones(len(found.scores), np.int64)
+        best = np.argsort(-found.scores, kind='stable')[:_MAX_DETECTIONS]
+        scores = found.scores[best]
+        detected = found.boxes[best], found_classes[best], scores
+        return ImageBoxes(name, found.height, found.width, boxes, classes, is_crowd, *detected)
+
+    def _annotated(
+        self, batch: Batch, row: int, name: str, height: int, width: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._annotations is not None:
+            image_id = self._annotations.image_id(name)
+            objects = self._annotations.instances(image_id, with_masks=False)
+            return objects.boxes, objects.classes, objects.is_crowd
+        count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
+        boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
+        return (
+            image_detections.boxes_to_absolute(boxes, height, width),
+            np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64),
+            np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool),
+        )
+
+    def _consider(self, image: ImageBoxes, batch: Batch, detections: Batch, row: int) -> None:
+        """Keeps the image if it is among the worst or the best so far."""
+        found = quality(image, self._style.min_score)
+        if found.f1 is None:
+            return
+        for is_best, kept in enumerate(self._examples):
+            is_full = len(kept) == _NUM_PICTURES
+            if is_full and _key(kept[-1].quality, is_best) <= _key(found, is_best):
+                continue
+            # Copies, since a view would keep the whole batch.
+            parts = (
+                {name: np.array(value[row : row + 1]) for name, value in each.items()}
+                for each in (batch, detections)
+            )
+            kept.append(_Example(image.name, found, *parts))
+            kept.sort(key=lambda each: _key(each.quality, is_best))
+            del kept[_NUM_PICTURES:]
+
+    def _all_pictures(self) -> list[tuple[Quality, Picture]]:
+        own = []
+        for is_best, kept in enumerate(self._examples):
+            for example in kept:
+                jpeg, (matched, false, missed) = self._draw(example), example.quality
+                caption = f'{matched} found, {missed} missed, {false} false'
+                picture = Picture(example.name, caption, bool(is_best), jpeg)
+                own.append((example.quality, picture))
+        return self._pictures + own
+
+    def _draw(self, example: _Example) -> bytes:
+        (picture,) = tensorboard.detection_pictures(
+            example.batch,
+            example.detections,
+            self._names,
+            limit=1,
+            style=self._style,
+        )
+        image = Image.fromarray(picture)
+        image.thumbnail((_MAX_WIDTH, _MAX_WIDTH))
+        file = io.BytesIO()
+        image.save(file, 'JPEG', quality=85)
+        return file.getvalue()
+
+
+def _key(found: Quality, is_best: bool | int) -> Sequence[float]:
+    """Sorts the worst images, or the best, to the front; of equal ones those with more objects."""
+    if is_best:
+        return -found.f1, -found.matched
+    return found.f1, -(found.false + found.missed)
