@@ -66,7 +66,7 @@ class ImageCollector:
 
     def add_batch(self, batch: Batch, detections: Batch) -> None:
         """Adds the images of a batch, see `Evaluator`; none of a batch without annotated boxes."""
-        if not _NEEDED <= batch.keys() or DetectionFields.BOXES not in detections:
+        if not batch.keys() >= _NEEDED or DetectionFields.BOXES not in detections:
             return
         shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
         self._has_classes = detections.get(DetectionFields.CLASSES) is not None

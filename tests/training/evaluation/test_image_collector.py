@@ -1,0 +1,108 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.metrics.analysis import images as stored
+from object_detection.training.evaluation import image_collector
+from object_detection.training.evaluation.image_collector import ImageCollector
+
+NAMES = {1: 'cat', 2: 'dog'}
+
+
+def batch(names, scores, *, has_classes=True):
+    """Images of 20x40 with one cat in the left half, each with one detection there of a score."""
+    size = len(names)
+    box = np.tile(np.array([0.0, 0.0, 1.0, 0.5], np.float32), (size, 1, 1))
+    images = {
+        InputFields.IMAGE: np.zeros((size, 20, 40, 3), np.float32),
+        InputFields.TRUE_IMAGE_SHAPE: np.tile([20, 40, 3], (size, 1)),
+        InputFields.SOURCE_ID: np.array([name.encode() for name in names]),
+        InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE: np.tile([20, 40], (size, 1)),
+        InputFields.NUM_EVALUATION_BOXES: np.ones(size, int),
+        InputFields.EVALUATION_BOXES: box,
+        InputFields.EVALUATION_CLASSES: np.ones((size, 1), int),
+        InputFields.EVALUATION_IS_CROWD: np.zeros((size, 1), bool),
+        InputFields.NUM_GROUNDTRUTH_BOXES: np.ones(size, int),
+        InputFields.GROUNDTRUTH_BOXES: box,
+        InputFields.GROUNDTRUTH_CLASSES: np.tile([1.0, 0.0], (size, 1, 1)),
+    }
+    found = {
+        DetectionFields.BOXES: box,
+        DetectionFields.SCORES: np.array(scores, np.float32)[:, np.newaxis],
+        DetectionFields.NUM_DETECTIONS: np.ones(size),
+    }
+    if has_classes:
+        found[DetectionFields.CLASSES] = np.zeros((size, 1))
+    return images, found
+
+
+def saved(collector, tmp_path):
+    collector.save(tmp_path / 'detections.npz', 5)
+    return stored.load(tmp_path / 'detections.npz')
+
+
+def test_boxes_are_in_pixels_and_classes_are_ids(tmp_path):
+    collector = ImageCollector(NAMES)
+    collector.add_batch(*batch(['a', 'b'], [0.9, 0.2]))
+    assert collector.evaluate() == {}
+    found = saved(collector, tmp_path)
+    assert (found.step, found.names, found.num_images) == (5, NAMES, 2)
+    one = found.images[1]
+    assert (one.name, one.height, one.width) == ('b', 20, 40)
+    assert one.boxes.tolist() == one.found_boxes.tolist() == [[0, 0, 20, 20]]
+    assert one.classes.tolist() == one.found_classes.tolist() == [1]
+    assert one.scores == pytest.approx([0.2])
+
+
+def test_the_worst_and_the_best_are_drawn(tmp_path):
+    collector = ImageCollector(NAMES)
+    collector.add_batch(*batch(['found', 'missed'], [0.9, 0.2]))
+    pictures = saved(collector, tmp_path).pictures
+    worst, best = ([p.name for p in pictures if p.is_best == is_best] for is_best in (0, 1))
+    assert (worst, best) == (['missed', 'found'], ['found', 'missed'])
+    assert pictures[0].caption == '0 found, 1 missed, 0 false'
+    picture = Image.open(io.BytesIO(pictures[0].jpeg))
+    assert picture.format == 'JPEG'
+    assert picture.width > picture.height
+
+
+def test_workers_merge_theirs(tmp_path):
+    chief, other = ImageCollector(NAMES), ImageCollector(NAMES)
+    chief.add_batch(*batch(['a', 'b'], [0.9, 0.9]))
+    other.add_batch(*batch(['c'], [0.2]))
+    chief.merge(other.part())
+    found = saved(chief, tmp_path)
+    assert [image.name for image in found.images] == ['a', 'b', 'c']
+    assert found.pictures[0].name == 'c'
+
+
+def test_images_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_collector, '_MAX_IMAGES', 3)
+    monkeypatch.setattr(image_collector, '_NUM_PICTURES', 2)
+    collector = ImageCollector(NAMES)
+    for _ in range(3):
+        collector.add_batch(*batch(['a', 'b'], [0.9, 0.2]))
+    found = saved(collector, tmp_path)
+    assert (len(found.images), found.num_images, len(found.pictures)) == (3, 6, 4)
+
+
+def test_without_classes_all_are_objects(tmp_path):
+    images, found = batch(['a'], [0.9], has_classes=False)
+    images[InputFields.EVALUATION_CLASSES] += 1
+    collector = ImageCollector(NAMES)
+    collector.add_batch(images, found)
+    evaluated = saved(collector, tmp_path)
+    assert evaluated.names == {1: 'object'}
+    assert evaluated.images[0].classes.tolist() == [1]
+
+
+def test_nothing_is_stored_of_batches_without_boxes(tmp_path):
+    images, found = batch(['a'], [0.9])
+    del images[InputFields.EVALUATION_BOXES]
+    collector = ImageCollector(NAMES)
+    collector.add_batch(images, found)
+    collector.save(tmp_path / 'detections.npz', 0)
+    assert not list(tmp_path.iterdir())
