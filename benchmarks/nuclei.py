@@ -22,7 +22,7 @@ import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster
 from learned import tfod
 
-from object_detection.visualization.report import write_report
+from object_detection.reporting import page
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _CONFIG = _ROOT / 'object_detection/samples/configs/mask_rcnn_resnet18_fpn_nuclei.config'
@@ -84,19 +84,16 @@ def main(
     (folder / 'limits.json').write_text(json.dumps(limits, indent=1))
     print(json.dumps(limits, indent=1))
     metrics = json.loads(next((model / 'eval').glob('**/metrics.json')).read_text())
-    history = (model / 'train' / 'history.jsonl').read_text().splitlines()
     facts = {'conversion': f'{conversion:.0f} s', 'training': f'{training / 60:.1f} min'}
-    write_report(
-        folder / 'report.html',
+    extras = page.Extras(
         title='Mask R-CNN on nuclei',
-        loss_history=[json.loads(line) for line in history],
-        metrics=metrics,
+        facts=facts,
         pictures=[
-            (picture.stem, picture.relative_to(folder).as_posix())
+            (picture.stem, picture.read_bytes())
             for picture in sorted((folder / 'predictions').glob('*.png'))
         ],
-        facts=facts,
     )
+    page.write(model, folder / 'report.html', extras)
     box, mask = metrics[_BOX], metrics[_MASK]
     print(f'box AP@.50 {box:.3f}, mask AP@.50 {mask:.3f}; {facts}')
     if box < box_ap or mask < mask_ap:

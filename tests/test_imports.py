@@ -32,6 +32,7 @@ LAYERS = [
     {'builders'},
     {'validation'},
     {'training'},
+    {'reporting'},
     {'dataset_tools', 'export'},
     {'prediction'},
     {'benchmarking', 'serving', 'utils'},

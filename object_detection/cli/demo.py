@@ -123,7 +123,7 @@ def command(
         **{name: _duration(value) for name, value in times.items()},
         'everything': _duration(seconds),
     }
-    report = _write_report(folder, model, metrics, facts)
+    report = _write_report(folder, model, facts)
     _finish(model, metrics, report, seconds)
 
 
@@ -263,30 +263,23 @@ def _read_metrics(model: pathlib.Path) -> dict[str, float]:
     return json.loads(path.read_text())
 
 
-def _write_report(
-    folder: pathlib.Path, sample: Model, metrics: dict[str, float], facts: dict[str, str]
-) -> pathlib.Path:
-    from object_detection.visualization.report import write_report
+def _write_report(folder: pathlib.Path, sample: Model, facts: dict[str, str]) -> pathlib.Path:
+    from object_detection.reporting import page
 
-    lines = (folder / 'model' / 'train' / 'history.jsonl').read_text().splitlines()
-    history = [json.loads(line) for line in lines]
     path = folder / 'report.html'
-    write_report(
-        path,
+    extras = page.Extras(
         title=f'{sample.name} on generated shapes',
-        loss_history=history,
-        metrics=metrics,
-        pictures=[
-            (picture.stem, picture.relative_to(folder).as_posix())
-            for picture in sorted((folder / 'predictions').glob('*.png'))
-        ],
         facts={
             **facts,
-            'training steps': str(history[-1]['step']),
             'weights': f'{_count_weights(folder / "exported"):,}',
             'TensorFlow': importlib.metadata.version('tensorflow'),
         },
+        pictures=[
+            (picture.stem, picture.read_bytes())
+            for picture in sorted((folder / 'predictions').glob('*.png'))
+        ],
     )
+    page.write(folder / 'model', path, extras)
     return path
 
 

@@ -36,6 +36,7 @@ COMMANDS = {
     'launch': 'Train in several processes, watched and restarted.',
     'data_service': 'Serve the input of trainings on other machines.',
     'eval': 'Evaluate the checkpoints of a training.',
+    'report': 'Write a page about a training, or a comparison of several.',
     'status': 'Show what a training does now, its speed and results.',
     'runs': 'List the runs of a training, with what each measured.',
     'checkpoint': 'List the variables of weights files, or convert them to ours.',

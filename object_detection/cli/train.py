@@ -21,6 +21,12 @@ from object_detection.training import jobs
 def command(config: str, model_dir: str, options: TrainOptions) -> None:
     """Trains from the newest checkpoint of --model_dir, or from scratch if there is none.
 
-    SIGTERM and ctrl-C save a checkpoint first; the same command then resumes from it.
+    SIGTERM and ctrl-C save a checkpoint first; the same command then resumes from it. A
+    training that is done has a page with its results, report.html in --model_dir.
     """
-    sys.exit(jobs.run_training(config, model_dir, options))
+    exit_status = jobs.run_training(config, model_dir, options)
+    # Imported here: it is needed at the end only.
+    from object_detection.reporting import page
+
+    page.write_at_end(model_dir)
+    sys.exit(exit_status)

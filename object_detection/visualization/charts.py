@@ -1,7 +1,7 @@
 """Bar charts, histograms and scatter plots as SVG text; see `line_chart` for curves."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -86,6 +86,50 @@ def histogram(
             axes.axvline(mark, color=svg_figure.COLORS[1], linewidth=1.5)
         axes.tick_params(length=0)
         axes.set_xlabel(x_label, parse_math=False)
+        return to_svg()
+
+
+def unit_chart(
+    lines: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    *,
+    x_label: str,
+    y_label: str,
+    bars: np.ndarray | None = None,
+    has_diagonal: bool = False,
+) -> str:
+    """Draws curves of shares of 1, such as precision over recall, on axes from 0 to 1.
+
+    Args:
+      lines: name -> x and y, float [n]; at most eight.
+      x_label, y_label: labels of the axes.
+      bars: float [n], heights of bars of equal width from 0 to 1; NaN draws none.
+      has_diagonal: whether to draw the line on which both shares are equal.
+
+    Returns:
+      An <svg> element; '' without lines and bars.
+    """
+    if not lines and bars is None:
+        return ''
+    with svg_figure.drawing((_WIDTH, 4.4)) as (axes, to_svg):
+        if bars is not None:
+            edges = np.linspace(0, 1, len(bars) + 1)
+            width = 0.92 / len(bars)
+            centers = (edges[1:] + edges[:-1]) / 2
+            axes.bar(centers, np.nan_to_num(bars), width, color=svg_figure.COLORS[0], alpha=0.8)
+        if has_diagonal:
+            axes.plot([0, 1], [0, 1], '--', color=svg_figure.COLORS[1], linewidth=1.25)
+        for (name, points), color in zip(lines.items(), svg_figure.COLORS, strict=False):
+            axes.plot(*points, color=color, linewidth=1.5, label=name[:_MAX_LETTERS])
+        if lines:
+            legend = axes.legend(frameon=False, loc='center left', bbox_to_anchor=(1.0, 0.5))
+            for text in legend.get_texts():
+                text.set_parse_math(False)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1.02)
+        axes.grid(axis='x')
+        axes.tick_params(length=0)
+        axes.set_xlabel(x_label, parse_math=False)
+        axes.set_ylabel(y_label, parse_math=False)
         return to_svg()
 
 

@@ -1,4 +1,4 @@
-"""A run's report: one HTML page with the loss curve, the metrics and pictures."""
+"""HTML pages of sections with charts, tables and pictures, which need no other files."""
 
 import base64
 import html
@@ -7,17 +7,14 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from object_detection.visualization.line_chart import line_chart
 
 _TOTAL_LOSS = 'total_loss'
 _SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}
 _SUMMARY = re.compile(r'(Detection(?:Boxes|Masks))_((?:Precision|Recall)/[^/]+)')
-_BY_GROUP = {
-    'Category': re.compile(r'(Detection(?:Boxes|Masks))_PerformanceByCategory/mAP/(.+)'),
-    'Super category': re.compile(r'(Detection(?:Boxes|Masks))_PerformanceBySuperCategory/(.+)'),
-}
+_SUPER_CATEGORY = re.compile(r'(Detection(?:Boxes|Masks))_PerformanceBySuperCategory/(.+)')
 _OWN_TABLES = tuple(f'{prefix}_' for prefix in _SIDES)
 # The reference's names of COCO's metrics -> names in the report.
 _WORDS = {
@@ -63,49 +60,48 @@ tbody th { font-weight: 400; }
 tbody tr:last-child > * { border-bottom: 0; }
 td, thead th:not(:first-child) { text-align: right; width: 130px; }
 td.part { background: linear-gradient(var(--bar), var(--bar)) no-repeat left / var(--part) 100%; }
+.tall { max-height: 520px; overflow-y: auto; }
+.tall thead th { position: sticky; top: 0; background: var(--card); }
+table.sortable thead th { cursor: pointer; user-select: none; white-space: nowrap; }
+table.sortable thead th::after { content: " \\2195"; opacity: .4; }
+th[aria-sort="ascending"]::after { content: " \\2191" !important; opacity: 1 !important; }
+th[aria-sort="descending"]::after { content: " \\2193" !important; opacity: 1 !important; }
+.matrix { width: auto; font-size: 13px; }
+.matrix td, .matrix thead th:not(:first-child) { width: auto; min-width: 44px; padding: 6px 8px;
+  text-align: center; background: rgb(37 99 235 / var(--share, 0)); }
+.matrix th { max-width: 160px; overflow: hidden; text-overflow: ellipsis; }
+.note { color: var(--soft); font-size: 13px; margin: 0 0 12px; max-width: 80ch; }
+h3 { font-size: 15px; margin: 20px 0 8px; }
+pre { overflow-x: auto; font: 13px/1.45 ui-monospace, Menlo, Consolas, monospace; }
+pre .added { color: #059669; } pre .removed { color: #dc2626; }
 .pictures { display: grid; gap: 16px;
   grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); }
+.pictures.wide { grid-template-columns: repeat(auto-fill, minmax(460px, 1fr)); }
+.pair { display: grid; gap: 24px; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); }
+.pair h3 { margin-top: 0; }
 figure { margin: 0; }
 figure img { width: 100%; display: block; border-radius: 6px; border: 1px solid var(--line); }
 summary { cursor: pointer; font-weight: 600; }
 figcaption { color: var(--soft); font-size: 13px; margin-top: 4px; overflow-wrap: anywhere; }
 """
-
-
-def write_report(
-    path: str | os.PathLike,
-    *,
-    title: str,
-    loss_history: Sequence[Mapping[str, Any]],
-    metrics: Mapping[str, float],
-    pictures: Sequence[tuple[str, str | bytes]],
-    facts: Mapping[str, str],
-) -> None:
-    """Writes the page; it needs no other files except the pictures that are given by path.
-
-    Args:
-      path: path of the page.
-      title: title of the page.
-      loss_history: entries {'step': number, 'losses': {name: value}}; other keys are not shown.
-      metrics: values under the reference's names. COCO's metrics of boxes and masks are shown side
-        by side, AP by category in a separate table; a collapsed list at the end contains all
-        values. -1 (undefined) is shown as a dash.
-      pictures: (caption, picture): a path relative to the page, or the bytes of a PNG or JPEG file,
-        which become part of the page.
-      facts: facts about the run: name -> value.
-    """
-    sections = [
-        section('Training loss', _loss_chart(loss_history)),
-        section('COCO metrics', _summary_table(metrics)),
-        *(
-            section(f'By {group.lower()}', _group_table(metrics, group, pattern))
-            for group, pattern in _BY_GROUP.items()
-        ),
-        section('Pictures', picture_grid(pictures)),
-        section('Other values', _table({'': _others(metrics)})),
-        folded('All values by name', _table({'': metrics})),
-    ]
-    write_page(path, title, facts, sections)
+# Sorts a table by the column whose heading is clicked; cells without a value come last.
+_SCRIPT = """
+for (const table of document.querySelectorAll('table.sortable')) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  heads.forEach((head, column) => head.addEventListener('click', () => {
+    const sign = head.getAttribute('aria-sort') === 'descending' ? 1 : -1;
+    heads.forEach(each => each.removeAttribute('aria-sort'));
+    head.setAttribute('aria-sort', sign > 0 ? 'ascending' : 'descending');
+    const key = row => row.cells[column].dataset.value ?? row.cells[column].textContent;
+    const isNumber = [...body.rows].every(row => key(row) === '' || !isNaN(key(row)));
+    body.append(...[...body.rows].sort((a, b) => {
+      const [left, right] = [key(a), key(b)];
+      if (left === '' || right === '') return (left === '') - (right === '');
+      return sign * (isNumber ? left - right : left.localeCompare(right));
+    }));
+  }));
+}
+"""
 
 
 def write_tables(
@@ -136,16 +132,26 @@ def write_tables(
 def write_page(
     path: str | os.PathLike, title: str, facts: Mapping[str, str], sections: Iterable[str]
 ) -> None:
-    """Writes a page of sections, from the functions below; empty ones are left out."""
-    page = (
+    """Writes a page, see `page`."""
+    pathlib.Path(path).write_text(page(title, facts, sections), encoding='utf-8')
+
+
+def page(title: str, facts: Mapping[str, str], sections: Iterable[str]) -> str:
+    """Returns a page of sections, from the functions below; empty ones are left out.
+
+    Args:
+      title: title of the page.
+      facts: name -> value, below the title.
+      sections: HTML.
+    """
+    return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n'
         f'<body><main><h1>{html.escape(title)}</h1>{_fact_list(facts)}\n'
         + '\n'.join(section for section in sections if section)
-        + '\n</main></body></html>\n'
+        + f'\n</main><script>{_SCRIPT}</script></body></html>\n'
     )
-    pathlib.Path(path).write_text(page, encoding='utf-8')
 
 
 def section(title: str, content: str) -> str:
@@ -168,7 +174,8 @@ def _fact_list(facts: Mapping[str, str]) -> str:
     return f'<dl class="facts">{"".join(items)}</dl>'
 
 
-def _loss_chart(history: Sequence[Mapping[str, Any]]) -> str:
+def loss_chart(history: Sequence[Mapping[str, Any]]) -> str:
+    """Draws the losses of entries {'step': number, 'losses': {name: value}}."""
     series: dict[str, list[tuple[float, float]]] = {}
     for entry in history:
         for name, value in entry['losses'].items():
@@ -178,30 +185,30 @@ def _loss_chart(history: Sequence[Mapping[str, Any]]) -> str:
     return line_chart(ordered, x_label='step', emphasized=_TOTAL_LOSS.replace('_', ' '))
 
 
-def _others(metrics: Mapping[str, float]) -> dict[str, float]:
+def other_values(metrics: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith(_OWN_TABLES)}
 
 
-def _summary_table(metrics: Mapping[str, float]) -> str:
+def summary_table(metrics: Mapping[str, float]) -> str:
     """Boxes and masks side by side, over all categories."""
     columns: dict[str, dict[str, float]] = {}
     for key, value in metrics.items():
         if match := _SUMMARY.fullmatch(key):
             column = columns.setdefault(_SIDES[match[1]], {})
             column[_WORDS.get(match[2], match[2])] = value
-    return _table(columns, bars=True)
+    return value_table(columns, bars=True)
 
 
-def _group_table(metrics: Mapping[str, float], group: str, pattern: re.Pattern) -> str:
-    """Average precision of boxes and masks, one row a category or super category."""
+def super_category_table(metrics: Mapping[str, float]) -> str:
+    """Average precision of boxes and masks by super category."""
     columns: dict[str, dict[str, float]] = {}
     for key, value in metrics.items():
-        if match := pattern.fullmatch(key):
+        if match := _SUPER_CATEGORY.fullmatch(key):
             columns.setdefault(f'{_SIDES[match[1]]} AP', {})[match[2]] = value
-    return _table(columns, first=group, bars=True)
+    return value_table(columns, first='Super category', bars=True)
 
 
-def _table(
+def value_table(
     columns: Mapping[str, Mapping[str, float]], *, first: str = '', bars: bool = False
 ) -> str:
     """Returns a table.
@@ -226,6 +233,66 @@ def _table(
         f'<div class="tables"><table><thead><tr>{head}</tr></thead>'
         f'<tbody>{body}</tbody></table></div>'
     )
+
+
+class Cell(NamedTuple):
+    """A cell of a table with a number.
+
+    Attributes:
+      value: what the column is sorted by; None comes last.
+      text: what is shown.
+      is_share: whether the value is a share of 1, which is shown as a bar too.
+    """
+
+    value: float | None
+    text: str
+    is_share: bool = False
+
+    @classmethod
+    def share(cls, value: float | None) -> 'Cell':
+        """Returns a cell of a share of 1; a dash if it is None or, as in COCO's metrics, -1."""
+        if value is None or value < 0:
+            return cls(None, '\u2013')
+        return cls(value, f'{value:.3f}', True)
+
+
+def grid_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, is_sortable: bool = False
+) -> str:
+    """Returns a table of texts and numbers; '' without rows.
+
+    Args:
+      heads: the headings.
+      rows: as many cells each; the first is the name of the row.
+      is_sortable: whether a click on a heading sorts the rows; of many rows, some are shown.
+    """
+    if not rows:
+        return ''
+    head = ''.join(f'<th>{html.escape(name)}</th>' for name in heads)
+    body = ''.join(
+        f'<tr><th>{html.escape(str(row[0]))}</th>{"".join(map(_grid_cell, row[1:]))}</tr>'
+        for row in rows
+    )
+    outer, kind = ('tables tall', ' class="sortable"') if is_sortable else ('tables', '')
+    return (
+        f'<div class="{outer}"><table{kind}><thead><tr>{head}</tr></thead>'
+        f'<tbody>{body}</tbody></table></div>'
+    )
+
+
+def _grid_cell(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return f'<td>{html.escape(cell)}</td>'
+    value = '' if cell.value is None else f'{cell.value:.6g}'
+    bar = ''
+    if cell.is_share:
+        bar = f' class="part" style="--part:{min(max(100 * cell.value, 0), 100):.1f}%"'
+    return f'<td{bar} data-value="{value}">{html.escape(cell.text)}</td>'
+
+
+def note(text: str) -> str:
+    """Returns a paragraph that explains a section."""
+    return f'<p class="note">{html.escape(text)}</p>'
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
@@ -253,10 +320,17 @@ def _plain_cell(value: float) -> str:
     return f'<td>{value:.4g}</td>'
 
 
-def picture_grid(pictures: Iterable[tuple[str, str | bytes]]) -> str:
-    """Returns pictures beside each other, (caption, picture) as for `write_report`; '' for none."""
+def picture_grid(pictures: Iterable[tuple[str, str | bytes]], *, is_wide: bool = False) -> str:
+    """Returns pictures beside each other; '' for none.
+
+    Args:
+      pictures: (caption, picture): a path relative to the page, or the bytes of a PNG or JPEG file,
+        which become part of the page.
+      is_wide: whether two of them fill the width of the page.
+    """
+    kind = 'pictures wide' if is_wide else 'pictures'
     figures = ''.join(_figure(caption, picture) for caption, picture in pictures)
-    return f'<div class="pictures">{figures}</div>' if figures else ''
+    return f'<div class="{kind}">{figures}</div>' if figures else ''
 
 
 def _figure(caption: str, picture: str | bytes) -> str:

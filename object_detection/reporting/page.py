@@ -1,0 +1,313 @@
+"""The report of a training: one HTML page, from the files of its model_dir."""
+
+import dataclasses
+import datetime
+import difflib
+import html
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from object_detection.errors import UserError
+from object_detection.metrics.analysis.precision import Curve
+from object_detection.reporting import evaluation_sections, run_files
+from object_detection.reporting.run_files import RunFiles
+from object_detection.system import disk, files
+from object_detection.training.monitoring import status
+from object_detection.visualization import charts
+from object_detection.visualization.line_chart import line_chart
+from object_detection.visualization.report import (
+    Cell,
+    folded,
+    grid_table,
+    loss_chart,
+    note,
+    other_values,
+    page,
+    picture_grid,
+    section,
+    summary_table,
+    super_category_table,
+    text_table,
+    value_table,
+)
+
+FILE_NAME = 'report.html'
+_logger = logging.getLogger(__name__)
+_CATEGORY = re.compile(r'(\w+?)_PerformanceByCategory/(\S+?)/(.+)')
+_SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}
+_MEAN_AP = re.compile(r'[^/]+/(mAP|AP)(@[^/ ]*)?')
+_COMMENT = re.compile(r'(^|\s)#[^"]*$')
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Extras:
+    """What a page shows besides the files of the model_dir.
+
+    Attributes:
+      title: title of the page; '' names the model_dir.
+      facts: name -> value, below the title.
+      pictures: (caption, picture) as `picture_grid` takes them.
+      base: path of a config that the config of the training is compared with; None takes that of
+        the checkpoint that it started from.
+    """
+
+    title: str = ''
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pictures: Sequence[tuple[str, str | bytes]] = ()
+    base: str | None = None
+
+
+def write(model_dir: str | os.PathLike, path: str | os.PathLike, extras: Extras = Extras()) -> None:
+    """Writes the report of a training; it replaces an earlier one when it is complete.
+
+    Raises:
+      UserError: see `run_files.read`.
+    """
+    run = run_files.read(model_dir)
+    title = extras.title or f'Training in {run.name}'
+    facts = {**extras.facts, **_facts(run)}
+    files.write_text(path, page(title, facts, _sections(run, extras)))
+
+
+def write_at_end(model_dir: str | os.PathLike) -> None:
+    """Writes the report of a training that has finished; an error is only logged."""
+    folder = pathlib.Path(model_dir)
+    if not (folder / status.FINISHED_FILE).exists():
+        return
+    try:
+        write(folder, folder / FILE_NAME)
+    except (UserError, OSError) as error:
+        _logger.warning('no report was written: %s', error)
+    else:
+        _logger.info('%s shows the results', folder / FILE_NAME)
+
+
+def _sections(run: RunFiles, extras: Extras) -> Iterator[str]:
+    readers = list(dict.fromkeys([*run.evaluations, *run.evaluated]))
+    if not readers:
+        yield section('Metrics', note('No evaluation has been finished yet.'))
+    for reader in readers:
+        yield _titled(reader, 'Metrics', summary_table(run.metrics(reader)))
+    yield section('Training loss', loss_chart(run.history) if run.history else '')
+    yield section('Learning rate', history_chart({'': run}, 'learning_rate'))
+    yield section('AP over time', ap_chart({'': run}))
+    for reader in readers:
+        yield from _reader_sections(run, reader)
+    yield section('Pictures', picture_grid(extras.pictures))
+    yield section('Speed and memory', _speed(run))
+    yield section('Where the time went', _times(run))
+    yield from _config_sections(run, extras.base)
+    yield folded('Runs', _runs(run))
+    for reader in readers:
+        yield _titled(reader, 'Other values', value_table({'': other_values(run.metrics(reader))}))
+        yield folded(_title(reader, 'All values by name'), value_table({'': run.metrics(reader)}))
+
+
+def _reader_sections(run: RunFiles, reader: str) -> Iterator[str]:
+    evaluated = run.evaluated.get(reader)
+    metrics = run.metrics(reader)
+    curves = evaluation_sections.category_curves(evaluated) if evaluated else {}
+    yield _titled(reader, 'By category', _category_table(metrics, curves))
+    yield _titled(reader, 'By super category', super_category_table(metrics))
+    if evaluated is None:
+        text = (
+            'The sections on errors, confusion and calibration need detections.npz, which an '
+            'evaluation by this version writes: tfod eval --run_once does.'
+        )
+        yield _titled(reader, 'Detections', note(text))
+        return
+    if len(evaluated.images) < evaluated.num_images:
+        text = f'Of {evaluated.num_images:,} images the first {len(evaluated.images):,} are used.'
+        yield _titled(reader, 'Detections', note(text))
+    if reader:
+        yield f'<h2>{html.escape(reader)}</h2>'
+    yield from evaluation_sections.sections(evaluated)
+
+
+def _title(reader: str, title: str) -> str:
+    return f'{title}: {reader}' if reader else title
+
+
+def _titled(reader: str, title: str, content: str) -> str:
+    return section(_title(reader, title), content)
+
+
+def _facts(run: RunFiles) -> dict[str, str]:
+    now = run.status
+    steps = '' if now.step is None else f'{now.step:,}'
+    if steps and now.num_steps:
+        steps += f' of {now.num_steps:,}'
+    facts = {'steps': steps, 'state': now.state}
+    for reader, evaluated in run.evaluated.items():
+        facts[_title(reader, 'evaluated images')] = f'{evaluated.num_images:,}'
+    if now.best is not None:
+        best = now.best
+        facts['best'] = f'{best.metric} {best.value:.4f} at step {best.step:,}'
+    return {name: value for name, value in facts.items() if value}
+
+
+def ap_chart(runs: Mapping[str, RunFiles]) -> str:
+    """Draws the mean average precisions of all evaluations; '' without any.
+
+    Of several runs only those without an IoU in their name are drawn.
+    """
+    series: dict[str, list[tuple[float, float]]] = {}
+    for run_name, run in runs.items():
+        for reader, entries in run.evaluations.items():
+            for entry in entries:
+                for name, value in entry['metrics'].items():
+                    match = _MEAN_AP.fullmatch(name)
+                    if match and value >= 0 and (len(runs) == 1 or not match[2]):
+                        words = ' '.join(filter(None, (run_name, reader, _short(name))))
+                        series.setdefault(words, []).append((entry['step'], value))
+    return line_chart(series, x_label='step') if series else ''
+
+
+def _short(name: str) -> str:
+    """'DetectionBoxes_Precision/mAP@.50IOU' -> 'box mAP@.50IOU'."""
+    group, _, rest = name.partition('/')
+    return f'{_SIDES.get(group.partition("_")[0], group)} {rest}'
+
+
+def history_chart(runs: Mapping[str, RunFiles], key: str) -> str:
+    """Draws an entry of the history of each run; '' where there is none."""
+    series = {
+        name or key.replace('_', ' '): [
+            (entry['step'], entry[key]) for entry in run.history if entry.get(key) is not None
+        ]
+        for name, run in runs.items()
+    }
+    series = {name: points for name, points in series.items() if points}
+    return line_chart(series, x_label='step') if series else ''
+
+
+def category_values(
+    metrics: Mapping[str, float], curves: Mapping[str, Curve]
+) -> dict[str, dict[str, float | None]]:
+    """Returns column -> category -> value, of the metrics by category and of the curves."""
+    columns: dict[str, dict[str, float | None]] = {}
+    for name, value in metrics.items():
+        if match := _CATEGORY.fullmatch(name):
+            group, metric, category = match.groups()
+            title = f'{_SIDES.get(group, group)} {metric.replace("mAP", "AP")}'
+            columns.setdefault(title, {})[category] = value
+    if curves:
+        columns['box AP@.50'] = {name: curve.ap for name, curve in curves.items()}
+        columns['best recall'] = {
+            name: curve.recall if curve.num_objects else None for name, curve in curves.items()
+        }
+    return columns
+
+
+def _category_table(metrics: Mapping[str, float], curves: Mapping[str, Curve]) -> str:
+    columns = category_values(metrics, curves)
+    names = list(dict.fromkeys(name for values in columns.values() for name in values))
+    heads = ['Category', *(['Objects', 'Detections'] if curves else []), *columns]
+    rows = []
+    for name in names:
+        row: list[str | Cell] = [name]
+        if curves:
+            row += [_count(curves, name, 'num_objects'), _count(curves, name, 'num_found')]
+        rows.append(row + [Cell.share(values.get(name)) for values in columns.values()])
+    return grid_table(heads, rows, is_sortable=True)
+
+
+def _count(curves: Mapping[str, Curve], name: str, what: str) -> Cell:
+    if name not in curves:
+        return Cell.share(None)
+    number = getattr(curves[name], what)
+    return Cell(number, f'{number:,}')
+
+
+def _speed(run: RunFiles) -> str:
+    parts = [('Images per second', history_chart({'': run}, 'images_per_second'))]
+    memory: dict[str, list[tuple[float, float]]] = {}
+    for entry in run.history:
+        for device, size in (entry.get('memory') or {}).items():
+            memory.setdefault(device, []).append((entry['step'], size / _GIB))
+    if memory:
+        parts.append(('Memory, GiB', line_chart(memory, x_label='step')))
+    shown = [f'<div><h3>{title}</h3>{chart}</div>' for title, chart in parts if chart]
+    return f'<div class="pair">{"".join(shown)}</div>' if shown else ''
+
+
+def _times(run: RunFiles) -> str:
+    """Draws the seconds of all runs by what they were spent on."""
+    totals: dict[str, float] = {}
+    for each in run.runs:
+        for name, seconds in ((each.get('averages') or {}).get('seconds') or {}).items():
+            if name != 'all':
+                totals[name] = totals.get(name, 0.0) + seconds
+    if not totals:
+        return ''
+    whole = max(sum(totals.values()), 1e-9)
+    ordered = sorted(totals, key=lambda name: -totals[name])
+    names = [f'{name.replace("_", " ")}, {_duration(totals[name])}' for name in ordered]
+    return note(f'{_duration(whole)} in all, without runs that were killed.') + charts.bar_chart(
+        names, [totals[name] / whole for name in ordered], x_label='share of time', is_share=True
+    )
+
+
+def _runs(run: RunFiles) -> str:
+    rows = [['Start', 'Command', 'Source', 'Devices', 'From step', 'Images/s', 'Memory']]
+    for each in run.runs:
+        averages = each.get('averages') or {}
+        memory = (averages.get('memory') or {}).get('host')
+        speed = averages.get('images_per_second')
+        started = datetime.datetime.fromtimestamp(each.get('time', 0), datetime.UTC)
+        rows.append(
+            [
+                started.strftime('%Y-%m-%d %H:%M UTC'),
+                str(each.get('command', '')),
+                str(each.get('source') or ''),
+                ', '.join(map(str, each.get('devices', []))),
+                str(each.get('step', '')),
+                '' if speed is None else f'{speed:.1f}',
+                '' if memory is None else disk.format_bytes(memory),
+            ]
+        )
+    return text_table(rows) if len(rows) > 1 else ''
+
+
+def _config_sections(run: RunFiles, base: str | None) -> Iterator[str]:
+    path = base or run.base
+    if path is not None and run.config:
+        other = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
+        yield section(
+            'Config: difference from its base', config_difference(other, run.config, path)
+        )
+    yield folded('Config', f'<pre>{html.escape(run.config)}</pre>' if run.config else '')
+
+
+def config_difference(base: str, config: str, name: str | os.PathLike) -> str:
+    """Returns the lines that two configs do not share, without comments and blank lines."""
+    lines = difflib.unified_diff(_plain_lines(base), _plain_lines(config), lineterm='', n=3)
+    shown = list(lines)[2:]
+    if not shown:
+        return note(f'None from {name}.')
+    return note(f'From {name}.') + f'<pre>{"<br>".join(map(_difference_line, shown))}</pre>'
+
+
+def _difference_line(line: str) -> str:
+    kind = {'+': 'added', '-': 'removed'}.get(line[:1], '')
+    return f'<span class="{kind}">{html.escape(line)}</span>'
+
+
+def _plain_lines(config: str) -> list[str]:
+    lines: Iterable[str] = (_COMMENT.sub('', line).rstrip() for line in config.splitlines())
+    return [line for line in lines if line]
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
+
+
+def run_entry(run: RunFiles, key: str) -> Any:
+    """Returns the last value of an entry of the averages of the runs; None if there is none."""
+    found = [each['averages'].get(key) for each in run.runs if each.get('averages')]
+    return found[-1] if found else None

@@ -1,0 +1,98 @@
+"""What the files of a model_dir say about its training and its evaluations."""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from object_detection.errors import UserError
+from object_detection.metrics.analysis import images as stored
+from object_detection.metrics.analysis.images import EvaluatedImages
+from object_detection.training.evaluation import results
+from object_detection.training.monitoring import history, run_record, status
+from object_detection.training.monitoring.status import Status
+from object_detection.validation.resumption import CONFIG_FILE_NAME
+
+_CHECKPOINT = re.compile(r'fine_tune_checkpoint:\s*"([^"]+)"')
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFiles:
+    """The files of a model_dir; what is absent is empty.
+
+    Attributes:
+      name: its path as the user wrote it.
+      history: entries of `monitoring.history`.
+      runs: entries of `run_record.read_runs`, one for each start.
+      evaluations: reader -> entries of metrics.jsonl, in the order of steps; of several entries of
+        a step the last.
+      evaluated: reader -> what the last evaluation stored of its images.
+      status: see `monitoring.status`.
+      config: text of the resolved config.
+      base: path of the config of the checkpoint that the training started from, if it is there.
+    """
+
+    name: str
+    history: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
+    evaluations: dict[str, list[dict[str, Any]]]
+    evaluated: dict[str, EvaluatedImages]
+    status: Status
+    config: str
+    base: pathlib.Path | None
+
+    def metrics(self, reader: str) -> Mapping[str, float]:
+        """Returns the metrics of the last evaluation."""
+        entries = self.evaluations.get(reader)
+        return entries[-1]['metrics'] if entries else {}
+
+
+def read(model_dir: str | os.PathLike) -> RunFiles:
+    """Reads the files of a model_dir.
+
+    Raises:
+      UserError: if it has no files of a training or an evaluation, or one cannot be read.
+    """
+    folder = pathlib.Path(model_dir)
+    entries = history.read(folder / 'train' / history.FILE_NAME)
+    found = sorted((folder / 'eval').rglob(results.ALL_METRICS))
+    stored_files = sorted((folder / 'eval').rglob(stored.FILE_NAME))
+    config = folder / CONFIG_FILE_NAME
+    if not (entries or found or stored_files or config.exists()):
+        raise UserError(f'{folder}: expected the files of a training. Received: none.')
+    text = config.read_text(encoding='utf-8') if config.exists() else ''
+    return RunFiles(
+        name=os.fspath(model_dir),
+        history=entries,
+        runs=run_record.read_runs(folder),
+        evaluations={_reader(folder, path): _in_order(history.read(path)) for path in found},
+        evaluated={_reader(folder, path): stored.load(path) for path in stored_files},
+        status=status.read(folder),
+        config=text,
+        base=_base(text),
+    )
+
+
+def _reader(folder: pathlib.Path, path: pathlib.Path) -> str:
+    name = path.parent.relative_to(folder / 'eval').as_posix()
+    return '' if name == '.' else name
+
+
+def _in_order(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_step = {entry['step']: entry for entry in entries}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def _base(config: str) -> pathlib.Path | None:
+    """Returns the config in the folder of the checkpoint that a training starts from, or above."""
+    match = _CHECKPOINT.search(config)
+    if not match:
+        return None
+    folder = pathlib.Path(match[1]).parent
+    paths = [f / name for f in (folder, folder.parent) for name in (CONFIG_FILE_NAME, _PLAIN)]
+    return next((path for path in paths if path.is_file()), None)
+
+
+_PLAIN = 'pipeline.config'

@@ -1,0 +1,228 @@
+import html.parser
+import re
+
+import click.testing
+import numpy as np
+import pytest
+
+from object_detection.cli import report
+from object_detection.errors import UserError
+from object_detection.reporting import comparison, page
+from object_detection.training.monitoring import status
+from tests.browser import broken_images
+from tests.metrics.analysis.cases import AT, AWAY, image
+from tests.reporting import model_dirs
+
+DASH = '\u2013'
+
+
+class _Checker(html.parser.HTMLParser):
+    """Notes tags that are closed in the wrong order, and what would be loaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sources, self.text = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.sources += [v for k, v in attributes if k in ('src', 'href')]
+        if tag not in ('meta', 'img', 'br'):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def written(folder, **extras):
+    path = folder / 'report.html'
+    page.write(folder, path, page.Extras(**extras))
+    text = path.read_text(encoding='utf-8')
+    checker = _Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert all(source.startswith('data:image/') for source in checker.sources)
+    # Names of namespaces are not loaded.
+    assert 'http' not in re.sub('data:[^"]*|xmlns(:xlink)?="[^"]*"', '', text)
+    return text
+
+
+def row(text, name):
+    found = re.search(f'<tr><th>{re.escape(name)}</th>(.*?)</tr>', text)[1]
+    return re.findall('>([^<]*)</td>', found)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The page of a whole training, and its text."""
+    folder = model_dirs.whole(tmp_path_factory.mktemp('model_dir'))
+    base = folder / 'base.config'
+    base.write_text(model_dirs.CONFIG.replace('3 #', '80 #'))
+    return folder / 'report.html', written(folder, base=str(base))
+
+
+def test_metrics(whole):
+    _, text = whole
+    assert row(text, 'AP, mean over IoU .50 to .95') == ['0.500', '0.438']
+    assert row(text, 'AP, objects over 96² pixels') == ['&ndash;', '0.250']
+    assert row(text, 'pets') == ['0.125']
+    for name, value in model_dirs.METRICS.items():
+        assert row(text, name) == [f'{value:.4g}']
+
+
+def test_categories(whole):
+    # Objects, detections, AP of the metrics, AP and recall at IoU 0.5 of the stored boxes.
+    cells = row(whole[1], 'dog/cat')
+    objects = [each for i in model_dirs.evaluated().images for each in i.classes.tolist()]
+    assert cells[0] == str(objects.count(1))
+    assert cells[2:4] == ['0.750', '0.625']
+    assert row(whole[1], '&lt;b&gt;bird&lt;/b&gt;')[2:4] == [DASH, DASH]
+
+
+def test_errors_are_those_of_tide(whole):
+    # See tests/metrics/analysis/test_errors.py.
+    name = 'duplicate: an object that a better detection has found'
+    assert row(whole[1], name) == ['51', '0.055']
+
+
+def test_config_and_its_difference(whole):
+    _, text = whole
+    assert '<span class="removed">-    num_classes: 80</span>' in text
+    assert '<span class="added">+    num_classes: 3</span>' in text
+    assert 'num_classes: 3 # of &lt;b&gt;these&lt;/b&gt;' in text
+
+
+def test_the_page_works_in_a_browser(whole, open_page):
+    shown = open_page(whole[0])
+    assert broken_images(shown) == []
+    assert shown.evaluate('document.images.length') == 2
+    table = shown.locator('table.sortable').first
+
+    def names():
+        return table.locator('tbody th').all_inner_texts()
+
+    heads = table.locator('thead th')
+    heads.nth(0).click()
+    assert names() == ['fish', 'dog/cat', '<b>bird</b>']
+    heads.nth(0).click()
+    assert names() == ['<b>bird</b>', 'dog/cat', 'fish']
+    assert heads.nth(0).get_attribute('aria-sort') == 'ascending'
+    # Numbers are sorted as numbers, and what has none is last in both directions.
+    for _ in range(2):
+        heads.nth(3).click()
+        assert names()[0] == 'dog/cat'
+    heads.nth(2).click()
+    counts = table.locator('tbody td:nth-child(3)').all_inner_texts()
+    assert [int(c) for c in counts] == sorted(map(int, counts), reverse=True)
+
+
+def test_a_folder_without_a_training_is_refused(tmp_path):
+    with pytest.raises(UserError, match='files of a training'):
+        page.write(tmp_path, tmp_path / 'report.html')
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_an_evaluation(tmp_path):
+    model_dirs.write_history(tmp_path)
+    text = written(tmp_path)
+    assert 'No evaluation has been finished yet.' in text
+    assert '<h2>Training loss</h2>' in text
+
+
+def test_without_stored_boxes(tmp_path):
+    model_dirs.write_evaluation(tmp_path, {'DetectionBoxes_Precision/mAP': 0.5})
+    text = written(tmp_path)
+    assert row(text, 'AP, mean over IoU .50 to .95') == ['0.500']
+    assert '<th>mask</th>' not in text
+    assert 'tfod eval --run_once' in text
+
+
+NO_DETECTIONS = [image([(1, AT), (2, AWAY)])]
+CASES = {
+    'no objects': ([image(found=[(1, AT, 0.9)])], {1: 'cat'}),
+    'no detections': (NO_DETECTIONS, {1: 'cat', 2: 'dog'}),
+    'neither': ([image()], {1: 'cat'}),
+    'no images': ([], {1: 'cat'}),
+    'one class': ([image([(1, AT)], [(1, AT, 0.9)])], {1: 'cat'}),
+    'a class never detected': ([image([(1, AT), (2, AWAY)], [(1, AT, 0.9)])], {1: 'a', 2: '$x^'}),
+    '1,000 classes': (
+        [image([(i, AT)], [(i % 1000 + 1, AT, 0.9)]) for i in range(1, 1001)],
+        {i: f'class {i}' for i in range(1, 1001)},
+    ),
+}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_odd_cases_give_a_page(tmp_path, case):
+    images, names = CASES[case]
+    found = model_dirs.evaluated(images, names, pictures=False)
+    model_dirs.write_evaluation(tmp_path, {'DetectionBoxes_Precision/mAP': -1.0}, found)
+    text = written(tmp_path)
+    assert len(text) < 2**20
+    if images:
+        assert '<h2>Errors by kind</h2>' in text
+    assert set(names.values()) <= set(re.findall('<tr><th>(.*?)</th>', text))
+
+
+def test_markup_in_names_is_text(tmp_path):
+    bad = '<script>alert(1)</script>'
+    one = image([(1, AT)], [(1, AT, 0.9)], name=bad)
+    found = model_dirs.evaluated([one], {1: bad})
+    metrics = {f'DetectionBoxes_PerformanceByCategory/mAP/{bad}': 0.5, bad: np.pi}
+    model_dirs.write_evaluation(tmp_path, metrics, found)
+    text = written(tmp_path, title=bad, facts={bad: bad}, pictures=[(bad, model_dirs.jpeg())])
+    assert text.count('<script>') == 1
+    assert '<i>' not in text
+
+
+def test_a_report_at_the_end_never_fails_a_training(tmp_path, caplog):
+    page.write_at_end(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / 'train').mkdir()
+    (tmp_path / status.FINISHED_FILE).write_text('{}')
+    page.write_at_end(tmp_path)
+    assert 'no report was written' in caplog.text
+    model_dirs.whole(tmp_path)
+    page.write_at_end(tmp_path)
+    assert (tmp_path / 'report.html').exists()
+
+
+def test_comparison(tmp_path, open_page):
+    folders = [model_dirs.whole(tmp_path / name, scale) for name, scale in (('a', 1.0), ('b', 2.0))]
+    other = model_dirs.METRICS | {'DetectionBoxes_Precision/mAP': 0.75}
+    model_dirs.write_evaluation(folders[1], other)
+    path = tmp_path / 'comparison.html'
+    comparison.write(folders, path)
+    text = path.read_text()
+    assert row(text, 'DetectionBoxes_Precision/mAP') == ['0.5', '0.75', '+0.25']
+    assert row(text, 'DetectionBoxes_Precision/mAP (large)') == [DASH, DASH, DASH]
+    assert row(text, 'dog/cat') == ['0.75', '0.75', '+0']
+    assert row(text, 'a') == ['5.0', '25.0%', '1.1 GB']
+    shown = open_page(path)
+    assert shown.locator('svg').count() == 3
+
+
+def run(*arguments):
+    return click.testing.CliRunner().invoke(report.command, [str(each) for each in arguments])
+
+
+def test_command(tmp_path):
+    folder = model_dirs.whole(tmp_path / 'a')
+    done = run(folder)
+    assert done.exit_code == 0, done.output
+    assert done.output == f'Look at {folder}/report.html\n'
+    assert (folder / 'report.html').exists()
+    done = run(folder, model_dirs.whole(tmp_path / 'b'), '--output', tmp_path / 'c.html')
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / 'c.html').exists()
+
+
+def test_command_refuses_a_base_of_several(tmp_path):
+    folders = [model_dirs.whole(tmp_path / name) for name in 'ab']
+    base = folders[0] / 'resolved_pipeline.config'
+    assert '--base' in str(run(*folders, '--base', base).exception)
+    assert 'different' in str(run(folders[0], folders[0]).exception)
