@@ -26,7 +26,10 @@ def stages(monkeypatch):
         commands.append(words)
         options = dict(itertools.pairwise(words))
         if words[:2] == ['tfod', 'train']:
-            _write(options['--model_dir'] + '/train/history.jsonl', '{"step": 9, "losses": {}}')
+            _write(
+                options['--model_dir'] + '/train/history.jsonl',
+                '{"step": 9, "time": 1, "losses": {}}',
+            )
             _write(options['--model_dir'] + '/eval/metrics.json', json.dumps(_METRICS))
         elif words[:2] == ['tfod', 'predict']:
             for number in range(int(options['--limit'])):
@@ -59,7 +62,7 @@ def test_runs_the_stages_in_order_and_reports_the_facts(stages, tmp_path):
     page = (tmp_path / 'out' / 'report.html').read_text()
     for fact in (
         '3 to train, 2 to validate',
-        '<dt>training steps</dt><dd>9</dd>',
+        '<dt>steps</dt><dd>9</dd>',
         '1,234,567',
         importlib.metadata.version('tensorflow'),
         '--num_train=3 --num_val=2 --num_steps=0 --seed=5',
