@@ -1,6 +1,7 @@
 # Two commands are all a newcomer needs:
 #   make demo   sets everything up in .venv, runs the main job on generated data, prints AP and where to look
 #   make test   sets everything up in .venv, runs the whole test suite
+# `make docs` builds the documents as a site, build/site/index.html.
 
 VENV := .venv
 DEMO_DIR ?= demo_out
@@ -11,7 +12,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3 python; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
 	2>/dev/null && echo "$$p" && break; done)
 
-.PHONY: demo test lint install clean
+.PHONY: demo test lint docs install clean
 
 demo: install
 	$(VENV)/bin/tfod demo --output $(DEMO_DIR)
@@ -22,6 +23,10 @@ test: install
 lint: install
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo 'The site: build/site/index.html'
 
 install: $(VENV)/installed
 
