@@ -7,7 +7,12 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT, ROOT / 'object_detection', ROOT / 'tests')
-DOCUMENTS = [*sorted((ROOT / 'docs').glob('*.md')), ROOT / 'README.md', ROOT / 'CONTRIBUTING.md']
+DOCUMENTS = [
+    *sorted((ROOT / 'docs').glob('*.md')),
+    *sorted((ROOT / 'docs' / 'howto').glob('*.md')),
+    ROOT / 'README.md',
+    ROOT / 'CONTRIBUTING.md',
+]
 # A path within backticks, relative to one of FOLDERS.
 FILE = re.compile(r'`([\w./-]+/[\w-]+\.(?:py|proto))`')
 FOLDER = re.compile(r'`([a-z_]+/(?:[a-z_]+/)*)`')
