@@ -12,6 +12,7 @@ DOCUMENTS = [
     *sorted((ROOT / 'docs' / 'howto').glob('*.md')),
     ROOT / 'README.md',
     ROOT / 'CONTRIBUTING.md',
+    ROOT / 'benchmarks' / 'NOTES.md',
 ]
 # A path within backticks, relative to one of FOLDERS.
 FILE = re.compile(r'`([\w./-]+/[\w-]+\.(?:py|proto))`')

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages that are made for the site and not kept in docs/.
 
-The README is the first page; other files of the repository's root are pages as well; the
-reference of the config fields comes from the .proto files.
+The README is the first page; other files of the repository's root and the lab notes of
+the benchmarks are pages as well; the reference of the config fields comes from the .proto files.
 """
 
 import pathlib
@@ -17,6 +17,7 @@ PAGES = {
     'README.md': 'index.md',
     'CONTRIBUTING.md': 'CONTRIBUTING.md',
     'CHANGELOG.md': 'CHANGELOG.md',
+    'benchmarks/NOTES.md': 'NOTES.md',
 }
 LINK = re.compile(r'(\]\()([^)#:]+)((?:#[^)]*)?\))')
 
