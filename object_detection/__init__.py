@@ -1,12 +1,14 @@
 """Object detection and instance segmentation driven by protobuf text configs.
 
-import object_detection
+Two short programs:
 
-predictor = object_detection.Predictor('model')    # a model_dir, an export, an unpacked archive
-predictor('photo.jpg').draw().save('picture.png')
+    import object_detection
 
-detector = object_detection.load('model')
-detections = detector(image)                       # uint8 [H, W, 3] -> dict of tensors
+    predictor = object_detection.Predictor('model')    # a model_dir, an export, an unpacked archive
+    predictor('photo.jpg').draw().save('picture.png')
+
+    detector = object_detection.load('model')
+    detections = detector(image)                       # uint8 [H, W, 3] -> dict of tensors
 """
 
 # TensorFlow takes seconds to load: what needs it is imported by the functions.
