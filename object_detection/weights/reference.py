@@ -150,7 +150,16 @@ def match(
         theirs = found.get(path, [])
         layers = [*layers, *[f'{layers[-1]}_bn'] * (len(theirs) - len(layers))]
         pairs += zip(layers, theirs, strict=False)
-    return {f'{ours}/{variable}': key for ours, theirs in pairs for variable, key in theirs.items()}
+    matched = {
+        f'{ours}/{variable}': key for ours, theirs in pairs for variable, key in theirs.items()
+    }
+    paths = names.reference_paths(_layers(variables))
+    for name in variables:
+        layer, _, variable = name.rpartition('/')
+        key = f'{paths.get(layer)}{variable}{VALUE_SUFFIX}'
+        if layer in paths and key in keys:
+            matched[name] = key
+    return matched
 
 
 def backbone(keys: Collection[str]) -> list[_Layer]:
@@ -171,9 +180,11 @@ def backbone(keys: Collection[str]) -> list[_Layer]:
 
 
 def backbone_layers(variables: Collection[str], names: VariableNames) -> list[str]:
-    """Returns the backbone layers of a detector."""
+    """Returns the backbone layers of a detector that checkpoints number."""
     scope = names.checkpoint_scopes(variables)['classification']
-    return [layer for layer in _layers(variables) if layer.startswith(scope)]
+    layers = _layers(variables)
+    named = names.reference_paths(layers)
+    return [layer for layer in layers if layer.startswith(scope) and layer not in named]
 
 
 def _layers(variables: Iterable[str]) -> list[str]:

@@ -90,6 +90,18 @@ class VariableNames:
         del layers
         return iter(())
 
+    def reference_paths(self, layers: Sequence[str]) -> Mapping[str, str]:
+        """Returns where the reference's checkpoints have layers by name, not by position.
+
+        Args:
+          layers: names of all layers of the detector.
+
+        Returns:
+          Layer -> path, with a slash at its end.
+        """
+        del layers
+        return {}
+
     def slim_layers(
         self, layers: Collection[str], keys: Collection[str]
     ) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ TYPES = (
     *(f'resnet_v1_{depth}_fpn' for depth in (18, 34, 50, 101)),
     *(f'resnet_v2_{depth}' for depth in (50, 101)),
     *(f'mobilenet_v2{neck}' for neck in ('', '_fpn', '_fpn_sep_conv')),
+    *(f'hourglass_{depth}' for depth in (10, 20, 32, 52, 104)),
 )
 
 

@@ -22,6 +22,10 @@ _MERGED = (
 _UPSAMPLED = tuple(
     f'fpn/{kind}_{i}{end}' for i in range(3) for kind in ('conv', 'doubling') for end in ('', '_bn')
 )
+# Layers of hourglass networks, which the checkpoints name, with -- for slashes.
+_NAMED = re.compile(
+    r'backbone/(?P<path>(?:downsample_input|hourglass_network|output_conv|intermediate_\w+)--.+)'
+)
 _CLASSES = re.compile(r'heads/object_center_\d+_output/.+')
 
 
@@ -64,6 +68,13 @@ class CenterNetNames(VariableNames):
                 path = f'{_HEADS}{head}/{found["stack"]}/layer_with_weights-'
                 grouped.setdefault(path, []).append(layer)
         yield from ((names, path) for path, names in grouped.items())
+
+    def reference_paths(self, layers: Sequence[str]) -> Mapping[str, str]:
+        found = {layer: match['path'] for layer in layers if (match := _NAMED.fullmatch(layer))}
+        return {
+            layer: f'model/_feature_extractor/_network/{path.replace("--", "/")}/'
+            for layer, path in found.items()
+        }
 
 
 CENTER_NET_NAMES = CenterNetNames()

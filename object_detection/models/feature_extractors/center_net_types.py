@@ -4,6 +4,7 @@ Each module `center_net_<backbone>.py` of this folder exports `ROWS` of this tab
 """
 
 from object_detection.models.feature_extractors import (
+    center_net_hourglass,
     center_net_mobilenet,
     center_net_resnet,
     extractor_types,
@@ -14,7 +15,9 @@ from object_detection.models.feature_extractors.feature_extractor import Feature
 
 __all__ = ['CENTER_NET', 'CenterNetOptions', 'build_center_net', 'check_center_net']
 
-CENTER_NET: dict[str, ExtractorType] = center_net_resnet.ROWS | center_net_mobilenet.ROWS
+CENTER_NET: dict[str, ExtractorType] = (
+    center_net_resnet.ROWS | center_net_mobilenet.ROWS | center_net_hourglass.ROWS
+)
 
 
 def build_center_net(type_name: str, options: CenterNetOptions) -> FeatureExtractor:

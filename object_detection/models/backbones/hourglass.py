@@ -1,0 +1,133 @@
+"""Stacked hourglass networks (https://arxiv.org/abs/1603.06937), as in CornerNet (1808.01244)."""
+
+import dataclasses
+
+import keras
+
+from object_detection.models import image_channels, rounding
+from object_detection.models.hyperparams import LayerHyperparams
+from object_detection.models.normalization import BatchNormParams, normalized
+
+_HYPERPARAMS = LayerHyperparams(batch_norm=BatchNormParams(momentum=0.1, epsilon=1e-5, scale=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The size of a network.
+
+    Attributes:
+      stem: channels of the first convolution.
+      channels: channels of the map at each scale, from the stride 4 on; each scale halves the size.
+      blocks: residual blocks of the encoder and of the decoder at each scale.
+      stacks: number of hourglasses.
+    """
+
+    stem: int
+    channels: tuple[int, ...]
+    blocks: tuple[int, ...]
+    stacks: int = 1
+
+
+def _variant(width: int, factors: tuple[int, ...], blocks: tuple[int, ...], stacks=1) -> Variant:
+    return Variant(width, tuple(width * factor for factor in factors), blocks, stacks)
+
+
+VARIANTS = {
+    10: _variant(32, (2, 2), (1, 1)),
+    20: _variant(48, (2, 2, 3), (1, 2, 2)),
+    32: _variant(48, (2, 2, 3, 3), (2, 2, 2, 2)),
+    52: _variant(64, (2, 2, 3, 3, 3, 4), (2, 2, 2, 2, 2, 4)),
+    104: _variant(128, (2, 2, 3, 3, 3, 4), (2, 2, 2, 2, 2, 4), stacks=2),
+}
+
+
+def pad_multiple(variant: Variant) -> int:
+    """Returns the multiple that the sides of images must be of, so that all scales halve evenly."""
+    return 4 * 2 ** (len(variant.channels) - 1)
+
+
+def trunk(variant: Variant, *, batch_norm_trainable: bool, name: str) -> keras.Model:
+    """Builds the network.
+
+    Layers are named by their paths in the checkpoints of the reference, with -- for slashes.
+
+    Args:
+      variant: its size, one of `VARIANTS`.
+      batch_norm_trainable: False freezes the batch norms.
+      name: name of the model.
+
+    Returns:
+      A model from images [B, H, W, C], whose sides are multiples of `pad_multiple(variant)`, to a
+      list of one map [B, H / 4, W / 4, D] for each stack, where D is the first of the channels.
+    """
+    layers = _Layers(frozen=not batch_norm_trainable)
+    images = keras.Input((None, None, image_channels.current()), name='images')
+    width = variant.channels[0]
+    x = layers.conv_norm(images, variant.stem, 7, 'downsample_input--conv_block', strides=2)
+    x = layers.relu(x, 'downsample_input--conv_block')
+    x = layers.residual(x, width, 'downsample_input--residual_block', strides=2, projects=True)
+    outputs = []
+    for i in range(variant.stacks):
+        y = layers.hourglass(x, variant.channels, variant.blocks, f'hourglass_network--{i}')
+        y = layers.relu(layers.conv_norm(y, width, 3, f'output_conv--{i}'), f'output_conv--{i}')
+        outputs.append(y)
+        if i < variant.stacks - 1:
+            x = layers.conv_norm(x, width, 1, f'intermediate_conv1--{i}')
+            y = layers.conv_norm(y, width, 1, f'intermediate_conv2--{i}')
+            x = layers.relu(rounding.Add(name=f'intermediate--{i}--add')([x, y]), f'between--{i}')
+            x = layers.residual(x, width, f'intermediate_residual--{i}')
+    return keras.Model(images, outputs, name=name)
+
+
+class _Layers:
+    """Builds the layers of a network; `path` is where the checkpoints have them."""
+
+    def __init__(self, *, frozen: bool):
+        self._frozen = frozen
+
+    def relu(self, x, path: str):
+        return _HYPERPARAMS.activation_layer(name=f'{path}--relu')(x)
+
+    def conv_norm(self, x, filters: int, size: int, path: str, strides: int = 1):
+        """Convolution, with zeros alike on all sides, and norm."""
+        if size > 1:
+            x = rounding.ZeroPadding2D(size // 2, name=f'{path}--pad')(x)
+        conv = _HYPERPARAMS.conv(
+            filters,
+            size,
+            name=f'{path}--conv',
+            strides=strides,
+            padding='valid',
+            use_bias=False,
+        )
+        norm = _HYPERPARAMS.norm(frozen=self._frozen, name=f'{path}--norm')
+        return normalized(conv, norm, x)
+
+    def residual(self, x, filters: int, path: str, *, strides: int = 1, projects: bool = False):
+        """Two 3x3 convolutions, and a sum with the input or with a projection of it."""
+        y = self.conv_norm(x, filters, 3, f'{path}--conv_block', strides)
+        y = self.conv_norm(self.relu(y, f'{path}--conv_block'), filters, 3, path)
+        if projects:
+            x = self.conv_norm(x, filters, 1, f'{path}--skip', strides)
+        return self.relu(rounding.Add(name=f'{path}--add')([y, x]), path)
+
+    def residuals(self, x, filters: list[int], path: str, strides: int = 1):
+        """A residual block for each number of filters; the stride is that of the first."""
+        for i, count in enumerate(filters):
+            stride = strides if i == 0 else 1
+            projects = stride > 1 or x.shape[-1] != count
+            x = self.residual(x, count, f'{path}--{i}', strides=stride, projects=projects)
+        return x
+
+    def hourglass(self, x, channels: tuple[int, ...], blocks: tuple[int, ...], path: str):
+        """Blocks at this scale, in sum with those of all smaller scales."""
+        outer, inner, count = channels[0], channels[1], blocks[0]
+        same = self.residuals(x, [outer] * count, f'{path}--encoder_block1')
+        y = self.residuals(x, [inner] * count, f'{path}--encoder_block2', strides=2)
+        if len(channels) > 2:
+            y = self.hourglass(y, channels[1:], blocks[1:], f'{path}--inner_block--0')
+        else:
+            y = self.residuals(y, [inner] * blocks[1], f'{path}--inner_block')
+        y = self.residuals(y, [inner] * (count - 1) + [outer], f'{path}--decoder_block')
+        y = keras.layers.UpSampling2D(2, name=f'{path}--doubling')(y)
+        return rounding.Add(name=f'{path}--add')([same, y])
