@@ -46,16 +46,17 @@ message Part {
 """
 
 
-@pytest.fixture
-def site(monkeypatch):
+@pytest.fixture(scope='module')
+def site():
     for name in ('mkdocs', 'grpc_tools'):
         pytest.importorskip(name, reason='needs the extra [docs]')
-    monkeypatch.syspath_prepend(DOCS / 'generator')
-    return importlib.import_module('site_pages')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(DOCS / 'generator')
+        yield importlib.import_module('site_pages')
 
 
-@pytest.fixture
-def reference(site, monkeypatch):
+@pytest.fixture(scope='module')
+def reference(site):
     return importlib.import_module('config_reference')
 
 
@@ -87,12 +88,13 @@ def test_links_lead_to_pages_of_the_site(site, path, text, expected):
     assert site.linked(text, path) == expected
 
 
-@pytest.fixture
-def page(reference, tmp_path):
-    folder = tmp_path / reference.PROTOS
+@pytest.fixture(scope='module')
+def page(reference, tmp_path_factory):
+    root = tmp_path_factory.mktemp('schema')
+    folder = root / reference.PROTOS
     folder.mkdir(parents=True)
     (folder / 'small.proto').write_text(SCHEMA)
-    pages = reference.pages(tmp_path)
+    pages = reference.pages(root)
     assert sorted(pages) == ['index.md', 'small.md']
     return pages['small.md']
 

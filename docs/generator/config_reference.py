@@ -7,6 +7,8 @@ descriptors. Nothing of the package is imported.
 import collections
 import dataclasses
 import pathlib
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -17,7 +19,6 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     FileDescriptorSet,
 )
-from grpc_tools import protoc
 
 PROTOS = pathlib.PurePosixPath('object_detection/protos')
 PACKAGE = '.object_detection.protos.'
@@ -68,7 +69,10 @@ def read_schema(root: pathlib.Path, files: list[str]) -> FileDescriptorSet:
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / 'schema'
         options = [f'--proto_path={root}', '--include_source_info', '--include_imports']
-        if protoc.main(['protoc', *options, f'--descriptor_set_out={output}', *files]) != 0:
+        # In a process of its own: within one that has loaded TensorFlow, the compiler meets the
+        # symbols of another version of protobuf, and can crash.
+        command = [sys.executable, '-m', 'grpc_tools.protoc', *options]
+        if subprocess.run([*command, f'--descriptor_set_out={output}', *files]).returncode != 0:
             raise ValueError(f'protoc refuses the files below {root}; see the lines above.')
         return FileDescriptorSet.FromString(output.read_bytes())
 
