@@ -179,9 +179,7 @@ NOT_BUILT: Lists = {
     },
     'deepmac_ops': {'*': 'DeepMAC, a part of CenterNet, is not built'},
     'evaluation': {
-        'coco_keypoints*': _POSES,
         'coco_panoptic': 'panoptic segmentation is not built',
-        'coco_skip_unlabeled': _IMAGE_LABELS,
         'from_eval_config': 'of its metrics_set, only COCO boxes and masks are built',
         'lvis_mask': 'LVIS metrics are not built',
         'oid_v2_corloc': 'CorLoc of an evaluator; there the flag sets the bounds of recall',

@@ -12,6 +12,7 @@ from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
+from object_detection.metrics.coco.keypoints import KeypointEvaluator
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.metrics.pascal import options as pascal_options
@@ -21,6 +22,7 @@ from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.system import files
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
+KEYPOINT_METRICS = 'coco_keypoint_metrics'
 
 _LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
 
@@ -30,7 +32,7 @@ def build(
     categories: Sequence[Mapping[str, Any]],
     annotations: CocoAnnotations | None = None,
 ) -> list[Evaluator]:
-    """Builds one evaluator for each metrics set, in their order.
+    """Builds one evaluator for each metrics set and each parameterized metric, in their order.
 
     Args:
       eval_config: `metrics_set` names the sets; coco_detection_metrics if there is none.
@@ -40,9 +42,18 @@ def build(
     Raises:
       ValueError: for a metrics set that is not supported, or bounds of recall out of range.
     """
-    return [
+    evaluators = [
         METRIC_SETS[name](eval_config, categories, annotations)
         for name in metrics_sets(eval_config)
+    ]
+    return evaluators + [
+        KeypointEvaluator(
+            categories,
+            metric.class_label,
+            dict(metric.keypoint_label_to_sigmas),
+            annotations=annotations,
+        )
+        for metric in keypoint_metrics(eval_config)
     ]
 
 
@@ -96,23 +107,38 @@ def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
     Raises:
       ValueError: for a metrics set that is not supported.
     """
-    name = eval_config.DESCRIPTOR.full_name
-    parameterized = [
-        metric.WhichOneof('parameterized_metric') for metric in eval_config.parameterized_metric
-    ]
-    if parameterized:
-        raise UserError(
-            f'{name}.parameterized_metric is not supported; use metrics_set with: '
-            f'{", ".join(METRIC_SETS)}. Received: {parameterized}.'
-        )
+    path = eval_config.DESCRIPTOR.full_name
     names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
     unknown = [name for name in names if name not in METRIC_SETS]
     if unknown:
+        hint = ''
+        if KEYPOINT_METRICS in unknown:
+            hint = f' {KEYPOINT_METRICS} needs a class: write parameterized_metric.'
         raise UserError(
-            f'{name}.metrics_set: expected some of {", ".join(METRIC_SETS)}. '
-            f'Received: {", ".join(unknown)}.'
+            f'{path}.metrics_set: expected some of {", ".join(METRIC_SETS)}. '
+            f'Received: {", ".join(unknown)}.{hint}'
         )
     return names
+
+
+def keypoint_metrics(eval_config: eval_pb2.EvalConfig) -> list[eval_pb2.CocoKeypointMetrics]:
+    """Returns the messages of the metrics of keypoints, one for each class.
+
+    Raises:
+      ValueError: if an entry of `parameterized_metric` is empty, or two name the same class.
+    """
+    path = f'{eval_config.DESCRIPTOR.full_name}.parameterized_metric'
+    metrics = []
+    for metric in eval_config.parameterized_metric:
+        if not metric.HasField(KEYPOINT_METRICS):
+            raise UserError(f'{path}: expected {KEYPOINT_METRICS} in each entry. Received: none.')
+        metrics.append(metric.coco_keypoint_metrics)
+    labels = [metric.class_label for metric in metrics]
+    if len(set(labels)) < len(labels):
+        raise UserError(
+            f'{path}: expected one {KEYPOINT_METRICS} for each class. Received: {labels}.'
+        )
+    return metrics
 
 
 def read_annotations(

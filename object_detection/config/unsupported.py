@@ -174,7 +174,6 @@ _EVALUATION = {
     ),
     'EvalConfig.use_dummy_loss_in_eval': _warning('losses of the evaluation are real'),
     'EvalConfig.export_path': _error('detections are written by `tfod predict`'),
-    'EvalConfig.parameterized_metric': _KEYPOINTS,
     'EvalConfig.keypoint_edge': _KEYPOINTS,
     'EvalConfig.force_no_resize': _error('evaluation uses the resizer of the model'),
 }

@@ -120,10 +120,19 @@ OBJECT_FIELDS: dict[str, ObjectField] = {
     ),
     # [n, P, 2]
     F.GROUNDTRUTH_KEYPOINTS: ObjectField(
-        tf.float32, Geometry.POINTS, padding=float('nan'), is_by_keypoint=True
+        tf.float32,
+        Geometry.POINTS,
+        padding=float('nan'),
+        is_by_keypoint=True,
+        evaluation=F.EVALUATION_KEYPOINTS,
     ),
     # [n, P]
-    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(tf.bool, padding=0, is_by_keypoint=True),
+    F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: ObjectField(
+        tf.bool,
+        padding=0,
+        is_by_keypoint=True,
+        evaluation=F.EVALUATION_KEYPOINT_VISIBILITIES,
+    ),
     # Made after the augmentations.
     F.GROUNDTRUTH_KEYPOINT_WEIGHTS: ObjectField(tf.float32, padding=0, is_by_keypoint=True),
     F.GROUNDTRUTH_KEYPOINT_DEPTHS: ObjectField(

@@ -74,6 +74,8 @@ class InputFields:
     EVALUATION_GROUP_OF = 'evaluation_group_of'
     EVALUATION_AREA = 'evaluation_area'
     EVALUATION_MASKS = 'evaluation_masks'
+    EVALUATION_KEYPOINTS = 'evaluation_keypoints'
+    EVALUATION_KEYPOINT_VISIBILITIES = 'evaluation_keypoint_visibilities'
     NUM_EVALUATION_BOXES = 'num_evaluation_boxes'
 
 
@@ -84,6 +86,8 @@ class DetectionFields:
     SCORES = 'detection_scores'
     CLASSES = 'detection_classes'
     MASKS = 'detection_masks'
+    KEYPOINTS = 'detection_keypoints'
+    KEYPOINT_SCORES = 'detection_keypoint_scores'
     MULTICLASS_SCORES = 'detection_multiclass_scores'
     ANCHOR_INDICES = 'detection_anchor_indices'
     NUM_DETECTIONS = 'num_detections'

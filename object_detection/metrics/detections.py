@@ -22,6 +22,8 @@ class ImageDetections(NamedTuple):
       classes: int64 [n], 1-based, or None if the detector does not classify (one stage).
       masks: float32 [n, mask height, mask width], probabilities relative to the box, or None.
       height, width: size of the original image.
+      keypoints: float64 [n, P, 2], (y, x) in pixels of the original image, or None.
+      keypoint_scores: float32 [n, P], or None.
     """
 
     boxes: np.ndarray
@@ -30,6 +32,8 @@ class ImageDetections(NamedTuple):
     masks: np.ndarray | None
     height: int
     width: int
+    keypoints: np.ndarray | None = None
+    keypoint_scores: np.ndarray | None = None
 
 
 def unbatch(
@@ -40,7 +44,8 @@ def unbatch(
     Args:
       detections: what `postprocess` returns, as numpy (keys of `DetectionFields`): boxes
         [B, T, 4] normalized to the true image, scores [B, T], classes [B, T], masks
-        [B, T, mask height, mask width], num_detections [B]; classes and masks may be absent.
+        [B, T, mask height, mask width], keypoints [B, T, P, 2] normalized to the true image, their
+        scores [B, T, P], num_detections [B]; classes, masks and keypoints may be absent.
       image_shapes: int [B, 2], (height, width) of the original images.
       label_id_offset: what to add to the classes to make them 1-based: 1 for a detector, 0 for an
         exported model.
@@ -48,6 +53,8 @@ def unbatch(
     boxes = np.asarray(detections[DetectionFields.BOXES])
     classes = detections.get(DetectionFields.CLASSES)
     masks = detections.get(DetectionFields.MASKS)
+    keypoints = detections.get(DetectionFields.KEYPOINTS)
+    keypoint_scores = detections.get(DetectionFields.KEYPOINT_SCORES)
     images = []
     for i, count in enumerate(np.asarray(detections[DetectionFields.NUM_DETECTIONS]).astype(int)):
         height, width = (int(size) for size in image_shapes[i])
@@ -59,6 +66,14 @@ def unbatch(
                 masks=None if masks is None else np.asarray(masks[i][:count]),
                 height=height,
                 width=width,
+                keypoints=(
+                    None
+                    if keypoints is None
+                    else points_to_absolute(keypoints[i][:count], height, width)
+                ),
+                keypoint_scores=(
+                    None if keypoint_scores is None else np.asarray(keypoint_scores[i][:count])
+                ),
             )
         )
     return images
@@ -68,6 +83,11 @@ def boxes_to_absolute(boxes_normalized: np.ndarray, height: int, width: int) -> 
     """Returns boxes [n, 4] of the unit frame in pixels, float64."""
     sizes = np.array([height, width, height, width], np.float64)
     return np.asarray(boxes_normalized, np.float64).reshape(-1, 4) * sizes
+
+
+def points_to_absolute(points_normalized: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Returns points [n, P, 2], (y, x), of the unit frame in pixels, float64."""
+    return np.asarray(points_normalized, np.float64) * np.array([height, width], np.float64)
 
 
 def encode_window(mask: np.ndarray, top: int, left: int, height: int, width: int) -> bytes:

@@ -7,7 +7,10 @@ from object_detection.metrics import detections
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
 
-CATEGORIES = [{'id': 1, 'name': 'alpha'}, {'id': 2, 'name': 'beta'}]
+CATEGORIES = [
+    {'id': 1, 'name': 'alpha', 'keypoints': {'nose': 0, 'ear': 1}},
+    {'id': 2, 'name': 'beta', 'keypoints': {'nose': 0}},
+]
 
 
 def _metric_names(text):
@@ -107,11 +110,39 @@ def test_super_categories_are_a_list_with_commas():
     ('text', 'received'),
     [
         ('metrics_set: "nope"', 'nope'),
-        ('parameterized_metric { coco_keypoint_metrics {} }', 'coco_keypoint_metrics'),
+        ('metrics_set: "coco_keypoint_metrics"', 'needs a class: write parameterized_metric'),
     ],
 )
 def test_other_sets_are_rejected(text, received):
     with pytest.raises(ValueError, match=f'coco_detection_metrics, coco_mask_.*{received}'):
+        _metric_names(text)
+
+
+def _keypoint_metrics(*labels):
+    return ' '.join(
+        f'parameterized_metric {{ coco_keypoint_metrics {{ class_label: "{label}" '
+        'keypoint_label_to_sigmas { key: "nose" value: 0.1 } } }'
+        for label in labels
+    )
+
+
+def test_keypoints_of_each_class_have_metrics_of_their_own():
+    boxes, alpha, beta = _metric_names(_keypoint_metrics('alpha', 'beta'))
+    assert boxes[0] == 'DetectionBoxes_Precision/mAP'
+    assert alpha[0] == 'Keypoints_Precision/mAP ByCategory/alpha'
+    assert beta[5] == 'Keypoints_Recall/AR ByCategory/beta'
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('parameterized_metric {}', 'expected coco_keypoint_metrics in each entry'),
+        (_keypoint_metrics('alpha', 'alpha'), r"one coco_keypoint_metrics for each class.*'alpha'"),
+        (_keypoint_metrics('gamma'), r"\['alpha', 'beta'\]. Received: 'gamma'"),
+    ],
+)
+def test_metrics_of_keypoints_that_cannot_be(text, message):
+    with pytest.raises(ValueError, match=message):
         _metric_names(text)
 
 

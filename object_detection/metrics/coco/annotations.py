@@ -59,6 +59,9 @@ class CocoAnnotations:
         self._path = path
         self._is_complete = is_complete
         self.category_ids = match_categories(document['categories'], classes, path)
+        self._keypoint_names = {
+            category['id']: category.get('keypoints') or () for category in document['categories']
+        }
         self._images: dict[Any, Mapping[str, Any]] = {}
         for image in document['images']:
             # If several entries have the same id, the first one is used.
@@ -124,6 +127,36 @@ class CocoAnnotations:
             self._instances[key] = self._read(image_id, with_masks)
         return self._instances[key]
 
+    def poses(
+        self, image_id: Any, label: int, names: Sequence[str]
+    ) -> tuple[Instances, np.ndarray]:
+        """Returns the objects of one class of an image, and their keypoints.
+
+        Args:
+          image_id: id of the image.
+          label: id of the class in the label map.
+          names: names of the P keypoints; the category of the file lists them too.
+
+        Returns:
+          The n objects, and float64 [n, P, 3], (y, x) in pixels and the visibility: 0 for an object
+          without `keypoints`, or with some of another number than the category has.
+
+        Raises:
+          ValueError: if the category lacks a keypoint.
+        """
+        category_id = self.category_ids[label]
+        listed = list(self._keypoint_names.get(category_id, ()))
+        if set(names) - set(listed):
+            raise UserError(
+                f'{self._path}: expected a category {category_id} with the keypoints of the label '
+                f'map, {list(names)}. Received: {listed}.'
+            )
+        columns = [listed.index(name) for name in names]
+        annotations = [a for a in self._usable(image_id) if a['category_id'] == category_id]
+        keypoints = [_keypoints(annotation, len(listed)) for annotation in annotations]
+        keypoints = np.array(keypoints, np.float64).reshape(-1, len(listed), 3)
+        return self._boxes(annotations), keypoints[:, columns][..., [1, 0, 2]]
+
     def not_evaluated(self, evaluated: Collection[Any]) -> list[Any]:
         """Returns the ids of images that no record contains but whose objects count as missed."""
         missed = [image_id for image_id in self._images if image_id not in evaluated]
@@ -156,22 +189,31 @@ class CocoAnnotations:
         return by_image
 
     def _read(self, image_id: Any, with_masks: bool) -> Instances:
+        annotations = self._usable(image_id)
+        if not with_masks:
+            return self._boxes(annotations)
         height, width = self.size(image_id)
-        annotations = [
-            annotation
-            for annotation in self._annotations.get(image_id, ())
-            if self._is_usable(annotation)
-        ]
-        masks = None
-        if with_masks:
-            masks = [self._mask(annotation, height, width) for annotation in annotations]
-            annotations = [a for a, mask in zip(annotations, masks, strict=True) if mask]
-            masks = [mask for mask in masks if mask]
+        masks = [self._mask(annotation, height, width) for annotation in annotations]
+        annotations = [a for a, mask in zip(annotations, masks, strict=True) if mask]
+        masks = [mask for mask in masks if mask]
+        return self._boxes(annotations, masks, mask_areas(masks, height, width))
+
+    def _usable(self, image_id: Any) -> list[Mapping[str, Any]]:
+        annotations = self._annotations.get(image_id, ())
+        return [annotation for annotation in annotations if self._is_usable(annotation)]
+
+    def _boxes(
+        self,
+        annotations: Sequence[Mapping[str, Any]],
+        masks: list[bytes] | None = None,
+        own_areas: np.ndarray | None = None,
+    ) -> Instances:
+        """Returns objects; `own_areas` stand in for an absent `area`, None takes the boxes'."""
         boxes = np.array([a['bbox'] for a in annotations], np.float64).reshape(-1, 4)
         boxes = np.stack(
             [boxes[:, 1], boxes[:, 0], boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]], axis=1
         )
-        own_areas = mask_areas(masks, height, width) if with_masks else box_areas(boxes)
+        own_areas = box_areas(boxes) if own_areas is None else own_areas
         # An area of 0 is valid: COCO's metrics count the object as small.
         areas = np.array([a.get('area', math.nan) for a in annotations], np.float64)
         label_ids = {category: label for label, category in self.category_ids.items()}
@@ -213,6 +255,15 @@ class CocoAnnotations:
         if key not in self._warned:
             self._warned.add(key)
             _logger.warning(text)
+
+
+def _keypoints(annotation: Mapping[str, Any], count: int) -> list[float]:
+    """Returns x, y and visibility of each keypoint, [count * 3]; zeros if there are none."""
+    try:
+        values = [float(value) for value in annotation.get('keypoints') or ()]
+    except (TypeError, ValueError, OverflowError):
+        values = []
+    return values if len(values) == 3 * count else [0.0] * (3 * count)
 
 
 def _check_box(annotation: Mapping[str, Any]) -> None:

@@ -1,12 +1,12 @@
 """COCO's table of precision and recall (https://cocodataset.org/#detection-eval)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from object_detection.metrics.coco import matching as coco_matching
-from object_detection.metrics.coco.overlaps import Compare, boxes
+from object_detection.metrics.coco.overlaps import IOU_THRESHOLDS, Compare, boxes
 from object_detection.metrics.coco.tables import MAX_DETECTIONS as MOST_DETECTIONS
 from object_detection.metrics.coco.tables import Table, table
 from object_detection.metrics.instances import Instances
@@ -51,6 +51,42 @@ class CocoMetrics(NamedTuple):
 
     precision: dict[str, np.ndarray]
     recall: dict[tuple[str, int], np.ndarray]
+
+
+class Summary(NamedTuple):
+    """A mean over one slice of precision or recall; `iou` None takes all ten thresholds."""
+
+    table: Literal['precision', 'recall']
+    iou: float | None = None
+    area: str = 'all'
+    max_detections: int = MOST_DETECTIONS
+
+
+def mean(
+    metrics: CocoMetrics | None,
+    summary: Summary,
+    categories: int | Sequence[int] | None = None,
+) -> float:
+    """Averages one slice of the metrics; -1 without metrics, or where there is nothing to average.
+
+    Args:
+      metrics: what `measure` returned, or None.
+      summary: the slice.
+      categories: index of a category, or of several; None takes all.
+    """
+    if metrics is None:
+        return UNDEFINED
+    # Precision is [thresholds, recalls, K], recall [thresholds, K].
+    if summary.table == 'precision':
+        values = metrics.precision[summary.area]
+    else:
+        values = metrics.recall[summary.area, summary.max_detections]
+    if summary.iou is not None:
+        values = values[np.isclose(IOU_THRESHOLDS, summary.iou)]
+    if categories is not None:
+        values = values[..., categories]
+    values = values[values > UNDEFINED]
+    return float(values.mean()) if values.size else UNDEFINED
 
 
 def measure(

@@ -14,7 +14,7 @@ from object_detection.data.decoder import ExampleDecoder
 from object_detection.data.pipeline import transform as pipeline
 from object_detection.data.pipeline.transform import ExampleTransform
 from object_detection.protos import image_resizer_pb2
-from object_detection.resizers.fixed_sizes import FixedShapeResizer
+from object_detection.resizers.fixed_sizes import FixedShapeResizer, PadToMultipleResizer
 from object_detection.resizers.keep_aspect_ratio import KeepAspectRatioResizer
 from tests import goldens
 from tests.data import examples
@@ -181,6 +181,29 @@ def test_evaluation_ground_truth_is_exact():
     assert outputs[F.EVALUATION_MASKS][1] == examples.png(masks[2])
     assert outputs[F.NUM_EXCESS_OBJECTS] == 1
     assert outputs[F.GROUNDTRUTH_INSTANCE_MASK_CROPS].shape == (1, 112, 112)
+
+
+def test_evaluation_keypoints_are_those_of_the_original_image():
+    points = np.linspace(0.1, 1, 12, dtype=np.float32).reshape(3, 2, 2)
+    record = examples.example(
+        [[0.1, 0.1, 0.5, 0.5], [0.6, 0.1, 0.5, 0.5], [0.2, 0.2, 0.8, 0.6]],
+        [1, 1, 2],
+        image=examples.png(examples.noise(20, 30)),
+        image__object__keypoint__y=points[..., 0].ravel().tolist(),
+        image__object__keypoint__x=points[..., 1].ravel().tolist(),
+        image__object__keypoint__visibility=[2, 0, 2, 2, 1, 2],
+    )
+    transform = make(for_evaluation=True, max_number_of_boxes=1, resizer=PadToMultipleResizer(multiple=64))
+    outputs = transform(ExampleDecoder(num_keypoints=2)(record), SEED)
+    # Without the inverted box; hidden points have no coordinates.
+    points[0, 1] = np.nan
+    np.testing.assert_array_equal(outputs[F.EVALUATION_KEYPOINTS], points[[0, 2]])
+    seen = outputs[F.EVALUATION_KEYPOINT_VISIBILITIES]
+    np.testing.assert_array_equal(seen, [[True, False], [True, True]])
+    # Those of training are in the frame of the padded image.
+    np.testing.assert_allclose(
+        outputs[F.GROUNDTRUTH_KEYPOINTS][0, 0], points[0, 0] * [20 / 64, 30 / 64], rtol=1e-6
+    )
 
 
 def test_objects_are_cut_to_the_number_of_rows_after_augmentation():

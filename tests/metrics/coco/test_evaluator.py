@@ -13,9 +13,10 @@ from object_detection.metrics import detections as tools
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from tests import goldens
 from tests.evaluation import fakes
+from tests.metrics.coco import golden_batches
 
-# What is not built, and the case below.
-OTHER_CASES = ('coco_panoptic', 'coco_keypoints', 'coco_skip_unlabeled', 'coco_per_category_stock')
+# Cases of other evaluators, and the case below.
+OTHER_CASES = ('coco_panoptic', 'coco_keypoints', 'coco_per_category_stock')
 SUMMARY = [
     *('Precision/mAP', 'Precision/mAP@.50IOU', 'Precision/mAP@.75IOU'),
     *('Precision/mAP (small)', 'Precision/mAP (medium)', 'Precision/mAP (large)'),
@@ -37,53 +38,18 @@ def _evaluate(images, iou_type='bbox', batch_size=4, **options):
     return evaluator.evaluate()
 
 
-def _golden_image(data, number, params, monkeypatch):
-    """One image of the golden data set, as a batch of one."""
-    prefix = f'img{number}.'
-    rows = {k.removeprefix(prefix): v for k, v in data.inputs.items() if k.startswith(prefix)}
-    height, width = data.params['height'], data.params['width']
-    size = np.array([height, width, height, width], np.float64)
-    boxes, keys = rows['gt_boxes'], params['groundtruth_keys']
-    # The reference takes an object's area from its box, unless it is given, for masks too.
-    own_area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    area = rows['gt_area'] if 'groundtruth_area' in keys else own_area
-    is_crowd = rows['gt_is_crowd'].astype(bool) & ('groundtruth_is_crowd' in keys)
-    encoded = [mask_api.encode(np.asfortranarray(mask))['counts'] for mask in rows['det_masks']]
-    # The golden detections have masks of the image's size, which need no pasting.
-    monkeypatch.setattr(tools, 'encode_masks', lambda *_: encoded)
-    batch = {
-        'source_id': np.array([f'img{number}'.encode()], object),
-        'original_image_spatial_shape': np.array([[height, width]]),
-        'evaluation_boxes': (boxes / size)[np.newaxis],
-        'evaluation_classes': rows['gt_classes'][np.newaxis],
-        'evaluation_is_crowd': is_crowd[np.newaxis],
-        'evaluation_area': area[np.newaxis],
-        'evaluation_masks': np.array([[fakes.png(mask) for mask in rows['gt_masks']]], object),
-        'num_evaluation_boxes': np.array([len(boxes)]),
-    }
-    detections = {
-        'detection_boxes': (rows['det_boxes'] / size)[np.newaxis],
-        'detection_scores': rows['det_scores'][np.newaxis],
-        'detection_classes': rows['det_classes'][np.newaxis].astype(np.float32) - 1,
-        'detection_masks': rows['det_masks'][np.newaxis],
-        'num_detections': np.array([len(rows['det_boxes'])]),
-    }
-    return batch, detections
-
-
 @goldens.parametrize('evaluation', prefix='coco_', without=OTHER_CASES)
 def test_metrics_equal_reference(case_name, monkeypatch):
     params = goldens.load('evaluation', case_name).params
-    data = goldens.load('evaluation', 'data')
     evaluator = CocoEvaluator(
-        data.params['categories'],
+        goldens.load('evaluation', 'data').params['categories'],
         iou_type='segm' if 'Mask' in params['class_name'] else 'bbox',
         per_category=params.get('include_metrics_per_category', False),
         all_per_category=params.get('all_metrics_per_category', False),
         super_categories=params.get('super_categories'),
+        only_labeled=params.get('skip_predictions_for_unlabeled_class', False),
     )
-    for number in params['images']:
-        evaluator.add_batch(*_golden_image(data, number, params, monkeypatch))
+    golden_batches.add_all(evaluator, params, monkeypatch)
     metrics = evaluator.evaluate()
     assert list(metrics) == list(params['metrics'])
     assert metrics == pytest.approx(params['metrics'], abs=1e-9)

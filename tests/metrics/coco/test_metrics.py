@@ -1,16 +1,12 @@
-import contextlib
-import io
-
 import numpy as np
 import pytest
 from pycocotools import mask as mask_api
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances
+from tests.metrics.coco import peers
 
 SIZE = 40
 CATEGORIES = (2, 3, 7, 9)
@@ -41,40 +37,12 @@ def _instances(rng, count, categories, *, detected):
     )
 
 
-def _pycocotools(annotated, detected, iou_type):
-    rows = [[], []]
-    for entries, side in zip(rows, (annotated, detected), strict=True):
-        for image_id, found in enumerate(side, 1):
-            for i, (ymin, xmin, ymax, xmax) in enumerate(found.boxes.tolist()):
-                entry = {'id': len(entries) + 1, 'image_id': image_id, 'area': found.areas[i]}
-                entry |= {'category_id': int(found.classes[i]), 'iscrowd': 0}
-                entry['bbox'] = [xmin, ymin, xmax - xmin, ymax - ymin]
-                entry['segmentation'] = {'size': [SIZE, SIZE], 'counts': found.masks[i]}
-                if found.scores is not None:
-                    entry['score'] = float(found.scores[i])
-                if found.is_crowd is not None:
-                    entry['iscrowd'] = int(found.is_crowd[i])
-                entries.append(entry)
-    images = [{'id': n, 'height': SIZE, 'width': SIZE} for n in range(1, len(annotated) + 1)]
-    sides = []
-    with contextlib.redirect_stdout(io.StringIO()):
-        for entries in rows:
-            side = COCO()
-            side.dataset = {'images': images, 'annotations': entries}
-            side.dataset['categories'] = [{'id': i} for i in CATEGORIES]
-            side.createIndex()
-            sides.append(side)
-        engine = COCOeval(*sides, iou_type)
-        engine.evaluate()
-        engine.accumulate()
-    return engine.eval
-
-
 def _assert_equals_pycocotools(annotated, detected, with_masks=False):
     sizes = [(SIZE, SIZE)] * len(annotated)
     compare = overlaps.masks(sizes) if with_masks else overlaps.boxes
     metrics = coco_metrics.measure(annotated, detected, CATEGORIES, compare=compare)
-    expected = _pycocotools(annotated, detected, 'segm' if with_masks else 'bbox')
+    iou_type = 'segm' if with_masks else 'bbox'
+    expected = peers.pycocotools(annotated, detected, CATEGORIES, iou_type, size=SIZE)
     for area, name in enumerate(coco_metrics.AREA_RANGES):
         np.testing.assert_array_equal(
             metrics.precision[name], expected['precision'][..., area, -1], err_msg=name

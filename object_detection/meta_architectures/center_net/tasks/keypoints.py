@@ -28,7 +28,7 @@ _DEPTH = 'depth'
 _MIN_OVERLAP = 0.7
 # A distance beyond all others.
 _FAR = 1e30
-KEYPOINTS, SCORES = 'detection_keypoints', 'detection_keypoint_scores'
+KEYPOINTS, SCORES = DetectionFields.KEYPOINTS, DetectionFields.KEYPOINT_SCORES
 DEPTHS = 'detection_keypoint_depths'
 
 

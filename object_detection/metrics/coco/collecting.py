@@ -1,0 +1,307 @@
+"""What the evaluators of COCO's kind have in common: they store the objects of each image."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.errors import UserError
+from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco.annotations import CocoAnnotations
+from object_detection.metrics.detections import ImageDetections
+from object_detection.metrics.instances import Instances, box_areas, encode_png, mask_areas
+from object_detection.metrics.mask_pasting import PasteMethod
+
+_LOG = logging.getLogger(__name__)
+
+# Entry of a batch -> the field of the reader that loads it.
+_OPTIONS_OF_ENTRIES = {
+    InputFields.EVALUATION_MASKS: 'load_instance_masks: true',
+    InputFields.EVALUATION_KEYPOINTS: 'num_keypoints',
+    InputFields.EVALUATION_KEYPOINT_VISIBILITIES: 'num_keypoints',
+    InputFields.GROUNDTRUTH_IMAGE_CLASSES: 'load_image_labels: true',
+    InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES: 'load_image_labels: true',
+    InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES: 'load_image_labels: true',
+}
+# Entry of the detections -> the models that return it.
+_MODELS_OF_ENTRIES = {
+    DetectionFields.CLASSES: 'a model that classifies (not number_of_stages: 1)',
+    DetectionFields.MASKS: 'a model with a mask head (number_of_stages: 3)',
+    DetectionFields.KEYPOINTS: 'a model that predicts keypoints',
+}
+
+
+class Image(NamedTuple):
+    """An evaluated image; `image_id` is its source id, or its id in the annotation file."""
+
+    image_id: Any
+    height: int
+    width: int
+    annotated: Instances
+    detected: Instances
+
+
+class CollectingEvaluator:
+    """Stores the objects of the images of a data set; subclasses say which, and measure them.
+
+    Only numbers and run-length encoded masks of an image are stored, so that memory does not grow
+    with the size of the images. An image without a source id counts.
+
+    Args:
+      categories: the label map's entries, {'id': 1-based, 'name': ...}.
+      annotations: ground truth that replaces the ground truth of the batches.
+      paste_method: how detected masks are pasted into their images.
+
+    Raises:
+      ValueError: if an id or a name occurs twice in `categories`.
+    """
+
+    def __init__(
+        self,
+        categories: Sequence[Mapping[str, Any]],
+        *,
+        annotations: CocoAnnotations | None = None,
+        paste_method: PasteMethod = PasteMethod.UNCROP,
+    ):
+        self._name = type(self).__name__
+        self._categories = [{**c, 'id': int(c['id']), 'name': str(c['name'])} for c in categories]
+        for key in ('id', 'name'):
+            values = [category[key] for category in self._categories]
+            repeated = sorted({value for value in values if values.count(value) > 1})
+            if repeated:
+                raise UserError(
+                    f'{self._name}: every category must have its own {key}. Received more than '
+                    f'once: {repeated}.'
+                )
+        self._category_ids = sorted(category['id'] for category in self._categories)
+        self._annotations = annotations
+        self._paste_method = paste_method
+        self.clear()
+
+    def clear(self) -> None:
+        """Removes all images."""
+        self._images: list[Image] = []
+        self._image_ids: set[Any] = set()
+        self._class_agnostic: bool | None = None
+        self._reported: set[str] = set()
+
+    def add_batch(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        """Adds the images of a batch; repeated images are ignored and named in the log.
+
+        Args:
+          batch: numpy arrays under `InputFields`: source_id [B], original_image_spatial_shape
+            [B, 2] and the evaluation_* entries that the class names. With `annotations`, only the
+            first two are read, and the labels of images where they count.
+          detections: what the detector's `postprocess` returns, as numpy: classes 0-based, boxes
+            and keypoints normalized to the true image.
+
+        Raises:
+          ValueError: if an entry that is needed is absent, a mask has another size than its image,
+            or `annotations` has no such image.
+        """
+        self._check_entries(batch, detections)
+        shapes = np.asarray(batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE])
+        found = image_detections.unbatch(detections, shapes)
+        for row, source_id in enumerate(batch[InputFields.SOURCE_ID]):
+            image_id = source_id = image_detections.source_text(source_id)
+            height, width = int(shapes[row][0]), int(shapes[row][1])
+            if self._annotations is not None:
+                image_id = self._annotations.image_id(source_id)
+                self._annotations.check_size(image_id, height, width)
+            if self._is_new(image_id):
+                annotated = self._annotated(batch, row, image_id)
+                detected = self._counted(self._detected(found[row]), annotated, batch, row)
+                self._images.append(Image(image_id, height, width, annotated, detected))
+
+    def part(self) -> Any:
+        """Returns the images added so far as a picklable value for `merge`."""
+        return self._class_agnostic, self._images
+
+    def merge(self, part: Any) -> None:
+        """Adds the images of an evaluator with the same arguments; repeated images are ignored."""
+        class_agnostic, images = part
+        if self._class_agnostic is None:
+            self._class_agnostic = class_agnostic
+        self._images += [image for image in images if self._is_new(image.image_id)]
+
+    def coco_results(self) -> list[dict[str, Any]]:
+        """Returns the detections as entries of a COCO results file.
+
+        `image_id` is the source id, as a number if it is one; with `annotations`, `image_id` and
+        `category_id` are the ids of the annotation file. Entries have that which is scored, so that
+        pycocotools computes the same areas.
+        """
+        return [
+            {
+                'image_id': self._id_in_results(image),
+                'category_id': self._category_in_results(label),
+                **self._entry(image, row),
+                'score': float(image.detected.scores[row]),
+            }
+            for image in self._images
+            for row, label in enumerate(image.detected.classes.tolist())
+        ]
+
+    def _entry(self, image: Image, row: int) -> dict[str, Any]:
+        """Returns what is scored of a detection, in COCO's JSON form."""
+        raise NotImplementedError
+
+    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        """Raises ValueError if an entry of the batch or of the detections is missing."""
+        raise NotImplementedError
+
+    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
+        """Returns the annotated objects of the image in a row of the batch."""
+        raise NotImplementedError
+
+    def _of_annotations(self, image_id: Any) -> Instances:
+        """Returns the objects of an image of the annotation file."""
+        raise NotImplementedError
+
+    def _detected(self, found: ImageDetections) -> Instances:
+        """Returns the detections of an image."""
+        raise NotImplementedError
+
+    def _counted(
+        self, detected: Instances, annotated: Instances, batch: Mapping[str, Any], row: int
+    ) -> Instances:
+        """Returns the detections that count, given what the image was searched for."""
+        del annotated, batch, row
+        return detected
+
+    def _need(self, entries: Mapping[str, Any], names: Sequence[str], *, detected: bool) -> None:
+        """Raises ValueError if the batch, or the detections, have not all entries of `names`."""
+        missing = [name for name in names if entries.get(name) is None]
+        if not missing:
+            return
+        name = missing[0]
+        if detected:
+            hint = f'; they need {_MODELS_OF_ENTRIES[name]}' if name in _MODELS_OF_ENTRIES else ''
+            raise UserError(
+                f'{self._name}: the detections have no `{name}`{hint}. Received: {sorted(entries)}.'
+            )
+        option = _OPTIONS_OF_ENTRIES.get(name)
+        hint = f'; set `{option}` in eval_input_reader' if option else ''
+        raise UserError(
+            f'{self._name}: the batch has no `{name}`{hint}. Received: {sorted(entries)}.'
+        )
+
+    def _is_new(self, image_id: Any) -> bool:
+        if image_id == '':
+            self._report('nameless', 'An image has no source id; all such images are counted.')
+            return True
+        if image_id in self._image_ids:
+            _LOG.warning(
+                'Image with source id %r was evaluated before; this one is ignored. Source ids '
+                'must be unique.',
+                image_id,
+            )
+            return False
+        self._image_ids.add(image_id)
+        return True
+
+    def _in_categories(self, instances: Instances, what: str) -> Instances:
+        """Keeps the objects of known categories; without classes, all have the same category."""
+        if self._class_agnostic:
+            return instances._replace(classes=np.ones_like(instances.classes))
+        known = np.isin(instances.classes, self._category_ids)
+        if known.all():
+            return instances
+        unknown = sorted(set(instances.classes[~known].tolist()))
+        self._report(
+            f'{what} classes',
+            f'Objects are {what} whose classes the label map lacks; they do not count. First: '
+            f'{unknown}.',
+        )
+        return instances.where(known)
+
+    def _report(self, key: str, text: str) -> None:
+        """Logs a warning the first time that it is called with `key`."""
+        if key not in self._reported:
+            self._reported.add(key)
+            _LOG.warning(text)
+
+    def _id_in_results(self, image: Image) -> Any:
+        if self._annotations is not None:
+            return image.image_id
+        return image_detections.coco_image_id(image.image_id)
+
+    def _category_in_results(self, label: int) -> Any:
+        if self._annotations is None or self._class_agnostic:
+            return label
+        return self._annotations.category_ids[label]
+
+    def _all_images(self) -> list[Image]:
+        """All images in the order of COCO's files, in which pycocotools ranks equal scores."""
+        return sorted(self._images + self._missed_images(), key=self._sort_key)
+
+    def _sort_key(self, image: Image) -> tuple[bool, Any]:
+        """Returns a key that sorts images by id: numbers first, then texts."""
+        image_id = self._id_in_results(image)
+        return isinstance(image_id, str), image_id
+
+    def _missed_images(self) -> list[Image]:
+        """The images of the annotation file that were not evaluated, with no detections."""
+        if self._annotations is None:
+            return []
+        missed = []
+        for image_id in self._annotations.not_evaluated(self._image_ids):
+            annotated = self._of_annotations(image_id)
+            nothing = annotated.where(np.zeros(0, int))
+            nothing = nothing._replace(scores=np.zeros(0), is_crowd=None)
+            size = self._annotations.size(image_id)
+            missed.append(Image(image_id, *size, annotated, nothing))
+        return missed
+
+
+def batch_instances(
+    batch: Mapping[str, Any], row: int, source_id: str, *, with_masks: bool
+) -> Instances:
+    """Returns the annotated objects of one image of a batch.
+
+    Args:
+      batch: evaluation_* entries: boxes [B, G, 4] normalized to the original image, classes [B, G]
+        1-based, is_crowd [B, G], area [B, G] (below 0 = not recorded), num_evaluation_boxes [B]
+        and, with masks, masks [B, G], encoded PNG of the original size.
+      row: index of the image.
+      source_id: name of the image in errors.
+      with_masks: whether masks are needed. Objects without a recorded area have the area of their
+        mask, or else of their box.
+
+    Raises:
+      ValueError: if an object has no mask, or one of another size than its image.
+    """
+    shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
+    count = int(batch[InputFields.NUM_EVALUATION_BOXES][row])
+    boxes = batch[InputFields.EVALUATION_BOXES][row][:count]
+    boxes = image_detections.boxes_to_absolute(boxes, *shape)
+    classes = np.asarray(batch[InputFields.EVALUATION_CLASSES][row][:count], np.int64)
+    masks, own_areas = None, box_areas(boxes)
+    if with_masks:
+        encoded = batch[InputFields.EVALUATION_MASKS][row][:count]
+        masks = [encode_png(png, *shape, source_id) for png in encoded]
+        own_areas = mask_areas(masks, *shape)
+    areas = np.asarray(batch[InputFields.EVALUATION_AREA][row][:count], np.float64)
+    is_crowd = np.asarray(batch[InputFields.EVALUATION_IS_CROWD][row][:count], bool)
+    areas = np.where(areas >= 0, areas, own_areas)
+    return Instances(boxes, classes, areas, masks, is_crowd=is_crowd)
+
+
+def labels(batch: Mapping[str, Any], name: str, row: int) -> np.ndarray:
+    """Returns the 1-based ids, int64 [m], of a vector of classes [B, K] of a batch."""
+    return np.flatnonzero(batch[name][row]) + 1
+
+
+def mask_instances(found: ImageDetections, method: PasteMethod) -> Instances:
+    """Returns the detections of an image with their encoded masks, and the areas of these."""
+    masks = image_detections.encode_masks(found, method)
+    areas = mask_areas(masks, found.height, found.width)
+    return Instances(found.boxes, found.classes, areas, masks, scores=found.scores)
+
+
+def mask_entry(image: Image, row: int) -> dict[str, Any]:
+    """Returns the mask of a detection in COCO's JSON form."""
+    counts = image.detected.masks[row].decode('ascii')
+    return {'segmentation': {'size': [image.height, image.width], 'counts': counts}}

@@ -1,0 +1,196 @@
+"""COCO's metrics of the keypoints of one class (https://cocodataset.org/#keypoints-eval)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.errors import UserError
+from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.coco import overlaps
+from object_detection.metrics.coco.collecting import CollectingEvaluator, Image, batch_instances
+from object_detection.metrics.coco.metrics import AREA_RANGES, Rules, Summary, mean
+from object_detection.metrics.instances import Instances, box_areas
+
+DEFAULT_SIGMA = 0.05
+MAX_DETECTIONS = 20
+
+_RULES = Rules({name: AREA_RANGES[name] for name in ('all', 'medium', 'large')}, (MAX_DETECTIONS,))
+_PRECISION = {
+    'Precision/mAP': Summary('precision'),
+    'Precision/mAP@.50IOU': Summary('precision', iou=0.5),
+    'Precision/mAP@.75IOU': Summary('precision', iou=0.75),
+    'Precision/mAP (medium)': Summary('precision', area='medium'),
+    'Precision/mAP (large)': Summary('precision', area='large'),
+}
+_RECALL = {
+    'Recall/AR': Summary('recall', max_detections=MAX_DETECTIONS),
+    'Recall/AR@.50IOU': Summary('recall', iou=0.5, max_detections=MAX_DETECTIONS),
+    'Recall/AR@.75IOU': Summary('recall', iou=0.75, max_detections=MAX_DETECTIONS),
+    'Recall/AR (medium)': Summary('recall', area='medium', max_detections=MAX_DETECTIONS),
+    'Recall/AR (large)': Summary('recall', area='large', max_detections=MAX_DETECTIONS),
+}
+# Name of the reference, which takes COCO's ten numbers for those of boxes -> what it is.
+ALIASES = {
+    'Recall/AR@1': 'Recall/AR',
+    'Recall/AR@10': 'Recall/AR@.50IOU',
+    'Recall/AR@100': 'Recall/AR@.75IOU',
+    'Recall/AR@100 (medium)': 'Recall/AR (medium)',
+    'Recall/AR@100 (large)': 'Recall/AR (large)',
+}
+
+
+class KeypointEvaluator(CollectingEvaluator):
+    """Collects the keypoints of one class and computes COCO's metrics of their similarity.
+
+    The similarity of a detection with an object is the mean of exp(-d^2 / (2 s^2 k^2)) over the
+    visible keypoints of the object: d is the distance in pixels, s^2 the recorded area of the
+    object, or else that of its box, and k twice the keypoint's sigma. Objects without visible
+    keypoints are ignored, as are crowds; the best 20 detections of an image count. The size of a
+    detection is the area of its box, as in the reference and as pycocotools has it for results with
+    `bbox`.
+
+    Of a batch it reads the entries of `collecting.batch_instances`, evaluation_keypoints
+    [B, G, P, 2], (y, x) normalized to the original image, and evaluation_keypoint_visibilities
+    [B, G, P]; of detections also detection_keypoints [B, T, P, 2], normalized to the true image.
+
+    Args:
+      categories: the label map's entries, {'id': 1-based, 'name': ..., 'keypoints': {name:
+        position among the P keypoints}}.
+      class_name: name of the class.
+      sigmas: name of a keypoint -> sigma, the spread of its annotations relative to the scale of
+        the object; `DEFAULT_SIGMA` for those without one.
+      options: `annotations` of `CollectingEvaluator`.
+
+    Raises:
+      ValueError: if there is no such class, or it has no keypoints, or `sigmas` names another one,
+        or a sigma is not above 0.
+    """
+
+    def __init__(
+        self,
+        categories: Sequence[Mapping[str, Any]],
+        class_name: str,
+        sigmas: Mapping[str, float] | None = None,
+        **options: Any,
+    ):
+        super().__init__(categories, **options)
+        classes = {category['name']: category for category in self._categories}
+        if not classes.get(class_name, {}).get('keypoints'):
+            known = sorted(name for name, each in classes.items() if each.get('keypoints'))
+            raise UserError(
+                'coco_keypoint_metrics.class_label: expected the name of an item of the label map '
+                f'that has keypoints: {known}. Received: {class_name!r}.'
+            )
+        self._label = classes[class_name]['id']
+        self._class_name = class_name
+        positions = classes[class_name]['keypoints']
+        self._keypoints = sorted(positions, key=positions.get)
+        self._positions = [positions[name] for name in self._keypoints]
+        self._sigmas = _checked_sigmas(sigmas or {}, self._keypoints, class_name)
+        self._category_ids = [self._label]
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
+        measured = self._measure() if self._images else None
+        values = {name: mean(measured, each) for name, each in (_PRECISION | _RECALL).items()}
+        values |= {alias: values[name] for alias, name in ALIASES.items()}
+        return {
+            f'Keypoints_{name} ByCategory/{self._class_name}': value
+            for name, value in values.items()
+        }
+
+    def _measure(self) -> coco_metrics.CocoMetrics:
+        images = self._all_images()
+        return coco_metrics.measure(
+            [image.annotated for image in images],
+            [image.detected for image in images],
+            [self._label],
+            compare=overlaps.keypoints(self._sigmas),
+            rules=_RULES,
+        )
+
+    def _entry(self, image: Image, row: int) -> dict[str, Any]:
+        points = image.detected.keypoints[row][:, [1, 0, 2]]
+        return {
+            'keypoints': points.ravel().tolist(),
+            'bbox': image_detections.box_to_coco(image.detected.boxes[row]),
+        }
+
+    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        names = [DetectionFields.CLASSES, DetectionFields.KEYPOINTS]
+        self._need(detections, names, detected=True)
+        self._check_count(detections, DetectionFields.KEYPOINTS)
+        self._class_agnostic = False
+        if self._annotations is None:
+            name = InputFields.EVALUATION_KEYPOINTS
+            names = [name, InputFields.EVALUATION_KEYPOINT_VISIBILITIES]
+            self._need(batch, names, detected=False)
+            self._check_count(batch, name)
+
+    def _check_count(self, entries: Mapping[str, Any], name: str) -> None:
+        count = np.shape(entries[name])[2]
+        if count <= self._positions[-1]:
+            raise UserError(
+                f'{self._name}: expected `{name}` of the keypoints of {self._class_name!r}, the '
+                f'last of which has the position {self._positions[-1]} in the label map. Received: '
+                f'{count} keypoints.'
+            )
+
+    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
+        if self._annotations is not None:
+            return self._of_annotations(image_id)
+        instances = batch_instances(batch, row, image_id, with_masks=False)
+        shape = [int(size) for size in batch[InputFields.ORIGINAL_IMAGE_SPATIAL_SHAPE][row]]
+        points = batch[InputFields.EVALUATION_KEYPOINTS][row][: len(instances.classes)]
+        points = image_detections.points_to_absolute(points[:, self._positions], *shape)
+        seen = batch[InputFields.EVALUATION_KEYPOINT_VISIBILITIES][row][: len(instances.classes)]
+        return self._posed(instances, points, np.asarray(seen)[:, self._positions])
+
+    def _of_annotations(self, image_id: Any) -> Instances:
+        instances, keypoints = self._annotations.poses(image_id, self._label, self._keypoints)
+        return self._posed(instances, keypoints[..., :2], keypoints[..., 2])
+
+    def _posed(
+        self, instances: Instances, points: np.ndarray, visibilities: np.ndarray
+    ) -> Instances:
+        """Keeps the objects of the class, and hides points without coordinates."""
+        is_visible = (visibilities > 0) & np.isfinite(points).all(axis=-1)
+        keypoints = np.where(is_visible[..., np.newaxis], points, 0.0)
+        keypoints = np.concatenate([keypoints, is_visible[..., np.newaxis]], axis=-1)
+        instances = instances._replace(
+            keypoints=keypoints, is_ignored=~is_visible.any(axis=1), masks=None
+        )
+        return instances.where(instances.classes == self._label)
+
+    def _detected(self, found: image_detections.ImageDetections) -> Instances:
+        points = found.keypoints[:, self._positions]
+        # The score of a keypoint takes the place of its visibility, as in results of COCO.
+        scores = np.ones(points.shape[:2])
+        if found.keypoint_scores is not None:
+            scores = found.keypoint_scores[:, self._positions]
+        keypoints = np.concatenate([points, scores[..., np.newaxis]], axis=-1)
+        instances = Instances(
+            found.boxes,
+            found.classes,
+            box_areas(found.boxes),
+            scores=found.scores,
+            keypoints=keypoints,
+        )
+        return instances.where(found.classes == self._label)
+
+
+def _checked_sigmas(
+    sigmas: Mapping[str, float], keypoints: Sequence[str], class_name: str
+) -> np.ndarray:
+    """Returns the sigma of each keypoint, float64 [P]."""
+    unknown = sorted(set(sigmas) - set(keypoints))
+    wrong = {name: value for name, value in sigmas.items() if not 0 < value < np.inf}
+    if unknown or wrong:
+        raise UserError(
+            'coco_keypoint_metrics.keypoint_label_to_sigmas: expected numbers above 0 for '
+            f'keypoints of {class_name!r}: {list(keypoints)}. Received: {unknown or wrong}.'
+        )
+    return np.array([sigmas.get(name, DEFAULT_SIGMA) for name in keypoints], np.float64)
