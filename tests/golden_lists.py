@@ -133,7 +133,6 @@ _CENTER_MASKS = 'masks of CenterNet are not built'
 _NO_BOXES = 'keypoints without boxes are refused by name'
 _OTHER_SNAPPING = 'this way of moving keypoints to peaks is not built'
 _CONFIDENCES = 'the classes are the confidences: records hold no others'
-_IMAGE_LABELS = 'labels of whole images are not read'
 _NO_CALLER = 'a helper of the reference that nothing here needs'
 _NO_ROWS_DROPPED = 'boxes of a batch are not dropped, which changes its shape; they get no weight'
 
@@ -181,7 +180,6 @@ NOT_BUILT: Lists = {
     'evaluation': {
         'coco_panoptic': 'panoptic segmentation is not built',
         'from_eval_config': 'of its metrics_set, only COCO boxes and masks are built',
-        'lvis_mask': 'LVIS metrics are not built',
         'oid_v2_corloc': 'CorLoc of an evaluator; there the flag sets the bounds of recall',
         'pascal_nms': 'options of suppression that no config of the reference sets',
         'metric_registry': 'of its metrics_set, only COCO boxes and masks are built',

@@ -13,6 +13,7 @@ from object_detection.errors import UserError
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.coco.keypoints import KeypointEvaluator
+from object_detection.metrics.coco.lvis import LvisEvaluator
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.metrics.pascal import options as pascal_options
@@ -23,6 +24,9 @@ from object_detection.system import files
 
 DEFAULT_METRICS_SET = ('coco_detection_metrics',)
 KEYPOINT_METRICS = 'coco_keypoint_metrics'
+
+# DetectionMasks_PerformanceByCategory/mAP/<name>
+_SAME_NAMES = {'coco_mask_metrics', 'lvis_mask_metrics'}
 
 _LOSSES_OF_ALL = ('Loss/regularization_loss', 'Loss/total_loss')
 
@@ -68,6 +72,16 @@ def _coco(iou_type, eval_config, categories, annotations) -> CocoEvaluator:
         per_category=eval_config.include_metrics_per_category,
         all_per_category=eval_config.all_metrics_per_category,
         super_categories=super_categories,
+        only_labeled=iou_type == 'bbox' and eval_config.skip_predictions_for_unlabeled_class,
+        annotations=annotations,
+        paste_method=_paste_method(eval_config),
+    )
+
+
+def _lvis(eval_config, categories, annotations) -> LvisEvaluator:
+    return LvisEvaluator(
+        categories,
+        per_category=eval_config.include_metrics_per_category,
         annotations=annotations,
         paste_method=_paste_method(eval_config),
     )
@@ -97,15 +111,27 @@ Build = Callable[
 METRIC_SETS: dict[str, Build] = {
     'coco_detection_metrics': partial(_coco, 'bbox'),
     'coco_mask_metrics': partial(_coco, 'segm'),
+    'lvis_mask_metrics': _lvis,
     **{name: partial(_pascal, options) for name, options in pascal_options.METRIC_SETS.items()},
 }
+
+
+def evaluator_names(eval_config: eval_pb2.EvalConfig) -> list[str]:
+    """Returns a name for each of the evaluators of `build`, in their order.
+
+    Names of metrics of keypoints have the class after a hyphen.
+    """
+    keypoints = [
+        f'{KEYPOINT_METRICS}-{metric.class_label}' for metric in keypoint_metrics(eval_config)
+    ]
+    return metrics_sets(eval_config) + keypoints
 
 
 def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
     """Returns the names of the metrics sets, each once, in their order.
 
     Raises:
-      ValueError: for a metrics set that is not supported.
+      ValueError: for a metrics set that is not supported, or two with metrics of the same names.
     """
     path = eval_config.DESCRIPTOR.full_name
     names = list(dict.fromkeys(eval_config.metrics_set or DEFAULT_METRICS_SET))
@@ -117,6 +143,11 @@ def metrics_sets(eval_config: eval_pb2.EvalConfig) -> list[str]:
         raise UserError(
             f'{path}.metrics_set: expected some of {", ".join(METRIC_SETS)}. '
             f'Received: {", ".join(unknown)}.{hint}'
+        )
+    if eval_config.include_metrics_per_category and set(names) >= _SAME_NAMES:
+        raise UserError(
+            f'{path}.metrics_set: {" and ".join(sorted(_SAME_NAMES))} give their metrics by '
+            'category the same names. Expected one of them, or include_metrics_per_category: false.'
         )
     return names
 

@@ -40,12 +40,9 @@ _OF_RECORDS = (
 _ONLY_WITH_RECORDS = '{} reads no record files'
 _SERVED = 'the data_service reads the files'
 _NO_MASK_METRICS = 'eval_config.metrics_set has no metrics of masks'
-_RECALL_METRICS = 'precision_at_recall_detection_metrics'
-_ONLY_AT_RECALL = (
-    'recall_lower_bound',
-    'recall_upper_bound',
-    'skip_predictions_for_unlabeled_class',
-)
+_RECALL_METRICS = eval_config_rules.AT_RECALL_METRICS
+_UNLABELED_METRICS = f'{eval_config_rules.BOX_METRICS} nor {_RECALL_METRICS}'
+_ONLY_AT_RECALL = ('recall_lower_bound', 'recall_upper_bound')
 _ONE_PENALTY = 'train_config.weight_decay takes its place'
 _NO_PENALTY = 'train_config.add_regularization_loss is false'
 _TWO_DECAYS = (
@@ -153,6 +150,12 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         if not is_default and _RECALL_METRICS not in asks.metrics_set:
             reason = f'eval_config.metrics_set has no {_RECALL_METRICS}'
             yield 'eval_config', f'eval_config.{name}', reason
+    if asks.skip_predictions_for_unlabeled_class and not eval_config_rules.skips_unlabeled(asks):
+        path = 'eval_config.skip_predictions_for_unlabeled_class'
+        yield 'eval_config', path, f'eval_config.metrics_set has neither {_UNLABELED_METRICS}'
+    if asks.export_path and not eval_config_rules.stores_detections(asks):
+        reason = 'eval_config.metrics_set has no metrics of COCO or LVIS'
+        yield 'eval_config', 'eval_config.export_path', reason
     if asks.keep_image_id_for_visualization_export and not asks.visualization_export_dir:
         path = 'eval_config.keep_image_id_for_visualization_export'
         yield 'eval_config', path, 'there is no eval_config.visualization_export_dir'

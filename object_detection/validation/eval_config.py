@@ -17,6 +17,12 @@ from object_detection.system import cpu, files
 
 BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
+AT_RECALL_METRICS = 'precision_at_recall_detection_metrics'
+_LVIS_METRICS = 'lvis_mask_metrics'
+# Sets of metrics that compare masks, besides those of `pascal.options` -> the mean of each.
+_MASK_SETS = {MASK_METRICS: 'DetectionMasks_Precision/mAP', _LVIS_METRICS: 'DetectionMasks_AP'}
+# Sets whose detections `export_path` writes.
+_STORING_SETS = {BOX_METRICS, MASK_METRICS, _LVIS_METRICS}
 
 _LOSS = 'Loss/'
 # The numbers of a set are averages, so names of readers and metrics are long; an error shows some.
@@ -47,18 +53,28 @@ def reader_names(pipeline: TrainEvalPipelineConfig) -> list[str]:
 
 def mask_sets(config: eval_pb2.EvalConfig) -> list[str]:
     """Returns the sets of metrics that compare masks."""
-    return [name for name in config.metrics_set if name == MASK_METRICS or _has_masks(name)]
+    return [name for name in config.metrics_set if name in _MASK_SETS or _has_masks(name)]
+
+
+def stores_detections(config: eval_pb2.EvalConfig) -> bool:
+    """Returns whether some metrics store detections, which can be written to a file."""
+    names = set(config.metrics_set)
+    return not names or bool(config.parameterized_metric) or bool(names & _STORING_SETS)
+
+
+def skips_unlabeled(config: eval_pb2.EvalConfig) -> bool:
+    """Returns whether some metrics heed `skip_predictions_for_unlabeled_class`."""
+    names = set(config.metrics_set)
+    return not names or bool(names & {BOX_METRICS, AT_RECALL_METRICS})
 
 
 def label_sets(config: eval_pb2.EvalConfig) -> list[str]:
     """Returns the sets of metrics that need the labels of whole images."""
-    sets = {name: METRIC_SETS[name] for name in config.metrics_set if name in METRIC_SETS}
-    skips = config.skip_predictions_for_unlabeled_class
-    return [
-        name
-        for name, options in sets.items()
-        if options.only_labeled or (options is PRECISION_AT_RECALL and skips)
-    ]
+    always = {name for name, options in METRIC_SETS.items() if options.only_labeled}
+    needing = {*always, _LVIS_METRICS}
+    if config.skip_predictions_for_unlabeled_class:
+        needing |= {BOX_METRICS, AT_RECALL_METRICS}
+    return [name for name in config.metrics_set or (BOX_METRICS,) if name in needing]
 
 
 def _has_masks(name: str) -> bool:
@@ -78,7 +94,9 @@ def _main_metric(config: eval_pb2.EvalConfig) -> str:
     """The mean of COCO masks, otherwise of COCO boxes, otherwise of the first set."""
     names = config.metrics_set
     if MASK_METRICS in names:
-        return 'DetectionMasks_Precision/mAP'
+        return _MASK_SETS[MASK_METRICS]
+    if names and BOX_METRICS not in names and names[0] in _MASK_SETS:
+        return _MASK_SETS[names[0]]
     if not names or BOX_METRICS in names or names[0] not in METRIC_SETS:
         return 'DetectionBoxes_Precision/mAP'
     options = METRIC_SETS[names[0]]
@@ -139,6 +157,10 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f'eval_config.{field}.reader: expected the name of an eval_input_reader: '
                 f'{", ".join(map(repr, names))}. Received: {reader!r}.'
             )
+    try:
+        files.check_is_local(config.export_path, 'eval_config.export_path')
+    except ConfigError as error:
+        yield str(error)
     yield from _color(config.groundtruth_box_visualization_color)
     if config.HasField('early_stopping'):
         yield from _early_stopping(config.early_stopping)

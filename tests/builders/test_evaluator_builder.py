@@ -8,8 +8,8 @@ from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
 
 CATEGORIES = [
-    {'id': 1, 'name': 'alpha', 'keypoints': {'nose': 0, 'ear': 1}},
-    {'id': 2, 'name': 'beta', 'keypoints': {'nose': 0}},
+    {'id': 1, 'name': 'alpha', 'frequency': 'r', 'keypoints': {'nose': 0, 'ear': 1}},
+    {'id': 2, 'name': 'beta', 'frequency': 'f', 'keypoints': {'nose': 0}},
 ]
 
 
@@ -57,6 +57,27 @@ def test_bounds_of_recall_are_those_of_the_config():
         'recall_upper_bound: 0.6'
     )
     assert names[0] == 'PrecisionAtRecallBoxes_Precision/mAP@0.5IOU@[0.2,0.6]Recall'
+
+
+def test_lvis_and_coco_masks_share_the_names_of_metrics_by_category():
+    both = 'metrics_set: ["lvis_mask_metrics", "coco_mask_metrics"]'
+    lvis, coco = _metric_names(both)
+    assert lvis[0] == 'DetectionMasks_AP'
+    assert not set(lvis) & set(coco)
+    with pytest.raises(ValueError, match='coco_mask_metrics and lvis_mask_metrics'):
+        _metric_names(f'{both} include_metrics_per_category: true')
+    (names,) = _metric_names('metrics_set: "lvis_mask_metrics" include_metrics_per_category: true')
+    assert names[-1] == 'DetectionMasks_PerformanceByCategory/mAP/beta'
+
+
+def test_names_of_the_evaluators_are_in_their_order():
+    config = text_format.Parse(_keypoint_metrics('beta'), eval_pb2.EvalConfig())
+    config.metrics_set.extend(['oid_V2_detection_metrics', 'lvis_mask_metrics'])
+    assert evaluator_builder.evaluator_names(config) == [
+        'oid_V2_detection_metrics',
+        'lvis_mask_metrics',
+        'coco_keypoint_metrics-beta',
+    ]
 
 
 @pytest.mark.parametrize('method', ['', 'RESIZE', 'ACCURATE'])

@@ -427,6 +427,25 @@ def test_bounds_of_recall_without_their_metrics(warnings):
     assert message.startswith('no effect: eval_config.recall_lower_bound (')
 
 
+@pytest.mark.parametrize(
+    ('setting', 'heeds'),
+    [
+        ('skip_predictions_for_unlabeled_class=true', 'precision_at_recall_detection_metrics'),
+        ('export_path=a.json', 'coco_detection_metrics'),
+    ],
+)
+def test_options_of_metrics_that_are_not_evaluated(warnings, setting, heeds):
+    labels = 'eval_input_reader[0].load_image_labels=true'
+    setting, sets = f'eval_config.{setting}', 'eval_config.metrics_set='
+    assert not warnings(setting, labels, sets + heeds, for_what='eval')
+    # Boxes of COCO are evaluated if nothing else is.
+    assert not warnings(setting, labels, sets, for_what='eval')
+    (message,) = warnings(setting, labels, sets + 'oid_V2_detection_metrics', for_what='eval')
+    assert message.startswith(
+        f'no effect: {setting.partition("=")[0]} (eval_config.metrics_set has'
+    )
+
+
 def test_steps_after_the_end_of_the_schedule(warnings):
     schedule = f'{RATE}={{cosine_decay_learning_rate {{total_steps: 100 warmup_steps: 10}}}}'
     assert warnings(schedule, 'train_config.num_steps=100') == []

@@ -144,6 +144,43 @@ def test_best_checkpoint_follows_a_metric_that_is_evaluated(tmp_path, text, metr
     validate(pipeline, for_what='eval')
 
 
+@pytest.mark.parametrize(
+    ('metrics_set', 'metric'),
+    [('lvis_mask_metrics', 'DetectionMasks_AP'), ('coco_mask_metrics', MASKS)],
+)
+def test_best_of_sets_that_compare_masks_only(metrics_set, metric):
+    pipeline = _pipeline(f'metrics_set: "{metrics_set}"')
+    assert rules.best_metric(pipeline).metric == metric
+    assert rules.mask_sets(pipeline.eval_config) == [metrics_set]
+
+
+@pytest.mark.parametrize(
+    ('text', 'names'),
+    [
+        ('', []),
+        ('skip_predictions_for_unlabeled_class: true', [rules.BOX_METRICS]),
+        (
+            'metrics_set: ["lvis_mask_metrics", "coco_detection_metrics"]',
+            ['lvis_mask_metrics'],
+        ),
+        (
+            'metrics_set: ["coco_mask_metrics", "precision_at_recall_detection_metrics"] '
+            'skip_predictions_for_unlabeled_class: true',
+            ['precision_at_recall_detection_metrics'],
+        ),
+    ],
+)
+def test_sets_that_need_the_labels_of_images(text, names):
+    assert rules.label_sets(_pipeline(text).eval_config) == names
+
+
+def test_detections_are_written_to_this_machine():
+    pipeline = _pipeline('export_path: "gs://bucket/a.json"')
+    (problem,) = rules.check(pipeline)
+    assert problem.startswith('eval_config.export_path: expected a folder on this machine')
+    assert list(rules.check(_pipeline('export_path: "a.json"'))) == []
+
+
 def test_verified_classes_need_the_labels_of_images(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.eval_config.metrics_set.append('oid_challenge_detection_metrics')

@@ -157,6 +157,25 @@ class CocoAnnotations:
         keypoints = np.array(keypoints, np.float64).reshape(-1, len(listed), 3)
         return self._boxes(annotations), keypoints[:, columns][..., [1, 0, 2]]
 
+    def searched_classes(self, image_id: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the classes of an image of LVIS's files that need not have all their objects.
+
+        Returns:
+          Ids of the label map, int64 [m]: the classes that are verified to be absent, and those of
+          which some objects are not annotated.
+        """
+        found = []
+        for key in ('neg_category_ids', 'not_exhaustive_category_ids'):
+            listed = self._images[image_id].get(key)
+            if not isinstance(listed, list):
+                raise UserError(
+                    f'{self._path}: image {image_id!r}: expected `{key}`, a list of categories, as '
+                    f'in the files of LVIS. Received: {listed!r}.'
+                )
+            ids = [label for label, each in self.category_ids.items() if each in listed]
+            found.append(np.array(ids, np.int64))
+        return tuple(found)
+
     def not_evaluated(self, evaluated: Collection[Any]) -> list[Any]:
         """Returns the ids of images that no record contains but whose objects count as missed."""
         missed = [image_id for image_id in self._images if image_id not in evaluated]

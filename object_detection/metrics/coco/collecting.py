@@ -34,13 +34,27 @@ _MODELS_OF_ENTRIES = {
 
 
 class Image(NamedTuple):
-    """An evaluated image; `image_id` is its source id, or its id in the annotation file."""
+    """An evaluated image.
+
+    Attributes:
+      image_id: its source id, or its id in the annotation file.
+      height, width: its size in pixels.
+      annotated, detected: its objects.
+      counts: bool [n], the detections that are compared; the others are only in results files. None
+        compares all.
+    """
 
     image_id: Any
     height: int
     width: int
     annotated: Instances
     detected: Instances
+    counts: np.ndarray | None = None
+
+    @property
+    def counted(self) -> Instances:
+        """The detections that are compared."""
+        return self.detected if self.counts is None else self.detected.where(self.counts)
 
 
 class CollectingEvaluator:
@@ -112,8 +126,8 @@ class CollectingEvaluator:
                 self._annotations.check_size(image_id, height, width)
             if self._is_new(image_id):
                 annotated = self._annotated(batch, row, image_id)
-                detected = self._counted(self._detected(found[row]), annotated, batch, row)
-                self._images.append(Image(image_id, height, width, annotated, detected))
+                image = Image(image_id, height, width, annotated, self._detected(found[row]))
+                self._images.append(self._counted(image, batch, row))
 
     def part(self) -> Any:
         """Returns the images added so far as a picklable value for `merge`."""
@@ -164,12 +178,10 @@ class CollectingEvaluator:
         """Returns the detections of an image."""
         raise NotImplementedError
 
-    def _counted(
-        self, detected: Instances, annotated: Instances, batch: Mapping[str, Any], row: int
-    ) -> Instances:
-        """Returns the detections that count, given what the image was searched for."""
-        del annotated, batch, row
-        return detected
+    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
+        """Returns the image with what counts there, given what it was searched for."""
+        del batch, row
+        return image
 
     def _need(self, entries: Mapping[str, Any], names: Sequence[str], *, detected: bool) -> None:
         """Raises ValueError if the batch, or the detections, have not all entries of `names`."""

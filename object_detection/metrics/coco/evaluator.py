@@ -178,14 +178,12 @@ class CocoEvaluator(CollectingEvaluator):
             instances = Instances(found.boxes, found.classes, areas, scores=found.scores)
         return self._in_categories(instances, 'detected')
 
-    def _counted(
-        self, detected: Instances, annotated: Instances, batch: Mapping[str, Any], row: int
-    ) -> Instances:
+    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
         if not self._only_labeled or self._class_agnostic:
-            return detected
+            return image
         searched = labels(batch, InputFields.GROUNDTRUTH_IMAGE_CLASSES, row)
-        searched = np.concatenate([searched, annotated.classes])
-        return detected.where(np.isin(detected.classes, searched))
+        searched = np.concatenate([searched, image.annotated.classes])
+        return image._replace(counts=np.isin(image.detected.classes, searched))
 
     def _of_group(self, key: str, suffix: str, values: Mapping[str, float]) -> dict[str, float]:
         """Names the metrics of a category or a super category."""
@@ -199,7 +197,7 @@ class CocoEvaluator(CollectingEvaluator):
         images = self._all_images()
         return coco_metrics.measure(
             [image.annotated for image in images],
-            [image.detected for image in images],
+            [image.counted for image in images],
             [1] if self._class_agnostic else self._category_ids,
             compare=(
                 overlaps.masks([image[1:3] for image in images])

@@ -106,7 +106,7 @@ class KeypointEvaluator(CollectingEvaluator):
         images = self._all_images()
         return coco_metrics.measure(
             [image.annotated for image in images],
-            [image.detected for image in images],
+            [image.counted for image in images],
             [self._label],
             compare=overlaps.keypoints(self._sigmas),
             rules=_RULES,

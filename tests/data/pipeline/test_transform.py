@@ -193,7 +193,9 @@ def test_evaluation_keypoints_are_those_of_the_original_image():
         image__object__keypoint__x=points[..., 1].ravel().tolist(),
         image__object__keypoint__visibility=[2, 0, 2, 2, 1, 2],
     )
-    transform = make(for_evaluation=True, max_number_of_boxes=1, resizer=PadToMultipleResizer(multiple=64))
+    transform = make(
+        for_evaluation=True, max_number_of_boxes=1, resizer=PadToMultipleResizer(multiple=64)
+    )
     outputs = transform(ExampleDecoder(num_keypoints=2)(record), SEED)
     # Without the inverted box; hidden points have no coordinates.
     points[0, 1] = np.nan

@@ -2,10 +2,15 @@
 
 import contextlib
 import io
+import json
+import os
+import pathlib
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
@@ -59,3 +64,34 @@ def pycocotools(
         engine.evaluate()
         engine.accumulate()
     return engine.eval
+
+
+class Server:
+    """A program of another environment that answers lines of JSON.
+
+    Args:
+      variable: environment variable that names the Python of the environment; without it, the test
+        is skipped.
+      script: name of the program in this folder.
+    """
+
+    def __init__(self, variable: str, script: str):
+        python = os.environ.get(variable)
+        if not python:
+            pytest.skip(f'needs {variable}, a Python interpreter that has the other package')
+        path = pathlib.Path(__file__).with_name(script)
+        self._process = subprocess.Popen(
+            [python, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, problem: dict[str, Any]) -> dict[str, float]:
+        """Returns the answer of the program."""
+        self._process.stdin.write(json.dumps(problem) + '\n')
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """Ends the program."""
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()

@@ -1,0 +1,156 @@
+"""LVIS's metrics of instance masks (https://arxiv.org/abs/1908.03195)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from object_detection.core.fields import DetectionFields, InputFields
+from object_detection.errors import UserError
+from object_detection.metrics import detections as image_detections
+from object_detection.metrics.coco import metrics as coco_metrics
+from object_detection.metrics.coco import overlaps
+from object_detection.metrics.coco.collecting import (
+    CollectingEvaluator,
+    Image,
+    batch_instances,
+    labels,
+    mask_entry,
+    mask_instances,
+)
+from object_detection.metrics.coco.metrics import Rules, Summary, mean
+from object_detection.metrics.instances import Instances
+
+MAX_DETECTIONS = 300
+
+_PREFIX = 'DetectionMasks'
+_RULES = Rules(max_detections=(MAX_DETECTIONS,))
+_PRECISION = {
+    'AP': Summary('precision'),
+    'AP50': Summary('precision', iou=0.5),
+    'AP75': Summary('precision', iou=0.75),
+    'APs': Summary('precision', area='small'),
+    'APm': Summary('precision', area='medium'),
+    'APl': Summary('precision', area='large'),
+}
+# In how many images of the training set a category is: rare, common, frequent.
+_FREQUENCIES = ('r', 'c', 'f')
+_RECALL = {
+    f'AR@{MAX_DETECTIONS}': Summary('recall', max_detections=MAX_DETECTIONS),
+    **{
+        f'AR{area[0]}@{MAX_DETECTIONS}': Summary('recall', area=area, max_detections=MAX_DETECTIONS)
+        for area in ('small', 'medium', 'large')
+    },
+}
+
+
+class LvisEvaluator(CollectingEvaluator):
+    """Collects the detections of a federated data set and computes LVIS's metrics of masks.
+
+    An image was not searched for all classes. Detections count only if their class has objects in
+    the image or is verified to be absent; of classes whose objects are not all annotated, those
+    that match nothing do not count. The best 300 detections of an image are taken, of all classes
+    together. As in the `lvis` package, objects and detections without area are left out, and crowds
+    are objects like others.
+
+    Of a batch it reads the entries of `collecting.batch_instances`, with masks, and
+    groundtruth_verified_neg_classes and groundtruth_not_exhaustive_classes [B, K], above 0 for the
+    classes of the lists; with `annotations`, the file's neg_category_ids and
+    not_exhaustive_category_ids.
+
+    Args:
+      categories: the label map's entries, {'id': 1-based, 'name': ..., 'frequency': 'r', 'c' or
+        'f'}.
+      per_category: whether to add `PerformanceByCategory/mAP/<name>`.
+      options: `annotations` and `paste_method` of `CollectingEvaluator`.
+
+    Raises:
+      ValueError: if a category has no frequency.
+    """
+
+    def __init__(
+        self, categories: Sequence[Mapping[str, Any]], *, per_category: bool = False, **options: Any
+    ):
+        super().__init__(categories, **options)
+        self._per_category = per_category
+        self._ordered = sorted(self._categories, key=lambda category: category['id'])
+        without = [c['name'] for c in self._ordered if c.get('frequency') not in _FREQUENCIES]
+        if without:
+            raise UserError(
+                'lvis_mask_metrics: expected `frequency: FREQUENT`, COMMON or RARE in each item of '
+                f'the label map. Received none for: {without}.'
+            )
+
+    def evaluate(self) -> dict[str, float]:
+        """Returns the metrics of the images added so far; -1 where there is nothing to measure."""
+        measured = self._measure() if self._images else None
+        metrics = {name: mean(measured, summary) for name, summary in _PRECISION.items()}
+        for frequency in _FREQUENCIES:
+            members = [k for k, c in enumerate(self._ordered) if c['frequency'] == frequency]
+            metrics[f'AP{frequency}'] = mean(measured, _PRECISION['AP'], members)
+        metrics |= {name: mean(measured, summary) for name, summary in _RECALL.items()}
+        if self._per_category:
+            for k, category in enumerate(self._ordered):
+                name = f'PerformanceByCategory/mAP/{category["name"]}'
+                metrics[name] = mean(measured, _PRECISION['AP'], k)
+        return {f'{_PREFIX}_{name}': value for name, value in metrics.items()}
+
+    def _measure(self) -> coco_metrics.CocoMetrics:
+        images = self._all_images()
+        return coco_metrics.measure(
+            [image.annotated for image in images],
+            [image.counted for image in images],
+            self._category_ids,
+            compare=overlaps.masks([image[1:3] for image in images]),
+            rules=_RULES,
+        )
+
+    def _entry(self, image: Image, row: int) -> dict[str, Any]:
+        return mask_entry(image, row)
+
+    def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
+        names = [DetectionFields.CLASSES, DetectionFields.MASKS]
+        self._need(detections, names, detected=True)
+        self._class_agnostic = False
+        if self._annotations is None:
+            names = [
+                InputFields.EVALUATION_MASKS,
+                InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES,
+                InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES,
+            ]
+            self._need(batch, names, detected=False)
+
+    def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
+        if self._annotations is not None:
+            return self._of_annotations(image_id)
+        return self._objects(batch_instances(batch, row, image_id, with_masks=True))
+
+    def _of_annotations(self, image_id: Any) -> Instances:
+        return self._objects(self._annotations.instances(image_id, with_masks=True))
+
+    def _objects(self, instances: Instances) -> Instances:
+        instances = self._in_categories(instances._replace(is_crowd=None), 'annotated')
+        return instances.where(instances.areas > 0)
+
+    def _detected(self, found: image_detections.ImageDetections) -> Instances:
+        best = np.sort(np.argsort(-found.scores, kind='stable')[:MAX_DETECTIONS])
+        found = found._replace(
+            boxes=found.boxes[best],
+            scores=found.scores[best],
+            classes=found.classes[best],
+            masks=found.masks[best],
+        )
+        return self._in_categories(mask_instances(found, self._paste_method), 'detected')
+
+    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
+        if self._annotations is not None:
+            absent, incomplete = self._annotations.searched_classes(image.image_id)
+        else:
+            absent = labels(batch, InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES, row)
+            incomplete = labels(batch, InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES, row)
+        detected = image.detected
+        searched = np.concatenate([absent, image.annotated.classes])
+        return image._replace(
+            detected=detected._replace(is_ignored=np.isin(detected.classes, incomplete)),
+            counts=np.isin(detected.classes, searched) & (detected.areas > 0),
+        )
