@@ -18,6 +18,7 @@ from object_detection.builders.input_readers import examples as examples_builder
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline import bad_records
 from object_detection.meta_architectures.detection_model import DetectionModel
+from object_detection.metrics import results_files
 from object_detection.metrics.analysis import images as stored_images
 from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.protos import eval_pb2
@@ -82,6 +83,8 @@ class ReaderEvaluation:
         reader = pipeline_config.eval_input_reader[reader_index]
         self._detector = detector
         self._reader, self._where = reader, f'eval_input_reader[{reader_index}]'
+        self._reader_names = reader_names(pipeline_config)
+        self._name = self._reader_names[reader_index]
         self._config = pipeline_config.eval_config
         self._categories = evaluator_builder.categories(reader, pipeline_config.model)
         self._names = {category['id']: category['name'] for category in self._categories}
@@ -174,6 +177,14 @@ class ReaderEvaluation:
         self._events.scalars(metrics, step)
         self._events.pictures('eval_side_by_side', list(pictures.values()), step)
         self._draw_curves(evaluators, step)
+        if self._config.export_path and self._directory is not None:
+            names = evaluator_builder.evaluator_names(self._config)
+            results_files.write(
+                self._config.export_path,
+                self._name,
+                self._reader_names,
+                dict(zip(names, evaluators, strict=True)),
+            )
         if self._export_folder is not None:
             _export(pictures, self._export_folder)
         return metrics

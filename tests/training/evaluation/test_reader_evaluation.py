@@ -1,5 +1,6 @@
 """How long the batches of an evaluation take."""
 
+import json
 import time
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from object_detection.builders import dataset_builder
+from object_detection.builders import dataset_builder, evaluator_builder
 from object_detection.core.fields import InputFields
 from object_detection.data.pipeline.bad_records import TooManyBadRecordsError
 from object_detection.training.evaluation import inference
@@ -62,6 +63,65 @@ def test_data_without_a_usable_record_are_an_error(detector, tmp_path):
     for _ in range(2):
         with pytest.raises(TooManyBadRecordsError, match=r'no record can be used.*\n *2 records'):
             evaluation.run(1)
+
+
+class _Storing(fakes.FakeEvaluator):
+    def __init__(self, number):
+        super().__init__()
+        self._number = number
+
+    def coco_results(self):
+        return [{'image_id': 1, 'score': self._number}]
+
+
+@pytest.mark.parametrize(
+    ('readers', 'sets', 'names'),
+    [
+        ([''], ['coco_mask_metrics'], ['found.json']),
+        ([''], ['coco_mask_metrics', 'oid_V2_detection_metrics'], ['found.json']),
+        (
+            ['val', 'a/b'],
+            ['coco_mask_metrics', 'coco_detection_metrics'],
+            [
+                'found-a%2Fb-coco_detection_metrics.json',
+                'found-a%2Fb-coco_mask_metrics.json',
+                'found-val-coco_detection_metrics.json',
+                'found-val-coco_mask_metrics.json',
+            ],
+        ),
+    ],
+)
+def test_detections_are_written_into_files(detector, tmp_path, monkeypatch, readers, sets, names):
+    fakes.patch_builders(monkeypatch.setattr, num_images=3)
+    config = fakes.pipeline_config()
+    config.eval_config.metrics_set[:] = sets
+    config.eval_config.export_path = str(tmp_path / 'found' / 'found.json')
+    label_map = examples.write_label_map(tmp_path)
+    for name in readers:
+        config.eval_input_reader.add(label_map_path=label_map, name=name)
+    built = [
+        fakes.FakeEvaluator() if name.startswith('oid') else _Storing(number)
+        for number, name in enumerate(sets)
+    ]
+    monkeypatch.setattr(evaluator_builder, 'build', lambda *_: built)
+    for index, _ in enumerate(readers):
+        ReaderEvaluation(detector, config, index, str(tmp_path / 'eval')).run(1)
+    files = {path.name: json.loads(path.read_text()) for path in (tmp_path / 'found').iterdir()}
+    assert sorted(files) == names
+    for name, results in files.items():
+        number = 0 if len(names) == 1 else sets.index(name.split('-')[-1].partition('.')[0])
+        assert results == [{'image_id': 1, 'score': number}]
+
+
+def test_only_the_chief_writes_detections(detector, tmp_path, monkeypatch):
+    fakes.patch_builders(monkeypatch.setattr, num_images=3)
+    config = fakes.pipeline_config()
+    config.eval_input_reader.add(label_map_path=examples.write_label_map(tmp_path))
+    config.eval_config.export_path = str(tmp_path / 'found.json')
+    monkeypatch.setattr(evaluator_builder, 'build', lambda *_: [_Storing(1)])
+    # Others have no folder of results.
+    ReaderEvaluation(detector, config, 0, None).run(1)
+    assert not (tmp_path / 'found.json').exists()
 
 
 @pytest.mark.parametrize('keeps_ids', [False, True])
