@@ -178,11 +178,7 @@ NOT_BUILT: Lists = {
     },
     'deepmac_ops': {'*': 'DeepMAC, a part of CenterNet, is not built'},
     'evaluation': {
-        'coco_panoptic': 'panoptic segmentation is not built',
-        'from_eval_config': 'of its metrics_set, only COCO boxes and masks are built',
-        'oid_v2_corloc': 'CorLoc of an evaluator; there the flag sets the bounds of recall',
-        'pascal_nms': 'options of suppression that no config of the reference sets',
-        'metric_registry': 'of its metrics_set, only COCO boxes and masks are built',
+        'pascal_nms': 'suppression by an evaluator, which no config of the reference turns on',
     },
     'input_transforms': {
         'labeled_classes': 'raises there; there is no such field in records',

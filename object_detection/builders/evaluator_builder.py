@@ -14,6 +14,7 @@ from object_detection.metrics.coco.annotations import CocoAnnotations
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.coco.keypoints import KeypointEvaluator
 from object_detection.metrics.coco.lvis import LvisEvaluator
+from object_detection.metrics.coco.panoptic import PanopticEvaluator
 from object_detection.metrics.evaluator import Evaluator
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.metrics.pascal import options as pascal_options
@@ -78,8 +79,8 @@ def _coco(iou_type, eval_config, categories, annotations) -> CocoEvaluator:
     )
 
 
-def _lvis(eval_config, categories, annotations) -> LvisEvaluator:
-    return LvisEvaluator(
+def _masks(evaluator, eval_config, categories, annotations) -> LvisEvaluator | PanopticEvaluator:
+    return evaluator(
         categories,
         per_category=eval_config.include_metrics_per_category,
         annotations=annotations,
@@ -111,7 +112,8 @@ Build = Callable[
 METRIC_SETS: dict[str, Build] = {
     'coco_detection_metrics': partial(_coco, 'bbox'),
     'coco_mask_metrics': partial(_coco, 'segm'),
-    'lvis_mask_metrics': _lvis,
+    'coco_panoptic_metrics': partial(_masks, PanopticEvaluator),
+    'lvis_mask_metrics': partial(_masks, LvisEvaluator),
     **{name: partial(_pascal, options) for name, options in pascal_options.METRIC_SETS.items()},
 }
 

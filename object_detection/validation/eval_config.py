@@ -19,10 +19,15 @@ BOX_METRICS = 'coco_detection_metrics'
 MASK_METRICS = 'coco_mask_metrics'
 AT_RECALL_METRICS = 'precision_at_recall_detection_metrics'
 _LVIS_METRICS = 'lvis_mask_metrics'
+_PANOPTIC_METRICS = 'coco_panoptic_metrics'
 # Sets of metrics that compare masks, besides those of `pascal.options` -> the mean of each.
-_MASK_SETS = {MASK_METRICS: 'DetectionMasks_Precision/mAP', _LVIS_METRICS: 'DetectionMasks_AP'}
+_MASK_SETS = {
+    MASK_METRICS: 'DetectionMasks_Precision/mAP',
+    _LVIS_METRICS: 'DetectionMasks_AP',
+    _PANOPTIC_METRICS: 'PanopticQuality@0.50IOU',
+}
 # Sets whose detections `export_path` writes.
-_STORING_SETS = {BOX_METRICS, MASK_METRICS, _LVIS_METRICS}
+_STORING_SETS = {BOX_METRICS, *_MASK_SETS}
 
 _LOSS = 'Loss/'
 # The numbers of a set are averages, so names of readers and metrics are long; an error shows some.

@@ -6,6 +6,7 @@ from object_detection.builders import evaluator_builder
 from object_detection.metrics import detections
 from object_detection.metrics.mask_pasting import PasteMethod
 from object_detection.protos import eval_pb2, pipeline_pb2
+from tests import goldens
 
 CATEGORIES = [
     {'id': 1, 'name': 'alpha', 'frequency': 'r', 'keypoints': {'nose': 0, 'ear': 1}},
@@ -68,6 +69,81 @@ def test_lvis_and_coco_masks_share_the_names_of_metrics_by_category():
         _metric_names(f'{both} include_metrics_per_category: true')
     (names,) = _metric_names('metrics_set: "lvis_mask_metrics" include_metrics_per_category: true')
     assert names[-1] == 'DetectionMasks_PerformanceByCategory/mAP/beta'
+
+
+def _set_of(evaluator):
+    """The set of metrics of the reference's evaluator that computes the same metrics."""
+    (name, *_) = evaluator.evaluate()
+    return name.partition('_')[0].partition('@')[0]
+
+
+# Class of the reference -> the beginning of the names of its metrics.
+_PREFIXES = {
+    'CocoDetectionEvaluator': 'DetectionBoxes',
+    'CocoMaskEvaluator': 'DetectionMasks',
+    'LVISMaskEvaluator': 'DetectionMasks',
+    'CocoKeypointEvaluator': 'Keypoints',
+    'CocoPanopticSegmentationEvaluator': 'PanopticQuality',
+    'PascalDetectionEvaluator': 'PascalBoxes',
+    'WeightedPascalDetectionEvaluator': 'WeightedPascalBoxes',
+    'PascalInstanceSegmentationEvaluator': 'PascalMasks',
+    'WeightedPascalInstanceSegmentationEvaluator': 'WeightedPascalMasks',
+    'PrecisionAtRecallDetectionEvaluator': 'PrecisionAtRecallBoxes',
+    'OpenImagesDetectionEvaluator': 'OpenImagesV2',
+    'OpenImagesDetectionChallengeEvaluator': 'OpenImagesDetectionChallenge',
+    'OpenImagesInstanceSegmentationChallengeEvaluator': 'OpenImagesInstanceSegmentationChallenge',
+}
+
+
+def test_every_set_of_the_reference_is_built():
+    recorded = dict(goldens.load('evaluation', 'metric_registry').params)
+    # It needs a class, so it is no set but a parameterized metric.
+    name = 'coco_keypoint_metrics'
+    assert set(evaluator_builder.METRIC_SETS) | {name} == set(recorded)
+    config = text_format.Parse(_keypoint_metrics('alpha'), eval_pb2.EvalConfig())
+    config.metrics_set.extend(evaluator_builder.METRIC_SETS)
+    built = evaluator_builder.build(config, CATEGORIES)
+    sets = [*evaluator_builder.METRIC_SETS, name]
+    assert [_set_of(each) for each in built] == [_PREFIXES[recorded[each]] for each in sets]
+    metrics = [key for each in built for key in each.evaluate()]
+    assert len(set(metrics)) == len(metrics)
+
+
+def test_configs_build_the_evaluators_of_the_reference():
+    for text, recorded in goldens.load('evaluation', 'from_eval_config').params.items():
+        config = text_format.Parse(text, eval_pb2.EvalConfig())
+        if 'raises' in recorded:
+            with pytest.raises(ValueError, match='metrics_set: expected some of'):
+                evaluator_builder.build(config, CATEGORIES)
+            continue
+        built = evaluator_builder.build(config, CATEGORIES)
+        assert [_set_of(each) for each in built] == [
+            _PREFIXES[name] for name in recorded['evaluators']
+        ]
+        for evaluator, options in zip(built, recorded['options'].values(), strict=False):
+            _check_options(evaluator, options, config)
+
+
+def _check_options(evaluator, options, config):
+    """Compares the options of the reference with what an evaluator computes."""
+    names = list(evaluator.evaluate())
+    of_categories = [name for name in names if 'PerformanceByCategory' in name]
+    if 'include_metrics_per_category' in options:
+        # Here all_metrics_per_category implies it.
+        asked = any(options.get(f'{each}_metrics_per_category') for each in ('include', 'all'))
+        assert bool(of_categories) == asked
+    assert any(' ByCategory/' in name for name in names) == bool(
+        options.get('all_metrics_per_category')
+    )
+    groups = options.get('super_categories', {})
+    assert [n.rpartition('/')[2] for n in names if 'BySuperCategory' in n] == list(groups)
+    if 'recall_lower_bound' in options:
+        bounds = options['recall_lower_bound'], options['recall_upper_bound']
+        assert '@[{:.1f},{:.1f}]Recall'.format(*bounds) in names[0]
+    if options.get('skip_predictions_for_unlabeled_class'):
+        with pytest.raises(ValueError, match='load_image_labels'):
+            evaluator.add_batch({'source_id': []}, {'detection_classes': []})
+        assert config.skip_predictions_for_unlabeled_class
 
 
 def test_names_of_the_evaluators_are_in_their_order():

@@ -146,7 +146,11 @@ def test_best_checkpoint_follows_a_metric_that_is_evaluated(tmp_path, text, metr
 
 @pytest.mark.parametrize(
     ('metrics_set', 'metric'),
-    [('lvis_mask_metrics', 'DetectionMasks_AP'), ('coco_mask_metrics', MASKS)],
+    [
+        ('lvis_mask_metrics', 'DetectionMasks_AP'),
+        ('coco_panoptic_metrics', 'PanopticQuality@0.50IOU'),
+        ('coco_mask_metrics', MASKS),
+    ],
 )
 def test_best_of_sets_that_compare_masks_only(metrics_set, metric):
     pipeline = _pipeline(f'metrics_set: "{metrics_set}"')
