@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from object_detection.reporting import evaluation_sections, page, run_files
+from object_detection.reporting import config_difference, evaluation_sections, page, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files
 from object_detection.visualization import report
@@ -55,7 +55,7 @@ def _sections(runs: Mapping[str, RunFiles]) -> Iterator[str]:
     first, *others = runs
     for name in others:
         if runs[first].config and runs[name].config:
-            text = page.config_difference(runs[first].config, runs[name].config, first)
+            text = config_difference.difference(runs[first].config, runs[name].config, first)
             yield section(f'Config of {name}: difference', text)
 
 

@@ -2,18 +2,17 @@
 
 import dataclasses
 import datetime
-import difflib
 import html
 import logging
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from object_detection.errors import UserError
 from object_detection.metrics.analysis.precision import Curve
-from object_detection.reporting import evaluation_sections, run_files
+from object_detection.reporting import config_difference, evaluation_sections, run_files
 from object_detection.reporting.run_files import RunFiles
 from object_detection.system import disk, files
 from object_detection.training.monitoring import status
@@ -40,7 +39,6 @@ _logger = logging.getLogger(__name__)
 _CATEGORY = re.compile(r'(\w+?)_PerformanceByCategory/(\S+?)/(.+)')
 _SIDES = {'DetectionBoxes': 'box', 'DetectionMasks': 'mask'}
 _MEAN_AP = re.compile(r'[^/]+/(mAP|AP)(@[^/ ]*)?')
-_COMMENT = re.compile(r'(^|\s)#[^"]*$')
 _GIB = 2**30
 
 
@@ -53,7 +51,7 @@ class Extras:
       facts: name -> value, below the title.
       pictures: (caption, picture) as `picture_grid` takes them.
       base: path of a config that the config of the training is compared with; None takes that of
-        the checkpoint that it started from.
+        the checkpoint that it started from, or else the most similar sample config.
     """
 
     title: str = ''
@@ -275,32 +273,27 @@ def _runs(run: RunFiles) -> str:
 
 
 def _config_sections(run: RunFiles, base: str | None) -> Iterator[str]:
-    path = base or run.base
-    if path is not None and run.config:
-        other = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
+    compared = _base(run, base) if run.config else None
+    if compared is not None:
+        name, text = compared
         yield section(
-            'Config: difference from its base', config_difference(other, run.config, path)
+            'Config: difference from its base',
+            config_difference.difference(text, run.config, name),
         )
     yield folded('Config', f'<pre>{html.escape(run.config)}</pre>' if run.config else '')
 
 
-def config_difference(base: str, config: str, name: str | os.PathLike) -> str:
-    """Returns the lines that two configs do not share, without comments and blank lines."""
-    lines = difflib.unified_diff(_plain_lines(base), _plain_lines(config), lineterm='', n=3)
-    shown = list(lines)[2:]
-    if not shown:
-        return note(f'None from {name}.')
-    return note(f'From {name}.') + f'<pre>{"<br>".join(map(_difference_line, shown))}</pre>'
-
-
-def _difference_line(line: str) -> str:
-    kind = {'+': 'added', '-': 'removed'}.get(line[:1], '')
-    return f'<span class="{kind}">{html.escape(line)}</span>'
-
-
-def _plain_lines(config: str) -> list[str]:
-    lines: Iterable[str] = (_COMMENT.sub('', line).rstrip() for line in config.splitlines())
-    return [line for line in lines if line]
+def _base(run: RunFiles, path: str | None) -> tuple[str, str] | None:
+    """Returns name and text of the config that the run's is compared with."""
+    path = path or run.base
+    if path is not None:
+        text = files.read_bytes(os.fspath(path)).decode('utf-8', errors='replace')
+        return os.fspath(path), text
+    sample = config_difference.closest_sample(run.config)
+    if sample is None:
+        return None
+    name, text = sample
+    return f'{name}, the most similar of the sample configs', text
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,50 @@
+"""Configs are compared by what they say, not by how they are written."""
+
+import re
+
+from object_detection.config import reader
+from object_detection.reporting import config_difference
+from object_detection.reporting.config_difference import closest_sample, difference
+
+SAMPLE = 'mask_rcnn_resnet18_fpn_shapes.config'
+
+
+def changed(text):
+    """The lines that are added or removed."""
+    return re.findall('<span class="(?:added|removed)">(.*?)</span>', text)
+
+
+def sample(name=SAMPLE):
+    return config_difference._samples()[name][0]
+
+
+def test_the_form_of_a_config_makes_no_difference():
+    base = 'model { ssd { num_classes: 3 } } # one line\ntrain_config { num_steps: 5 }'
+    config = 'train_config {\n  num_steps: 6\n}\nmodel {\n  ssd: {\n    num_classes: 3\n  }\n}\n'
+    assert changed(difference(base, config, 'a')) == ['-  num_steps: 5', '+  num_steps: 6']
+    assert difference(base, base.replace(' }', '\n}'), 'a') == '<p class="note">None from a.</p>'
+
+
+def test_defaults_that_are_comments_are_not_shown():
+    configs = [f'train_config {{ num_steps: {n} }}' for n in (5, 6)]
+    assert '#' not in difference(*configs, 'a').replace('&#', '')
+
+
+def test_texts_that_are_no_configs_are_compared_by_line():
+    assert changed(difference('a: <1>\nb', 'a: 2 # c\nb', 'x')) == ['-a: &lt;1&gt;', '+a: 2']
+
+
+def test_the_closest_sample_of_a_changed_one_is_this_one():
+    pipeline = reader.parse_pipeline(sample(), SAMPLE)
+    pipeline.train_config.num_steps += 1
+    pipeline.model.faster_rcnn.num_classes += 1
+    name, text = closest_sample(str(pipeline))
+    assert name == SAMPLE
+    assert len(changed(difference(text, str(pipeline), name))) == 4
+
+
+def test_configs_without_a_similar_sample_have_none():
+    assert closest_sample('model { ssd { num_classes: 3 } }') is None
+    assert closest_sample('model { experimental_model { name: "a" } }') is None
+    assert closest_sample('') is None
+    assert closest_sample('no config') is None
