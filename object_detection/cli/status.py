@@ -80,8 +80,7 @@ def headline(found: Status) -> str:
     """Returns the status as one line."""
     parts = [found.state.replace('_', ' '), _steps(found), _losses(found)]
     parts += [
-        f'{name or "evaluation"} evaluated at step {each.step}'
-        for name, each in found.evaluations.items()
+        f'{name} evaluated at step {each.step}'.strip() for name, each in found.evaluations.items()
     ]
     return '  '.join(filter(None, (*parts, found.waits_for)))
 
