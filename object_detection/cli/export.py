@@ -162,8 +162,8 @@ def command(
                 images=images,
                 **shared,
             )
-        made += written
-        for each in written:
+            made += written
+        for each in made:
             click.echo(f'exported to {each.path} ({each.format_name}, {each.megabytes:.1f} MB)')
             if each.comparison is not None:
                 click.echo(f'{len(images)} images: {each.comparison}')

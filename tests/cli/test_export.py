@@ -1,9 +1,11 @@
+import contextlib
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
 
+from object_detection.cli import export
 from object_detection.cli.export import command
 from object_detection.export import exporter, verification
 from object_detection.weights import checkpoints
@@ -35,6 +37,38 @@ def test_the_checkpoint_that_is_reported_is_the_one_that_is_exported(tmp_path, m
     assert used == [('run/ckpt-1', [image], 'bfloat16')]
     assert '(image_tensor, computes in mixed_bfloat16)' in result.output
     assert '1 images: 1 detections in process, 0 without counterpart' in result.output
+
+
+def test_each_file_is_reported_while_its_writing_is_shown(tmp_path, monkeypatch):
+    running = []
+
+    def export_files(pipeline, checkpoint, output, names, **_):
+        for name in names:
+            running.append(bool(phases))
+            yield exporter.WrittenFile(name, tmp_path / name, 1.5, None)
+
+    @contextlib.contextmanager
+    def phase(what):
+        phases.append(what)
+        yield
+        phases.pop()
+
+    phases = []
+    monkeypatch.setattr(export.console, 'phase', phase)
+    monkeypatch.setattr(checkpoints, 'find', lambda path: f'{path}/ckpt-1')
+    monkeypatch.setattr(exporter, 'describe', lambda asked, found: found)
+    monkeypatch.setattr(exporter, 'export_files', export_files)
+    config = pipelines.write_files(tmp_path)
+    arguments = ['--config', config, '--checkpoint_dir', 'run', '--output', tmp_path / 'out']
+    arguments += ['--format', 'onnx,tflite']
+    result = CliRunner().invoke(command, [*map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        'exporting run/ckpt-1',
+        f'exported to {tmp_path}/onnx (onnx, 1.5 MB)',
+        f'exported to {tmp_path}/tflite (tflite, 1.5 MB)',
+    ]
+    assert running == [True, True]
 
 
 def test_the_command_is_known_without_loading_tensorflow():
