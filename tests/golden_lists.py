@@ -129,7 +129,6 @@ NOT_MATCHED: Lists = {
 }
 
 _POSES = 'keypoint detection is not built'
-_CENTER_MASKS = 'masks of CenterNet are not built'
 _NO_BOXES = 'keypoints without boxes are refused by name'
 _OTHER_SNAPPING = 'this way of moving keypoints to peaks is not built'
 _CONFIDENCES = 'the classes are the confidences: records hold no others'
@@ -148,7 +147,6 @@ NOT_BUILT: Lists = {
         'argmax_locations': _OTHER_SNAPPING,
         'embeddings': 'an intermediate value: detections have embeddings of length 1',
         'indices': _NO_CALLER,
-        'instance_masks*': _CENTER_MASKS,
         'mask_from_true_shape': 'compares cells with pixels, so that nothing is masked',
         'refine_*_noboxes': _NO_BOXES,
         'refine_bad_mode': 'an unknown mode is refused by the rules of configs',
@@ -161,13 +159,11 @@ NOT_BUILT: Lists = {
         'center_mo*_exp2.0_*': 'an exponent that no config leads to',
         'center_mo*_iou_*': 'peaks of another form, which no config leads to',
         'corner_offset': _NO_CALLER,
-        'densepose': 'points of the surface of bodies are not built',
         'floor_offsets': 'an intermediate value of the reference',
         'get_batch_predictions_from_indices': 'an intermediate value of the reference',
         'kp_*_noboxes': _NO_BOXES,
         'kp_heatmap_*_boxes0': _NO_BOXES,
         'kp_heatmap_keypoint_above_1.01': 'keypoints outside of the image draw no peak',
-        'mask_*': _CENTER_MASKS,
         'temporal_offset': 'an intermediate value: whole models are compared',
         'track': 'an intermediate value: whole models are compared',
     },

@@ -92,7 +92,9 @@ MODELS: dict[str, ModelFamily] = {
         title='CenterNet',
         build=center_net.build,
         loss_names=center_net.loss_names,
+        needs_masks=center_net.needs_masks,
         needs_keypoints=center_net.needs_keypoints,
+        example_options=center_net.example_options,
     ),
 }
 

@@ -69,8 +69,6 @@ _MODEL = {
     **{
         f'CenterNet.{field}': _error(f'{what} of CenterNet are not built yet')
         for field, what in {
-            'mask_estimation_task': 'masks',
-            'densepose_estimation_task': 'points of the surface of bodies',
             'deepmac_mask_estimation': 'masks of classes without mask annotations',
         }.items()
     },

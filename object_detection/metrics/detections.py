@@ -63,7 +63,8 @@ def unbatch(
                 boxes=boxes_to_absolute(boxes[i, :count], height, width),
                 scores=np.asarray(detections[DetectionFields.SCORES])[i, :count],
                 classes=None if classes is None else _ids(classes[i][:count], label_id_offset),
-                masks=None if masks is None else np.asarray(masks[i][:count]),
+                # Numbers of body parts, of CenterNet's DensePose, all belong to the object.
+                masks=None if masks is None else np.minimum(np.asarray(masks[i][:count]), 1.0),
                 height=height,
                 width=width,
                 keypoints=(

@@ -11,7 +11,9 @@ from object_detection.errors import UserError, raise_if_any
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks.box import Box
+from object_detection.meta_architectures.center_net.tasks.densepose import DensePose
 from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
+from object_detection.meta_architectures.center_net.tasks.masks import Masks
 from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
 from object_detection.meta_architectures.center_net.tasks.task import Task
 from object_detection.meta_architectures.center_net.tasks.tracking import (
@@ -86,6 +88,11 @@ def build_tasks(config: center_net_pb2.CenterNet) -> dict[str, Task]:
         tasks['object_detection_task'] = _box(config.object_detection_task)
     if config.keypoint_estimation_task:
         tasks['keypoint_estimation_task'] = KeypointTasks(keypoints_builder.build(config))
+    if config.HasField('densepose_estimation_task'):
+        tasks['densepose_estimation_task'] = _densepose(config.densepose_estimation_task)
+    if config.HasField('mask_estimation_task'):
+        densepose = tasks.get('densepose_estimation_task')
+        tasks['mask_estimation_task'] = _masks(config, densepose)
     if config.HasField('track_estimation_task'):
         tasks['track_estimation_task'] = _track(config.track_estimation_task)
     if config.HasField('temporal_offset_task'):
@@ -110,6 +117,31 @@ def _box(config: center_net_pb2.CenterNet.ObjectDetection) -> Box:
         loss=losses_builder.build_localization_of_codes(config.localization_loss),
         scale_weight=config.task_loss_weight * config.scale_loss_weight,
         offset_weight=config.task_loss_weight * config.offset_loss_weight,
+    )
+
+
+def _masks(config: center_net_pb2.CenterNet, densepose: DensePose | None) -> Masks:
+    options = config.mask_estimation_task
+    return Masks(
+        head=build_head(config.num_classes, options.mask_head_params, options.heatmap_bias_init),
+        loss=losses_builder.build_classification(options.classification_loss),
+        weight=options.task_loss_weight,
+        mask_size=(options.mask_height, options.mask_width),
+        score_threshold=options.score_threshold,
+        densepose=densepose,
+    )
+
+
+def _densepose(config: center_net_pb2.CenterNet.DensePoseEstimation) -> DensePose:
+    return DensePose(
+        part_head=build_head(config.num_parts, bias=config.heatmap_bias_init),
+        surface_head=build_head(2 * config.num_parts),
+        class_index=config.class_id,
+        part_loss=losses_builder.build_classification(config.loss.classification_loss),
+        surface_loss=losses_builder.build_localization_of_codes(config.loss.localization_loss),
+        part_weight=config.task_loss_weight * config.part_loss_weight,
+        surface_weight=config.task_loss_weight * config.coordinate_loss_weight,
+        at_input_size=config.upsample_to_input_res,
     )
 
 

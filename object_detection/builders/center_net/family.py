@@ -1,7 +1,7 @@
 """The functions of the CenterNet family in `families.MODELS`; loads no TensorFlow."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from object_detection.protos.center_net_pb2 import CenterNet
 
@@ -24,11 +24,25 @@ def loss_names(config: CenterNet) -> Sequence[str]:
     for task in config.keypoint_estimation_task:
         parts = ['heatmap', 'offset', 'regression'] + ['depth'] * task.predict_depth
         names += [f'{task.task_name}/keypoint/{part}' for part in parts]
+    if config.HasField('densepose_estimation_task'):
+        names += ['densepose/heatmap', 'densepose/regression']
+    if config.HasField('mask_estimation_task'):
+        names.append('segmentation/heatmap')
     if config.HasField('track_estimation_task'):
         names.append('track/reid')
     if config.HasField('temporal_offset_task'):
         names.append('track/offset')
     return [f'Loss/{name}' for name in names]
+
+
+def needs_masks(config: CenterNet) -> bool:
+    """Returns whether a task learns instance masks."""
+    return config.HasField('mask_estimation_task')
+
+
+def example_options(config: CenterNet) -> dict[str, Any]:
+    """Returns options of the input; see `ModelFamily.example_options`."""
+    return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
 
 
 def needs_keypoints(config: CenterNet) -> bool:

@@ -37,6 +37,18 @@ _KEYPOINT_RANGES = {
     'num_candidates_per_keypoint': AT_LEAST_ONE,
     'peak_max_pool_kernel_size': AT_LEAST_ONE,
 }
+_MASK_RANGES = {
+    'task_loss_weight': NOT_NEGATIVE,
+    'mask_height': AT_LEAST_ONE,
+    'mask_width': AT_LEAST_ONE,
+    'groundtruth_mask_crop_size': NOT_NEGATIVE,
+}
+_DENSEPOSE_RANGES = {
+    **dict.fromkeys(
+        ('task_loss_weight', 'part_loss_weight', 'coordinate_loss_weight'), NOT_NEGATIVE
+    ),
+    'num_parts': AT_LEAST_ONE,
+}
 _TRACK_RANGES = {
     'task_loss_weight': NOT_NEGATIVE,
     'num_track_ids': AT_LEAST_ONE,
@@ -56,14 +68,17 @@ def check(config: CenterNet) -> Iterator[str]:
     yield from _centers(config)
     yield from _boxes(config)
     yield from _keypoints(config)
+    yield from _masks(config)
+    yield from _densepose(config)
     yield from _tracks(config)
     yield from problems_of_parts(config)
 
 
 def problems_of_parts(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each pair of options that do not fit each other."""
-    if config.HasField('post_processing') and not config.HasField('object_detection_task'):
-        yield f'{ROOT}.post_processing: expected with object_detection_task, as it needs boxes.'
+    for name in ('post_processing', 'mask_estimation_task'):
+        if config.HasField(name) and not config.HasField('object_detection_task'):
+            yield f'{ROOT}.{name}: expected with object_detection_task, as it needs boxes.'
     if config.feature_extractor.upsampling_interpolation not in ('nearest', 'bilinear'):
         yield (
             f'{ROOT}.feature_extractor.upsampling_interpolation: expected nearest or bilinear. '
@@ -123,6 +138,31 @@ def _keypoints(config: CenterNet) -> Iterator[str]:
                 yield f'{path}.loss.{name} is not set; expected one of its options.'
         for name in ('heatmap_head_params', 'offset_head_params', 'regress_head_params'):
             yield from _head(getattr(task, name), f'{path}.{name}')
+
+
+def _masks(config: CenterNet) -> Iterator[str]:
+    if not config.HasField('mask_estimation_task'):
+        return
+    path, task = f'{ROOT}.mask_estimation_task', config.mask_estimation_task
+    yield from model_rules.ranges(task, _MASK_RANGES, path)
+    if task.classification_loss.WhichOneof('classification_loss') is None:
+        yield f'{path}.classification_loss is not set; expected e.g. weighted_sigmoid {{}}.'
+    yield from _head(task.mask_head_params, f'{path}.mask_head_params')
+
+
+def _densepose(config: CenterNet) -> Iterator[str]:
+    if not config.HasField('densepose_estimation_task'):
+        return
+    path, task = f'{ROOT}.densepose_estimation_task', config.densepose_estimation_task
+    yield from model_rules.ranges(task, _DENSEPOSE_RANGES, path)
+    if not task.HasField('class_id') or not 0 <= task.class_id < max(config.num_classes, 1):
+        yield (
+            f'{path}.class_id: expected the class that has a surface, 0 to num_classes - 1. '
+            f'Received: {task.class_id if task.HasField("class_id") else "none"}.'
+        )
+    for name in ('classification_loss', 'localization_loss'):
+        if getattr(task.loss, name).WhichOneof(name) is None:
+            yield f'{path}.loss.{name} is not set; expected one of its options.'
 
 
 def _tracks(config: CenterNet) -> Iterator[str]:

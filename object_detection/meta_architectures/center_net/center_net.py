@@ -16,6 +16,7 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
+from object_detection.meta_architectures.center_net.tasks.masks import Masks
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Found, Task
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -158,8 +159,17 @@ class CenterNet(DetectionModel):
     def loss_normalizers(
         self, predictions: Predictions, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        """Returns the number of objects, by which all losses are divided."""
-        return dict.fromkeys(self.loss_names(), _num_objects(groundtruth))
+        """Returns the numbers of objects, pixels or points that the losses are divided by."""
+        cells = self._cells(predictions, groundtruth)
+        normalizers = {}
+        for task in self.tasks.values():
+            normalizers |= task.normalizers(cells)
+        return normalizers
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether a task learns instance masks."""
+        return any(isinstance(task, Masks) for task in self.tasks.values())
 
     @property
     def needs_keypoints(self) -> bool:
@@ -206,7 +216,7 @@ def make_cells(
       stride: side of a cell in pixels.
     """
     valid = heat_maps.valid_cells(true_shapes, size, stride)
-    return Cells(groundtruth, tuple(size), valid, _num_objects(groundtruth))
+    return Cells(groundtruth, tuple(size), valid, _num_objects(groundtruth), stride)
 
 
 def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:

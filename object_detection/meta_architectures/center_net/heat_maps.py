@@ -89,13 +89,27 @@ def draw_peaks(
         down = tf.exp(factors * tf.square(rows - cells[:, :1])) * heights[:, tf.newaxis]
         across = tf.exp(factors * tf.square(columns - cells[:, 1:]))  # [N, W]
         peaks = down[:, :, tf.newaxis] * across[:, tf.newaxis]
-        highest = tf.math.unsorted_segment_max(peaks, channels, num_channels)  # [C, H, W]
-        # A channel without points has the lowest number of the type.
-        return tf.maximum(tf.transpose(highest, [1, 2, 0]), 0.0)
+        return highest_of_channel(peaks, channels, num_channels)
 
     shape = [size[0], size[1], num_channels]
     maps = tf.map_fn(draw, (points, deviations, channels, heights), fn_output_signature=tf.float32)
     return tf.ensure_shape(maps, [None, *(None if tf.is_tensor(side) else side for side in shape)])
+
+
+def highest_of_channel(maps: tf.Tensor, channels: tf.Tensor, num_channels: int) -> tf.Tensor:
+    """Merges the maps of each channel: where they overlap, the highest counts.
+
+    Args:
+      maps: float32 [N, H, W], not negative.
+      channels: int32 [N], of 0 to C - 1; others count nowhere.
+      num_channels: C.
+
+    Returns:
+      float32 [H, W, C], 0 where a channel has no map.
+    """
+    highest = tf.math.unsorted_segment_max(maps, channels, num_channels)  # [C, H, W]
+    # A channel without maps has the lowest number of the type.
+    return tf.maximum(tf.transpose(highest, [1, 2, 0]), 0.0)
 
 
 def valid_cells(true_shapes: tf.Tensor, size: tuple, stride: int) -> tf.Tensor:
@@ -113,18 +127,22 @@ def valid_cells(true_shapes: tf.Tensor, size: tuple, stride: int) -> tf.Tensor:
     return tf.cast(rows[:, :, tf.newaxis] & columns[:, tf.newaxis], tf.float32)
 
 
-def cells_outside(boxes: tf.Tensor, hidden: tf.Tensor, size: tuple) -> tf.Tensor:
+def cells_outside(
+    boxes: tf.Tensor, hidden: tf.Tensor, size: tuple, scale: float = 1.0
+) -> tf.Tensor:
     """Returns which cells lie outside of all boxes that hide them, float32 [B, H, W, K] of 0 and 1.
 
     Args:
       boxes: float32 [B, N, 4], in cells.
       hidden: bool [B, N, K], whether a box hides the cells in it for each of K maps.
       size: H, W.
+      scale: factor of the sides of the boxes.
     """
     rows, columns = (tf.range(side, dtype=tf.float32) for side in map(_as_float, size))
     # From centres and sizes, as in the reference, whose rounding decides at the edges.
     sizes = boxes[..., 2:] - boxes[..., :2]
     middles = boxes[..., :2] + sizes / 2.0
+    sizes *= scale
     top, left = tf.split(middles - sizes / 2.0, 2, axis=-1)  # [B, N, 1]
     bottom, right = tf.split(middles + sizes / 2.0, 2, axis=-1)
     is_row = tf.cast((rows >= top) & (rows < bottom), tf.float32)  # [B, N, H]

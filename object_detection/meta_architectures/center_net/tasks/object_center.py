@@ -4,9 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.center_net import heat_maps
-from object_detection.meta_architectures.center_net.tasks.task import Cells, Head, Task, centers
+from object_detection.meta_architectures.center_net.tasks.task import (
+    Cells,
+    Head,
+    Task,
+    centers,
+    rows,
+)
 
 NAME = 'object_center'
 
@@ -46,14 +51,8 @@ class ObjectCenter(Task):
         )
 
     def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
-        targets = _rows(self.targets(cells))
-        weights = _rows(cells.valid[..., tf.newaxis])
-        sums = [tf.reduce_sum(self._loss(_rows(each), targets, weights)) for each in maps[NAME]]
+        targets = rows(self.targets(cells))
+        weights = rows(cells.valid[..., tf.newaxis])
+        sums = [tf.reduce_sum(self._loss(rows(each), targets, weights)) for each in maps[NAME]]
         factor = self._weight / len(sums)
         return {self.loss_names[0]: factor * tf.add_n(sums) / cells.num_objects}
-
-
-def _rows(maps: tf.Tensor) -> tf.Tensor:
-    """[B, H, W, C] -> [B, H * W, C]."""
-    batch, height, width, channels = dimensions(maps, 0, 1, 2, 3)
-    return tf.reshape(maps, [batch, height * width, channels])

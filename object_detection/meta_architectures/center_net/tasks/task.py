@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
@@ -39,12 +40,14 @@ class Cells(NamedTuple):
       size: H, W of the maps.
       valid: float32 [B, H, W], 1 for the cells that see the true image, else 0.
       num_objects: float32 scalar, objects of the batch with a weight, at least 1.
+      stride: side of a cell in pixels.
     """
 
     groundtruth: Groundtruth
     size: tuple
     valid: tf.Tensor
     num_objects: tf.Tensor
+    stride: int
 
     def field(self, name: str, origin: str) -> tf.Tensor:
         """Returns a field of the objects, [B, M, ...].
@@ -117,6 +120,10 @@ class Task(abc.ABC):
           cells: the ground truth.
         """
 
+    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
+        """Returns what the sums of losses of the batch are divided by, float32 scalars, by name."""
+        return dict.fromkeys(self.loss_names, cells.num_objects)
+
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns what the maps say of the detections, by the reference's names.
 
@@ -132,6 +139,12 @@ def centers(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns centres (y, x) and sizes (height, width) of boxes, float32 [..., 2] each."""
     sizes = boxes[..., 2:] - boxes[..., :2]
     return boxes[..., :2] + sizes / 2.0, sizes
+
+
+def rows(maps: tf.Tensor) -> tf.Tensor:
+    """[B, H, W, C] -> [B, H * W, C]."""
+    batch, height, width, channels = dimensions(maps, 0, 1, 2, 3)
+    return tf.reshape(maps, [batch, height * width, channels])
 
 
 def gather_points(maps: tf.Tensor, points: tf.Tensor) -> tf.Tensor:
