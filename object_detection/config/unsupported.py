@@ -80,17 +80,6 @@ _MODEL = {
     'CenterNet.ObjectCenterParams.keypoint_weights_for_center': _error(
         'centres are those of the boxes; centres of keypoints are not built yet'
     ),
-    **{
-        f'CenterNet.KeypointEstimation.{field}': _error(
-            'this way of moving keypoints to peaks is not built yet'
-        )
-        for field in (
-            'argmax_postprocessing',
-            'gaussian_denom_ratio',
-            'score_distance_multiplier',
-            'std_dev_multiplier',
-        )
-    },
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
     'FasterRcnn.context_config': _NO_CONTEXT,
     'FasterRcnn.inplace_batchnorm_update': _error('batch norm statistics are updated by Keras'),

@@ -10,9 +10,8 @@ from object_detection.meta_architectures.center_net.tasks.keypoints import (
     Keypoints,
     Layout,
     Learning,
-    Ranking,
-    Snapping,
 )
+from object_detection.meta_architectures.center_net.tasks.snapping import Ranking, Snapping
 from object_detection.protos import center_net_pb2
 
 _Task = center_net_pb2.CenterNet.KeypointEstimation
@@ -102,6 +101,9 @@ def _build(task: _Task, layout: Layout) -> Keypoints:
             search_scale=task.candidate_search_scale,
             ranking=Ranking(task.candidate_ranking_mode),
             distance_offset=task.score_distance_offset,
+            distance_multiplier=task.score_distance_multiplier,
+            deviations=tuple(task.std_dev_multiplier * each for each in layout.deviations),
+            denominator_ratio=task.gaussian_denom_ratio,
             clips=task.clip_out_of_frame_keypoints,
             rescores=task.rescore_instances,
             rescoring_threshold=task.rescoring_threshold,

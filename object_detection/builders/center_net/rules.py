@@ -20,8 +20,11 @@ _CENTER_RANGES = {
 _BOX_RANGES = dict.fromkeys(
     ('task_loss_weight', 'offset_loss_weight', 'scale_loss_weight'), NOT_NEGATIVE
 )
-# Values of `candidate_ranking_mode`.
-RANKINGS = ('min_distance', 'score_distance_ratio')
+# Values of `candidate_ranking_mode`: those that need no boxes, those that do, and that of
+# `argmax_postprocessing`.
+_PLAIN_RANKINGS = ('min_distance', 'score_distance_ratio')
+RANKINGS = (*_PLAIN_RANKINGS, 'score_scaled_distance_ratio', 'gaussian_weighted')
+_ARGMAX_RANKING = 'gaussian_weighted_const'
 _KEYPOINT_RANGES = {
     **dict.fromkeys(
         (
@@ -35,6 +38,7 @@ _KEYPOINT_RANGES = {
         NOT_NEGATIVE,
     ),
     'num_candidates_per_keypoint': AT_LEAST_ONE,
+    'score_distance_multiplier': NOT_NEGATIVE,
     'peak_max_pool_kernel_size': AT_LEAST_ONE,
 }
 _MASK_RANGES = {
@@ -120,24 +124,42 @@ def _keypoints(config: CenterNet) -> Iterator[str]:
     tasks = config.keypoint_estimation_task
     if tasks and not config.keypoint_label_map_path:
         yield f'{ROOT}.keypoint_label_map_path is not set; keypoints of tasks are found in it.'
-    if tasks and not config.HasField('object_detection_task'):
-        yield f'{ROOT}.keypoint_estimation_task: expected with object_detection_task.'
     names = [task.task_name for task in tasks]
     for index, task in enumerate(tasks):
         path = f'{ROOT}.keypoint_estimation_task[{index}]'
         if not task.task_name or names.index(task.task_name) != index:
             yield f'{path}.task_name: expected a name of its own. Received: {task.task_name!r}.'
         yield from model_rules.ranges(task, _KEYPOINT_RANGES, path)
-        if task.candidate_ranking_mode not in RANKINGS:
-            yield (
-                f'{path}.candidate_ranking_mode: expected {" or ".join(RANKINGS)}; others are not '
-                f'built yet. Received: {task.candidate_ranking_mode!r}.'
-            )
+        for name in ('std_dev_multiplier', 'gaussian_denom_ratio'):
+            if not getattr(task, name) > 0.0:
+                yield (
+                    f'{path}.{name}: expected a number above 0. Received: {getattr(task, name):g}.'
+                )
+        yield from _ranking(task, path, has_boxes=config.HasField('object_detection_task'))
         for name in ('classification_loss', 'localization_loss'):
             if getattr(task.loss, name).WhichOneof(name) is None:
                 yield f'{path}.loss.{name} is not set; expected one of its options.'
         for name in ('heatmap_head_params', 'offset_head_params', 'regress_head_params'):
             yield from _head(getattr(task, name), f'{path}.{name}')
+
+
+def _ranking(task: CenterNet.KeypointEstimation, path: str, *, has_boxes: bool) -> Iterator[str]:
+    mode = task.candidate_ranking_mode
+    if task.argmax_postprocessing and mode != _ARGMAX_RANKING:
+        yield (
+            f'{path}.candidate_ranking_mode: expected {_ARGMAX_RANKING} with '
+            f'argmax_postprocessing. Received: {mode!r}.'
+        )
+    elif not task.argmax_postprocessing and mode not in RANKINGS:
+        yield (
+            f'{path}.candidate_ranking_mode: expected one of {", ".join(RANKINGS)}, or '
+            f'{_ARGMAX_RANKING} with argmax_postprocessing. Received: {mode!r}.'
+        )
+    elif not has_boxes and mode not in _PLAIN_RANKINGS:
+        yield (
+            f'{path}.candidate_ranking_mode: expected {" or ".join(_PLAIN_RANKINGS)} without '
+            f'object_detection_task, as the others need boxes. Received: {mode!r}.'
+        )
 
 
 def _masks(config: CenterNet) -> Iterator[str]:

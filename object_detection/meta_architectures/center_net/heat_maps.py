@@ -80,7 +80,7 @@ def draw_peaks(
     Returns:
       float32 [B, H, W, C]; the cell of a point is exactly as high as `heights` says.
     """
-    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(_as_float, size))
+    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(as_float, size))
 
     def draw(image: tuple[tf.Tensor, ...]) -> tf.Tensor:
         points, deviations, channels, heights = image
@@ -121,7 +121,7 @@ def valid_cells(true_shapes: tf.Tensor, size: tuple, stride: int) -> tf.Tensor:
       stride: side of a cell in pixels.
     """
     limits = tf.math.ceil(tf.cast(true_shapes[:, :2], tf.float32) / stride)  # [B, 2]
-    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(_as_float, size))
+    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(as_float, size))
     rows = rows < limits[:, :1]  # [B, H]
     columns = columns < limits[:, 1:]  # [B, W]
     return tf.cast(rows[:, :, tf.newaxis] & columns[:, tf.newaxis], tf.float32)
@@ -138,7 +138,7 @@ def cells_outside(
       size: H, W.
       scale: factor of the sides of the boxes.
     """
-    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(_as_float, size))
+    rows, columns = (tf.range(side, dtype=tf.float32) for side in map(as_float, size))
     # From centres and sizes, as in the reference, whose rounding decides at the edges.
     sizes = boxes[..., 2:] - boxes[..., :2]
     middles = boxes[..., :2] + sizes / 2.0
@@ -230,5 +230,6 @@ def _root(a: float, b: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
     return (-b + tf.sqrt(tf.maximum(tf.square(b) - 4.0 * a * c, 0.0))) / 2.0
 
 
-def _as_float(side: int | tf.Tensor) -> tf.Tensor | float:
+def as_float(side: int | tf.Tensor) -> tf.Tensor | float:
+    """Returns the size of a map, static or not, as a number."""
     return tf.cast(side, tf.float32) if tf.is_tensor(side) else float(side)

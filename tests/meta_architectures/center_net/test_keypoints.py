@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from object_detection.builders.center_net import rules
 from object_detection.core.fields import DetectionFields
+from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
 from object_detection.meta_architectures.center_net.tasks.box import STRIDED_BOXES, Box
 from object_detection.meta_architectures.center_net.tasks.keypoints import (
@@ -14,11 +16,16 @@ from object_detection.meta_architectures.center_net.tasks.keypoints import (
     KeypointTasks,
     Layout,
     Learning,
+)
+from object_detection.meta_architectures.center_net.tasks.snapping import (
     Ranking,
     Snapping,
+    best_cells,
+    snap,
 )
 from object_detection.meta_architectures.center_net.tasks.task import Found, Head
 from object_detection.meta_architectures.center_net.tasks.tracking import TemporalOffset
+from object_detection.protos import center_net_pb2
 from tests import goldens
 from tests.meta_architectures.center_net.test_heat_maps import cells_of
 
@@ -165,27 +172,177 @@ def check_candidates(case, learning):
         )
 
 
-@goldens.parametrize(FILE, names=('refine_min_distance_boxes', 'refine_score_distance_ratio_boxes'))
+@goldens.parametrize(
+    FILE,
+    names=tuple(
+        f'refine_{mode}_{boxes}'
+        for boxes, modes in (
+            ('boxes', ('min_distance', 'score_distance_ratio', 'score_scaled_distance_ratio')),
+            ('boxes', ('gaussian_weighted',)),
+            ('noboxes', ('min_distance', 'score_distance_ratio')),
+        )
+        for mode in modes
+    ),
+)
 def test_keypoints_move_to_candidates(case_name):
     case = goldens.load(FILE, case_name)
     params, inputs = case.params, case.inputs
-    task = task_of(
-        snapping=Snapping(
-            score_threshold=params['keypoint_score_threshold'],
-            unmatched_score=params['unmatched_keypoint_score'],
-            box_scale=params['box_scale'],
-            search_scale=params['candidate_search_scale'],
-            ranking=Ranking(params['candidate_ranking_mode']),
-            distance_offset=params['score_distance_offset'],
-        )
+    options = Snapping(
+        score_threshold=params['keypoint_score_threshold'],
+        unmatched_score=params['unmatched_keypoint_score'],
+        box_scale=params['box_scale'],
+        search_scale=params['candidate_search_scale'],
+        ranking=Ranking(params['candidate_ranking_mode']),
+        distance_offset=params['score_distance_offset'],
+        distance_multiplier=params['score_distance_multiplier'],
+        deviations=tuple(params['keypoint_std_dev']),
     )
-    found = task.snap(
+    found = snap(
+        options,
         tf.constant(inputs['regressed']),
         tuple(tf.constant(inputs[name]) for name in ('candidates', 'scores', 'depths')),
-        tf.constant(inputs['boxes']),
+        tf.constant(inputs['boxes']) if 'boxes' in inputs else None,
     )
     for value, name in zip(found, ('keypoints', 'scores', 'depths'), strict=True):
+        if name == 'scores':
+            # Those of gaussian_weighted are products with exponentials.
+            np.testing.assert_allclose(value, case.outputs[name], rtol=1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
+
+
+@goldens.parametrize(
+    FILE,
+    names=(
+        'refine_score_scaled_distance_ratio_noboxes',
+        'refine_gaussian_weighted_noboxes',
+        'refine_bad_mode',
+    ),
+)
+def test_rankings_that_need_boxes_are_refused_without(case_name):
+    case = goldens.load(FILE, case_name)
+    assert case.raises == 'ValueError'
+    config = center_net_pb2.CenterNet()
+    mode = case_name.removeprefix('refine_').removesuffix('_noboxes')
+    config.keypoint_estimation_task.add(task_name='a', candidate_ranking_mode=mode)
+    (problem,) = [each for each in rules.check(config) if 'candidate_ranking_mode' in each]
+    assert mode in problem.rpartition('Received')[2]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'is_right'),
+    [
+        ({'argmax_postprocessing': True}, False),
+        ({'candidate_ranking_mode': 'gaussian_weighted_const'}, False),
+        (
+            {'candidate_ranking_mode': 'gaussian_weighted_const', 'argmax_postprocessing': True},
+            True,
+        ),
+    ],
+)
+def test_argmax_postprocessing_has_a_ranking_of_its_own(changes, is_right):
+    config = center_net_pb2.CenterNet()
+    config.object_detection_task.SetInParent()
+    config.keypoint_estimation_task.add(task_name='a', **changes)
+    problems = [each for each in rules.check(config) if 'candidate_ranking_mode' in each]
+    assert bool(problems) != is_right
+
+
+@goldens.parametrize(FILE, names=('argmax_locations',))
+def test_best_cell_of_each_channel(case_name):
+    case = goldens.load(FILE, case_name)
+    found = heat_maps.top_cells(tf.constant(case.inputs['feature_map']), 1, per_channel=True)
+    for value, name in zip(found[1:], ('y', 'x', 'channel'), strict=True):
         np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
+
+
+@goldens.parametrize(FILE, names=('single_instance_per', 'single_instance_shared'))
+def test_one_candidate_of_each_keypoint(case_name):
+    case = goldens.load(FILE, case_name)
+    scores, offsets = case.inputs['heatmap'], case.inputs['offsets']
+    task = task_of(snapping=Snapping(num_candidates=1, peak_window=1))
+    logits = np.log(scores) - np.log1p(-scores)
+    maps = {'pose/keypoint/heatmap': tf.constant(logits), 'pose/keypoint/offset': offsets}
+    found = task.candidates(maps)
+    if case_name == 'single_instance_per':
+        np.testing.assert_allclose(found.points, case.outputs['candidates'], rtol=1e-6)
+        np.testing.assert_allclose(found.scores, case.outputs['scores'], rtol=0, atol=1e-6)
+        return
+    # The reference needs offsets of each keypoint there.
+    assert case.raises == 'InvalidArgumentError'
+    for keypoint in range(5):
+        cell = np.unravel_index(scores[0, ..., keypoint].argmax(), scores.shape[1:3])
+        np.testing.assert_allclose(found.points[0, 0, keypoint], cell + offsets[0][cell], rtol=1e-6)
+
+
+@pytest.mark.parametrize('is_compiled', [False, True])
+def test_best_cells_of_boxes(is_compiled):
+    generator = np.random.default_rng(5)
+    scores = generator.uniform(size=[2, 6, 8, 3]).astype(np.float32)
+    regressed = generator.uniform(0, 6, size=[2, 4, 3, 2]).astype(np.float32)
+    corners = generator.uniform(0, 3, size=[2, 4, 2]).astype(np.float32)
+    boxes = np.concatenate([corners, corners + 3.2], axis=-1)
+    # A box between two cells.
+    boxes[1, 2] = [2.1, 2.1, 2.9, 2.9]
+    options = Snapping(ranking=Ranking.GAUSSIAN_WEIGHTED_CONST, denominator_ratio=0.3)
+
+    def compute(*arguments):
+        return best_cells(options, *arguments)
+
+    compute = tf.function(compute, jit_compile=True) if is_compiled else compute
+    peaks = compute(*(tf.constant(each) for each in (regressed, scores, boxes)))
+    y, x = np.mgrid[:6, :8]
+    for image, number, keypoint in np.ndindex(2, 4, 3):
+        point, box = regressed[image, number, keypoint], boxes[image, number]
+        inside = (y >= box[0]) & (y < box[2]) & (x >= box[1]) & (x < box[3])
+        gauss = np.exp(-((y - point[0]) ** 2 + (x - point[1]) ** 2) / (6 * 0.3))
+        weighted = scores[image, ..., keypoint] * gauss * inside
+        row, column = np.unravel_index(weighted.argmax(), weighted.shape)
+        place = image, number * 3 + keypoint
+        assert peaks.channels[place] == keypoint
+        if not inside.any():
+            assert peaks.scores[place] == 0
+            continue
+        assert (peaks.rows[place], peaks.columns[place]) == (row, column)
+        np.testing.assert_allclose(
+            peaks.scores[place], scores[image, row, column, keypoint], rtol=1e-6
+        )
+
+
+def test_argmax_postprocessing_takes_offsets_and_depths_of_the_best_cells():
+    task = task_of(
+        2,
+        learning=Learning(None, None, {}, predicts_depth=True),
+        snapping=Snapping(ranking=Ranking.GAUSSIAN_WEIGHTED_CONST, unmatched_score=0.25),
+    )
+    task.parts['depth'] = 'pose/keypoint/depth'
+    logits = np.full([1, 6, 8, 2], -9, np.float32)
+    logits[0, 2, 3, 0] = logits[0, 4, 5, 1] = 2
+    maps = {
+        'pose/keypoint/heatmap': tf.constant(logits),
+        'pose/keypoint/offset': tf.fill([1, 6, 8, 2], 0.25),
+        'pose/keypoint/regression': tf.zeros([1, 6, 8, 4]),
+        'pose/keypoint/depth': tf.reshape(tf.range(48.0), [1, 6, 8, 1]),
+    }
+    peaks = Peaks(tf.ones([1, 2]), *(tf.constant([each]) for each in ([3, 3], [4, 4], [0, 0])))
+    # The second box holds no cell.
+    boxes = tf.constant([[[0.0, 0, 6, 8], [3.1, 3.1, 3.9, 3.9]]])
+    found = Found(peaks, boxes, tf.constant([[24, 32, 3]]), 4)
+    points, scores, depths = task.refine(maps, found)
+    np.testing.assert_allclose(points[0, 0], [[2.25, 3.25], [4.25, 5.25]])
+    np.testing.assert_allclose(points[0, 1], [[3, 4], [3, 4]])
+    np.testing.assert_allclose(scores[0], [[1 / (1 + np.exp(-2))] * 2, [0.25] * 2], rtol=1e-6)
+    np.testing.assert_allclose(depths[0], [[19, 37], [0, 0]])
+
+
+def test_boxes_enclose_keypoints_where_none_are_predicted():
+    task = task_of(2, indices=(1, 2), num_total=3)
+    points = tf.constant([[[[1.0, 2.0], [3.0, 0.5]], [[2.0, 1.0], [1.0, 9.0]]]])
+    task.refine = lambda maps, found: (points, tf.ones([1, 2, 2]), None)
+    peaks = Peaks(tf.ones([1, 2]), *[tf.zeros([1, 2], tf.int32)] * 2, tf.constant([[0, 0]]))
+    found = Found(peaks, None, tf.constant([[16, 16, 3]]), 4)
+    boxes = KeypointTasks([task]).detect({}, found)[DetectionFields.BOXES]
+    np.testing.assert_allclose(boxes[0], [[0.25, 0.125, 0.75, 0.5], [0.25, 0.25, 0.5, 1.0]])
 
 
 def found_of(inputs, **changes):

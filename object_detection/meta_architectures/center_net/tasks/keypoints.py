@@ -1,7 +1,6 @@
 """Keypoints of the objects of one class (https://arxiv.org/abs/1904.07850, section 4.2)."""
 
 import dataclasses
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +12,14 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
+from object_detection.meta_architectures.center_net.tasks.snapping import (
+    MIN_OVERLAP,
+    Candidates,
+    Ranking,
+    Snapping,
+    best_cells,
+    snap,
+)
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
@@ -24,50 +31,8 @@ from object_detection.meta_architectures.center_net.tasks.task import (
 
 _HEATMAP, _OFFSET, _REGRESSION = 'heatmap', 'offset', 'regression'
 _DEPTH = 'depth'
-# Overlap of a box that is moved by the radius of the peaks of its keypoints with itself.
-_MIN_OVERLAP = 0.7
-# A distance beyond all others.
-_FAR = 1e30
 KEYPOINTS, SCORES = DetectionFields.KEYPOINTS, DetectionFields.KEYPOINT_SCORES
 DEPTHS = 'detection_keypoint_depths'
-
-
-class Ranking(enum.Enum):
-    """Which of several candidates becomes a keypoint of an object."""
-
-    MIN_DISTANCE = 'min_distance'
-    SCORE_DISTANCE_RATIO = 'score_distance_ratio'
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapping:
-    """How the regressed keypoints of an object move to peaks of the heat maps.
-
-    Attributes:
-      score_threshold: candidates score above it.
-      num_candidates: candidates of each keypoint, in an image.
-      peak_window: side of the window that a candidate must be the maximum of.
-      unmatched_score: score of a keypoint that no candidate confirms.
-      box_scale: candidates outside of the box, enlarged by this factor, are left out.
-      search_scale: so are those farther than this share of the enlarged box's longer side.
-      ranking: which of the others is taken.
-      distance_offset: added to distances before scores are divided by them.
-      clips: whether keypoints outside of the image are moved to its edge and have no score.
-      rescores: whether the score of an object is multiplied by the mean score of its keypoints.
-      rescoring_threshold: only keypoints above it count there; without any the score is 0.
-    """
-
-    score_threshold: float = 0.1
-    num_candidates: int = 100
-    peak_window: int = 3
-    unmatched_score: float = 0.1
-    box_scale: float = 1.2
-    search_scale: float = 0.3
-    ranking: Ranking = Ranking.MIN_DISTANCE
-    distance_offset: float = 1.0
-    clips: bool = False
-    rescores: bool = False
-    rescoring_threshold: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,20 +101,6 @@ class Vectors(NamedTuple):
     cells: tf.Tensor
     values: tf.Tensor
     weights: tf.Tensor
-
-
-class Candidates(NamedTuple):
-    """The best peaks of K keypoints, best first.
-
-    Attributes:
-      points: float32 [B, C, K, 2], in cells.
-      scores: float32 [B, C, K].
-      depths: float32 [B, C, K], or None.
-    """
-
-    points: tf.Tensor
-    scores: tf.Tensor
-    depths: tf.Tensor | None
 
 
 class Keypoints:
@@ -229,6 +180,12 @@ class Keypoints:
         }
         return detected if depths is None else detected | {DEPTHS: spread(depths)}
 
+    def enclosing_boxes(self, points: tf.Tensor) -> tf.Tensor:
+        """Returns the boxes [B, N, 4] around the task's own of all keypoints [B, N, P, 2]."""
+        own = tf.gather(points, self.layout.indices, axis=2)
+        boxes = tf.concat([tf.reduce_min(own, axis=2), tf.reduce_max(own, axis=2)], axis=-1)
+        return tf.clip_by_value(boxes, 0.0, 1.0)
+
     def rescore(self, scores: tf.Tensor, of_keypoints: tf.Tensor, found: Found) -> tf.Tensor:
         """Returns scores [B, N], those of the class times the mean score of good keypoints."""
         is_class = found.peaks.channels == self.layout.class_index
@@ -247,54 +204,28 @@ class Keypoints:
         Returns:
           Points float32 [B, N, K, 2], in cells; scores [B, N, K]; depths [B, N, K] or None.
         """
-        return self.snap(self.regressed(maps, found), self.candidates(maps), found.boxes)
+        regressed = self.regressed(maps, found)
+        if self.snapping.ranking is Ranking.GAUSSIAN_WEIGHTED_CONST:
+            return self._best_of_boxes(maps, regressed, found.boxes)
+        return snap(self.snapping, regressed, self.candidates(maps), found.boxes)
 
-    def snap(
-        self, regressed: tf.Tensor, candidates: tuple, boxes: tf.Tensor
+    def _best_of_boxes(
+        self, maps: Mapping[str, tf.Tensor], regressed: tf.Tensor, boxes: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Moves regressed keypoints to candidates; see `refine`.
-
-        Args:
-          regressed: float32 [B, N, K, 2], in cells.
-          candidates: values of a `Candidates`.
-          boxes: float32 [B, N, 4], in cells.
-        """
-        candidates = Candidates(*candidates)
-        points = candidates.points[:, tf.newaxis]  # [B, 1, C, K, 2]
-        distances = tf.norm(regressed[:, :, tf.newaxis] - points, axis=-1)  # [B, N, C, K]
-        scores = candidates.scores[:, tf.newaxis]  # [B, 1, C, K]
-        is_valid = scores > self.snapping.score_threshold
-        if self.snapping.ranking is Ranking.MIN_DISTANCE:
-            ranks = -distances
-        else:
-            ranks = scores / (distances + self.snapping.distance_offset)
-        best = tf.argmax(
-            tf.where(is_valid, ranks, -_FAR), axis=2, output_type=tf.int32
-        )  # [B, N, K]
-        chosen = Candidates(*(_take(each, best) for each in candidates))
-        # As in the reference, the nearest one must be near, though another one may be chosen.
-        nearest = tf.reduce_min(tf.where(is_valid, distances, _FAR), axis=2)  # [B, N, K]
-        is_confirmed = (
-            (chosen.scores > self.snapping.score_threshold)
-            & self._is_near(nearest, boxes)
-            & self._is_inside(chosen.points, boxes)
-        )
-        scores = tf.where(is_confirmed, chosen.scores, self.snapping.unmatched_score)
-        refined = tf.where(is_confirmed[..., tf.newaxis], chosen.points, regressed)
-        depths = None
-        if chosen.depths is not None:
-            depths = tf.where(is_confirmed, chosen.depths, 0.0)
-        return refined, scores, depths
-
-    def _is_near(self, distance: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
-        _, sizes = centers(boxes)
-        longer = tf.reduce_max(sizes, axis=-1, keepdims=True)  # [B, N, 1]
-        return distance <= self.snapping.search_scale * self.snapping.box_scale * longer
-
-    def _is_inside(self, points: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
-        middles, sizes = centers(boxes[:, :, tf.newaxis])  # [B, N, 1, 2]
-        return tf.reduce_all(
-            tf.abs(points - middles) <= self.snapping.box_scale * sizes / 2.0, axis=-1
+        """See `refine`; where a box holds no cell, its keypoints stay where they are."""
+        scores = tf.sigmoid(maps[self.parts[_HEATMAP]])
+        peaks = best_cells(self.snapping, regressed, scores, boxes)
+        batch, number, count = dimensions(regressed, 0, 1, 2)
+        points, depths = self._at_peaks(maps, peaks)
+        points = tf.reshape(points, [batch, number, count, 2])
+        scores = tf.reshape(peaks.scores, [batch, number, count])
+        is_found = scores > 0.0
+        if depths is not None:
+            depths = tf.where(is_found, tf.reshape(depths, [batch, number, count]), 0.0)
+        return (
+            tf.where(is_found[..., tf.newaxis], points, regressed),
+            tf.where(is_found, scores, self.snapping.unmatched_score),
+            depths,
         )
 
     def candidates(self, maps: Mapping[str, tf.Tensor]) -> Candidates:
@@ -314,12 +245,21 @@ class Keypoints:
             split = tf.reshape(values, [batch, count, -1, *rest])
             return tf.transpose(split, [0, 2, 1, *range(3, 3 + len(rest))])
 
+        points, depths = self._at_peaks(maps, peaks)
+        if depths is not None:
+            depths = by_candidate(depths)
+        return Candidates(by_candidate(points), by_candidate(peaks.scores), depths)
+
+    def _at_peaks(
+        self, maps: Mapping[str, tf.Tensor], peaks: Peaks
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns points [B, n, 2], in cells, and depths [B, n] or None, of peaks [B, n]."""
         cells = tf.cast(tf.stack([peaks.rows, peaks.columns], axis=-1), tf.float32)
         offsets = self._of_channel(maps[self.parts[_OFFSET]], peaks, 2)
         depths = None
         if self._learning.predicts_depth:
-            depths = by_candidate(self._of_channel(maps[self.parts[_DEPTH]], peaks, 1)[..., 0])
-        return Candidates(by_candidate(cells + offsets), by_candidate(peaks.scores), depths)
+            depths = self._of_channel(maps[self.parts[_DEPTH]], peaks, 1)[..., 0]
+        return cells + offsets, depths
 
     def _of_channel(self, maps: tf.Tensor, peaks: Peaks, size: int) -> tf.Tensor:
         """Returns `size` values at each peak: those of its keypoint, or those for all of them."""
@@ -357,7 +297,7 @@ class Keypoints:
     def heat_map_targets(self, cells: Cells, targets: Targets) -> tf.Tensor:
         """Returns the heat maps of the ground truth, float32 [B, H, W, K]."""
         _, sizes = centers(cells.boxes)
-        widths = heat_maps.peak_widths(sizes[..., 0], sizes[..., 1], _MIN_OVERLAP)  # [B, M]
+        widths = heat_maps.peak_widths(sizes[..., 0], sizes[..., 1], MIN_OVERLAP)  # [B, M]
         widths = widths[..., tf.newaxis] * tf.constant(self.layout.deviations)  # [B, M, K]
         batch, rows, count = dimensions(targets.weights, 0, 1, 2)
 
@@ -459,16 +399,6 @@ class Keypoints:
         return tf.add_n(total) / (len(total) * tf.maximum(number, 1.0))
 
 
-def _take(values: tf.Tensor | None, indices: tf.Tensor) -> tf.Tensor | None:
-    """Returns of values [B, C, K, ...] those of the candidates [B, N, K], [B, N, K, ...]."""
-    if values is None:
-        return None
-    rest = values.shape[3:]
-    by_keypoint = tf.transpose(values, [0, 2, 1, *range(3, 3 + len(rest))])  # [B, K, C, ...]
-    taken = tf.gather(by_keypoint, tf.transpose(indices, [0, 2, 1]), axis=2, batch_dims=2)
-    return tf.transpose(taken, [0, 2, 1, *range(3, 3 + len(rest))])
-
-
 class KeypointTasks(Task):
     """The keypoints of several classes, which the detections have in one tensor.
 
@@ -487,11 +417,16 @@ class KeypointTasks(Task):
         }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
-        """Returns the keypoints of the class of each detection, normalized; all others are zero."""
+        """Returns the keypoints of the class of each detection, normalized; all others are zero.
+
+        Without a task for boxes, the box of a detection is the one that encloses its keypoints.
+        """
         detected: dict[str, tf.Tensor] = {}
         scores = found.peaks.scores
         for task in self._tasks:
             values = task.detect(maps, found)
+            if found.boxes is None:
+                values[DetectionFields.BOXES] = task.enclosing_boxes(values[KEYPOINTS])
             if task.snapping.rescores:
                 scores = task.rescore(scores, values[SCORES], found)
             for name, value in values.items():
