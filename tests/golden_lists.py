@@ -151,7 +151,6 @@ NOT_BUILT: Lists = {
         'mask_from_true_shape': 'compares cells with pixels, so that nothing is masked',
     },
     'centernet_targets': {
-        'center_from_keypoints': 'centres of keypoints are not built',
         'center_mo*_exp2.0_*': 'an exponent that no config leads to',
         'center_mo*_iou_*': 'peaks of another form, which no config leads to',
         'corner_offset': _NO_CALLER,

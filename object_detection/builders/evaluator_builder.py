@@ -228,4 +228,6 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
 def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
     """Returns whether a reader loads all that the losses need, such as masks for a mask head."""
     reader = pipeline_config.eval_input_reader[reader_index]
-    return reader.load_instance_masks or not families.needs_masks(pipeline_config.model)
+    if families.needs_masks(pipeline_config.model) and not reader.load_instance_masks:
+        return False
+    return all(getattr(reader, flag) for flag in families.reader_flags(pipeline_config.model))

@@ -51,6 +51,8 @@ class ModelFamily:
       nvidia_names: name of a loss -> its name in NVIDIA's models, for files of DLLogger.
       needs_masks: whether the losses need instance masks, which the detector then predicts.
       needs_keypoints: whether the losses need keypoints.
+      reader_flags: option of an input reader that the losses need to be true -> the field of the
+        message because of which they do; besides those of masks.
       example_options: options of `ExampleTransform` that follow from the message.
       anchor_detection: how the box codes and scores of anchors, which the detector's
         `anchor_predictions` returns, become detections; None for families whose detections do not
@@ -63,6 +65,7 @@ class ModelFamily:
     loss_names: Callable[[Any], Sequence[str]]
     needs_masks: Callable[[Any], bool] = _never
     needs_keypoints: Callable[[Any], bool] = _never
+    reader_flags: Callable[[Any], dict[str, str]] = _no_options
     example_options: Callable[[Any], dict[str, Any]] = _no_options
     anchor_detection: Callable[[Any], ssd.AnchorDetection | None] = _no_anchors
     anchor_options: Callable[[Any], AnchorOptions | None] = _no_anchors
@@ -94,6 +97,7 @@ MODELS: dict[str, ModelFamily] = {
         loss_names=center_net.loss_names,
         needs_masks=center_net.needs_masks,
         needs_keypoints=center_net.needs_keypoints,
+        reader_flags=center_net.reader_flags,
         example_options=center_net.example_options,
     ),
 }
@@ -136,6 +140,12 @@ def needs_keypoints(model: ModelConfig) -> bool:
     """Returns whether the model trains keypoints."""
     family = find(model)
     return family is not None and family.needs_keypoints(options(model))
+
+
+def reader_flags(model: ModelConfig) -> dict[str, str]:
+    """Returns the options of input readers that the losses need; see `ModelFamily`."""
+    family = find(model)
+    return family.reader_flags(options(model)) if family else {}
 
 
 def anchor_detection(model: ModelConfig) -> ssd.AnchorDetection | None:

@@ -73,12 +73,8 @@ _MODEL = {
         }.items()
     },
     'CenterNet.compute_heatmap_sparse': _warning(
-        'heat maps of the ground truth are drawn one image at a time, which needs little memory'
-    ),
-    'CenterNet.output_prediction_dict': _error('exports have the detections alone'),
-    'CenterNet.ObjectCenterParams.use_labeled_classes': _error('image labels are not read yet'),
-    'CenterNet.ObjectCenterParams.keypoint_weights_for_center': _error(
-        'centres are those of the boxes; centres of keypoints are not built yet'
+        'each object is drawn on the map of its class alone, one image at a time, which needs '
+        'little memory'
     ),
     'DetectionModel.experimental_model': _error('there is no experimental model; use faster_rcnn'),
     'FasterRcnn.context_config': _NO_CONTEXT,

@@ -24,8 +24,13 @@ _OF_LISTS = {
     F.GROUNDTRUTH_TEMPORAL_OFFSETS: np.float32,
     F.GROUNDTRUTH_TRACK_MATCH_FLAGS: np.float32,
 }
+# Classes of images, [B, K], whose entries in a batch the decoder made on request.
+_OF_IMAGES = (F.GROUNDTRUTH_IMAGE_CLASSES, F.GROUNDTRUTH_VERIFIED_NEG_CLASSES)
 # Names of the reference without 'groundtruth_' that are not those of the fields here.
-_ALIASES = {'mask_weights': F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS}
+_ALIASES = {
+    'mask_weights': F.GROUNDTRUTH_INSTANCE_MASK_WEIGHTS,
+    'labeled_classes': F.GROUNDTRUTH_IMAGE_CLASSES,
+}
 _SURFACE_COORDINATES = 'dp_surface_coords'
 
 
@@ -78,7 +83,8 @@ class Groundtruth(NamedTuple):
           is_crowd: arrays bool [n].
           fields: arrays [n, ...] of further `OBJECT_FIELDS`, by name, with or without
             'groundtruth_'; `temporal_offsets` [n, 2], (y, x) as a share of the image, and
-            `track_match_flags` [n]; `dp_surface_coords` [n, D, 4], (y, x, v, u).
+            `track_match_flags` [n]; `dp_surface_coords` [n, D, 4], (y, x, v, u). Of the whole
+            image, `image_classes` and `verified_neg_classes` [K], of 0 and 1.
 
         Raises:
           ValueError: if an argument has another number of images or rows than `boxes`, or classes
@@ -95,7 +101,7 @@ class Groundtruth(NamedTuple):
         fields = _full_names(fields)
         # Strings, which have no padding, are files of masks: `masks` takes them decoded.
         known = {name for name, field in OBJECT_FIELDS.items() if field.dtype != tf.string}
-        known = (known | set(_OF_LISTS)) - set(_ATTRIBUTES.values())
+        known = (known | set(_OF_LISTS) | set(_OF_IMAGES)) - set(_ATTRIBUTES.values())
         unknown = fields.keys() - known
         if unknown:
             raise UserError(
@@ -115,6 +121,9 @@ class Groundtruth(NamedTuple):
         batch = {}
         for argument, rows in given.items():
             if rows is None:
+                continue
+            if argument in _OF_IMAGES:
+                batch[argument] = tf.constant(np.stack(rows), tf.float32)
                 continue
             if [len(row) for row in rows] != counts:
                 raise UserError(
@@ -153,7 +162,7 @@ class Groundtruth(NamedTuple):
             is_crowd=batch.get(F.GROUNDTRUTH_IS_CROWD),
             fields={
                 name: batch[name]
-                for name in (*OBJECT_FIELDS, *_OF_LISTS, *image_fields_of_batches())
+                for name in (*OBJECT_FIELDS, *_OF_LISTS, *_OF_IMAGES, *image_fields_of_batches())
                 if name in batch and name not in known
             },
         )
@@ -168,7 +177,7 @@ def _full_names(fields: Mapping[str, Sequence]) -> dict[str, Sequence]:
             full[F.GROUNDTRUTH_DP_SURFACE] = [np.asarray(row)[..., 2:] for row in rows]
             continue
         prefixed = _ALIASES.get(name, f'groundtruth_{name}')
-        is_known = prefixed in OBJECT_FIELDS or prefixed in _OF_LISTS
+        is_known = prefixed in (*OBJECT_FIELDS, *_OF_LISTS, *_OF_IMAGES)
         full[prefixed if is_known else name] = rows
     return full
 

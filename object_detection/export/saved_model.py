@@ -179,6 +179,7 @@ def _detect_function(
         given = dict(zip(names, map(_at_least_one, values), strict=True))
         predictions = detector.predict(images, true_shapes, training=False, **given)
         detections = detector.postprocess(predictions, true_shapes)
+        detections |= detector.exported_predictions(predictions)
         outputs = {key: tf.cast(value[:count], tf.float32) for key, value in detections.items()}
         if DetectionFields.CLASSES in outputs:
             outputs[DetectionFields.CLASSES] += 1.0  # the wire has 1-based classes

@@ -166,6 +166,11 @@ class DetectionModel(keras.layers.Layer, abc.ABC):
         Boxes are normalized to the true image, classes are 0-based floats, unused slots are zero.
         """
 
+    def exported_predictions(self, predictions: Any) -> dict[str, tf.Tensor]:
+        """Returns predictions [B, ...] by name that an exported model gives besides detections."""
+        del predictions
+        return {}
+
     def anchor_predictions(self, predictions: Any) -> AnchorPredictions:
         """Returns what `postprocess` decodes and suppresses, of families whose row of
         `builders.families.MODELS` has `anchor_detection`.

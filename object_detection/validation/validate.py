@@ -170,6 +170,12 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             'train_input_reader.load_instance_masks is false, but the model'
             f'{_mask_setting(pipeline, ": ")} trains on masks; set it to true.'
         )
+    for flag, field in families.reader_flags(pipeline.model).items():
+        if not getattr(reader, flag):
+            yield (
+                f'train_input_reader.{flag} is false, but {families.path(pipeline.model)}.{field} '
+                'needs what it loads; set it to true.'
+            )
 
 
 def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

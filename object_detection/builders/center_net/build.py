@@ -1,5 +1,7 @@
 """Builds the CenterNet that its proto describes."""
 
+from collections.abc import Sequence
+
 from object_detection.builders import (
     image_resizer_builder,
     losses_builder,
@@ -12,7 +14,7 @@ from object_detection.meta_architectures.center_net.center_net import CenterNet,
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.densepose import DensePose
-from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
+from object_detection.meta_architectures.center_net.tasks.keypoints import Keypoints, KeypointTasks
 from object_detection.meta_architectures.center_net.tasks.masks import Masks
 from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
 from object_detection.meta_architectures.center_net.tasks.task import Task
@@ -52,6 +54,7 @@ def build(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
         ),
         tasks=tasks,
         post_processing=_post_processing(config),
+        exports_predictions=config.output_prediction_dict,
     )
 
 
@@ -83,11 +86,12 @@ def build_extractor(
 
 def build_tasks(config: center_net_pb2.CenterNet) -> dict[str, Task]:
     """Builds the tasks whose messages are set, by the names of their fields, the centres first."""
-    tasks: dict[str, Task] = {'object_center_params': _object_center(config)}
+    keypoints = keypoints_builder.build(config) if config.keypoint_estimation_task else []
+    tasks: dict[str, Task] = {'object_center_params': _object_center(config, keypoints)}
     if config.HasField('object_detection_task'):
         tasks['object_detection_task'] = _box(config.object_detection_task)
-    if config.keypoint_estimation_task:
-        tasks['keypoint_estimation_task'] = KeypointTasks(keypoints_builder.build(config))
+    if keypoints:
+        tasks['keypoint_estimation_task'] = KeypointTasks(keypoints)
     if config.HasField('densepose_estimation_task'):
         tasks['densepose_estimation_task'] = _densepose(config.densepose_estimation_task)
     if config.HasField('mask_estimation_task'):
@@ -100,13 +104,17 @@ def build_tasks(config: center_net_pb2.CenterNet) -> dict[str, Task]:
     return tasks
 
 
-def _object_center(config: center_net_pb2.CenterNet) -> ObjectCenter:
+def _object_center(
+    config: center_net_pb2.CenterNet, keypoints: Sequence[Keypoints]
+) -> ObjectCenter:
     options = config.object_center_params
     return ObjectCenter(
         head=build_head(config.num_classes, options.center_head_params, options.heatmap_bias_init),
         loss=losses_builder.build_classification(options.classification_loss),
         weight=options.object_center_loss_weight,
         min_overlap=options.min_box_overlap_iou,
+        points_of=keypoints[0].object_points if options.keypoint_weights_for_center else None,
+        only_labeled=options.use_labeled_classes,
     )
 
 

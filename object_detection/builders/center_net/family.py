@@ -45,6 +45,20 @@ def example_options(config: CenterNet) -> dict[str, Any]:
     return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
 
 
+def reader_flags(config: CenterNet) -> dict[str, str]:
+    """Returns options of input readers that losses need; see `ModelFamily.reader_flags`."""
+    needed = {}
+    if config.object_center_params.use_labeled_classes:
+        needed['load_image_labels'] = 'object_center_params.use_labeled_classes'
+    if config.HasField('densepose_estimation_task'):
+        needed['load_dense_pose'] = 'densepose_estimation_task'
+    if config.HasField('track_estimation_task'):
+        needed['load_track_id'] = 'track_estimation_task'
+    if any(task.predict_depth for task in config.keypoint_estimation_task):
+        needed['load_keypoint_depth_features'] = 'keypoint_estimation_task.predict_depth'
+    return needed
+
+
 def needs_keypoints(config: CenterNet) -> bool:
     """Returns whether a task learns keypoints."""
     return bool(config.keypoint_estimation_task)

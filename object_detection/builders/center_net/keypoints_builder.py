@@ -1,6 +1,7 @@
 """Builds the keypoint tasks of CenterNet."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from object_detection.builders import losses_builder
 from object_detection.builders.center_net.heads_builder import build_head
@@ -57,10 +58,24 @@ def build_layouts(config: center_net_pb2.CenterNet) -> list[Layout]:
                 indices=tuple(keypoints.values()),
                 num_total=0,
                 deviations=tuple(task.keypoint_label_to_std.get(name, 1.0) for name in keypoints),
+                center_weights=_center_weights(config, path, keypoints),
             )
         )
     num_total = sum(len(layout.indices) for layout in layouts)
     return [dataclasses.replace(layout, num_total=num_total) for layout in layouts]
+
+
+def _center_weights(
+    config: center_net_pb2.CenterNet, path: str, keypoints: Sequence[str]
+) -> tuple[float, ...]:
+    weights = tuple(config.object_center_params.keypoint_weights_for_center)
+    if len(weights) not in (0, len(keypoints)):
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.object_center_params.keypoint_weights_for_center: '
+            f'expected one weight for each keypoint of {path}: {format_list(keypoints)}. '
+            f'Received: {len(weights)} weights.'
+        )
+    return weights
 
 
 def _build(task: _Task, layout: Layout) -> Keypoints:

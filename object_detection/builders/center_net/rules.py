@@ -106,6 +106,19 @@ def _centers(config: CenterNet) -> Iterator[str]:
             f'{path}.classification_loss is not set; expected e.g. '
             'penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 }.'
         )
+    weights = centers.keypoint_weights_for_center
+    if weights and (
+        len(config.keypoint_estimation_task) != 1 or config.HasField('object_detection_task')
+    ):
+        yield (
+            f'{path}.keypoint_weights_for_center: expected with one keypoint_estimation_task and '
+            'without object_detection_task, since boxes have centres of their own.'
+        )
+    if any(weight < 0.0 for weight in weights) or (weights and not any(weights)):
+        yield (
+            f'{path}.keypoint_weights_for_center: expected weights of 0 or more, and one above 0. '
+            f'Received: {", ".join(f"{weight:g}" for weight in weights)}.'
+        )
     yield from _head(centers.center_head_params, f'{path}.center_head_params')
 
 

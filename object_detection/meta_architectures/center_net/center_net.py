@@ -59,6 +59,7 @@ class CenterNet(DetectionModel):
       heads: the heads of all tasks.
       tasks: the tasks by name, the heat map of centres first.
       post_processing: what turns predictions into detections.
+      exports_predictions: whether exports have the maps too.
     """
 
     variable_names = CENTER_NET_NAMES
@@ -72,6 +73,7 @@ class CenterNet(DetectionModel):
         heads: PredictionHeads,
         tasks: Mapping[str, Task],
         post_processing: PostProcessing,
+        exports_predictions: bool = False,
         name: str = 'center_net',
     ):
         super().__init__(num_classes=num_classes, resizer=resizer, name=name)
@@ -82,6 +84,7 @@ class CenterNet(DetectionModel):
         self._task_layers = [dict(task.layers) for task in tasks.values() if task.layers]
         self._box = next((task for task in tasks.values() if isinstance(task, Box)), None)
         self._post_processing = post_processing
+        self._exports_predictions = exports_predictions
 
     def parts(self) -> dict[str, keras.layers.Layer]:
         parts = {**self.feature_extractor.parts(), 'heads': self.heads}
@@ -140,6 +143,15 @@ class CenterNet(DetectionModel):
         is_found = tf.cast(peaks.scores > 0.0, tf.float32)
         found[DetectionFields.NUM_DETECTIONS] = tf.reduce_sum(is_found, axis=1)
         return found if options.nms is None else self._suppress(found)
+
+    def exported_predictions(self, predictions: Predictions) -> dict[str, tf.Tensor]:
+        """Returns the maps of the last stack by name, where the config asks for them."""
+        if not self._exports_predictions:
+            return {}
+        return {
+            name: value[-1] if isinstance(value, list) else value
+            for name, value in predictions.items()
+        }
 
     @tracing.named('loss')
     def loss(

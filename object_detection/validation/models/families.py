@@ -93,7 +93,9 @@ RULES: dict[str, FamilyRules] = {
         advice=ssd_cautions.find_advice,
         padding_multiple=ssd.padding_multiple,
     ),
-    'center_net': FamilyRules(check=center_net.check),
+    'center_net': FamilyRules(
+        check=center_net.check, mask_setting=('mask_estimation_task', '{ ... }')
+    ),
 }
 
 

@@ -15,9 +15,12 @@ from object_detection.builders import families, model_builder
 from object_detection.builders.center_net import build
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
+from object_detection.errors import ConfigError
+from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
+from object_detection.validation.validate import validate
 from object_detection.weights import reference
 
 CONFIG = """
@@ -91,6 +94,32 @@ def test_it_learns_one_image(detector):
     assert totals[-1] < 0.7 * totals[0]
 
 
+def test_predictions_are_exported_where_the_config_asks_for_them(detector):
+    images = tf.zeros([1, 64, 96, 3])
+    inputs, shapes = detector.preprocess(images)
+    assert detector.exported_predictions(detector.predict(inputs, shapes)) == {}
+    other = model_builder.build(parse('output_prediction_dict: true'))
+    predictions = other.predict(inputs, shapes)
+    served = InProcessDetector(other).run_batch(images)
+    assert served['object_center'].shape == (1, 16, 24, 2)
+    expected = predictions['box/scale'][-1].numpy()
+    # Rounding is relative to the largest terms of the sums.
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(served['box/scale'], expected, rtol=0, atol=1e-5 * largest)
+    assert served['true_image_shapes'].numpy().tolist() == [[64, 96, 3]]
+    assert served['detection_boxes'].shape == (1, 6, 4)
+
+
+def test_readers_load_what_the_losses_need():
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    pipeline.model.CopyFrom(parse('object_center_params { use_labeled_classes: true }'))
+    flags = families.reader_flags(pipeline.model)
+    assert flags == {'load_image_labels': 'object_center_params.use_labeled_classes'}
+    pipeline.train_input_reader.SetInParent()
+    with pytest.raises(ConfigError, match='load_image_labels is false, but model'):
+        validate(pipeline, for_what='train')
+
+
 def test_checkpoints_restore_all_variables(detector, tmp_path):
     path = tf.train.Checkpoint(model=detector).save(str(tmp_path / 'ckpt'))
     keras.utils.set_random_seed(2)
@@ -157,6 +186,18 @@ def test_suppression_removes_boxes_that_overlap():
         ("keypoint_estimation_task { task_name: 'a' }", 'keypoint_label_map_path is not set'),
         ('track_estimation_task { num_track_ids: 0 }', 'num_track_ids'),
         ('temporal_offset_task {}', 'localization_loss is not set'),
+        ('mask_estimation_task {}', 'mask_estimation_task.classification_loss is not set'),
+        ('mask_estimation_task { mask_height: 0 }', 'mask_estimation_task.mask_height'),
+        ('densepose_estimation_task {}', 'densepose_estimation_task.class_id: expected'),
+        ('densepose_estimation_task { class_id: 2 }', 'class_id: expected the class'),
+        (
+            'object_center_params { keypoint_weights_for_center: 1 }',
+            'keypoint_weights_for_center: expected with one keypoint_estimation_task',
+        ),
+        (
+            'object_center_params { keypoint_weights_for_center: [0, 0] }',
+            'keypoint_weights_for_center: expected weights of 0 or more',
+        ),
     ],
 )
 def test_wrong_fields_are_named(changes, expected):

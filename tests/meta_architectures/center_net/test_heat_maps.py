@@ -1,6 +1,7 @@
 """Heat maps have the reference's targets and peaks."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from object_detection.core.groundtruth import Groundtruth
@@ -76,6 +77,27 @@ def test_centers(case_name):
     task = ObjectCenter(head=Head(3), loss=None, weight=1.0, min_overlap=case.params['min_overlap'])
     maps = task.targets(cells_of(case))
     np.testing.assert_allclose(maps, case.outputs['heatmap'], rtol=0, atol=2e-7)
+
+
+def test_classes_that_an_image_was_not_searched_for_are_not_learnt():
+    def loss(logits, targets, weights):
+        return (logits - targets) * weights
+
+    truth = Groundtruth.from_lists(
+        [np.zeros([0, 4], np.float32)] * 2,
+        [np.zeros([0, 3], np.float32)] * 2,
+        image_classes=[[1, 0, 0], [1, 1, 1]],
+        verified_neg_classes=[[0, 1, 0], [0, 0, 0]],
+    )
+    cells = make_cells(truth, (2, 2), tf.constant([[8, 8, 3], [8, 4, 3]]), 4)
+    task = ObjectCenter(head=Head(3), loss=loss, weight=1.0, min_overlap=0.7, only_labeled=True)
+    logits = tf.constant([1.0, 10.0, 100.0]) * tf.ones([2, 2, 2, 1])
+    # Four cells of two classes, and two cells of all of them.
+    (value,) = task.losses({'object_center': [logits]}, cells).values()
+    assert value == 4 * 11 + 2 * 111
+    cells = cells._replace(groundtruth=truth._replace(fields={}))
+    with pytest.raises(ValueError, match='load_image_labels of the input readers'):
+        task.losses({'object_center': [logits]}, cells)
 
 
 def test_a_channel_without_objects_is_zero():

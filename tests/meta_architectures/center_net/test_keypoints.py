@@ -17,6 +17,7 @@ from object_detection.meta_architectures.center_net.tasks.keypoints import (
     Layout,
     Learning,
 )
+from object_detection.meta_architectures.center_net.tasks.object_center import ObjectCenter
 from object_detection.meta_architectures.center_net.tasks.snapping import (
     Ranking,
     Snapping,
@@ -117,6 +118,29 @@ def test_vectors(case_name):
     np.testing.assert_allclose(values, case.outputs[name][chosen], rtol=0, atol=4e-6)
     points = np.reshape(found.cells, [-1, 2])[chosen]
     np.testing.assert_array_equal(points, case.outputs['batch_indices'][chosen, 1:3])
+
+
+@goldens.parametrize('centernet_targets', names=('center_from_keypoints',))
+def test_centres_of_keypoints(case_name):
+    case = goldens.load('centernet_targets', case_name)
+    params = case.params
+    indices = tuple(params['keypoint_indices'])
+    task = task_of(
+        len(indices),
+        class_index=params['keypoint_class_id'],
+        indices=indices,
+        center_weights=tuple(map(float, params['keypoint_weights_for_center'])),
+    )
+    centers = ObjectCenter(
+        head=Head(3), loss=None, weight=1.0, min_overlap=0.7, points_of=task.object_points
+    )
+    cells = cells_of(case)
+    np.testing.assert_allclose(centers.targets(cells), case.outputs['heatmap'], rtol=0, atol=2e-7)
+    # The vectors to the keypoints begin at the same cells.
+    vectors = task.regression_targets(cells, task.targets(cells), 0)
+    np.testing.assert_array_equal(
+        vectors.cells[:, :, 0, 0], np.floor(task.object_points(cells).points)
+    )
 
 
 def test_keypoints_need_their_ground_truth():

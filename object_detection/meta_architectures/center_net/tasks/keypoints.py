@@ -12,6 +12,7 @@ from object_detection.core.shapes import dimensions
 from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heat_maps import Peaks
+from object_detection.meta_architectures.center_net.tasks.object_center import ObjectPoints
 from object_detection.meta_architectures.center_net.tasks.snapping import (
     MIN_OVERLAP,
     Candidates,
@@ -31,6 +32,8 @@ from object_detection.meta_architectures.center_net.tasks.task import (
 
 _HEATMAP, _OFFSET, _REGRESSION = 'heatmap', 'offset', 'regression'
 _DEPTH = 'depth'
+# A coordinate beyond all others.
+_FAR = 1e30
 KEYPOINTS, SCORES = DetectionFields.KEYPOINTS, DetectionFields.KEYPOINT_SCORES
 DEPTHS = 'detection_keypoint_depths'
 
@@ -45,6 +48,8 @@ class Layout:
       indices: positions of its keypoints among all keypoints of the ground truth.
       num_total: number of all keypoints of all tasks.
       deviations: factors of the widths of the peaks.
+      center_weights: weights of the keypoints whose mean is the centre of an object; () takes the
+        centre of its box.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Layout:
     indices: tuple[int, ...]
     num_total: int
     deviations: tuple[float, ...]
+    center_weights: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,22 +283,29 @@ class Keypoints:
         return vectors + found.cells[:, :, tf.newaxis]
 
     def targets(self, cells: Cells) -> Targets:
-        truth = cells.groundtruth
-        if truth.keypoints is None:
-            raise UserError(
-                f'{self.layout.name}: expected keypoints in the ground truth. Received: none; set '
-                'num_keypoints of the input readers.'
-            )
-        indices = list(self.layout.indices)
-        points = tf.gather(truth.keypoints, indices, axis=2)  # [B, M, K, 2]
-        is_labelled = ~tf.reduce_any(tf.math.is_nan(points), axis=-1)
-        of_class = truth.classes[..., self.layout.class_index] * truth.weights  # [B, M]
-        weights = tf.where(is_labelled, of_class[..., tf.newaxis], 0.0)
-        if F.GROUNDTRUTH_KEYPOINT_WEIGHTS in truth.fields:
-            given = truth.fields[F.GROUNDTRUTH_KEYPOINT_WEIGHTS]
-            weights *= tf.gather(given, indices, axis=2)
-        scale = tf.stack([tf.cast(side, tf.float32) for side in cells.size])
-        return Targets(tf.where(is_labelled[..., tf.newaxis], points * scale, 0.0), weights)
+        return _points_of(self.layout, cells)
+
+    def object_points(self, cells: Cells) -> ObjectPoints:
+        """Returns the weighted means of the keypoints of objects, which then are their centres.
+
+        The sizes are those of the boxes around all labelled keypoints of an object. Objects of
+        other classes, and those without any of the keypoints that count, have no peaks.
+        """
+        targets, truth = self.targets(cells), cells.groundtruth
+        weights = targets.weights * tf.constant(self.layout.center_weights)  # [B, M, K]
+        total = tf.reduce_sum(weights, axis=-1, keepdims=True)
+        weighted = tf.reduce_sum(targets.points * weights[..., tf.newaxis], axis=2)
+        every = dataclasses.replace(self.layout, indices=tuple(range(truth.keypoints.shape[2])))
+        points, of_points = _points_of(every, cells)
+        is_labelled = (of_points > 0.0)[..., tf.newaxis]
+        low = tf.reduce_min(tf.where(is_labelled, points, _FAR), axis=2)
+        high = tf.reduce_max(tf.where(is_labelled, points, -_FAR), axis=2)
+        heights = truth.classes[..., self.layout.class_index] * truth.weights
+        return ObjectPoints(
+            tf.math.divide_no_nan(weighted, total),
+            tf.maximum(high - low, 0.0),
+            tf.where(total[..., 0] > 0.0, heights, 0.0),
+        )
 
     def heat_map_targets(self, cells: Cells, targets: Targets) -> tf.Tensor:
         """Returns the heat maps of the ground truth, float32 [B, H, W, K]."""
@@ -336,7 +349,10 @@ class Keypoints:
 
     def regression_targets(self, cells: Cells, targets: Targets, radius: int) -> Vectors:
         """Returns the vectors from the cells around the centre of an object to its keypoints."""
-        middles, _ = centers(cells.boxes)
+        if self.layout.center_weights:
+            middles = self.object_points(cells).points
+        else:
+            middles, _ = centers(cells.boxes)
         middles = middles[:, :, tf.newaxis] + tf.zeros_like(targets.points)  # [B, M, K, 2]
         around, is_valid = heat_maps.neighbors(middles, radius, cells.size)
         return Vectors(
@@ -397,6 +413,26 @@ class Keypoints:
             total.append(tf.reduce_sum(self._learning.loss(values, targets, weights)))
         number = tf.reduce_sum(weights)
         return tf.add_n(total) / (len(total) * tf.maximum(number, 1.0))
+
+
+def _points_of(layout: Layout, cells: Cells) -> Targets:
+    """Returns the keypoints of a layout; see `Keypoints.targets`."""
+    truth = cells.groundtruth
+    if truth.keypoints is None:
+        raise UserError(
+            f'{layout.name}: expected keypoints in the ground truth. Received: none; set '
+            'num_keypoints of the input readers.'
+        )
+    indices = list(layout.indices)
+    points = tf.gather(truth.keypoints, indices, axis=2)  # [B, M, K, 2]
+    is_labelled = ~tf.reduce_any(tf.math.is_nan(points), axis=-1)
+    of_class = truth.classes[..., layout.class_index] * truth.weights  # [B, M]
+    weights = tf.where(is_labelled, of_class[..., tf.newaxis], 0.0)
+    if F.GROUNDTRUTH_KEYPOINT_WEIGHTS in truth.fields:
+        given = truth.fields[F.GROUNDTRUTH_KEYPOINT_WEIGHTS]
+        weights *= tf.gather(given, indices, axis=2)
+    scale = tf.stack([tf.cast(side, tf.float32) for side in cells.size])
+    return Targets(tf.where(is_labelled[..., tf.newaxis], points * scale, 0.0), weights)
 
 
 class KeypointTasks(Task):
