@@ -88,10 +88,13 @@ class Server:
         """Returns the answer of the program."""
         self._process.stdin.write(json.dumps(problem) + '\n')
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        answer = self._process.stdout.readline()
+        assert answer, 'the program has ended; its error is above'
+        return json.loads(answer)
 
     def close(self) -> None:
         """Ends the program."""
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait(timeout=60)
         self._process.stdout.close()

@@ -184,7 +184,7 @@ def lvis():
 _LISTS = st.lists(st.sampled_from(cases.CATEGORIES), unique=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases.IMAGES, st.data())
 def test_equals_the_lvis_package(lvis, images, data):
     assume(any(len(detected.classes) for _, detected in images))

@@ -1,12 +1,14 @@
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
 from pycocotools import mask as mask_api
 
 from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco import overlaps
+from object_detection.metrics.coco.metrics import Summary
 from object_detection.metrics.coco.tables import table
 from object_detection.metrics.instances import Instances
-from tests.metrics.coco import peers
+from tests.metrics.coco import cases, peers
 
 SIZE = 40
 CATEGORIES = (2, 3, 7, 9)
@@ -69,6 +71,73 @@ def test_equals_pycocotools_to_the_last_bit(seed, with_masks):
     assert (precision[..., 0] > 0).any()
     assert (precision[..., 2] == 0).all()
     assert (precision[..., 3] == coco_metrics.UNDEFINED).all()
+
+
+@pytest.mark.parametrize('with_masks', [False, True])
+@settings(max_examples=40, deadline=None)
+@given(images=cases.IMAGES)
+def test_odd_images_equal_pycocotools_to_the_last_bit(with_masks, images):
+    _assert_equals_pycocotools(*zip(*images, strict=True), with_masks)
+
+
+@pytest.fixture(scope='module')
+def torchmetrics():
+    server = peers.Server('TORCHMETRICS_PYTHON', 'torchmetrics_server.py')
+    yield server
+    server.close()
+
+
+def _for_torchmetrics(instances):
+    side = {
+        'boxes': instances.boxes[:, [1, 0, 3, 2]].tolist(),
+        'labels': instances.classes.tolist(),
+        'size': [SIZE, SIZE],
+        'masks': [mask.decode() for mask in instances.masks],
+    }
+    if instances.scores is not None:
+        return side | {'scores': instances.scores.tolist()}
+    return side | {
+        'area': instances.areas.tolist(),
+        'iscrowd': instances.is_crowd.astype(int).tolist(),
+    }
+
+
+_OF_TORCHMETRICS = {
+    'map': Summary('precision'),
+    'map_50': Summary('precision', iou=0.5),
+    'map_75': Summary('precision', iou=0.75),
+    'map_small': Summary('precision', area='small'),
+    'map_medium': Summary('precision', area='medium'),
+    'map_large': Summary('precision', area='large'),
+    'mar_1': Summary('recall', max_detections=1),
+    'mar_10': Summary('recall', max_detections=10),
+    'mar_100': Summary('recall'),
+    'mar_small': Summary('recall', area='small'),
+    'mar_medium': Summary('recall', area='medium'),
+    'mar_large': Summary('recall', area='large'),
+}
+
+
+@pytest.mark.parametrize('iou_type', ['bbox', 'segm'])
+@settings(max_examples=50, deadline=None)
+@given(images=cases.IMAGES)
+def test_odd_images_equal_torchmetrics(torchmetrics, iou_type, images):
+    if iou_type == 'segm':
+        # It leaves out images without annotated masks, and is undefined without detected ones.
+        images = [image for image in images if len(image[0].classes)]
+        assume(any(len(found.classes) for _, found in images))
+    annotated, detected = zip(*images, strict=True)
+    problem = {
+        'iou_type': iou_type,
+        'annotated': [_for_torchmetrics(each) for each in annotated],
+        'detected': [_for_torchmetrics(each) for each in detected],
+    }
+    expected = torchmetrics.ask(problem)
+    compare = overlaps.masks([(SIZE, SIZE)] * len(images)) if iou_type == 'segm' else overlaps.boxes
+    metrics = coco_metrics.measure(annotated, detected, CATEGORIES, compare=compare)
+    ours = {name: coco_metrics.mean(metrics, each) for name, each in _OF_TORCHMETRICS.items()}
+    # It returns float32.
+    assert ours == pytest.approx({name: expected[name] for name in ours}, abs=2.0**-24)
 
 
 def test_more_detections_of_a_category_than_count(monkeypatch):
