@@ -12,6 +12,7 @@ _FUNCTIONS = (
     'proposals',
     'roi_align',
     'mask_roi_align',
+    'keypoint_roi_align',
     'sampling',
     'detections',
     'postprocess',
@@ -27,6 +28,7 @@ _LAYERS = (
     'box_classifier',
     'box_head',
     'mask_head',
+    'keypoint_head',
 )
 _OTHER = '(other)'
 # How a profile calls a program of XLA, and what it is called here; its node is not told.

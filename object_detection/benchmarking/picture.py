@@ -18,6 +18,8 @@ _PARTS = {
     'box_predictor': 'box head',
     'mask_roi_align': 'crops',
     'mask_head': 'mask head',
+    'keypoint_roi_align': 'crops',
+    'keypoint_head': 'keypoint head',
     'detections': 'post-processing',
     'postprocess': 'post-processing',
     'loss': 'losses',
@@ -28,7 +30,7 @@ _NAMES = (*dict.fromkeys(_PARTS.values()), _OTHER)
 # One colour for each name; gradients are hatched.
 _COLORS = (
     *('#9ca3af', '#2563eb', '#0891b2', '#7c3aed', '#db2777', '#d97706'),
-    *('#059669', '#65a30d', '#dc2626', '#92400e', '#d1d5db'),
+    *('#059669', '#0d9488', '#65a30d', '#dc2626', '#92400e', '#d1d5db'),
 )
 _WIDTH = 10.0  # inches
 _DPI = 110

@@ -9,6 +9,7 @@ from object_detection.builders.oneof import build_oneof
 from object_detection.errors import UserError
 from object_detection.predictors.box_classifier import BoxClassifier
 from object_detection.predictors.box_head import BoxHead
+from object_detection.predictors.keypoint_head import KeypointHead
 from object_detection.predictors.mask_head import MaskHead
 from object_detection.predictors.rfcn_head import RfcnHead
 from object_detection.protos import box_predictor_pb2
@@ -33,8 +34,8 @@ def build(
       The box head, and the mask head (None unless `predict_instance_masks` and `with_masks`).
 
     Raises:
-      ValueError: if another predictor is set, for `predict_keypoints`, for masks without
-        `conv_hyperparams`, and for a crop of R-FCN that its bins do not divide.
+      ValueError: if another predictor is set, for masks without `conv_hyperparams`, and for a crop
+        of R-FCN that its bins do not divide.
     """
     builders: dict[str, Callable[[Any], tuple[BoxHead | RfcnHead, MaskHead | None]]] = {
         'mask_rcnn_box_predictor': lambda option: _mask_rcnn(
@@ -43,6 +44,36 @@ def build(
         'rfcn_box_predictor': lambda option: (_rfcn(option, num_classes, is_training), None),
     }
     return build_oneof(config, 'box_predictor_oneof', builders)
+
+
+def build_keypoint_head(
+    config: box_predictor_pb2.MaskRCNNBoxPredictor, is_training: bool = True
+) -> KeypointHead:
+    """Builds the head that `keypoint_head` describes.
+
+    Args:
+      config: message with `predict_keypoints`.
+      is_training: False freezes the head's batch norms.
+
+    Raises:
+      ValueError: without `conv_hyperparams` or keypoints, and for layers without a width.
+    """
+    if not config.HasField('conv_hyperparams'):
+        raise UserError(
+            f'{config.DESCRIPTOR.full_name}.predict_keypoints needs conv_hyperparams. '
+            'Received: none.'
+        )
+    layers = config.keypoint_head
+    try:
+        return KeypointHead(
+            layers.num_keypoints,
+            hyperparams=hyperparams_builder.build(config.conv_hyperparams),
+            num_convs=layers.num_convs,
+            conv_depth=layers.conv_depth,
+            batch_norm_trainable=is_training,
+        )
+    except ValueError as error:
+        raise UserError(f'{layers.DESCRIPTOR.full_name}: {error}') from error
 
 
 def build_box_classifier(
@@ -80,11 +111,6 @@ def _mask_rcnn(
     is_training: bool,
     with_masks: bool,
 ) -> tuple[BoxHead, MaskHead | None]:
-    if config.predict_keypoints:
-        raise UserError(
-            f'{config.DESCRIPTOR.full_name}.predict_keypoints is not supported; expected false. '
-            'Received: true.'
-        )
     hyperparams = hyperparams_builder.build(config.fc_hyperparams)
     if config.HasField('box_head'):
         # The fully connected layers of `box_head` have the norm.

@@ -227,7 +227,9 @@ def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) ->
 
 def has_losses(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> bool:
     """Returns whether a reader loads all that the losses need, such as masks for a mask head."""
-    reader = pipeline_config.eval_input_reader[reader_index]
-    if families.needs_masks(pipeline_config.model) and not reader.load_instance_masks:
+    reader, model = pipeline_config.eval_input_reader[reader_index], pipeline_config.model
+    if families.needs_masks(model) and not reader.load_instance_masks:
         return False
-    return all(getattr(reader, flag) for flag in families.reader_flags(pipeline_config.model))
+    if families.needs_keypoints(model) and not reader.num_keypoints:
+        return False
+    return all(getattr(reader, flag) for flag in families.reader_flags(model))

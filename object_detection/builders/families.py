@@ -79,6 +79,7 @@ MODELS: dict[str, ModelFamily] = {
         build=faster_rcnn.build,
         loss_names=faster_rcnn.loss_names,
         needs_masks=faster_rcnn.needs_masks,
+        needs_keypoints=faster_rcnn.needs_keypoints,
         example_options=faster_rcnn.example_options,
         anchor_options=faster_rcnn.anchor_options,
         nvidia_names=faster_rcnn.NVIDIA_NAMES,

@@ -90,7 +90,6 @@ _MODEL = {
     'ConvolutionalBoxPredictor.apply_sigmoid_to_scores': _warning(
         'post_processing.score_converter turns the logits into scores'
     ),
-    'MaskRCNNBoxPredictor.predict_keypoints': _KEYPOINTS,
     **{f'{loss}.anchorwise_output': _ANCHORWISE for loss in _LOSSES_WITH_ANCHORWISE_OUTPUT},
 }
 

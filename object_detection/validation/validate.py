@@ -176,6 +176,11 @@ def _train_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f'train_input_reader.{flag} is false, but {families.path(pipeline.model)}.{field} '
                 'needs what it loads; set it to true.'
             )
+    if families.needs_keypoints(pipeline.model) and not reader.num_keypoints:
+        yield (
+            'train_input_reader.num_keypoints is 0, but the model trains on keypoints; set it to '
+            'the number of the keypoints of an object in the data.'
+        )
 
 
 def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

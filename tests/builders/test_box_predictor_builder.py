@@ -130,13 +130,24 @@ def test_rfcn_head(text, depth, bins, code_size):
             'rfcn_box_predictor { crop_height: 10 }',
             r'RfcnBoxPredictor: .*multiple of the grid of bins \(3, 3\). Received: \(10, 12\)',
         ),
-        (
-            'mask_rcnn_box_predictor { predict_keypoints: true }',
-            'predict_keypoints is not supported',
-        ),
         ('mask_rcnn_box_predictor { predict_instance_masks: true }', 'needs conv_hyperparams'),
     ],
 )
 def test_errors(text, message):
     with pytest.raises(ValueError, match=message):
         build(text)
+
+
+def test_keypoint_head():
+    config = text_format.Parse(
+        'predict_keypoints: true conv_hyperparams { activation: NONE batch_norm {} } '
+        'keypoint_head { num_keypoints: 5 num_convs: 2 conv_depth: 3 }',
+        box_predictor_pb2.MaskRCNNBoxPredictor(),
+    )
+    head = box_predictor_builder.build_keypoint_head(config, is_training=False)
+    assert head(tf.zeros([1, 2, 3, 4])).shape == (1, 5, 8, 12)
+    shapes = {v.path: tuple(v.shape) for v in head.trainable_variables}
+    assert shapes['keypoint_head/conv_2/kernel'] == (3, 3, 3, 3)
+    config.ClearField('conv_hyperparams')
+    with pytest.raises(ValueError, match='predict_keypoints needs conv_hyperparams'):
+        box_predictor_builder.build_keypoint_head(config)

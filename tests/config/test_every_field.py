@@ -28,7 +28,6 @@ COPIED = ('core/post_processing.py', 'data/augmentation/**/*.py')
 # Unsupported fields that code of its own looks at, only to refuse them.
 REFUSED = {
     'parameterized_metric',
-    'predict_keypoints',
 }
 # Names of such fields that are attributes of other things too: the operation of a tensor.
 OTHER_THINGS = {'op'}

@@ -280,6 +280,19 @@ TWO_STAGES = (
         ),
         (
             [
+                f'{MODEL}.keypoint_roi_align={{}}',
+                f'{MODEL}.max_num_keypoint_rois=3',
+                f'{HEAD}.keypoint_head.num_keypoints=3',
+            ],
+            [
+                f'{MODEL}.max_num_keypoint_rois',
+                f'{MODEL}.keypoint_roi_align',
+                f'{HEAD}.keypoint_head',
+            ],
+            'predict_keypoints is false',
+        ),
+        (
+            [
                 f'{HEAD}.box_head={{num_fcs: 1}}',
                 f'{HEAD}.fc_hyperparams.activation=SWISH',
                 f'{EXTRACTOR}.box_head_depth=64',

@@ -669,6 +669,25 @@ def test_mask_metrics_need_a_mask_model(tmp_path):
     assert found.startswith('eval_config.metrics_set has coco_mask_metrics')
 
 
+def test_a_keypoint_head_needs_keypoints(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    apply_setting(pipeline, f'{PREDICTOR}.predict_keypoints=true')
+    (found,) = problems(pipeline)
+    assert found.startswith('train_input_reader.num_keypoints is 0, but the model trains on')
+    apply_setting(pipeline, 'train_input_reader.num_keypoints=2')
+    (found,) = problems(pipeline)
+    assert found.startswith(f'{PREDICTOR}.keypoint_head')
+    assert 'num_keypoints: expected at least 1. Received: 0' in found
+    apply_setting(pipeline, f'{PREDICTOR}.keypoint_head.num_keypoints=2')
+    assert problems(pipeline) == []
+    labels = tmp_path / 'keypoints.pbtxt'
+    labels.write_text('item { id: 1 name: "a" keypoints { id: 2 label: "tip" } }')
+    apply_setting(pipeline, f'{PREDICTOR}.keypoint_head.label_map_path={labels}')
+    (found,) = problems(pipeline)
+    assert found.startswith(f'{PREDICTOR}.keypoint_head')
+    assert found.endswith(f'keypoints of {labels}, 2. Received: 2.')
+
+
 def test_static_shapes_need_images_of_one_size(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     apply_setting(pipeline, f'{MODEL}.use_static_shapes=true')

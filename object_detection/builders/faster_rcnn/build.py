@@ -56,6 +56,10 @@ def build(config: faster_rcnn_pb2.FasterRcnn, is_training: bool) -> FasterRcnn:
             detector = Rfcn
         else:
             parts |= _crop_parts(config, extractor.strides)
+            if rules.predicts_keypoints(config):
+                parts['keypoint_stage'] = second_stage_builder.build_keypoints(
+                    config, extractor, is_training
+                )
             extractor = second_stage_builder.with_box_head(config, extractor, is_training)
     return detector(
         num_classes=config.num_classes,

@@ -1,4 +1,4 @@
-"""Rules of the crops that the second and third stages process."""
+"""Rules of the crops that the second and third stages, and keypoints, are predicted from."""
 
 import math
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 
 # Default number of bins along each axis.
-OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14}
+OUTPUT_SIZES = {'roi_align': 7, 'mask_roi_align': 14, 'keypoint_roi_align': 14}
 _POOLING = ('maxpool_kernel_size', 'maxpool_stride')
 
 
 def check(config: FasterRcnn, root: str) -> Iterator[str]:
-    """Yields the problems of `roi_align` and `mask_roi_align`, where they are set."""
+    """Yields the problems of the RoiAlign messages that are set."""
     for field in _set_fields(config):
         yield from _numbers(config, field, root)
     if config.HasField('roi_align'):

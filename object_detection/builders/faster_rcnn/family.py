@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders.faster_rcnn import rules
 from object_detection.config.anchor_options import AnchorOptions, matched_threshold
 from object_detection.meta_architectures.faster_rcnn import loss_names as names
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
@@ -22,12 +23,17 @@ def build(config: FasterRcnn, is_training: bool) -> 'DetectionModel':
 
 def loss_names(config: FasterRcnn) -> Sequence[str]:
     """Returns the names of the losses; see `ModelFamily.loss_names`."""
-    return names.of_stages(config.number_of_stages)
+    return names.of_stages(config.number_of_stages, keypoints=needs_keypoints(config))
 
 
 def needs_masks(config: FasterRcnn) -> bool:
     """Returns whether there is a third stage, which predicts masks."""
     return config.number_of_stages == 3
+
+
+def needs_keypoints(config: FasterRcnn) -> bool:
+    """Returns whether keypoints are predicted."""
+    return rules.predicts_keypoints(config)
 
 
 def example_options(config: FasterRcnn) -> dict[str, Any]:

@@ -47,6 +47,7 @@ _SECOND_STAGE_RANGES = {
     'second_stage_classification_loss_weight': NOT_NEGATIVE,
     'second_stage_mask_prediction_loss_weight': NOT_NEGATIVE,
     'mask_target_binarize_threshold': SHARE,
+    'second_stage_keypoint_loss_weight': NOT_NEGATIVE,
 }
 _RFCN_RANGES = {
     'num_spatial_bins_height': AT_LEAST_ONE,
@@ -91,6 +92,14 @@ def is_rfcn(config: FasterRcnn) -> bool:
     """Returns whether the second stage is the one of R-FCN."""
     kind = config.second_stage_box_predictor.WhichOneof('box_predictor_oneof')
     return config.number_of_stages > 1 and kind == 'rfcn_box_predictor'
+
+
+def predicts_keypoints(config: FasterRcnn) -> bool:
+    """Returns whether there is a keypoint head."""
+    predictor = config.second_stage_box_predictor
+    kind = predictor.WhichOneof('box_predictor_oneof')
+    has_boxes = config.number_of_stages > 1 and kind == 'mask_rcnn_box_predictor'
+    return has_boxes and predictor.mask_rcnn_box_predictor.predict_keypoints
 
 
 def check(config: FasterRcnn) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Builds the second and third stage of a FasterRcnn proto: boxes with classes, and masks."""
+"""Builds the stages of a FasterRcnn proto after the first: boxes with classes, masks, keypoints."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -15,11 +15,13 @@ from object_detection.builders.faster_rcnn import crop_rules
 from object_detection.core.post_processing import Detections
 from object_detection.core.roi_align import SampleGrid
 from object_detection.core.score_conversion import ScoreConverter
+from object_detection.data import label_map
 from object_detection.errors import UserError
 from object_detection.losses.localization import SmoothL1LocalizationLoss
 from object_detection.matchers.argmax_matcher import ArgMaxMatcher
 from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, BoxStageParams
 from object_detection.meta_architectures.faster_rcnn.croppers import LevelRule, RoiAlignCropper
+from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import MaskStage
 from object_detection.models.feature_extractors.two_stage import TwoStageFeatureExtractor
 from object_detection.protos import post_processing_pb2
@@ -103,12 +105,62 @@ def build_masks(config: FasterRcnn, head: Any, extractor: TwoStageFeatureExtract
     )
 
 
+def build_keypoints(
+    config: FasterRcnn, extractor: TwoStageFeatureExtractor, is_training: bool
+) -> KeypointStage:
+    """Builds what predicts keypoints.
+
+    Args:
+      config: the model's message.
+      extractor: gives the feature maps.
+      is_training: False freezes batch norms.
+
+    Raises:
+      ValueError: if an option does not fit, or the label map has other keypoints.
+    """
+    predictor = config.second_stage_box_predictor.mask_rcnn_box_predictor
+    head = box_predictor_builder.build_keypoint_head(predictor, is_training)
+    cropper = build_cropper(config, 'keypoint_roi_align', extractor.strides)
+    return KeypointStage(
+        head=head,
+        cropper=cropper,
+        loss_weight=config.second_stage_keypoint_loss_weight,
+        max_regions=config.max_num_keypoint_rois or None,
+        pad_regions=config.pad_keypoint_rois,
+        of_classes=keypoints_of_classes(config),
+    )
+
+
+def keypoints_of_classes(config: FasterRcnn) -> list[list[int]] | None:
+    """Returns the indices of the keypoints of each class; None: each class has all.
+
+    Raises:
+      ValueError: if the label map has no keypoints, or one beyond `num_keypoints`.
+    """
+    head = config.second_stage_box_predictor.mask_rcnn_box_predictor.keypoint_head
+    path, field = head.label_map_path, f'{head.DESCRIPTOR.full_name}.num_keypoints'
+    if not path:
+        return None
+    labels = label_map.load(path)
+    positions = label_map.keypoint_ids(labels, path)
+    if max(positions.values()) >= head.num_keypoints:
+        raise UserError(
+            f'{field}: expected more than the last position of the keypoints of {path}, '
+            f'{max(positions.values())}. Received: {head.num_keypoints}.'
+        )
+    of_classes: list[list[int]] = [[] for _ in range(config.num_classes)]
+    for category in labels.categories:
+        if category['id'] <= config.num_classes:
+            of_classes[category['id'] - 1] = list(category.get('keypoints', {}).values())
+    return of_classes
+
+
 def build_cropper(config: FasterRcnn, field: str, strides: Sequence[int]) -> RoiAlignCropper:
     """Builds the cropper that a RoiAlign message describes.
 
     Args:
       config: the model's message.
-      field: 'roi_align' or 'mask_roi_align'.
+      field: 'roi_align', 'mask_roi_align' or 'keypoint_roi_align'.
       strides: strides of the feature maps, fine to coarse.
 
     Raises:

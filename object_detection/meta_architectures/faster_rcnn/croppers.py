@@ -114,6 +114,11 @@ class RoiAlignCropper:
         self._scales = [(1.0 / stride, 1.0 / stride) for stride in strides[self._maps]]
         self._use_matmul = use_matmul
 
+    @property
+    def output_size(self) -> tuple[int, int]:
+        """The height and width of a crop."""
+        return self._grid.output_size
+
     @tracing.named('roi_align')
     def __call__(
         self,

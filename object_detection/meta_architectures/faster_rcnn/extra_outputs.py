@@ -35,6 +35,16 @@ class ExtraOutputs:
         return self.box_features or self.cropped_features
 
 
+def of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
+    """[B * T, ...] -> float32 [B, T, ...], zero in unused slots."""
+    batch, slots = dimensions(detections['detection_scores'], 0, 1)
+    rows = tf.reshape(rows, tf.concat([[batch, slots], tf.shape(rows)[1:]], axis=0))
+    counts = detections['num_detections'][:, tf.newaxis]
+    is_used = tf.cast(tf.range(slots), tf.float32) < counts
+    is_used = tf.reshape(is_used, [batch, slots] + [1] * (len(rows.shape) - 2))
+    return tf.where(is_used, tf.cast(rows, tf.float32), 0.0)
+
+
 def raw_boxes(
     box_stage: BoxStage, codes: tf.Tensor, proposals: Proposals, true_shapes: tf.Tensor
 ) -> tf.Tensor:

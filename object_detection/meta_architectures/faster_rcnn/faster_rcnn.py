@@ -18,8 +18,10 @@ from object_detection.meta_architectures.faster_rcnn.box_stage import BoxStage, 
 from object_detection.meta_architectures.faster_rcnn.croppers import RoiAlignCropper, RoiCropper
 from object_detection.meta_architectures.faster_rcnn.extra_outputs import (
     ExtraOutputs,
+    of_detections,
     raw_boxes,
 )
+from object_detection.meta_architectures.faster_rcnn.keypoint_stage import KeypointStage
 from object_detection.meta_architectures.faster_rcnn.mask_stage import (
     MaskStage,
     positive_rows,
@@ -66,6 +68,7 @@ class FasterRcnn(DetectionModel):
       cropper: crops the features of regions; None with one stage.
       box_stage: the second stage, or None.
       mask_stage: the third stage, or None.
+      keypoint_stage: predicts keypoints, or None.
       maxpool_size, maxpool_stride: pooling of the crops before the box head.
       outputs: what is returned beside the usual; needs a second stage.
     """
@@ -82,6 +85,7 @@ class FasterRcnn(DetectionModel):
         cropper: RoiCropper | RoiAlignCropper | None = None,
         box_stage: BoxStage | None = None,
         mask_stage: MaskStage | None = None,
+        keypoint_stage: KeypointStage | None = None,
         maxpool_size: int = 1,
         maxpool_stride: int = 1,
         outputs: ExtraOutputs | None = None,
@@ -92,6 +96,7 @@ class FasterRcnn(DetectionModel):
         self.rpn = rpn
         self.box_stage = box_stage
         self.mask_stage = mask_stage
+        self.keypoint_stage = keypoint_stage
         self._cropper = cropper
         self._pool = rounding.MaxPooling2D(maxpool_size, maxpool_stride, name='crop_pool')
         self._pools = maxpool_size > 1 or maxpool_stride > 1
@@ -103,6 +108,8 @@ class FasterRcnn(DetectionModel):
             layers['box_head'] = self.box_stage.head
         if self.mask_stage is not None:
             layers['mask_head'] = self.mask_stage.head
+        if self.keypoint_stage is not None:
+            layers['keypoint_head'] = self.keypoint_stage.head
         return layers
 
     def build_variables(self) -> None:
@@ -113,6 +120,8 @@ class FasterRcnn(DetectionModel):
         if self.box_stage is None:
             return
         regions = self._classify_regions(maps, boxes, (_PROBE_SIZE, _PROBE_SIZE), training=False)
+        if self.keypoint_stage is not None:
+            self.keypoint_stage.heat_maps(maps, boxes)
         if self.mask_stage is None:
             return
         if self.mask_stage.cropper is not None:
@@ -184,6 +193,14 @@ class FasterRcnn(DetectionModel):
         if self.mask_stage is not None and groundtruth is not None:
             masks = self._predict_masks_of_proposals(predictions, training)
             predictions = predictions._replace(masks=masks)
+        if self.keypoint_stage is not None and groundtruth is not None:
+            keypoints = self.keypoint_stage.predict(
+                predictions,
+                groundtruth,
+                training=training,
+                max_positives=self.box_stage.params.max_positives,
+            )
+            predictions = predictions._replace(keypoints=keypoints)
         return predictions
 
     @tracing.named('postprocess')
@@ -242,9 +259,11 @@ class FasterRcnn(DetectionModel):
         predictions: Predictions,
         true_shapes: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
-        """Adds masks, and what `outputs` asks for."""
+        """Adds masks, keypoints, and what `outputs` asks for."""
         maps, frame = predictions.features, self._features_frame(predictions)
         boxes = _absolute_detections(detections, true_shapes)
+        if self.keypoint_stage is not None:
+            detections |= self.keypoint_stage.detect(maps, boxes, detections)
         shares_crops = self.mask_stage is not None and self.mask_stage.cropper is None
         if self.mask_stage is not None and not shares_crops:
             features = self._crop_for_masks(maps, boxes, frame, training=False)
@@ -261,17 +280,22 @@ class FasterRcnn(DetectionModel):
                 crops if uses_crops else features, detections
             )
         if self._outputs.box_features:
-            detections[DetectionFields.FEATURES] = _of_detections(features, detections)
+            detections[DetectionFields.FEATURES] = of_detections(features, detections)
         if self._outputs.cropped_features:
-            detections[DetectionFields.CROPPED_FEATURES] = _of_detections(pooled, detections)
+            detections[DetectionFields.CROPPED_FEATURES] = of_detections(pooled, detections)
         return detections
 
     def loss_names(self) -> list[str]:
-        return loss_names.of_stages(1 + (self.box_stage is not None) + self.needs_masks)
+        stages = 1 + (self.box_stage is not None) + self.needs_masks
+        return loss_names.of_stages(stages, keypoints=self.needs_keypoints)
 
     @property
     def needs_masks(self) -> bool:
         return self.mask_stage is not None
+
+    @property
+    def needs_keypoints(self) -> bool:
+        return self.keypoint_stage is not None
 
     @tracing.named('loss')
     def loss(
@@ -301,21 +325,26 @@ class FasterRcnn(DetectionModel):
                 self._mask_targets(predictions, targets),
                 groundtruth,
             )
+        if predictions.keypoints is not None:
+            losses |= self.keypoint_stage.loss(predictions.keypoints)
         return losses
 
     def loss_normalizers(
         self, predictions: Predictions, groundtruth: Groundtruth
     ) -> dict[str, tf.Tensor]:
-        """Returns the numbers of positive regions, where losses are means of these.
+        """Returns the numbers of positive regions or keypoints, where losses are means of these.
 
-        The mask loss is one, the localization loss by configuration.
+        The mask and the keypoint loss are, the localization loss by configuration.
         """
         has_masks = predictions.masks is not None
         counts_boxes = self.box_stage is not None and self.box_stage.params.mean_over_coordinates
-        if not has_masks and not counts_boxes:
-            return {}
-        targets = self._targets(predictions, groundtruth)
         normalizers = {}
+        if predictions.keypoints is not None:
+            count = self.keypoint_stage.normalizer(predictions.keypoints)
+            normalizers[loss_names.KEYPOINTS] = count
+        if not has_masks and not counts_boxes:
+            return normalizers
+        targets = self._targets(predictions, groundtruth)
         if counts_boxes:
             count = num_positives(predictions.proposals, targets)
             normalizers[loss_names.BOX_LOCALIZATION] = count
@@ -435,23 +464,13 @@ class FasterRcnn(DetectionModel):
         logits = tf.cast(self.mask_stage.head(features, training=False), tf.float32)
         classes = tf.cast(detections['detection_classes'], tf.int32)
         masks = tf.sigmoid(self.mask_stage.select_class(logits, classes))
-        return _of_detections(masks, detections)
+        return of_detections(masks, detections)
 
 
 def _absolute_detections(detections: dict[str, tf.Tensor], true_shapes: tf.Tensor) -> tf.Tensor:
     """The final boxes, float32 [B, T, 4], absolute."""
     sizes = tf.cast(true_shapes[:, :2], tf.float32)
     return detections['detection_boxes'] * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
-
-
-def _of_detections(rows: tf.Tensor, detections: dict[str, tf.Tensor]) -> tf.Tensor:
-    """[B * T, ...] -> float32 [B, T, ...], zero in unused slots."""
-    batch, slots = dimensions(detections['detection_scores'], 0, 1)
-    rows = tf.reshape(rows, tf.concat([[batch, slots], tf.shape(rows)[1:]], axis=0))
-    counts = detections['num_detections'][:, tf.newaxis]
-    is_used = tf.cast(tf.range(slots), tf.float32) < counts
-    is_used = tf.reshape(is_used, [batch, slots] + [1] * (len(rows.shape) - 2))
-    return tf.where(is_used, tf.cast(rows, tf.float32), 0.0)
 
 
 def _absolute_objects(predictions: Predictions, groundtruth: Groundtruth) -> tf.Tensor:

@@ -5,6 +5,8 @@ RPN_OBJECTNESS = 'Loss/RPNLoss/objectness_loss'
 BOX_LOCALIZATION = 'Loss/BoxClassifierLoss/localization_loss'
 BOX_CLASSIFICATION = 'Loss/BoxClassifierLoss/classification_loss'
 MASK = 'Loss/BoxClassifierLoss/mask_loss'
+# Own; the reference has no keypoint head.
+KEYPOINTS = 'Loss/BoxClassifierLoss/keypoint_loss'
 
 # The names in NVIDIA's Mask R-CNN, for readers of DLLogger's files.
 NVIDIA_NAMES = {
@@ -22,8 +24,14 @@ _OF_STAGE = {
 }
 
 
-def of_stages(number_of_stages: int) -> list[str]:
-    """Returns the names of the losses of the first 1 to 3 stages."""
-    return [
+def of_stages(number_of_stages: int, *, keypoints: bool = False) -> list[str]:
+    """Returns the names of the losses of the first 1 to 3 stages.
+
+    Args:
+      number_of_stages: the number of stages.
+      keypoints: whether keypoints are predicted.
+    """
+    names = [
         name for stage, names in _OF_STAGE.items() if stage <= number_of_stages for name in names
     ]
+    return [*names, KEYPOINTS] if keypoints else names

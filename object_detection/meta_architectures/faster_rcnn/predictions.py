@@ -63,6 +63,22 @@ class MaskPredictions(NamedTuple):
     rows: tf.Tensor
 
 
+class KeypointPredictions(NamedTuple):
+    """The predictions of keypoints for S of the P regions of an image, and what they train on.
+
+    Attributes:
+      logits: float32 [B * S, K, h, w], of the cells of each keypoint's heat map.
+      rows: int32 [B, S], indices of the regions.
+      cells: int32 [B, S, K], the cell of each keypoint, row * w + column.
+      weights: float32 [B, S, K], 0 for keypoints that do not train.
+    """
+
+    logits: tf.Tensor
+    rows: tf.Tensor
+    cells: tf.Tensor
+    weights: tf.Tensor
+
+
 class Predictions(NamedTuple):
     """The result of `FasterRcnn.predict`. Fields of stages that were not run are None.
 
@@ -79,6 +95,7 @@ class Predictions(NamedTuple):
         to the true images, if the config requests them.
       targets: targets of the proposals, from the ground truth given to `predict`.
       masks: predictions of the third stage.
+      keypoints: predictions of keypoints, with their targets.
     """
 
     image_shape: tf.Tensor
@@ -91,6 +108,7 @@ class Predictions(NamedTuple):
     raw_boxes: tf.Tensor | None = None
     targets: Targets | None = None
     masks: MaskPredictions | None = None
+    keypoints: KeypointPredictions | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the predictions by the names of the reference, or by own names if it has none."""
@@ -127,6 +145,11 @@ class Predictions(NamedTuple):
             }
         if self.masks is not None:
             named |= {'mask_predictions': self.masks.logits, 'mask_rows': self.masks.rows}
+        if self.keypoints is not None:
+            named |= {
+                'keypoint_predictions': self.keypoints.logits,
+                'keypoint_rows': self.keypoints.rows,
+            }
         return {name: value for name, value in named.items() if value is not None}
 
     def items(self):

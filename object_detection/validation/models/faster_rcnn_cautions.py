@@ -53,9 +53,17 @@ _MASKS = (
     f'{_HEAD}.convolve_then_upsample_masks',
     f'{_HEAD}.mask_head_deconv',
 )
+_KEYPOINTS = (
+    'second_stage_keypoint_loss_weight',
+    'max_num_keypoint_rois',
+    'pad_keypoint_rois',
+    'keypoint_roi_align',
+    f'{_HEAD}.keypoint_head',
+)
 
 _ONE_STAGE = 'number_of_stages: 1 ends with the proposals'
 _NO_MASKS = 'masks are predicted by stage 3, and number_of_stages is 2'
+_NO_KEYPOINTS = 'mask_rcnn_box_predictor.predict_keypoints is false'
 _NO_CROPS = 'R-FCN crops score maps, to the size that rfcn_box_predictor says'
 _ALIGNED = 'roi_align says how proposals are cropped'
 _ACTIVATION = 'first_stage_activation says what follows the convolution of the proposal head'
@@ -144,16 +152,19 @@ def _first_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
 
 def _one_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     # Fields in the message of the box predictor are reported with that message.
-    fields = [*_SECOND_STAGE, *(path for path in _MASKS if _HEAD not in path)]
+    fields = [*_SECOND_STAGE, *(path for path in (*_MASKS, *_KEYPOINTS) if _HEAD not in path)]
     yield from among(config, fields, _ONE_STAGE)
 
 
 def _box_stage(config: FasterRcnn) -> Iterator[tuple[str, str]]:
     has_layers = is_set(config, f'{_HEAD}.box_head')
     if config.number_of_stages == 2:
-        # The same message configures the convolutions of box_head.
-        used = {f'{_HEAD}.conv_hyperparams'} if has_layers else set()
+        # The same message configures the convolutions of box_head and of keypoints.
+        has_convs = has_layers or model_rules.predicts_keypoints(config)
+        used = {f'{_HEAD}.conv_hyperparams'} if has_convs else set()
         yield from among(config, [path for path in _MASKS if path not in used], _NO_MASKS)
+    if not model_rules.predicts_keypoints(config):
+        yield from among(config, _KEYPOINTS, _NO_KEYPOINTS)
     if model_rules.is_rfcn(config):
         yield from among(config, _CROPS, _NO_CROPS)
     elif config.HasField('roi_align'):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from object_detection.builders.faster_rcnn import rules
 from object_detection.builders.faster_rcnn.rules import ROOT
 from object_detection.protos.faster_rcnn_pb2 import FasterRcnn
 from object_detection.validation.building import problems
@@ -36,6 +37,10 @@ def _second_stage(config: FasterRcnn) -> Iterator[str]:
     if head.HasField('box_head'):
         path = f'{path}.mask_rcnn_box_predictor.box_head'
         yield from problems(box_predictor_builder.build_box_classifier, head, path)
+    if rules.predicts_keypoints(config):
+        path = f'{ROOT}.second_stage_box_predictor.mask_rcnn_box_predictor.keypoint_head'
+        yield from problems(box_predictor_builder.build_keypoint_head, head, path)
+        yield from problems(second_stage_builder.keypoints_of_classes, config, path)
 
 
 def _losses(config: FasterRcnn) -> Iterator[str]:
