@@ -215,6 +215,19 @@ def categories(
     return [{'id': label, 'name': f'class {label}'} for label in range(1, num_classes + 1)]
 
 
+def keypoint_edges(config: eval_pb2.EvalConfig, label_map_path: str) -> tuple[tuple[int, int], ...]:
+    """Returns the lines between keypoints in pictures, as pairs of their positions.
+
+    They are `eval_config.keypoint_edge`, or those that the label map tells.
+
+    Raises:
+      ValueError: if the label map cannot be read.
+    """
+    if config.keypoint_edge or not label_map_path:
+        return tuple((edge.start, edge.end) for edge in config.keypoint_edge)
+    return label_map.keypoint_edges(label_map.load(label_map_path))
+
+
 def metric_names(pipeline_config: TrainEvalPipelineConfig, reader_index: int) -> list[str]:
     """Returns the names of the metrics and losses that the evaluation of a reader computes."""
     reader = pipeline_config.eval_input_reader[reader_index]

@@ -1,6 +1,7 @@
 """Reads label maps, which assign the ids of classes in files."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -11,6 +12,21 @@ from object_detection.errors import UserError
 from object_detection.protos import string_int_label_map_pb2
 
 _BACKGROUND = 'background'
+# The lines between the keypoints of COCO's persons (https://cocodataset.org/#format-data).
+_PERSON_LINES = (
+    *(('left_ankle', 'left_knee'), ('left_knee', 'left_hip')),
+    *(('right_ankle', 'right_knee'), ('right_knee', 'right_hip')),
+    *(('left_hip', 'right_hip'), ('left_shoulder', 'left_hip'), ('right_shoulder', 'right_hip')),
+    ('left_shoulder', 'right_shoulder'),
+    *(('left_shoulder', 'left_elbow'), ('left_elbow', 'left_wrist')),
+    *(('right_shoulder', 'right_elbow'), ('right_elbow', 'right_wrist')),
+    *(('left_eye', 'right_eye'), ('nose', 'left_eye'), ('nose', 'right_eye')),
+    *(('left_eye', 'left_ear'), ('right_eye', 'right_ear')),
+    *(('left_ear', 'left_shoulder'), ('right_ear', 'right_shoulder')),
+)
+# The side of a body in the name of a keypoint, in small letters.
+_SIDE = re.compile('(?<![a-z])(?:left|right)(?![a-z])')
+_OTHER_SIDE = {'left': 'right', 'right': 'left'}
 
 
 class LabelMap(NamedTuple):
@@ -18,9 +34,9 @@ class LabelMap(NamedTuple):
 
     Attributes:
       categories: {'id': int, 'name': str} for each class, in the file's order, with the displayed
-        name (`display_name` if there is one); with 'keypoints', name -> position, 'frequency' ('r',
-        'c' or 'f', as in LVIS) and 'instance_count' where the item has them. The background item
-        is left out.
+        name (`display_name` if there is one); with 'keypoints', name -> position, 'skeleton', pairs
+        of positions, 'frequency' ('r', 'c' or 'f', as in LVIS) and 'instance_count' where the item
+        has them. The background item is left out.
       name_to_id: `name` -> id; `display_name` -> id for items without a name.
       text_to_id: `name` and `display_name` -> id: the valid texts of image/object/class/text.
       ancestors, descendants: id -> ids of the classes above and below it, for the classes that have
@@ -128,6 +144,44 @@ def keypoint_ids(labels: LabelMap, path: str) -> dict[str, int]:
     return ids
 
 
+def keypoint_edges(labels: LabelMap) -> tuple[tuple[int, int], ...]:
+    """Returns the lines between keypoints in pictures, as pairs of positions.
+
+    They are those of the items; keypoints of an item without any are joined as those of COCO's
+    persons of the same names.
+    """
+    edges: dict[tuple[int, int], None] = {}
+    for category in labels.categories:
+        ids = category.get('keypoints', {})
+        of_persons = [(ids[a], ids[b]) for a, b in _PERSON_LINES if a in ids and b in ids]
+        edges |= dict.fromkeys(category.get('skeleton', of_persons))
+    return tuple(edges)
+
+
+def mirrored_keypoints(labels: LabelMap, count: int) -> tuple[int, ...] | None:
+    """Returns which keypoint takes the place of each one in a mirrored image, by their names.
+
+    'left_eye' and 'right_eye' take each other's place; names without a side keep theirs.
+
+    Args:
+      labels: the label map.
+      count: P, the number of keypoints of an object.
+
+    Returns:
+      A permutation of 0 to P - 1. None if no name has a side, or if one lacks its counterpart or a
+      position has no name, so that names do not tell.
+    """
+    ids: dict[str, int] = {}
+    for category in labels.categories:
+        ids |= {name.lower(): place for name, place in category.get('keypoints', {}).items()}
+    mirrored = {name: _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name) for name in ids}
+    places = {place: ids.get(mirrored[name], -1) for name, place in ids.items()}
+    permutation = tuple(places.get(place, -1) for place in range(count))
+    has_sides = any(name != other for name, other in mirrored.items())
+    is_whole = len(places) == count and sorted(permutation) == list(range(count))
+    return permutation if has_sides and is_whole else None
+
+
 def check_hierarchy(labels: LabelMap, path: str) -> None:
     """Raises ValueError for a label map whose classes have none above or below them.
 
@@ -199,6 +253,8 @@ def _category(item: string_int_label_map_pb2.StringIntLabelMapItem) -> dict:
     category = {'id': item.id, 'name': item.display_name or item.name}
     if item.keypoints:
         category['keypoints'] = {point.label: point.id for point in item.keypoints}
+    if item.skeleton:
+        category['skeleton'] = [(edge.start, edge.end) for edge in item.skeleton]
     if item.frequency:
         name = string_int_label_map_pb2.LVISFrequency.Name(item.frequency)
         category['frequency'] = name[0].lower()

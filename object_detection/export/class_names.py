@@ -1,4 +1,4 @@
-"""Class names of a model, from a label map, a config or an export."""
+"""Names of a model's classes and lines between keypoints, of a label map, a config or an export."""
 
 import logging
 
@@ -7,7 +7,7 @@ from google.protobuf import text_format
 
 from object_detection.data import label_map
 from object_detection.errors import UserError
-from object_detection.protos import pipeline_pb2
+from object_detection.protos import eval_pb2, pipeline_pb2
 from object_detection.system import files
 
 _logger = logging.getLogger(__name__)
@@ -24,9 +24,9 @@ def read_text(
         training before evaluation.
 
     Returns:
-      The label map as a text proto. None if the readers name no label map, or one that cannot be
-      read; the latter is logged, because the archive of a trained model contains paths of the
-      machine that it was trained on.
+      The label map as a text proto, with the lines of `eval_config.keypoint_edge`. None if the
+      readers name no label map, or one that cannot be read; the latter is logged, because the
+      archive of a trained model contains paths of the machine that it was trained on.
 
     Raises:
       ValueError: if `label_map_path` cannot be read, or is not a label map.
@@ -38,7 +38,7 @@ def read_text(
     if path is None:
         return None
     try:
-        return read_file(path)
+        return _with_edges(read_file(path), pipeline.eval_config)
     except ValueError as error:
         _logger.warning('no class names, because label_map_path cannot be used: %s', error)
         return None
@@ -50,6 +50,13 @@ def of_text(text: str | None, path: str = 'label map') -> dict[int, str]:
         return {}
     proto = label_map.parse(text.encode(), path)
     return {item['id']: item['name'] for item in label_map.classes(proto, path).categories}
+
+
+def edges_of_text(text: str | None, path: str = 'label map') -> tuple[tuple[int, int], ...]:
+    """Returns the lines between keypoints of a label map's text; `path` names it in errors."""
+    if text is None:
+        return ()
+    return label_map.keypoint_edges(label_map.classes(label_map.parse(text.encode(), path), path))
 
 
 def read_file(path: str) -> str:
@@ -65,4 +72,17 @@ def read_file(path: str) -> str:
         raise UserError(f'Label map {path} cannot be read: {reason}.') from error
     proto = label_map.parse(content, path)
     label_map.classes(proto, path)
+    return text_format.MessageToString(proto, as_utf8=True)
+
+
+def _with_edges(text: str, config: eval_pb2.EvalConfig) -> str:
+    """Returns the label map with the lines of the config in place of its own, if it has some."""
+    if not config.keypoint_edge:
+        return text
+    proto = label_map.parse(text.encode(), 'label map')
+    for item in proto.item:
+        del item.skeleton[:]
+        if item.keypoints or len(proto.item) == 1:
+            for edge in config.keypoint_edge:
+                item.skeleton.add(start=edge.start, end=edge.end)
     return text_format.MessageToString(proto, as_utf8=True)

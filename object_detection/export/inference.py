@@ -42,6 +42,7 @@ class SavedDetector:
       directory: folder of the SavedModel.
       precision: the precision in which it computes; None if the model does not store it.
       class_names: 1-based class id -> name; empty if the model does not store the names.
+      keypoint_edges: pairs of keypoints between which pictures have lines.
 
     Raises:
       ValueError: if there is no SavedModel with the signature `serving_default`, or if that
@@ -70,7 +71,9 @@ class SavedDetector:
         # If the model does not store the input type, a string input is an encoded image.
         self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
         self.precision = self._stored_text('precision')
-        self.class_names = self._read_class_names(path)
+        text = self._read_label_map(path)
+        self.class_names = class_names.of_text(text)
+        self.keypoint_edges = class_names.edges_of_text(text)
         if self.precision is not None:
             precisions.warn_if_not_faster(self.precision)
 
@@ -171,11 +174,9 @@ class SavedDetector:
         with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
             return self._serve(**{self._input_name: inputs})
 
-    def _read_class_names(self, path: pathlib.Path) -> dict[int, str]:
+    def _read_label_map(self, path: pathlib.Path) -> str | None:
         asset = path / 'assets' / LABEL_MAP
-        if not asset.is_file():
-            return {}
-        return class_names.of_text(asset.read_text(encoding='utf-8'), str(asset))
+        return class_names.read_file(str(asset)) if asset.is_file() else None
 
     def _stored_text(self, what: str) -> str | None:
         """Calls a function of the model that returns text; None in SavedModels of other tools."""

@@ -5,7 +5,7 @@ import functools
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ class Detector:
       source: the SavedModel, the model file, or the prefix of the checkpoint, from which it was
         loaded.
       class_names: 1-based class id -> name; empty where no label map was found.
+      keypoint_edges: pairs of keypoints, indices from 0 on, between which `draw` draws lines.
       precision: the precision in which it computes; None for a SavedModel that does not store
         it.
       model: the `DetectionModel`, which can be trained; None for an exported model.
@@ -54,11 +55,13 @@ class Detector:
         source: str,
         names: Mapping[int, str],
         precision: str | None,
+        keypoint_edges: Sequence[tuple[int, int]] = (),
         model: DetectionModel | None = None,
     ):
         self._detect = detect
         self.source = source
         self.class_names = dict(names)
+        self.keypoint_edges = tuple(keypoint_edges)
         self.precision = precision
         self.model = model
 
@@ -132,7 +135,7 @@ class Detector:
         min_score: float = 0.5,
         max_boxes: int = 100,
     ) -> np.ndarray:
-        """Draws boxes, masks, class names and scores on a copy of an image.
+        """Draws boxes, masks, keypoints, class names and scores on a copy of an image.
 
         Args:
           image: uint8 [H, W, 3], RGB.
@@ -153,16 +156,23 @@ class Detector:
                 DetectionFields.SCORES,
                 DetectionFields.CLASSES,
                 DetectionFields.MASKS,
+                DetectionFields.KEYPOINTS,
+                DetectionFields.KEYPOINT_SCORES,
             )
             if key in found
         }
-        classes = rows.get(DetectionFields.CLASSES)
+        classes, points = rows.get(DetectionFields.CLASSES), rows.get(DetectionFields.KEYPOINTS)
+        if points is not None:
+            scores = rows.get(DetectionFields.KEYPOINT_SCORES)
+            points = drawing.visible_keypoints(points * np.array(image.shape[:2]), scores)
         return drawing.draw_instances(
             image,
             boxes_to_absolute(rows[DetectionFields.BOXES], *image.shape[:2]),
             None if classes is None else classes.astype(int),
             scores=rows[DetectionFields.SCORES],
             masks=rows.get(DetectionFields.MASKS),
+            keypoints=points,
+            edges=self.keypoint_edges,
             names=self.class_names,
             min_score=min_score,
             max_boxes=max_boxes,
@@ -201,9 +211,8 @@ def load(
         or label map is wrong (ConfigError), or the checkpoint is of another model
         (CheckpointError).
     """
-    names = None
-    if label_map is not None:
-        names = class_names.of_text(class_names.read_file(os.fspath(label_map)), str(label_map))
+    text = None if label_map is None else class_names.read_file(os.fspath(label_map))
+    names = None if text is None else class_names.of_text(text, str(label_map))
     folder = os.fspath(path)
     exported = _find_exported(folder) if checkpoint is None and config is None else None
     if exported is not None:
@@ -215,6 +224,9 @@ def load(
             detector,
             source=detector.directory,
             names=detector.class_names if names is None else names,
+            keypoint_edges=(
+                detector.keypoint_edges if text is None else class_names.edges_of_text(text)
+            ),
             precision=detector.precision,
         )
     prefix = checkpoints.find(_checkpoint_path(folder, checkpoint))
@@ -223,12 +235,13 @@ def load(
     validate(pipeline, for_what='export')
     model = exporter.load_detector(pipeline, prefix, precision)
     _logger.info('loaded %s (step %d) by %s', prefix, restore.read_step(prefix), config_path)
-    if names is None:
-        names = class_names.of_text(class_names.read_text(pipeline))
+    if text is None:
+        text = class_names.read_text(pipeline)
     return Detector(
         saved_model.InProcessDetector(model),
         source=prefix,
-        names=names,
+        names=class_names.of_text(text),
+        keypoint_edges=class_names.edges_of_text(text),
         precision=precisions.resolve(pipeline.train_config, precision),
         model=model,
     )

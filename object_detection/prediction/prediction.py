@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -65,11 +65,13 @@ class Prediction(Objects):
       image: uint8 [H, W, 3], RGB, upright: the image that the boxes refer to.
       names: class id -> name; an id without a name stands for itself.
       path: path of the image file; None for an image that was no file.
+      keypoint_edges: pairs of keypoints, indices from 0 on, between which `draw` draws lines.
     """
 
     image: np.ndarray
     names: Mapping[int, str] = dataclasses.field(default_factory=dict)
     path: str | None = None
+    keypoint_edges: Sequence[tuple[int, int]] = ()
 
     def __repr__(self) -> str:
         of = f' in {self.path}' if self.path else ''
@@ -129,7 +131,12 @@ class Prediction(Objects):
             self.classes,
             scores=self.scores,
             masks=self.masks,
-            keypoints=self.keypoints,
+            keypoints=(
+                None
+                if self.keypoints is None
+                else drawing.visible_keypoints(self.keypoints, self.keypoint_scores)
+            ),
+            edges=self.keypoint_edges,
             names=self.names,
             min_score=min_score,
             max_boxes=max_boxes,

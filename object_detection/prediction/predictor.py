@@ -17,8 +17,6 @@ from object_detection.prediction.images import ImageLike
 from object_detection.prediction.prediction import Objects, Prediction, of_path
 from object_detection.prediction.views import Augmentation, Tiling
 
-# Outputs of the reference's models for keypoints, normalized to the image.
-_KEYPOINTS, _KEYPOINT_SCORES = 'detection_keypoints', 'detection_keypoint_scores'
 _FAINT = 0.05
 
 
@@ -44,6 +42,8 @@ class Predictor:
 
     Attributes:
       class_names: class id, from 1 -> name; empty where no label map was found.
+      keypoint_edges: pairs of keypoints between which pictures have lines; empty without keypoints
+        in the label map.
       score_threshold, batch_size, tiling, augmentation, max_pixels: see above.
       source: the SavedModel, the model file, or the prefix of the checkpoint.
       precision: the precision in which it computes; None if an export does not store it.
@@ -74,6 +74,7 @@ class Predictor:
         self._detector = loading.load(path, precision=precision, **options)
         self._lock = threading.Lock()
         self.class_names = self._detector.class_names
+        self.keypoint_edges = self._detector.keypoint_edges
         self.source = self._detector.source
         self.precision = self._detector.precision
         self.quantization = self._detector.quantization
@@ -154,7 +155,12 @@ class Predictor:
         arrays = [image_inputs.read(image, self.max_pixels) for image in images]
         found = self._detect(arrays, threshold)
         return [
-            Prediction(**each.arrays(), image=image, names=self.class_names)
+            Prediction(
+                **each.arrays(),
+                image=image,
+                names=self.class_names,
+                keypoint_edges=self.keypoint_edges,
+            )
             for image, each in zip(arrays, found, strict=True)
         ]
 
@@ -256,12 +262,12 @@ def _objects(outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> Object
     count = int(outputs[DetectionFields.NUM_DETECTIONS])
     rows = {key: value[:count] for key, value in outputs.items() if value.ndim}
     scale = np.array(size, np.float32)
-    classes, points = rows.get(DetectionFields.CLASSES), rows.get(_KEYPOINTS)
+    classes, points = rows.get(DetectionFields.CLASSES), rows.get(DetectionFields.KEYPOINTS)
     return Objects(
         boxes=rows[DetectionFields.BOXES].reshape(count, 4) * np.tile(scale, 2),
         classes=np.ones(count, int) if classes is None else np.rint(classes).astype(np.int64),
         scores=rows[DetectionFields.SCORES],
         masks=rows.get(DetectionFields.MASKS),
         keypoints=None if points is None else points * scale,
-        keypoint_scores=rows.get(_KEYPOINT_SCORES),
+        keypoint_scores=rows.get(DetectionFields.KEYPOINT_SCORES),
     )

@@ -14,6 +14,7 @@ import tensorflow as tf
 from object_detection.builders import (
     dataset_builder,
     detector_builder,
+    evaluator_builder,
     execution_builder,
     optimizer_builder,
     variables_builder,
@@ -138,6 +139,9 @@ def build_recorder(
         progress=shown,
         record_summaries=record_summaries,
         names=class_names(config),
+        keypoint_edges=evaluator_builder.keypoint_edges(
+            config.eval_config, config.train_input_reader.label_map_path
+        ),
         log_files=log_files,
         config=config,
     )

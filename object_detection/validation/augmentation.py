@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator
 
 from object_detection.builders import training_rules
+from object_detection.builders.augmentation import keypoint_flips
+from object_detection.protos.input_reader_pb2 import InputReader
 from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 from object_detection.protos.preprocessor_pb2 import PreprocessingStep
 from object_detection.protos.train_pb2 import TrainConfig
@@ -121,12 +123,24 @@ def _keypoint_flips(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
         field = _KEYPOINT_FLIPS[kind]
         permutation = list(getattr(getattr(step, kind), field))
         # Rotated keypoints keep their meaning, unless the config says otherwise.
-        if len(permutation) != count and (permutation or kind != 'random_rotation90'):
+        is_told = kind == 'random_horizontal_flip' and _names_tell(reader)
+        if not permutation and (is_told or kind == 'random_rotation90'):
+            continue
+        if len(permutation) != count:
             yield (
                 f'{path}.{kind}.{field}: expected one entry for each of the {count} '
                 'keypoints (train_input_reader.num_keypoints), the one that takes its place. '
                 f'Received: {permutation}.'
             )
+
+
+def _names_tell(reader: InputReader) -> bool:
+    """Whether the names of keypoints tell which one takes which one's place."""
+    try:
+        return keypoint_flips.by_names(reader) is not None
+    except ValueError:
+        # Another rule reports the label map.
+        return False
 
 
 def _scores(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:

@@ -135,6 +135,17 @@ def evaluated_data(
     }
 
 
+def _keypoint_edges(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
+    count = max((reader.num_keypoints for reader in pipeline.eval_input_reader), default=0)
+    for index, edge in enumerate(pipeline.eval_config.keypoint_edge):
+        if not 0 <= min(edge.start, edge.end) <= max(edge.start, edge.end) < count:
+            yield (
+                f'eval_config.keypoint_edge[{index}]: expected a start and an end of 0 to '
+                f'eval_input_reader.num_keypoints - 1, {count - 1}. '
+                f'Received: {edge.start} and {edge.end}.'
+            )
+
+
 def is_less_better(metric: str) -> bool:
     """Returns whether a metric is a loss; for all other metrics, higher values are better."""
     return metric.startswith(_LOSS)
@@ -154,6 +165,7 @@ def check(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                 f'eval_input_reader[{index}].name: expected the name of a folder in model_dir/eval.'
                 f' Received: {reader.name!r}.'
             )
+    yield from _keypoint_edges(pipeline)
     names = reader_names(pipeline)
     for field in ('best_checkpoint', 'early_stopping'):
         reader = getattr(config, field).reader

@@ -17,6 +17,7 @@ _OUTLINE_OPACITY = 0.9
 _HUE_STEP = 0.618034
 # Pairs (saturation, value), in which classes of similar hue differ too.
 _TONES = ((0.85, 1.0), (0.95, 0.75), (0.55, 1.0))
+_MIN_KEYPOINT_SCORE = 0.05
 _CAPTION_COLOR = (32, 33, 36)
 # Size of an image whose font the titles and captions of a row have.
 _ROW_TEXT = 448
@@ -59,6 +60,7 @@ def draw_instances(
     scores: np.ndarray | None = None,
     masks: Sequence[np.ndarray] | np.ndarray | None = None,
     keypoints: np.ndarray | None = None,
+    edges: Sequence[tuple[int, int]] = (),
     names: Mapping[int, str] | None = None,
     min_score: float = 0.5,
     max_boxes: int = 20,
@@ -79,6 +81,8 @@ def draw_instances(
         to the box, float [mask height, mask width]; or None.
       keypoints: float [n, P, 2], (y, x) in pixels of `image`, drawn as dots; those that are not
         finite are left out; or None.
+      edges: pairs of rows of keypoints, from 0 to P - 1, between which lines are drawn where both
+        are finite.
       names: class id -> name; an id without a name is drawn as a number, an empty name not at all.
       min_score: instances with lower scores are not drawn.
       max_boxes: maximum number of instances to draw, in descending order of scores.
@@ -104,6 +108,8 @@ def draw_instances(
     instances = _choose(
         boxes_absolute, classes, scores, masks, keypoints, names, min_score, max_boxes, shows_scores
     )
+    if keypoints is not None and len(edges):
+        instances = [instance._replace(edges=edges) for instance in instances]
     if scale != 1:
         image = _enlarge(image, scale)
         instances = [_enlarge_instance(instance, scale) for instance in instances]
@@ -145,6 +151,16 @@ def paint(
     for instance in reversed(instances):
         _draw_label(draw, instance, font, taken, picture.size)
     return np.asarray(picture).copy()
+
+
+def visible_keypoints(keypoints: np.ndarray, scores: np.ndarray | None) -> np.ndarray:
+    """Returns keypoints, float [n, P, 2], with NaN for those with too low scores [n, P] to draw.
+
+    These are not above 0.05, as in detectron2: a score is the share of one cell of a heat map.
+    """
+    if scores is None:
+        return keypoints
+    return np.where((np.asarray(scores) > _MIN_KEYPOINT_SCORE)[..., np.newaxis], keypoints, np.nan)
 
 
 def outline_boxes(picture: np.ndarray, boxes_absolute: np.ndarray, color: str) -> np.ndarray:
@@ -344,6 +360,9 @@ def _draw_box(draw: ImageDraw.ImageDraw, instance: Instance, thickness: int) -> 
 
 def _draw_edges(draw: ImageDraw.ImageDraw, instance: Instance, thickness: int) -> None:
     for ends in instance.edges:
+        # The lines may be those of a label map for more keypoints.
+        if not 0 <= min(ends) <= max(ends) < len(instance.keypoints):
+            continue
         points = instance.keypoints[list(ends)]
         if np.isfinite(points).all():
             line = [(x, y) for y, x in points.tolist()]

@@ -1,6 +1,6 @@
 """Draws examples as augmentation steps take and return them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -16,6 +16,7 @@ def draw(
     example: Mapping[str, np.ndarray],
     names: Mapping[int, str] | None = None,
     *,
+    keypoint_edges: Sequence[tuple[int, int]] = (),
     scale: float = 1.0,
     line_thickness: int | None = None,
 ) -> np.ndarray:
@@ -26,6 +27,7 @@ def draw(
         channels after the third are left out; boxes; classes, ids [n] or one-hot [n, K]; and, where
         there are any, masks in one of their two forms, keypoints and their visibilities.
       names: 1-based class id -> name; an empty name is not drawn.
+      keypoint_edges: pairs of keypoints between which lines are drawn.
       scale: factor of the size of the picture.
       line_thickness: line thickness of boxes, in pixels; None chooses by the picture's size.
 
@@ -43,6 +45,7 @@ def draw(
         _class_ids(np.asarray(example[F.GROUNDTRUTH_CLASSES])),
         masks=_masks(example, size),
         keypoints=None if keypoints is None else keypoints * size,
+        edges=keypoint_edges,
         names=names,
         max_boxes=len(boxes),
         line_thickness=line_thickness,

@@ -22,6 +22,7 @@ class PictureStyle:
       shows_scores, shows_labels: whether scores and names of classes are drawn.
       groundtruth_color: colour in which the boxes of the ground truth are drawn over the
         detections; None does not draw them there.
+      keypoint_edges: pairs of keypoints between which lines are drawn, of the ground truth too.
     """
 
     min_score: float = 0.5
@@ -29,6 +30,7 @@ class PictureStyle:
     shows_scores: bool = True
     shows_labels: bool = True
     groundtruth_color: str | None = None
+    keypoint_edges: Sequence[tuple[int, int]] = ()
 
 
 DEFAULT_STYLE = PictureStyle()
@@ -111,7 +113,10 @@ def precision_recall_picture(curves: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def input_pictures(
-    batch: Mapping[str, np.ndarray], names: Mapping[int, str] | None = None, limit: int = 3
+    batch: Mapping[str, np.ndarray],
+    names: Mapping[int, str] | None = None,
+    limit: int = 3,
+    keypoint_edges: Sequence[tuple[int, int]] = (),
 ) -> list[np.ndarray]:
     """Draws the images of a batch as the model sees them, with their ground truth.
 
@@ -119,12 +124,13 @@ def input_pictures(
       batch: a batch of a dataset, as NumPy arrays.
       names: 1-based class id -> name.
       limit: maximum number of images to draw.
+      keypoint_edges: pairs of keypoints between which lines are drawn.
 
     Returns:
       Pictures uint8 [height, width, 3] without padding.
     """
     count = min(limit, len(batch[InputFields.IMAGE]))
-    return [_draw_groundtruth(batch, index, names) for index in range(count)]
+    return [_draw_groundtruth(batch, index, names, keypoint_edges) for index in range(count)]
 
 
 def detection_pictures(
@@ -154,6 +160,8 @@ def detection_pictures(
             ids,
             scores=detections[DetectionFields.SCORES][index, :count],
             masks=None if masks is None else masks[index, :count],
+            keypoints=_found_keypoints(detections, index, count, image.shape),
+            edges=style.keypoint_edges,
             names=names if style.shows_labels else dict.fromkeys(ids.tolist(), ''),
             min_score=style.min_score,
             max_boxes=style.max_boxes,
@@ -163,7 +171,8 @@ def detection_pictures(
         if style.groundtruth_color is not None:
             boxes = _groundtruth_boxes(batch, index) * _enlargement(image.shape)
             found = drawing.outline_boxes(found, boxes, style.groundtruth_color)
-        pictures.append(drawing.side_by_side(_draw_groundtruth(batch, index, names), found))
+        truth = _draw_groundtruth(batch, index, names, style.keypoint_edges)
+        pictures.append(drawing.side_by_side(truth, found))
     return pictures
 
 
@@ -179,7 +188,10 @@ def true_image(batch: Mapping[str, np.ndarray], index: int) -> np.ndarray:
 
 
 def _draw_groundtruth(
-    batch: Mapping[str, np.ndarray], index: int, names: Mapping[int, str] | None
+    batch: Mapping[str, np.ndarray],
+    index: int,
+    names: Mapping[int, str] | None,
+    keypoint_edges: Sequence[tuple[int, int]],
 ) -> np.ndarray:
     image = true_image(batch, index)
     count = int(batch[InputFields.NUM_GROUNDTRUTH_BOXES][index])
@@ -191,6 +203,7 @@ def _draw_groundtruth(
         classes,
         masks=_masks(batch, index, count, image.shape),
         keypoints=_visible_keypoints(batch, index, count, shape),
+        edges=keypoint_edges,
         names=names,
         max_boxes=count,
         scale=_enlargement(image.shape),
@@ -225,6 +238,20 @@ def _visible_keypoints(
     is_visible = batch[InputFields.GROUNDTRUTH_KEYPOINT_VISIBILITIES][index, :count]
     absolute = keypoints[index, :count] * np.array(shape[:2], np.float32)
     return np.where(is_visible[..., np.newaxis], absolute, np.nan)
+
+
+def _found_keypoints(
+    detections: Mapping[str, np.ndarray], index: int, count: int, shape: tuple[int, ...]
+) -> np.ndarray | None:
+    """Detected keypoints of one image, float [count, P, 2] in pixels; NaN for doubtful ones."""
+    keypoints = detections.get(DetectionFields.KEYPOINTS)
+    if keypoints is None:
+        return None
+    scores = detections.get(DetectionFields.KEYPOINT_SCORES)
+    return drawing.visible_keypoints(
+        keypoints[index, :count] * np.array(shape[:2], np.float32),
+        None if scores is None else scores[index, :count],
+    )
 
 
 def _box_scale(shape: tuple[int, ...]) -> np.ndarray:

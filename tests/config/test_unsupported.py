@@ -62,9 +62,8 @@ def test_only_the_requested_parts_are_checked():
 
 
 def test_repeated_values_are_named_by_their_index():
-    pipeline = parse('eval_config { keypoint_edge {} keypoint_edge {} }')
+    center = 'object_center_params { keypoint_weights_for_center: [0, 1] }'
+    pipeline = parse(f'model {{ center_net {{ {center} }} }}')
     errors = unsupported.find_unsupported(pipeline).errors
-    assert [error.split()[0] for error in errors] == [
-        'eval_config.keypoint_edge[0]',
-        'eval_config.keypoint_edge[1]',
-    ]
+    field = 'model.center_net.object_center_params.keypoint_weights_for_center'
+    assert [error.split()[0] for error in errors] == [f'{field}[0]', f'{field}[1]']

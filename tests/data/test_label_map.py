@@ -138,3 +138,47 @@ def test_label_map_of_another_file_system():
     assert label_map.load('ram://maps.pbtxt').name_to_id == {'cat': 1}
     with pytest.raises(ValueError, match=r'Label map ram://absent.pbtxt cannot be read'):
         label_map.load('ram://absent.pbtxt')
+
+
+def keypoints(*names: str, first: int = 0) -> str:
+    return ''.join(
+        f"keypoints {{ id: {place} label: '{name}' }} " for place, name in enumerate(names, first)
+    )
+
+
+def test_lines_between_keypoints(load):
+    person = keypoints('nose', 'left_eye', 'right_eye', 'tail')
+    labels = load(f"item {{ name: 'a' id: 1 {person} }}")
+    # Those of COCO's persons, where both ends are there.
+    assert label_map.keypoint_edges(labels) == ((1, 2), (0, 1), (0, 2))
+    own = 'skeleton { start: 0 end: 3 } skeleton { start: 1 end: 0 }'
+    other = f"item {{ name: 'b' id: 2 {keypoints('left_eye', 'nose', first=4)} }}"
+    labels = load(f"item {{ name: 'a' id: 1 {person} {own} }} {other}")
+    assert label_map.keypoint_edges(labels) == ((0, 3), (1, 0), (5, 4))
+    assert label_map.keypoint_edges(load("item { name: 'a' id: 1 }")) == ()
+
+
+@pytest.mark.parametrize(
+    ('names', 'expected'),
+    [
+        (('nose', 'left_eye', 'right_eye'), (0, 2, 1)),
+        (('Left Knee', 'tail', 'right knee'), (2, 1, 0)),
+        (('top-left', 'top-right', 'bottom-right', 'bottom-left'), (1, 0, 3, 2)),
+        # No names that tell, one without its counterpart, and two sides of different things.
+        (('p0', 'p1'), None),
+        (('nose', 'left_eye'), None),
+        (('left_eye', 'right_ear'), None),
+        (('upright', 'leftover'), None),
+    ],
+)
+def test_keypoints_that_take_each_others_place_in_the_mirror(load, names, expected):
+    labels = load(f"item {{ name: 'a' id: 1 {keypoints(*names)} }}")
+    assert label_map.mirrored_keypoints(labels, len(names)) == expected
+    # All positions of a record need a name.
+    assert label_map.mirrored_keypoints(labels, len(names) + 1) is None
+
+
+def test_classes_that_share_keypoints_are_mirrored(load):
+    cat = "item { name: 'cat' id: 1 " + keypoints('nose', 'left_ear', 'right_ear') + '}'
+    dog = "item { name: 'dog' id: 2 " + keypoints('right_ear', 'tail', first=2) + '}'
+    assert label_map.mirrored_keypoints(load(cat + dog), 4) == (0, 2, 1, 3)

@@ -12,6 +12,7 @@ from object_detection.errors import UserError
 from object_detection.prediction import images
 from object_detection.prediction.prediction import Prediction
 from object_detection.prediction.predictor import Predictor, class_ids
+from object_detection.visualization import drawing
 
 
 def picture(height=40, width=60, **colours):
@@ -194,3 +195,18 @@ def test_the_class_is_imported_without_tensorflow():
     assert object_detection.Predictor is Predictor
     with pytest.raises(AttributeError, match='no attribute'):
         _ = object_detection.nothing
+
+
+def test_pictures_have_the_lines_of_the_label_map(colour_finder, tmp_path):
+    path = tmp_path / 'lines.pbtxt'
+    points = "keypoints { id: 0 label: 'a' } keypoints { id: 1 label: 'b' }"
+    path.write_text(f"item {{ id: 1 name: 'red' {points} skeleton {{ start: 0 end: 1 }} }}")
+    image = np.zeros((600, 600, 3), np.uint8)
+    image[100:200, 300:500, 0] = 255
+    plain, lined = Predictor(colour_finder), Predictor(colour_finder, label_map=path)
+    assert plain.keypoint_edges == ()
+    assert lined.keypoint_edges == ((0, 1),)
+    pictures = [np.asarray(each(image).draw()) for each in (plain, lined)]
+    # The middle of the line between the corners of the box.
+    assert (pictures[0][150, 400] != drawing.class_color(1)).any()
+    np.testing.assert_array_equal(pictures[1][150, 400], drawing.class_color(1))

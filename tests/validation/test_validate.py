@@ -1,3 +1,4 @@
+import pathlib
 import subprocess
 import sys
 
@@ -964,3 +965,33 @@ def test_an_unknown_colour(tmp_path):
     assert problem.startswith('eval_config.groundtruth_box_visualization_color: expected a colour')
     apply_setting(pipeline, 'eval_config.groundtruth_box_visualization_color=Chartreuse')
     assert problems(pipeline) == []
+
+
+def test_names_of_keypoints_tell_their_flip(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    reader = pipeline.train_input_reader
+    reader.num_keypoints = 3
+    names = enumerate(('nose', 'left_eye', 'right_eye'))
+    points = ' '.join(f'keypoints {{ id: {place} label: "{name}" }}' for place, name in names)
+    path = tmp_path / 'persons.pbtxt'
+    text = pathlib.Path(reader.label_map_path).read_text()
+    path.write_text(text + f'item {{ id: 9 name: "person" {points} }}')
+    reader.label_map_path = str(path)
+    pipeline.model.faster_rcnn.num_classes = 9
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_horizontal_flip {{}}}}')
+    assert problems(pipeline, 'train') == []
+    # Names do not tell what takes which place upside down.
+    apply_setting(pipeline, f'{AUGMENTATION}={{random_vertical_flip {{}}}}')
+    (found,) = problems(pipeline, 'train')
+    assert 'random_vertical_flip.keypoint_flip_permutation: expected one entry' in found
+
+
+def test_lines_between_keypoints_that_there_are_not(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.eval_input_reader[0].num_keypoints = 3
+    apply_setting(pipeline, 'eval_config.keypoint_edge[0]={start: 0 end: 2}')
+    assert problems(pipeline, 'eval') == []
+    apply_setting(pipeline, 'eval_config.keypoint_edge[0]={start: 0 end: 3}')
+    (found,) = problems(pipeline, 'eval')
+    assert found.startswith('eval_config.keypoint_edge[')
+    assert found.endswith('num_keypoints - 1, 2. Received: 0 and 3.')

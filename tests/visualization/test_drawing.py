@@ -199,3 +199,24 @@ def test_row_and_stack():
     np.testing.assert_array_equal(stacked[:24], row)
     np.testing.assert_array_equal(stacked[24:, :40], pictures[0])
     assert (stacked[24:, 40:] == 255).all()
+
+
+def test_lines_join_keypoints_that_are_both_finite():
+    image, points = _image(), np.full((2, 3, 2), np.nan)
+    points[0, 0], points[0, 2] = [30.0, 40.0], [30.0, 80.0]
+    options = {'names': {1: '', 2: ''}, 'keypoints': points, 'line_thickness': 1}
+    dots = drawing.draw_instances(image, BOXES, [1, 2], **options)
+    # The second edge has no end, and the third is of keypoints that there are not.
+    lined = drawing.draw_instances(image, BOXES, [1, 2], edges=[(0, 2), (0, 1), (2, 9)], **options)
+    rows, columns = np.nonzero(_changed(lined, dots))
+    assert set(rows) == {30}
+    assert 40 < columns.min() <= 44
+    assert 76 <= columns.max() < 80
+    np.testing.assert_array_equal(lined[30, 60], drawing.class_color(1))
+
+
+def test_doubtful_keypoints_are_not_drawn():
+    points = np.ones((1, 3, 2))
+    visible = drawing.visible_keypoints(points, np.array([[0.0, 0.05, 0.06]]))
+    np.testing.assert_array_equal(np.isfinite(visible[0]).all(-1), [False, False, True])
+    np.testing.assert_array_equal(drawing.visible_keypoints(points, None), points)

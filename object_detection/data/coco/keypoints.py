@@ -1,6 +1,7 @@
 """Keypoints and DensePose points of COCO annotations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,10 +31,12 @@ class KeypointLayout(NamedTuple):
       names: names of all categories' keypoints, K in total.
       slots: category id -> positions of the category's keypoints in `names`; a category without an
         entry has all keypoints.
+      skeletons: category id -> lines of its `skeleton`, as pairs of positions in `names`.
     """
 
     names: tuple[str, ...]
     slots: dict[Any, list[int]]
+    skeletons: Mapping[Any, list[tuple[int, int]]] = MappingProxyType({})
 
 
 def keypoint_layout(file: CocoFile) -> KeypointLayout:
@@ -44,7 +47,22 @@ def keypoint_layout(file: CocoFile) -> KeypointLayout:
     names = tuple(listed) or PERSON_KEYPOINTS
     position = {name: index for index, name in enumerate(names)}
     slots = {category_id: [position[name] for name in own[category_id]] for category_id in own}
-    return KeypointLayout(names, slots)
+    skeletons = {
+        category['id']: _skeleton(category.get('skeleton'), slots[category['id']])
+        for category in file.categories
+        if category['id'] in slots
+    }
+    return KeypointLayout(names, slots, {key: lines for key, lines in skeletons.items() if lines})
+
+
+def _skeleton(lines: Any, slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the lines of a category, [[1, 2], ...], as positions; what is no line is left out."""
+    found = []
+    for line in lines if isinstance(lines, list) else []:
+        is_pair = isinstance(line, list) and len(line) == 2
+        if is_pair and all(isinstance(end, int) and 1 <= end <= len(slots) for end in line):
+            found.append((slots[line[0] - 1], slots[line[1] - 1]))
+    return found
 
 
 def read_keypoints(annotation: dict[str, Any], layout: KeypointLayout) -> np.ndarray:

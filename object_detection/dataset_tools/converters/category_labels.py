@@ -29,13 +29,20 @@ def add_keypoints(
 ) -> None:
     """Adds the keypoints of each category to its item in `label_map`, in place.
 
-    The id of a keypoint is its index among the keypoints of all categories, as in records.
+    The id of a keypoint is its index among the keypoints of all categories, as in records. Of
+    categories without names of keypoints, those that are called person have COCO's.
     """
     items = {item.id: item for item in label_map.item}
-    for category_id in layout.slots.keys() & labels.keys():
-        for slot in layout.slots[category_id]:
-            item = items[labels[category_id].label]
+    slots = layout.slots
+    if not slots:
+        every = list(range(len(layout.names)))
+        slots = {key: every for key, label in labels.items() if label.text == 'person'}
+    for category_id in slots.keys() & labels.keys():
+        item = items[labels[category_id].label]
+        for slot in slots[category_id]:
             item.keypoints.add(id=slot, label=layout.names[slot])
+        for start, end in layout.skeletons.get(category_id, ()):
+            item.skeleton.add(start=start, end=end)
 
 
 def read_label_map(path: str) -> string_int_label_map_pb2.StringIntLabelMap:

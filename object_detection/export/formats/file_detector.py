@@ -31,6 +31,7 @@ class FileDetector:
       directory: the model file.
       precision: the precision in which it computes.
       class_names: 1-based class id -> name; empty if unknown.
+      keypoint_edges: none: files do not store the lines between keypoints.
       description: its description.
 
     Raises:
@@ -44,6 +45,7 @@ class FileDetector:
         self.description = description
         self.precision = description.precision
         self.class_names = dict(description.class_names)
+        self.keypoint_edges: tuple[tuple[int, int], ...] = ()
         self._run = run
         self._resizer = _build_resizer(path, description) if description.resizer else None
 

@@ -88,6 +88,7 @@ class ReaderEvaluation:
         self._config = pipeline_config.eval_config
         self._categories = evaluator_builder.categories(reader, pipeline_config.model)
         self._names = {category['id']: category['name'] for category in self._categories}
+        self._style = _picture_style(self._config, reader.label_map_path)
         self._max_images = self._config.eval_samples or None
         shard = {}
         workers = strategies.num_workers(self._strategy)
@@ -211,7 +212,7 @@ class ReaderEvaluation:
         self._events.close()
 
     def _new_collector(self) -> ImageCollector:
-        return ImageCollector(self._names, self._annotations, _picture_style(self._config))
+        return ImageCollector(self._names, self._annotations, self._style)
 
     def _draw(self, pictures: dict[str, np.ndarray], batch: Batch, detections: Batch) -> None:
         """Adds the pictures of a batch, up to `num_visualizations`, by the names of their files."""
@@ -223,7 +224,7 @@ class ReaderEvaluation:
             detections,
             self._names,
             limit=limit,
-            style=_picture_style(self._config),
+            style=self._style,
         )
         for picture, source_id in zip(drawn, batch[InputFields.SOURCE_ID], strict=False):
             name = str(len(pictures))
@@ -240,7 +241,7 @@ class ReaderEvaluation:
             self._events.pictures('precision_recall', drawn, step)
 
 
-def _picture_style(config: eval_pb2.EvalConfig) -> tensorboard.PictureStyle:
+def _picture_style(config: eval_pb2.EvalConfig, label_map_path: str) -> tensorboard.PictureStyle:
     color = config.groundtruth_box_visualization_color
     return tensorboard.PictureStyle(
         min_score=config.min_score_threshold,
@@ -248,6 +249,7 @@ def _picture_style(config: eval_pb2.EvalConfig) -> tensorboard.PictureStyle:
         shows_scores=not config.skip_scores,
         shows_labels=not config.skip_labels,
         groundtruth_color=color if config.visualize_groundtruth_boxes else None,
+        keypoint_edges=evaluator_builder.keypoint_edges(config, label_map_path),
     )
 
 

@@ -56,6 +56,7 @@ def write(
         reader, where = pipeline.eval_input_reader[eval_reader], f'eval_input_reader[{eval_reader}]'
     categories = evaluator_builder.categories(reader, pipeline.model)
     names = {category['id']: category['name'] for category in categories}
+    edges = evaluator_builder.keypoint_edges(pipeline.eval_config, reader.label_map_path)
     output = pathlib.Path(output_directory)
     output.mkdir(parents=True, exist_ok=True)
     written: list[pathlib.Path] = []
@@ -64,7 +65,7 @@ def write(
         for tensors in dataset.take(count):
             progress(len(written), count)
             batch = {name: np.asarray(tensor) for name, tensor in tensors.items()}
-            (picture,) = tensorboard.input_pictures(batch, names)
+            (picture,) = tensorboard.input_pictures(batch, names, keypoint_edges=edges)
             source_id = batch.get(InputFields.SOURCE_ID, np.array([b'']))[0]
             path = output / f'{len(written):03d}_{_as_name(source_id)}.png'
             image = Image.fromarray(picture)

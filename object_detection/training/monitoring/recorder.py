@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Recorder:
       progress: the display.
       record_summaries: whether to write TensorBoard events.
       names: 1-based class id -> name, for pictures.
+      keypoint_edges: pairs of keypoints that pictures have lines between.
       log_files: files outside of model_dir.
       config: the resolved config, whose hyper-parameters TensorBoard gets.
 
@@ -73,6 +74,7 @@ class Recorder:
         progress: Progress,
         record_summaries: bool = True,
         names: Mapping[int, str] | None = None,
+        keypoint_edges: Sequence[tuple[int, int]] = (),
         log_files: LogFiles = NO_LOG_FILES,
         config: TrainEvalPipelineConfig | None = None,
     ):
@@ -86,7 +88,7 @@ class Recorder:
         if self._draws and config is not None:
             self._events.hyperparameters(*hyperparameters.of_training(config, directory))
         self._dll_log = None if folder is None else log_files.open()
-        self._names = names
+        self._names, self._keypoint_edges = names, keypoint_edges
 
     def start(self, step: int, num_steps: int, batch_size: int) -> None:
         self._batch_size = batch_size
@@ -97,7 +99,9 @@ class Recorder:
     def inputs(self, batch: Mapping[str, np.ndarray], step: int) -> None:
         """Draws the first images of a batch, as the model sees them."""
         if self._draws:
-            pictures = tensorboard.input_pictures(batch, self._names)
+            pictures = tensorboard.input_pictures(
+                batch, self._names, keypoint_edges=self._keypoint_edges
+            )
             self._events.pictures('train_input_images', pictures, step)
 
     def update(self, record: Record) -> None:

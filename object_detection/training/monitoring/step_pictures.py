@@ -1,6 +1,7 @@
 """Writes pictures of what each augmentation step of a config does to a training image."""
 
 import contextlib
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ def write(
         with noted(row):
             built.append((row, _transform(pipeline, row.steps)))
     num_images = 1 + max(_num_partners(transform) for _, transform in built)
-    names = _class_names(pipeline)
+    draw = _drawing(pipeline)
     output = pathlib.Path(output_directory)
     output.mkdir(parents=True, exist_ok=True)
     written, sheet = [], []
@@ -127,9 +128,9 @@ def write(
                 results = {f'seed {each}': apply(transform, decoded, each) for each in seeds}
                 examples = {'original': original, **results}
                 path = output / f'{row.name}.png'
-                Image.fromarray(picture(row.title, examples, names, _CELL)).save(path)
+                Image.fromarray(picture(row.title, examples, draw, _CELL)).save(path)
                 written.append(path)
-                sheet.append(picture(row.title, examples, names, _SHEET_CELL))
+                sheet.append(picture(row.title, examples, draw, _SHEET_CELL))
     Image.fromarray(drawing.stacked(sheet)).save(output / SHEET_NAME)
     return Written(written, left_out)
 
@@ -229,13 +230,16 @@ def apply(transform: ExampleTransform, decoded: Sequence[Example], seed: int) ->
 
 
 def picture(
-    title: str, examples: Mapping[str, Example], names: Mapping[int, str], cell: int
+    title: str, examples: Mapping[str, Example], draw: Callable[..., np.ndarray], cell: int
 ) -> np.ndarray:
-    """Draws examples, by their captions, side by side, in one scale: uint8 [H, W, 3]."""
+    """Draws examples, by their captions, side by side, in one scale: uint8 [H, W, 3].
+
+    `draw` is `example_pictures.draw` with names.
+    """
     shapes = [example[F.IMAGE].shape for example in examples.values()]
     scale = cell / max(max(shape[:2]) for shape in shapes)
     return drawing.row(
-        [example_pictures.draw(example, names, scale=scale) for example in examples.values()],
+        [draw(example, scale=scale) for example in examples.values()],
         cell,
         title=title,
         captions=[
@@ -245,9 +249,17 @@ def picture(
     )
 
 
-def _class_names(pipeline: TrainEvalPipelineConfig) -> dict[int, str]:
-    categories = evaluator_builder.categories(pipeline.train_input_reader, pipeline.model)
-    return {category['id']: category['name'] for category in categories}
+def _drawing(pipeline: TrainEvalPipelineConfig) -> Callable[..., np.ndarray]:
+    """Returns `example_pictures.draw` with the names of classes, and lines between keypoints."""
+    reader = pipeline.train_input_reader
+    categories = evaluator_builder.categories(reader, pipeline.model)
+    return functools.partial(
+        example_pictures.draw,
+        names={category['id']: category['name'] for category in categories},
+        keypoint_edges=evaluator_builder.keypoint_edges(
+            pipeline.eval_config, reader.label_map_path
+        ),
+    )
 
 
 def decode(

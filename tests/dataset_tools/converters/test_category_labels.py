@@ -92,3 +92,29 @@ def test_a_label_map_means_here_what_it_means_in_training(tmp_path):
 def test_missing_label_map(tmp_path):
     with pytest.raises(FileNotFoundError, match='There is no label map'):
         category_labels.read_label_map(str(tmp_path / 'absent'))
+
+
+def test_skeletons_join_positions_in_records():
+    categories = [
+        {'id': 4, 'name': 'cat', 'keypoints': ['nose', 'tail'], 'skeleton': [[1, 2]]},
+        {'id': 11, 'name': 'dog', 'keypoints': ['ear', 'nose'], 'skeleton': [[2, 1], [1, 3]]},
+        {'id': 12, 'name': 'x', 'keypoints': ['ear'], 'skeleton': [[1], 'ab', None, [0, 1]]},
+    ]
+    labels = coco_categories.from_categories(categories)
+    label_map = category_labels.label_map_of(labels)
+    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    category_labels.add_keypoints(label_map, labels, layout)
+    lines = [[(edge.start, edge.end) for edge in item.skeleton] for item in label_map.item]
+    # What is no line between two of a category's own keypoints is left out.
+    assert lines == [[(0, 1)], [(0, 2)], []]
+
+
+def test_persons_without_names_of_keypoints_have_those_of_coco():
+    categories = [{'id': 1, 'name': 'person'}, {'id': 2, 'name': 'ball'}]
+    labels = coco_categories.from_categories(categories)
+    label_map = category_labels.label_map_of(labels)
+    layout = coco_keypoints.keypoint_layout(CocoFile([], [], categories))
+    category_labels.add_keypoints(label_map, labels, layout)
+    person, ball = label_map.item
+    assert [point.label for point in person.keypoints] == list(coco_keypoints.PERSON_KEYPOINTS)
+    assert not ball.keypoints

@@ -204,6 +204,27 @@ def test_visible_keypoints_are_drawn():
     assert not picture[150:170, 150:170].any()
 
 
+def test_detected_keypoints_are_joined_unless_they_are_doubtful():
+    batch = _batch(1)
+    batch[InputFields.IMAGE][:] = 0
+    batch[InputFields.NUM_GROUNDTRUTH_BOXES][:] = 0
+    detections = {
+        'detection_boxes': np.array([[[0, 0, 1, 1]]], np.float32),
+        'detection_scores': np.array([[0.9]], np.float32),
+        'detection_classes': np.zeros([1, 1], np.float32),
+        'detection_keypoints': np.array([[[[0.5, 0.25], [0.5, 0.75], [0.9, 0.5]]]], np.float32),
+        'detection_keypoint_scores': np.array([[[0.9, 0.9, 0.01]]], np.float32),
+        'num_detections': np.array([1.0], np.float32),
+    }
+    style = tensorboard.PictureStyle(keypoint_edges=((0, 1), (1, 2)), shows_labels=False)
+    (picture,) = tensorboard.detection_pictures(batch, detections, limit=1, style=style)
+    # 8 x 6 pixels, 40 times enlarged.
+    right = picture[-320:, -240:]
+    color = drawing.class_color(1)
+    np.testing.assert_array_equal(right[160, 70:170], np.tile(color, (100, 1)))
+    assert not right[200:300, 10:230].any()
+
+
 def test_detection_pictures_are_next_to_the_ground_truth():
     batch = _batch(2)
     detections = {

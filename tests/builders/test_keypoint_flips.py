@@ -1,0 +1,49 @@
+"""Flips whose permutation is in the names of keypoints."""
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import text_format
+
+from object_detection.builders import preprocessor_builder
+from object_detection.builders.augmentation import keypoint_flips
+from object_detection.core.fields import InputFields as F
+from object_detection.protos.input_reader_pb2 import InputReader
+from object_detection.protos.train_pb2 import TrainConfig
+
+STEPS = """
+data_augmentation_options { random_horizontal_flip { probability: 1 } }
+data_augmentation_options { one_of { steps { random_horizontal_flip {} } } }
+data_augmentation_options { random_horizontal_flip { keypoint_flip_permutation: [1, 0, 2] } }
+data_augmentation_options { random_vertical_flip {} }
+"""
+
+
+def test_horizontal_flips_without_a_permutation_have_that_of_the_names(tmp_path):
+    path = tmp_path / 'label_map.pbtxt'
+    names = enumerate(('left_eye', 'nose', 'right_eye'))
+    points = ' '.join(f"keypoints {{ id: {place} label: '{name}' }}" for place, name in names)
+    path.write_text(f"item {{ id: 1 name: 'person' {points} }}")
+    config = text_format.Parse(STEPS, TrainConfig())
+    given = list(config.data_augmentation_options)
+    reader = InputReader(num_keypoints=3, label_map_path=str(path))
+    first, nested, own, vertical = keypoint_flips.completed(given, reader)
+    assert list(first.random_horizontal_flip.keypoint_flip_permutation) == [2, 1, 0]
+    inner = nested.one_of.steps[0].random_horizontal_flip
+    assert list(inner.keypoint_flip_permutation) == [2, 1, 0]
+    assert (own, vertical) == (given[2], given[3])
+    # The config itself stays as it is, and so do steps without keypoints.
+    assert config == text_format.Parse(STEPS, TrainConfig())
+    assert list(keypoint_flips.completed(given, InputReader())) == given
+    example = {
+        F.IMAGE: tf.zeros([2, 2, 3]),
+        F.GROUNDTRUTH_BOXES: tf.constant([[0.0, 0.0, 1.0, 1.0]]),
+        F.GROUNDTRUTH_KEYPOINTS: tf.constant([[[0.1, 0.2], [0.3, 0.4], [0.5, float('nan')]]]),
+        F.GROUNDTRUTH_KEYPOINT_VISIBILITIES: tf.constant([[True, True, False]]),
+    }
+    flipped = preprocessor_builder.build(first)(example, tf.constant([1, 2]))
+    np.testing.assert_allclose(
+        flipped[F.GROUNDTRUTH_KEYPOINTS], [[[0.5, np.nan], [0.3, 0.6], [0.1, 0.8]]]
+    )
+    np.testing.assert_array_equal(
+        flipped[F.GROUNDTRUTH_KEYPOINT_VISIBILITIES], [[False, True, True]]
+    )
