@@ -45,7 +45,6 @@ def _warning(reason: str, *harmless: Any) -> Unsupported:
 
 _SYNCHRONOUS = _warning('gradients are always averaged over all replicas, synchronously')
 _TF_DATA = _warning('tf.data replaced the queues that it sized')
-_KEYPOINTS = _error('keypoints are not built yet')
 _ONE_NMS = _warning('one exact algorithm does all non-maximum suppression')
 _ANCHORWISE = _warning('losses are given for each anchor and normalized by their caller')
 _LOSSES_WITH_ANCHORWISE_OUTPUT = (
