@@ -201,6 +201,11 @@ def _eval_input(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
                     f'{path}.{field} is false, but eval_config.metrics_set has {names[0]}; set it '
                     'to true.'
                 )
+        if pipeline.eval_config.parameterized_metric and not reader.num_keypoints:
+            yield (
+                f'{path}.num_keypoints is 0, but eval_config.parameterized_metric measures '
+                'keypoints; set it to the number of keypoints in the label map.'
+            )
 
 
 def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
@@ -213,6 +218,8 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
             f'eval_config.metrics_set has {mask_sets[0]}, but the model predicts no masks'
             f'{_mask_setting(pipeline, " is not ")}.'
         )
+    if config.parameterized_metric and not families.needs_keypoints(pipeline.model):
+        yield ('eval_config.parameterized_metric measures keypoints, but the model predicts none.')
     if pipeline.eval_input_reader:
         yield from eval_config_rules.check(pipeline)
 

@@ -185,6 +185,15 @@ def test_detections_are_written_to_this_machine():
     assert list(rules.check(_pipeline('export_path: "a.json"'))) == []
 
 
+def test_metrics_of_keypoints_need_them_on_both_sides(tmp_path):
+    pipeline = sound_pipeline(tmp_path)
+    pipeline.eval_config.parameterized_metric.add().coco_keypoint_metrics.class_label = 'cat'
+    with pytest.raises(ConfigError) as error:
+        validate(pipeline, for_what='eval')
+    assert 'eval_input_reader[0].num_keypoints is 0' in str(error.value)
+    assert 'measures keypoints, but the model predicts none' in str(error.value)
+
+
 def test_verified_classes_need_the_labels_of_images(tmp_path):
     pipeline = sound_pipeline(tmp_path)
     pipeline.eval_config.metrics_set.append('oid_challenge_detection_metrics')

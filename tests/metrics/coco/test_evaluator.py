@@ -2,6 +2,7 @@ import contextlib
 import io
 import logging
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from pycocotools.cocoeval import COCOeval
 
 from object_detection.metrics import detections as tools
 from object_detection.metrics.coco.evaluator import CocoEvaluator
+from object_detection.metrics.coco.lvis import LvisEvaluator
+from object_detection.metrics.coco.panoptic import PanopticEvaluator
 from tests import goldens
 from tests.evaluation import fakes
 from tests.metrics.coco import golden_batches
@@ -262,8 +265,11 @@ def test_unknown_classes_are_reported_and_left_out(caplog):
     assert '[3]' in caplog.text
 
 
-def test_state_does_not_grow_with_the_image():
-    evaluator = CocoEvaluator(fakes.CATEGORIES, iou_type='segm')
+@pytest.mark.parametrize(
+    'make', [partial(CocoEvaluator, iou_type='segm'), LvisEvaluator, PanopticEvaluator]
+)
+def test_state_does_not_grow_with_the_image(make):
+    evaluator = make([category | {'frequency': 'r'} for category in fakes.CATEGORIES])
     box = np.array([0.1, 0.1, 0.9, 0.9], np.float32)
     image = _simple_image(b'1', [BOX], [BOX])
     image |= {
@@ -273,7 +279,10 @@ def test_state_does_not_grow_with_the_image():
         'detection_boxes': box[np.newaxis],
     }
     for batch, detections in fakes.batches([image], 1):
-        evaluator.add_batch(batch, detections)
+        names = ('verified_neg', 'not_exhaustive')
+        labels = {f'groundtruth_{name}_classes': np.zeros((1, 5)) for name in names}
+        evaluator.add_batch(batch | labels, detections)
+    assert len(evaluator.part()[1]) == 1
     assert len(pickle.dumps(evaluator)) < 10_000
 
 
