@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from object_detection.config.job_options import EVALUATION_EXIT_STATUSES, EvalOp
 from object_detection.training import jobs
 
 
+@option_flags.json_option
 @click.command(name='eval', cls=option_flags.SectionedCommand, epilog=EVALUATION_EXIT_STATUSES)
 @option_flags.click_options(EvalOptions)
 @option_flags.config_option()
@@ -32,8 +34,14 @@ def command(config: str, checkpoint_dir: str, model_dir: str | None, options: Ev
         model_dir or _folder_of(checkpoint_dir),
         options,
         show_progress=lambda: progress.show('evaluating'),
+        on_result=_show,
     )
     sys.exit(status)
+
+
+def _show(result: Any) -> None:
+    """Prints the metrics of a checkpoint with --json; the log has them for a person."""
+    option_flags.show_result({'step': result.step, 'metrics': result.metrics}, [])
 
 
 def _folder_of(checkpoint_dir: str) -> str:

@@ -19,7 +19,11 @@ _IMAGE_SUFFIXES = {'.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.gif', '.w
 # Formats that cannot be read; they are also searched in folders, so that they can be reported.
 _OTHER_SUFFIXES = {'.tif', '.tiff', '.heic', '.heif', '.avif', '.jp2', '.jxl'}
 
+# The options that are not about pictures.
+_OF_RECORDS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', 'quiet'}
 
+
+@option_flags.json_option
 @click.command(name='predict')
 @click.option(
     '--model',
@@ -164,10 +168,11 @@ def _predict_sources(
             progress=report,
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
-    click.echo(
+    text = (
         f'{summary.images} images, {summary.detections} detections '
         f'({summary.drawn} drawn, score >= {options["min_score"]:g}) in {output}{computed}'
     )
+    option_flags.show_result({'output': output, **summary._asdict()}, [text])
     for problem in summary.problems:
         click.echo(f'left out: {problem}', err=True)
     if not summary.images:
@@ -245,7 +250,7 @@ def _check_draws_nothing() -> None:
     """Refuses options for pictures, since no pictures of records are drawn."""
     context = click.get_current_context()
     for parameter in context.command.params:
-        if parameter.name in ('model', 'config', 'checkpoint_dir', 'output', 'limit'):
+        if parameter.name in _OF_RECORDS:
             continue
         source = context.get_parameter_source(parameter.name)
         if source is click.core.ParameterSource.COMMANDLINE:
@@ -276,7 +281,10 @@ def _predict_records(config: str, checkpoint_dir: str, output: str, limit: int) 
     with progress.show('predicting') as report, disk.full_disk_named(output):
         counts = predict_records(pipeline, checkpoint_dir, output, limit=limit, progress=report)
     for folder, (images, detections) in counts.items():
-        click.echo(f'{images} images, {detections} detections in {folder}')
+        option_flags.show_result(
+            {'output': folder, 'images': images, 'detections': detections},
+            [f'{images} images, {detections} detections in {folder}'],
+        )
 
 
 def find_sources(inputs: tuple[str, ...]) -> list[str]:

@@ -8,6 +8,7 @@ from object_detection.config.reader import read_pipeline
 from object_detection.system import console, tensorflow_setup
 
 
+@option_flags.json_option
 @click.command(name='summary')
 @option_flags.config_option()
 @click.option(
@@ -41,6 +42,6 @@ def command(
     with console.phase('building the model'), scope:
         detector = model_builder.build(pipeline.model)
         detector.build_variables()
-        lines = model_summary.lines(detector, image_size=image_size, every_layer=every_layer)
-    for line in lines:
-        click.echo(line)
+        summary = model_summary.summarize(detector, image_size=image_size)
+    lines = model_summary.table(summary, detector.name, every_layer=every_layer)
+    option_flags.show_result(summary, lines)

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from object_detection.config.job_options import EvalOptions, JobOptions, TrainOptions
@@ -84,6 +85,7 @@ def run_evaluation(
     options: EvalOptions,
     *,
     show_progress: Any = contextlib.nullcontext,
+    on_result: Callable[[Any], None] = lambda result: None,
 ) -> int:
     """Evaluates as a command line says; returns the exit status of the program.
 
@@ -92,7 +94,7 @@ def run_evaluation(
       checkpoint_dir: the folder where a training saves, or the prefix of one checkpoint.
       output_dir: results go to its folder eval.
       options: the flags.
-      show_progress: see `evaluate_directory`.
+      show_progress, on_result: see `evaluate_directory`.
 
     Raises:
       ConfigError: naming what is wrong with the flags or the config.
@@ -123,6 +125,7 @@ def run_evaluation(
         strategy=strategies.build(),
         is_validated=True,
         show_progress=show_progress,
+        on_result=on_result,
     )
     return result.exit_status
 

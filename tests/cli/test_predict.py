@@ -1,13 +1,19 @@
+import copy
 import errno
+import json
 import os
 import re
 
 import pytest
 from click.testing import CliRunner
 
+from object_detection.cli import main
 from object_detection.cli.predict import command, find_images, find_sources
+from object_detection.export import predict_records
 from object_detection.prediction import files, predictor
 from object_detection.prediction.views import Augmentation, Tiling
+from object_detection.system import console
+from tests.validation import pipelines
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +112,36 @@ def test_the_precision_of_the_model_is_reported(precision, told, tmp_path, monke
     result = CliRunner().invoke(command, arguments)
     assert result.exit_code == 0, result.output
     assert result.output.endswith(f'1 images, 2 detections (0 drawn, score >= 0.5) {told}\n')
+
+
+def test_json_has_the_numbers(tmp_path, monkeypatch):
+    image = tmp_path / 'a.png'
+    image.write_bytes(b'')
+    summary = files.PredictionSummary(1, 2, 0, ['b.png: is no image.'], 'tf32')
+    monkeypatch.setattr(files, 'predict_files', lambda *_, **options: summary)
+    arguments = ['--model', 'm', '--input', str(image), '--output', 'out', '--json']
+    result = CliRunner().invoke(command, arguments)
+    assert json.loads(result.stdout) == {'output': 'out', **summary._asdict()}
+    assert 'left out: b.png' in result.stderr
+
+
+def test_records_are_predicted_quietly_and_as_json(tmp_path, monkeypatch):
+    found = {'out/a': (3, 4), 'out/b': (0, 0)}
+    monkeypatch.setattr(predict_records, 'predict_records', lambda *_, **options: found)
+    config = pipelines.write_files(tmp_path)
+    arguments = ['--config', str(config), '--checkpoint_dir', 'd', '--output', 'out']
+    result = CliRunner().invoke(command, [*arguments, '--json'])
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {'output': folder, 'images': images, 'detections': detections}
+        for folder, (images, detections) in found.items()
+    ]
+    quiet = copy.deepcopy(command)
+    main.add_common_options(quiet)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, 'be_quiet', lambda: None)
+        result = CliRunner().invoke(quiet, [*arguments, '--quiet'])
+    assert result.output == '3 images, 4 detections in out/a\n0 images, 0 detections in out/b\n'
 
 
 def test_options_become_a_predictor_and_outputs(tmp_path, monkeypatch):

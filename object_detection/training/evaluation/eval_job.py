@@ -99,6 +99,7 @@ def evaluate_directory(
     precision: str | None = None,
     record_summaries: bool = True,
     show_progress: ShowProgress = nullcontext,
+    on_result: Callable[[EvaluationResult], None] = lambda result: None,
     val_json_file: str | None = None,
     log_files: LogFiles = NO_LOG_FILES,
     strategy: tf.distribute.Strategy | None = None,
@@ -121,6 +122,7 @@ def evaluate_directory(
       precision: a name that `precision.canonical` knows; None takes that of the config.
       record_summaries: whether to write TensorBoard events.
       show_progress: see `ShowProgress`; without it the number of images is logged.
+      on_result: called with the result of each checkpoint.
       val_json_file, log_files: see `PipelineEvaluation`.
       strategy: the strategy of one process, whose replicas share the images; None takes the current
         one.
@@ -155,7 +157,7 @@ def evaluate_directory(
             strategy=strategy,
             is_validated=is_validated,
         )
-        result = job.run(prefixes, should_stop, show_progress)
+        result = job.run(prefixes, should_stop, show_progress, on_result)
         if interrupts.received is not None:
             return dataclasses.replace(result, stopped_by=int(interrupts.received))
     if not result.metrics:
@@ -219,6 +221,7 @@ class CheckpointEvaluation:
         prefixes: Iterable[str],
         should_stop: Callable[[], bool] = lambda: False,
         show_progress: ShowProgress = nullcontext,
+        on_result: Callable[[EvaluationResult], None] = lambda result: None,
     ) -> EvaluationResult:
         """Evaluates checkpoints until the training's last step; returns the last result."""
         result = EvaluationResult()
@@ -228,6 +231,7 @@ class CheckpointEvaluation:
                 if found is None:
                     continue
                 result = found
+                on_result(result)
                 step = result.step
                 # --num_train_steps may have set another length than the config.
                 recorded = run_record.num_steps(os.path.dirname(prefix))

@@ -188,7 +188,10 @@ def test_a_longer_training_than_the_config_says_is_followed(tmp_path, config, mo
     _save(tmp_path, [20, 40, 60])
     prefixes = [str(tmp_path / f'ckpt-{number}') for number in (1, 2, 3)]
     monkeypatch.setattr(following, 'follow', lambda *_, **__: iter([*prefixes, 'unasked']))
-    assert evaluate_directory(config, tmp_path, timeout=1000.0).step == 60
+    results = []
+    last = evaluate_directory(config, tmp_path, timeout=1000.0, on_result=results.append)
+    assert [result.step for result in results] == [20, 40, 60]
+    assert results[-1] == last
 
 
 def test_ends_with_a_training_that_says_so(tmp_path, config):
