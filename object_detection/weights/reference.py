@@ -26,6 +26,8 @@ _AVERAGE = f'{_SLOTS}optimizer/average{VALUE_SUFFIX}'
 # Layers of a classifier, and of a detector's extractor: either directly below the extractor, where
 # several extractors hold consecutive stages, or below its networks, which share their numbers.
 _CLASSIFIER_LAYERS = 'feature_extractor/layer_with_weights-'
+# Those of a classifier that is the first layer of the network that was saved.
+_NESTED_LAYERS = f'{_CLASSIFIER_LAYERS}0/layer_with_weights-'
 _EXTRACTOR_LAYERS = re.compile(
     r'(?P<extractor>model/_feature_extractor\w*/)(?:[\w-]+/){0,2}layer_with_weights-'
 )
@@ -169,8 +171,9 @@ def backbone(keys: Collection[str]) -> list[_Layer]:
     that the detector does not use.
     """
     found = _by_path(keys)
-    if _CLASSIFIER_LAYERS in found:
-        return found[_CLASSIFIER_LAYERS]
+    for path in (_NESTED_LAYERS, _CLASSIFIER_LAYERS):
+        if path in found:
+            return found[path]
     paths = [path for path in found if _EXTRACTOR_LAYERS.fullmatch(path)]
     paths.sort(key=lambda path: -len(found[path]))
     extractor = _EXTRACTOR_LAYERS.fullmatch(paths[0])['extractor'] if paths else ''

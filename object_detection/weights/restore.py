@@ -85,6 +85,8 @@ def restore(
                 f'{checkpoint_path} holds a backbone alone: expected fine_tune_checkpoint_type: '
                 f"'classification'. Received: {checkpoint_type!r}."
             )
+        if refusal := names.refusal(checkpoint_type, variables):
+            raise CheckpointError(f'{checkpoint_path}: {refusal} Received: {checkpoint_type!r}.')
         scope = names.checkpoint_scopes(variables)[checkpoint_type]
         entries = {k: v for k, v in source.entries(detector).items() if k.startswith(scope)}
         wanted = {k: v for k, v in variables.items() if k.startswith(scope)}

@@ -45,6 +45,14 @@ class VariableNames:
         backbone = tuple(f'{part}/' for part in self.backbone_parts)
         return {'classification': backbone, 'detection': backbone, 'full': ('',)}
 
+    def refusal(self, checkpoint_type: str, variables: Collection[str]) -> str:
+        """Returns why a `fine_tune_checkpoint_type` cannot be had of these variables; '' if it can.
+
+        It is a sentence that names the types that are expected.
+        """
+        del checkpoint_type, variables
+        return ''
+
     def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
         """Returns the number of classes K of another detector; None if it is not known.
 

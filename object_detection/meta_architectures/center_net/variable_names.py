@@ -43,6 +43,15 @@ class CenterNetNames(VariableNames):
             'full': ('',),
         }
 
+    def refusal(self, checkpoint_type: str, variables: Collection[str]) -> str:
+        is_hourglass = any(_NAMED.match(name) for name in variables)
+        if checkpoint_type != 'classification' or not is_hourglass:
+            return ''
+        return (
+            "expected fine_tune_checkpoint_type: 'detection' or 'full', as there are no image "
+            'classifiers that are hourglass networks.'
+        )
+
     def num_classes(self, here: Shapes, there: Shapes, num_classes: int) -> int | None:
         del here, num_classes
         return next((there[name][-1] for name in there if _CLASSES.fullmatch(name)), None)

@@ -1,6 +1,5 @@
 """CenterNet as a whole: golden models, zoo checkpoints, losses and detections."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,13 +14,13 @@ from object_detection.builders import families, model_builder
 from object_detection.builders.center_net import build
 from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
-from object_detection.errors import ConfigError
+from object_detection.errors import CheckpointError, ConfigError
 from object_detection.export.saved_model import InProcessDetector
 from object_detection.meta_architectures.provided_groundtruth import ProvidedGroundtruth
 from object_detection.protos import center_net_pb2, pipeline_pb2
 from object_detection.validation.models import families as rules
 from object_detection.validation.validate import validate
-from object_detection.weights import reference
+from object_detection.weights.restore import restore
 
 CONFIG = """
   model {
@@ -108,6 +107,22 @@ def test_predictions_are_exported_where_the_config_asks_for_them(detector):
     np.testing.assert_allclose(served['box/scale'], expected, rtol=0, atol=1e-5 * largest)
     assert served['true_image_shapes'].numpy().tolist() == [[64, 96, 3]]
     assert served['detection_boxes'].shape == (1, 6, 4)
+
+
+def test_hourglasses_take_no_classifier(tmp_path):
+    config = parse("feature_extractor { type: 'hourglass_10' }")
+    hourglass = model_builder.build(config)
+    hourglass.build_variables()
+    path = tf.train.Checkpoint(model=hourglass, step=tf.Variable(0)).save(str(tmp_path / 'ckpt'))
+    with pytest.raises(CheckpointError, match='no image classifiers that are hourglass'):
+        restore(hourglass, path, 'classification')
+    # All but the heads, and all of them.
+    names = hourglass.named_variables()
+    for checkpoint_type, expected in (
+        ('detection', {name for name in names if not name.startswith('heads/')}),
+        ('full', set(names)),
+    ):
+        assert set(restore(hourglass, path, checkpoint_type).restored) == expected
 
 
 def test_readers_load_what_the_losses_need():
@@ -245,40 +260,31 @@ def test_the_family_knows_the_losses(detector):
     assert tuple(families.loss_names(parse())) == detector.loss_names()
 
 
-@pytest.mark.parametrize('name', ['centernet_resnet101_v1_fpn_512x512_coco17_tpu-8'])
-def test_keys_of_zoo_checkpoints(shared, name):
-    text = (shared / 'goldens' / 'zoo_keys' / f'{name}.json').read_text()
-    keys = {key: shape for key, shape, *_ in json.loads(text)['keys']}
-    (path,) = (shared / 'reference' / 'configs').rglob(f'{name}.config')
-    pipeline = text_format.Parse(path.read_text(), pipeline_pb2.TrainEvalPipelineConfig())
-    detector = model_builder.build(pipeline.model)
-    detector.build_variables()
-    variables = detector.named_variables()
-    found = reference.match(variables, keys, detector.variable_names)
-    assert found.keys() == variables.keys()
-    for variable, key in found.items():
-        assert list(variables[variable].shape) == keys[key], variable
-    unused = {key for key in keys if key.startswith('model/')} - set(found.values())
-    # The norm at the end of the backbone, which the reference does not use either.
-    assert {key.split('/')[3] for key in unused} == {'layer_with_weights-203'}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'model',
     [
+        'centernet_hourglass104_512x512',
+        'centernet_mobilenet_v2_fpn_masks_densepose',
         'centernet_mobilenet_v2_keypoint_depth',
         'centernet_resnet18_v1_fpn_tracking',
         'centernet_resnet50_v1_fpn_512x512_kpts',
     ],
 )
 def test_golden_models(shared, model):
+    settings = {
+        'CUDA_VISIBLE_DEVICES': '',
+        'PYTHONDONTWRITEBYTECODE': '1',
+        # The kernels that the numbers were recorded with: with others, the reference itself differs
+        # by more than the checker's tolerance in one of the models.
+        'TF_ENABLE_ONEDNN_OPTS': '1',
+    }
     # A process of its own: the checker imports modules by names of its own folder.
     finished = subprocess.run(
         [sys.executable, str(shared / 'goldens' / 'check_models.py'), '--only', model],
         capture_output=True,
         text=True,
         timeout=900,
-        env=os.environ | {'CUDA_VISIBLE_DEVICES': '', 'PYTHONDONTWRITEBYTECODE': '1'},
+        env=os.environ | settings,
     )
     assert finished.returncode == 0, f'{finished.stdout}\n{finished.stderr[-2000:]}'
