@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from object_detection.metrics.instances import Instances
+
 Batch = Mapping[str, np.ndarray]
 
 
@@ -26,6 +28,28 @@ class Evaluator(Protocol):
 
         Raises:
           ValueError: if an entry that the metrics need is missing or has a wrong shape.
+        """
+
+    def add_image(
+        self,
+        source_id: str,
+        size: tuple[int, int],
+        annotated: Instances,
+        detected: Instances,
+        image_classes: np.ndarray | None = None,
+    ) -> None:
+        """Adds one image whose objects are known in its own pixels, as those of files are.
+
+        Args:
+          source_id: id of the image; '' counts in any case.
+          size: (height, width) in pixels; read only where masks are compared.
+          annotated: its objects, with masks or keypoints where the metrics need them.
+          detected: its detections, with scores, and as `annotated`.
+          image_classes: int64 [n], 1-based ids of the classes of which it was verified whether the
+            image contains them; read only by metrics that leave out other classes.
+
+        Raises:
+          ValueError: if something that the metrics need is missing.
         """
 
     def part(self) -> Any:

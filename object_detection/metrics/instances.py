@@ -27,6 +27,8 @@ class Instances(NamedTuple):
         if they match nothing.
       keypoints: float64 [n, P, 3], or None: (y, x) in pixels of the original image, and the
         visibility, which is 0 for a point that is not annotated.
+      sides: float64 [n, 2], (height, width) of the boxes as a file states them, or None: the
+        difference of the corners, which rounding may move by a bit.
     """
 
     boxes: np.ndarray
@@ -39,6 +41,7 @@ class Instances(NamedTuple):
     is_group_of: np.ndarray | None = None
     is_ignored: np.ndarray | None = None
     keypoints: np.ndarray | None = None
+    sides: np.ndarray | None = None
 
     def where(self, keep: np.ndarray) -> 'Instances':
         """Returns the objects for which `keep`, bool [n], is true, or those with its indices."""

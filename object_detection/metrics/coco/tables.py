@@ -63,7 +63,7 @@ def table(
     if has_scores:
         rows, ranks = rows[ranks < max_detections], ranks[ranks < max_detections]
     boxes = concatenate([image.boxes for image in images], np.float64).reshape(-1, 4)[rows]
-    corners = boxes[:, 1::-1]
+    sides = concatenate([_sides(image) for image in images], np.float64).reshape(-1, 2)[rows]
     masks = [mask for image in images for mask in image.masks or ()]
     has_keypoints = images[0].keypoints is not None
     return Table(
@@ -71,7 +71,7 @@ def table(
         categories=categories[rows],
         groups=groups[rows],
         ranks=ranks,
-        boxes=np.concatenate([corners, boxes[:, :1:-1] - corners], axis=1),
+        boxes=np.concatenate([boxes[:, 1::-1], sides[:, ::-1]], axis=1),
         areas=concatenate([image.areas for image in images], np.float64)[rows],
         scores=scores[rows],
         is_crowd=_column(images, 'is_crowd', bool)[rows],
@@ -83,6 +83,11 @@ def table(
         ),
         masks=[masks[row] for row in rows.tolist()] if masks else [],
     )
+
+
+def _sides(image: Instances) -> np.ndarray:
+    """Returns (height, width) of the boxes, [n, 2]."""
+    return image.boxes[:, 2:] - image.boxes[:, :2] if image.sides is None else image.sides
 
 
 def _column(images: Sequence[Instances], name: str, dtype: type) -> np.ndarray:
