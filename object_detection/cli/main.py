@@ -86,7 +86,8 @@ class LazyGroup(click.Group):
     def invoke(self, context: click.Context) -> object:
         try:
             return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        # click ends quietly if nobody reads the output any more, as in `tfod ... | head`.
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if context.params['debug']:

@@ -243,3 +243,14 @@ def test_whose_error_it_is_depends_on_its_class():
 def test_every_command_of_the_table_exists(name):
     command = importlib.import_module(f'object_detection.cli.{name}').command
     assert isinstance(command, click.Command)
+
+
+def test_a_reader_that_stops_is_no_defect(monkeypatch):
+    @click.command()
+    def command():
+        raise BrokenPipeError(errno.EPIPE, 'Broken pipe')
+
+    monkeypatch.setattr(importlib.import_module('object_detection.cli.status'), 'command', command)
+    result = CliRunner().invoke(cli.main, ['status'])
+    assert result.exit_code == 1
+    assert 'defect' not in result.output
