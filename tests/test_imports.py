@@ -34,11 +34,12 @@ LAYERS = [
     {'training'},
     {'reporting'},
     {'dataset_tools', 'export'},
-    {'prediction'},
+    {'prediction', 'scoring'},
     {'benchmarking', 'serving', 'utils'},
     {'cli', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'},
 ]
 SEE_PROTOS = {'builders', 'cli', 'config', 'dataset_tools', 'export', 'training', 'validation'}
+SEE_PROTOS |= {'scoring'}
 SEE_PROTOS |= {'utils', 'export_tflite_graph_tf2', 'exporter_main_v2', 'model_main_tf2'}
 FILES_THAT_SEE_PROTOS = {
     'data/label_map.py',

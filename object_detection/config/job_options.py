@@ -18,7 +18,8 @@ STRATEGIES = ('one_device', 'mirrored', 'multi_worker', 'tpu')
 
 # The sections of --help, in order.
 RUN, EVALUATION, DEVICES, WORKERS, RECORDS = 'Run', 'Evaluation', 'Devices', 'Workers', 'Records'
-SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS)
+FILES = 'Files of detections'  # of `tfod eval` without a model
+SECTIONS = (RUN, EVALUATION, DEVICES, WORKERS, RECORDS, FILES)
 
 _LARGEST_COUNT = 2**32 - 1  # what the fields hold
 # Flag -> the smallest and largest number that it accepts.

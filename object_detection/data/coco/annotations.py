@@ -70,7 +70,7 @@ def parse(content: bytes | str, path: str, *, segmentations: bool = True) -> Coc
     """
     try:
         document = json.loads(
-            content, object_hook=_pack_segmentation if segmentations else _drop_segmentation
+            content, object_hook=pack_segmentation if segmentations else _drop_segmentation
         )
     except (ValueError, RecursionError) as error:
         raise UserError(f'{path} is not a JSON file: {error}.') from error
@@ -159,7 +159,8 @@ def take_over(file: CocoFile, other: CocoFile, keys: Iterable[str]) -> None:
         annotation.update({key: source[key] for key in keys if key in source})
 
 
-def _pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+def pack_segmentation(entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns an entry with its `segmentation` as JSON text, in place; for `json.loads`."""
     if 'segmentation' in entry:
         entry['segmentation'] = json.dumps(entry['segmentation'])
     return entry

@@ -1,0 +1,394 @@
+"""Ground truth in COCO's format, and detections as COCO's results.
+
+https://cocodataset.org/#format-data and https://cocodataset.org/#format-results
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from pycocotools import mask as mask_api
+
+from object_detection.data import file_access, source_ids
+from object_detection.data.coco import annotations as coco_annotations
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco import masks as coco_masks
+from object_detection.data.coco.annotations import CocoFile
+from object_detection.data.coco.keypoints import KeypointLayout
+from object_detection.data.file_access import Files
+from object_detection.data.image_files import MAX_PIXELS
+from object_detection.errors import DataError, UnusableError
+from object_detection.export import results
+from object_detection.metrics.instances import Instances, mask_areas
+from object_detection.scoring import checks
+from object_detection.scoring.checks import ABSENT, FieldError
+from object_detection.scoring.tables import (
+    Detections,
+    GroundTruth,
+    Parts,
+    TruthImage,
+    file_names,
+)
+
+_REQUIRED = {
+    'images': ('id', 'height', 'width'),
+    'annotations': ('image_id', 'category_id', 'bbox'),
+    'categories': ('id', 'name'),
+}
+_MAX_KEYPOINTS = 1000
+_BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
+
+
+class _Image(NamedTuple):
+    size: tuple[int, int]
+    rows: list[int]
+
+
+def read_truth(path: str, files: Files) -> GroundTruth:
+    """Reads an annotation file of objects, with masks and keypoints where it has them.
+
+    As in pycocotools, classes are in the order of their ids, a crowd is an object whose `iscrowd`
+    is 1, and the size of an object is its `area`; if that is absent, the area of its mask where
+    masks are compared, and else of its box.
+
+    Raises:
+      OSError: if it cannot be read, or is too long.
+      DataError: if it is no annotation file, or a value of it cannot be used.
+    """
+    document = _parse(path, files, object_hook=coco_annotations.pack_segmentation)
+    if isinstance(document, dict):
+        document.setdefault('annotations', [])
+    coco_annotations.check_document(document, path, _REQUIRED)
+    return _Truth(path, document).table()
+
+
+class _Truth:
+    """An annotation file whose lists are objects with the required keys."""
+
+    def __init__(self, path: str, document: dict[str, Any]):
+        self._path = path
+        self._annotations = document['annotations']
+        self._categories = sorted(document['categories'], key=_sort_key)
+        self._names = coco_categories.texts(self._categories)
+        self._labels = {key: label for label, key in enumerate(self._names, start=1)}
+        self._images: dict[Any, _Image] = {}
+        self._files: dict[str, str] = {}
+        for index, image in enumerate(document['images']):
+            self._add_image(index, image)
+        for row, annotation in enumerate(self._annotations):
+            try:
+                self._check(annotation)
+            except FieldError as error:
+                checks.fail(path, self._where(row), error)
+            self._images[annotation['image_id']].rows.append(row)
+        self._ids = {source_ids.to_text(image_id): image_id for image_id in self._images}
+        self._layout = self._keypoint_layout()
+        self._crowds = [coco_annotations.is_crowd(each) for each in self._annotations]
+
+    def table(self) -> GroundTruth:
+        categories = []
+        for category in self._categories:
+            names = category.get(_KEYPOINTS) or (self._layout and self._layout.names)
+            entry = {'id': self._labels[category['id']], 'name': self._names[category['id']]}
+            if self._layout and names:
+                position = {name: slot for slot, name in enumerate(self._layout.names)}
+                entry['keypoints'] = {name: position[name] for name in names}
+            categories.append(entry)
+        has_masks = any(annotation.get(_MASKS) for annotation in self._annotations)
+        return GroundTruth(
+            self._path,
+            categories,
+            {text: TruthImage(self._images[image_id].size) for text, image_id in self._ids.items()},
+            self._objects,
+            {image_id: text for text, image_id in self._ids.items()},
+            file_names(self._files),
+            self._labels,
+            {category['name']: category['id'] for category in categories},
+            Parts(has_masks, self._layout is not None),
+        )
+
+    def _add_image(self, index: int, image: Mapping[str, Any]) -> None:
+        image_id, record = image['id'], f'images[{index}] (id {image["id"]!r})'
+        if image_id in self._images:
+            checks.fail(self._path, record, FieldError('id', 'an id of its own', image_id))
+        try:
+            height, width = coco_annotations.stated_size(image)
+        except UnusableError as error:
+            raise DataError(f'{self._path}, {record}: {error}.') from error
+        if not (height and width) or height * width > MAX_PIXELS:
+            expected = f'two numbers above 0, whose product is at most {MAX_PIXELS}'
+            error = FieldError('height, width', expected, (height, width))
+            checks.fail(self._path, record, error)
+        self._images[image_id] = _Image((height, width), [])
+        if isinstance(image.get('file_name'), str):
+            self._files[source_ids.to_text(image_id)] = image['file_name']
+
+    def _check(self, annotation: Mapping[str, Any]) -> None:
+        image_id, category_id = annotation['image_id'], annotation['category_id']
+        if image_id not in self._images:
+            raise FieldError('image_id', 'the id of one of `images`', image_id)
+        if category_id not in self._labels:
+            raise FieldError('category_id', 'the id of one of `categories`', category_id)
+        checks.box(annotation[_BOXES])
+        area = annotation.get('area')
+        if area is not None and checks.number(area, 'area') < 0:
+            raise FieldError('area', 'a number of at least 0', area)
+        try:
+            coco_annotations.is_crowd(annotation)
+        except UnusableError:
+            raise FieldError('iscrowd', '0 or 1', annotation['iscrowd']) from None
+
+    def _keypoint_layout(self) -> KeypointLayout | None:
+        if not any(annotation.get(_KEYPOINTS) for annotation in self._annotations):
+            return None
+        for category in self._categories:
+            names = category.get(_KEYPOINTS) or []
+            is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+            if not is_list or len(set(names)) < len(names):
+                error = FieldError(_KEYPOINTS, 'a list of different names', names)
+                checks.fail(self._path, f'category {category["id"]!r}', error)
+        layout = coco_keypoints.keypoint_layout(CocoFile([], [], self._categories))
+        if len(layout.names) > _MAX_KEYPOINTS:
+            error = FieldError(_KEYPOINTS, f'at most {_MAX_KEYPOINTS} names', len(layout.names))
+            checks.fail(self._path, 'categories', error)
+        return layout
+
+    def _where(self, row: int) -> str:
+        return f'annotations[{row}] (id {self._annotations[row].get("id")!r})'
+
+    def _objects(self, image: str, parts: Parts) -> Instances:
+        size, rows = self._images[self._ids[image]]
+        annotations = [self._annotations[row] for row in rows]
+        boxes = np.array([a[_BOXES] for a in annotations], np.float64).reshape(-1, 4)
+        masks, own_areas = None, boxes[:, 2] * boxes[:, 3]
+        if parts.masks:
+            masks = [self._mask(row, *size) for row in rows]
+            own_areas = mask_areas(masks, *size)
+        areas = [annotation.get('area') for annotation in annotations]
+        keypoints = is_ignored = None
+        if parts.keypoints:
+            keypoints = self._read_keypoints(rows)
+            is_ignored = ~(keypoints[..., 2] > 0).any(axis=1)
+        areas = [own if area is None else area for own, area in zip(own_areas, areas, strict=True)]
+        return Instances(
+            _corners(boxes),
+            np.array([self._labels[a['category_id']] for a in annotations], np.int64),
+            np.array(areas, np.float64),
+            masks,
+            sides=boxes[:, :1:-1],
+            is_crowd=np.array([self._crowds[row] for row in rows], bool),
+            is_ignored=is_ignored,
+            keypoints=keypoints,
+        )
+
+    def _mask(self, row: int, height: int, width: int) -> bytes:
+        text = self._annotations[row].get(_MASKS)
+        try:
+            return coco_masks.encode(None if text is None else json.loads(text), height, width)
+        except (UnusableError, RecursionError) as error:
+            raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
+
+    def _read_keypoints(self, rows: list[int]) -> np.ndarray:
+        """Returns keypoints as `Instances` has them."""
+        found = np.zeros((len(rows), len(self._layout.names), 3))
+        for index, row in enumerate(rows):
+            try:
+                found[index] = coco_keypoints.read_keypoints(self._annotations[row], self._layout)
+            except UnusableError as error:
+                raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
+        return found[..., [1, 0, 2]]
+
+
+def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
+    """Reads a results file: a list of objects with `image_id`, `category_id`, `score` and more.
+
+    As in pycocotools, the first entry says what the size of detections is: that of `bbox` if it has
+    one, else of `segmentation`, else of the box around its `keypoints`; and entries without `bbox`
+    have the box of what they have. If `images.json` of `tfod predict` lies beside the file, images
+    are found by the names of their files, since the numbers are those of that command.
+
+    Raises:
+      OSError: if it cannot be read, or is too long.
+      DataError: if it is no results file, or a value of it cannot be used or is unknown.
+    """
+    entries = _parse(path, files)
+    if not isinstance(entries, list):
+        hint = ' An annotation file is for --groundtruth.' if isinstance(entries, dict) else ''
+        raise DataError(
+            f'{path}: expected a list of detections. Received: {type(entries).__name__}.{hint}'
+        )
+    results = _Results(path, entries, truth)
+    results.check(_predicted_files(path, files))
+    return results.table()
+
+
+class _Results:
+    """A list of detections."""
+
+    def __init__(self, path: str, entries: list[Any], truth: GroundTruth):
+        self._path = path
+        self._entries = entries
+        self._truth = truth
+        self._labels = np.zeros(len(entries), np.int64)
+        self._rows: dict[str, list[int]] = {}
+        first = entries[0] if entries and isinstance(entries[0], dict) else {}
+        self._shape = next((key for key in (_BOXES, _MASKS, _KEYPOINTS) if first.get(key)), _BOXES)
+        self._slots = {
+            category['id']: sorted(category.get(_KEYPOINTS, {}).values())
+            for category in truth.categories
+        }
+
+    def check(self, predicted: Mapping[Any, str]) -> None:
+        """Checks all entries, and finds their images and classes.
+
+        Args:
+          predicted: `image_id` -> path of the image, if the numbers are made up.
+        """
+        for row, entry in enumerate(self._entries):
+            try:
+                self._add(row, entry, predicted)
+            except FieldError as error:
+                checks.fail(self._path, self._where(row), error)
+
+    def table(self) -> Detections:
+        entries = self._entries
+        parts = Parts(
+            any(entry.get(_MASKS) for entry in entries),
+            any(entry.get(_KEYPOINTS) for entry in entries),
+        )
+        notes = ()
+        if self._shape == _BOXES and any(parts):
+            notes = (
+                f'{self._path}: the size of a detection is that of its bbox, as in pycocotools.',
+            )
+        has_boxes = self._shape == _BOXES
+        return Detections(self._path, len(entries), self._objects, parts, has_boxes, notes)
+
+    def _add(self, row: int, entry: Any, predicted: Mapping[Any, str]) -> None:
+        if not isinstance(entry, dict):
+            raise FieldError('entry', 'an object', entry)
+        for key in ('image_id', 'category_id', self._shape, 'score'):
+            if key not in entry:
+                raise FieldError(key, 'a value', ABSENT)
+        for key in ('image_id', 'category_id'):
+            if not coco_annotations.is_id(entry[key]):
+                raise FieldError(key, 'a number or text', entry[key])
+        image_id = entry['image_id']
+        if not predicted:
+            image = self._truth.image_of(image_id, 'image_id')
+        elif image_id in predicted:
+            image = self._truth.image_of_file(predicted[image_id], 'image_id')
+        else:
+            raise FieldError('image_id', 'an id of images.json beside it', image_id)
+        self._labels[row] = self._truth.class_of_id(entry['category_id'], 'category_id')
+        checks.number(entry['score'], 'score')
+        if self._shape == _BOXES:
+            checks.box(entry[_BOXES])
+        self._rows.setdefault(image, []).append(row)
+
+    def _where(self, row: int) -> str:
+        entry = self._entries[row]
+        image = f' (image_id {entry.get("image_id")!r})' if isinstance(entry, dict) else ''
+        return f'entry {row}{image}'
+
+    def _objects(self, image: str, parts: Parts) -> Instances:
+        rows = self._rows.get(image, [])
+        masks = keypoints = None
+        if parts.masks or self._shape == _MASKS:
+            size = self._size(image)
+            masks = [self._mask(row, *size) for row in rows]
+        if parts.keypoints or self._shape == _KEYPOINTS:
+            keypoints = self._read_keypoints(rows)
+        if self._shape == _BOXES:
+            boxes = np.array([self._entries[row][_BOXES] for row in rows], np.float64)
+        elif self._shape == _MASKS:
+            boxes = mask_api.toBbox([{'size': list(size), 'counts': mask} for mask in masks])
+        else:
+            boxes = _boxes_of_keypoints(self._entries[row][_KEYPOINTS] for row in rows)
+        boxes = np.reshape(boxes, (-1, 4))
+        return Instances(
+            _corners(boxes),
+            self._labels[rows],
+            mask_areas(masks, *size) if self._shape == _MASKS else boxes[:, 2] * boxes[:, 3],
+            masks if parts.masks else None,
+            scores=np.array([self._entries[row]['score'] for row in rows], np.float64),
+            keypoints=keypoints if parts.keypoints else None,
+            sides=boxes[:, :1:-1],
+        )
+
+    def _size(self, image: str) -> tuple[int, int]:
+        try:
+            return self._truth.size_of(image)
+        except FieldError as error:
+            checks.fail(self._path, 'masks', error)
+
+    def _mask(self, row: int, height: int, width: int) -> bytes:
+        segmentation = self._entries[row].get(_MASKS)
+        try:
+            return coco_masks.encode(segmentation, height, width)
+        except UnusableError as error:
+            raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
+
+    def _read_keypoints(self, rows: list[int]) -> np.ndarray:
+        """Returns keypoints as `Instances` has them, with scores in place of visibilities."""
+        size = max((slots[-1] + 1 for slots in self._slots.values() if slots), default=0)
+        found = np.zeros((len(rows), size, 3))
+        for index, row in enumerate(rows):
+            slots, values = self._slots[self._labels[row]], self._entries[row].get(_KEYPOINTS)
+            try:
+                if not isinstance(values, list) or len(values) != 3 * len(slots):
+                    expected = f'{len(slots)} times x, y and a score'
+                    raise FieldError(_KEYPOINTS, expected, ABSENT if values is None else values)
+                numbers = [checks.number(value, _KEYPOINTS) for value in values]
+            except FieldError as error:
+                checks.fail(self._path, self._where(row), error)
+            found[index, slots] = np.reshape(numbers, (-1, 3))
+        return found[..., [1, 0, 2]]
+
+
+def _predicted_files(path: str, files: Files) -> dict[Any, str]:
+    """Returns the images that `images.json` beside a file of `tfod predict` lists."""
+    if os.path.basename(path) != results.DETECTIONS:
+        return {}
+    listed = file_access.join(os.path.dirname(path), results.IMAGES)
+    if not files.exists(listed):
+        return {}
+    entries, found = _parse(listed, files), {}
+    for row, entry in enumerate(entries if isinstance(entries, list) else [entries]):
+        values = entry if isinstance(entry, dict) else {}
+        if not coco_annotations.is_id(values.get('id')) or not isinstance(
+            values.get('file_name'), str
+        ):
+            error = FieldError('id, file_name', 'an id and the name of a file', entry)
+            checks.fail(listed, f'entry {row}', error)
+        found[values['id']] = values['file_name']
+    return found
+
+
+def _boxes_of_keypoints(keypoints: Iterable[list[float]]) -> np.ndarray:
+    """Returns the boxes [x, y, width, height] around keypoints, as pycocotools does."""
+    boxes = []
+    for values in keypoints:
+        x, y = values[0::3], values[1::3]
+        boxes.append([min(x), min(y), max(x) - min(x), max(y) - min(y)])
+    return np.array(boxes, np.float64)
+
+
+def _parse(path: str, files: Files, **options: Any) -> Any:
+    try:
+        return json.loads(files.read(path, checks.MAX_BYTES), **options)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f'{path} is not a JSON file: {error}.') from error
+
+
+def _sort_key(category: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Sorts categories by id: numbers first, then texts."""
+    return isinstance(category['id'], str), category['id']
+
+
+def _corners(boxes: np.ndarray) -> np.ndarray:
+    """[x, y, width, height] -> [ymin, xmin, ymax, xmax]."""
+    return np.concatenate([boxes[:, 1::-1], boxes[:, 1::-1] + boxes[:, :1:-1]], axis=1)

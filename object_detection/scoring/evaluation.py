@@ -1,0 +1,251 @@
+"""Computes the metrics of a file of detections against a file of ground truth, without a model."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from object_detection.builders import evaluator_builder
+from object_detection.builders.evaluator_builder import METRIC_SETS
+from object_detection.data.coco.keypoints import PERSON_KEYPOINTS
+from object_detection.data.file_access import Files, LocalFiles
+from object_detection.errors import UserError
+from object_detection.metrics.evaluator import Evaluator
+from object_detection.protos import eval_pb2
+from object_detection.scoring import formats, voc_files
+from object_detection.scoring.csv_tables import OpenImagesOptions
+from object_detection.scoring.tables import Detections, GroundTruth, Parts
+
+BOXES, MASKS, KEYPOINTS = 'coco_detection_metrics', 'coco_mask_metrics', 'coco_keypoint_metrics'
+# Of formats without masks and keypoints.
+_DEFAULTS = {
+    formats.VOC: 'pascal_voc_detection_metrics',
+    formats.OPEN_IMAGES: 'oid_V2_detection_metrics',
+}
+# Of the keypoints of persons, in their order (https://cocodataset.org/#keypoints-eval).
+_PERSON_SIGMAS = (
+    *(0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062, 0.062),
+    *(0.107, 0.107, 0.087, 0.087, 0.089, 0.089),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FileOptions:
+    """What is evaluated.
+
+    Attributes:
+      groundtruth, detections: a file or a folder each.
+      groundtruth_format, detections_format: a name of `formats.TRUTHS`, of `formats.DETECTIONS`.
+      metrics: names of metric sets; () for those that the files are made for.
+      image_list: file that lists the images to evaluate; '' for all.
+      label_map: label map of the numbers by which detections call their classes; '' for none.
+      open_images: further files of ground truth of Open Images.
+    """
+
+    groundtruth: str
+    detections: str
+    groundtruth_format: str = formats.AUTO
+    detections_format: str = formats.AUTO
+    metrics: tuple[str, ...] = ()
+    image_list: str = ''
+    label_map: str = ''
+    open_images: OpenImagesOptions | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FileResults:
+    """The metrics, and what was evaluated.
+
+    Attributes:
+      groundtruth, detections: the paths.
+      groundtruth_format, detections_format: their formats.
+      images: number of evaluated images.
+      objects: number of their objects.
+      num_detections: number of their detections.
+      metric_sets: names of the metric sets.
+      metrics: name -> value.
+      notes: what a user should know.
+    """
+
+    groundtruth: str
+    detections: str
+    groundtruth_format: str
+    detections_format: str
+    images: int
+    objects: int
+    num_detections: int
+    metric_sets: tuple[str, ...]
+    metrics: dict[str, float]
+    notes: tuple[str, ...] = ()
+
+
+def evaluate(
+    options: FileOptions,
+    eval_config: eval_pb2.EvalConfig | None = None,
+    files: Files | None = None,
+) -> FileResults:
+    """Evaluates detections.
+
+    Args:
+      options: the files.
+      eval_config: options of the metrics, such as `include_metrics_per_category`; without
+        `metrics_set` and `parameterized_metric`, which `options` decides on.
+      files: access to files; those of this machine if not given.
+
+    Raises:
+      OSError: if a file cannot be read.
+      UserError: if a value of a file cannot be used, an image or a class is unknown, or a set needs
+        what the files lack. The message names the file, the record and the field.
+    """
+    files = files or LocalFiles()
+    _check_names(options.metrics)
+    truth_form, truth = formats.open_truth(
+        options.groundtruth,
+        files,
+        form=options.groundtruth_format,
+        label_map_path=options.label_map,
+        open_images=options.open_images,
+    )
+    images: Sequence[str] = list(truth.images)
+    if options.image_list:
+        images = voc_files.read_image_list(options.image_list, files, truth)
+    form, detections = formats.open_detections(
+        options.detections, files, truth, form=options.detections_format
+    )
+    names = options.metrics or _default_sets(truth_form, truth, detections)
+    for name in names:
+        _check_needs(name, truth, detections)
+    evaluators, notes = _build(names, truth, eval_config, are_given=bool(options.metrics))
+    objects = found = 0
+    for image in images:
+        count = _add_image(evaluators, image, truth, detections)
+        objects, found = objects + count[0], found + count[1]
+    notes = [*detections.notes, *notes]
+    if found < detections.count:
+        notes.append(f'{detections.count - found} detections are of images that are not listed.')
+    metrics: dict[str, float] = {}
+    for _, evaluator in evaluators:
+        metrics |= evaluator.evaluate()
+    return FileResults(
+        options.groundtruth,
+        detections.path,
+        truth_form,
+        form,
+        len(images),
+        objects,
+        found,
+        tuple(dict.fromkeys(name for name, _ in evaluators)),
+        metrics,
+        tuple(notes),
+    )
+
+
+def _add_image(
+    evaluators: Sequence[tuple[str, Evaluator]],
+    image: str,
+    truth: GroundTruth,
+    detections: Detections,
+) -> tuple[int, int]:
+    """Adds an image to all evaluators; returns the numbers of its objects and detections."""
+    sides: dict[Parts, tuple[Any, Any]] = {}
+    for name, evaluator in evaluators:
+        parts = _parts(name)
+        if parts not in sides:
+            sides[parts] = truth.objects(image, parts), detections.objects(image, parts)
+        size, classes = truth.images[image]
+        evaluator.add_image(image, size, *sides[parts], classes)
+    annotated, detected = next(iter(sides.values()))
+    return len(annotated.classes), len(detected.classes)
+
+
+def _build(
+    names: Sequence[str],
+    truth: GroundTruth,
+    eval_config: eval_pb2.EvalConfig | None,
+    *,
+    are_given: bool,
+) -> tuple[list[tuple[str, Evaluator]], list[str]]:
+    """Returns the sets with their evaluators, and notes on sets that are left out."""
+    config = eval_pb2.EvalConfig()
+    config.MergeFrom(eval_config or eval_pb2.EvalConfig())
+    sets = [name for name in dict.fromkeys(names) if name != KEYPOINTS]
+    # Without a set, the builder takes that of boxes.
+    config.metrics_set[:] = sets or [BOXES]
+    del config.parameterized_metric[:]
+    built = list(zip(sets, evaluator_builder.build(config, truth.categories), strict=False))
+    notes = []
+    if KEYPOINTS in names:
+        config.metrics_set[:] = [BOXES]
+        config.parameterized_metric.extend(_keypoint_metrics(truth))
+        try:
+            others = evaluator_builder.build(config, truth.categories)[1:]
+        except UserError as error:
+            if are_given:
+                raise
+            notes.append(f'keypoints are not evaluated: {error}')
+        else:
+            built += [(KEYPOINTS, evaluator) for evaluator in others]
+    for name, evaluator in built:
+        if not hasattr(evaluator, 'add_image'):
+            raise UserError(f'--metrics: {name} cannot be computed of these files.')
+    if not built:
+        raise UserError(notes[0])
+    return built, notes
+
+
+def _keypoint_metrics(truth: GroundTruth) -> Iterator[eval_pb2.ParameterizedMetric]:
+    """Yields the metric of each class with keypoints."""
+    for category in truth.categories:
+        if category.get('keypoints'):
+            names = sorted(category['keypoints'], key=category['keypoints'].get)
+            sigmas = {}
+            if tuple(names) == PERSON_KEYPOINTS:
+                sigmas = dict(zip(names, _PERSON_SIGMAS, strict=True))
+            yield eval_pb2.ParameterizedMetric(
+                coco_keypoint_metrics=eval_pb2.CocoKeypointMetrics(
+                    class_label=category['name'], keypoint_label_to_sigmas=sigmas
+                )
+            )
+
+
+def _default_sets(form: str, truth: GroundTruth, detections: Detections) -> list[str]:
+    if form in _DEFAULTS:
+        return [_DEFAULTS[form]]
+    names = [BOXES] if detections.has_boxes else []
+    if truth.parts.masks and detections.parts.masks:
+        names.append(MASKS)
+    if truth.parts.keypoints and detections.parts.keypoints:
+        names.append(KEYPOINTS)
+    return names or [BOXES]
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in (*METRIC_SETS, KEYPOINTS):
+            known = ', '.join(dict.fromkeys((*METRIC_SETS, KEYPOINTS)))
+            raise UserError(f'--metrics: expected some of {known}. Received: {name!r}.')
+
+
+def _check_needs(name: str, truth: GroundTruth, detections: Detections) -> None:
+    """Checks that the files have what a set compares."""
+    for part, is_needed in _parts(name)._asdict().items():
+        for side in (truth, detections) if detections.count else (truth,):
+            if is_needed and not getattr(side.parts, part):
+                raise UserError(
+                    f'--metrics: {name} compares {part}. Received: {side.path}, which has none.'
+                )
+    if truth.are_normalized and name.startswith(('coco', 'lvis')):
+        raise UserError(
+            f'--metrics: {name} needs the sizes of objects in pixels, but the boxes of '
+            f'{truth.path} are relative to their images. Use oid_V2_detection_metrics, for example.'
+        )
+    labels = [image.classes for image in truth.images.values()]
+    if name.startswith('oid_challenge') and all(each is None for each in labels):
+        raise UserError(
+            f'--metrics: {name} needs image-level labels of Open Images; give --image_labels. '
+            f'Received: {truth.path} alone.'
+        )
+
+
+def _parts(name: str) -> Parts:
+    """Returns what a set compares besides boxes."""
+    return Parts('mask' in name or 'segmentation' in name, name == KEYPOINTS)

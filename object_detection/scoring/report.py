@@ -1,0 +1,103 @@
+"""The metrics of files as tables: the lines of COCO's, and a row for each category on demand."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+_UNDEFINED = '-'
+_SUMMARY = re.compile(
+    r'(?P<kind>Precision/mAP|Recall/AR)(@(?P<maximum>\d+))?(@(?P<iou>\.\d+)IOU)?'
+    r'( \((?P<area>\w+)\))?'
+)
+_KINDS = {'Precision/mAP': 'Average Precision  (AP)', 'Recall/AR': 'Average Recall     (AR)'}
+_COCO_GROUPS = {'DetectionBoxes': 100, 'DetectionMasks': 100, 'Keypoints': 20}
+_OF_CATEGORY = (
+    re.compile(r'(?P<group>[^_]+)_(?P<metric>.+) ByCategory/(?P<name>.+)'),
+    re.compile(r'(?P<group>[^_]+)_PerformanceByCategory/(?P<metric>[^/]+)/(?P<name>.+)'),
+)
+_SHORT = {
+    'Precision/mAP': 'AP',
+    'Precision/mAP@.50IOU': 'AP50',
+    'Precision/mAP@.75IOU': 'AP75',
+    'Precision/mAP (small)': 'APs',
+    'Precision/mAP (medium)': 'APm',
+    'Precision/mAP (large)': 'APl',
+    'Recall/AR@1': 'AR1',
+    'Recall/AR@10': 'AR10',
+    'Recall/AR@100': 'AR100',
+    'Recall/AR@100 (small)': 'ARs',
+    'Recall/AR@100 (medium)': 'ARm',
+    'Recall/AR@100 (large)': 'ARl',
+    'AP@0.5IOU': 'AP50',
+}
+
+
+def lines(metrics: Mapping[str, float], *, per_category: bool = False) -> Iterator[str]:
+    """Yields the lines of the tables.
+
+    Args:
+      metrics: name -> value, as evaluators return them.
+      per_category: whether there is a table with a row for each category, too.
+    """
+    groups, categories = _grouped(metrics)
+    for index, (group, values) in enumerate(groups.items()):
+        yield from ([''] if index else [])
+        yield group
+        for name, value in values.items():
+            yield f' {_line(group, name)} = {_shown(value, 3)}'
+    if per_category:
+        for group, rows in categories.items():
+            yield ''
+            yield from _category_table(group, rows)
+
+
+def _grouped(
+    metrics: Mapping[str, float],
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]:
+    """Returns group -> name -> value, and group -> category -> name -> value."""
+    groups: dict[str, dict[str, float]] = {}
+    categories: dict[str, dict[str, dict[str, float]]] = {}
+    for full_name, value in metrics.items():
+        found = next(filter(None, (each.fullmatch(full_name) for each in _OF_CATEGORY)), None)
+        if found is None:
+            group, separator, name = full_name.partition('_')
+            if not separator:
+                group, name = full_name, full_name
+            groups.setdefault(group, {})[name] = value
+        elif found['group'] == 'Keypoints':
+            # They are of one class; its other names for numbers of recall are left out.
+            if 'Recall/AR@1' not in found['metric']:
+                group = f'Keypoints of {found["name"]}'
+                groups.setdefault(group, {})[found['metric']] = value
+        elif found['metric'] != 'mAP':
+            rows = categories.setdefault(found['group'], {})
+            rows.setdefault(found['name'], {})[found['metric']] = value
+    return groups, categories
+
+
+def _line(group: str, name: str) -> str:
+    """Returns the name of a metric, one of COCO's as in its table."""
+    found = _SUMMARY.fullmatch(name)
+    maximum = _COCO_GROUPS.get(group.split()[0])
+    if not found or maximum is None:
+        return name
+    iou = f'{float(found["iou"]):.2f}' if found['iou'] else '0.50:0.95'
+    area, count = found['area'] or 'all', found['maximum'] or maximum
+    return f'{_KINDS[found["kind"]]} @[ IoU={iou:<9} | area={area:>6} | maxDets={count:>3} ]'
+
+
+def _category_table(group: str, rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for values in rows.values() for name in values))
+    heads = [_SHORT.get(name, name) for name in names]
+    widths = [max(6, len(head)) for head in heads]
+    first = max([len(group), *map(len, rows)])
+    yield '  '.join([group.ljust(first), *(h.rjust(w) for h, w in zip(heads, widths, strict=True))])
+    for row, values in rows.items():
+        cells = [_shown(values.get(name, math.nan), 3) for name in names]
+        padded = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        yield '  '.join([row.ljust(first), *padded])
+
+
+def _shown(value: float, digits: int) -> str:
+    is_defined = math.isfinite(value) and value >= 0
+    return f'{value:.{digits}f}' if is_defined else _UNDEFINED

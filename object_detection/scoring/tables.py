@@ -1,0 +1,231 @@
+"""What is read of a file of ground truth and of a file of detections, whatever its format."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from object_detection.data.label_map import LabelMap
+from object_detection.errors import DataError, format_list
+from object_detection.metrics.instances import Instances
+from object_detection.scoring.checks import FieldError
+
+
+class Parts(NamedTuple):
+    """What of the objects is read besides their boxes."""
+
+    masks: bool = False
+    keypoints: bool = False
+
+
+_BOXES_ALONE = Parts()
+
+
+class TruthImage(NamedTuple):
+    """An image of the ground truth.
+
+    Attributes:
+      size: (height, width) in pixels; (0, 0) if the file does not say it.
+      classes: int64 [n], 1-based ids of the classes of which it was verified whether the image
+        contains them; None if there are no image-level labels.
+    """
+
+    size: tuple[int, int]
+    classes: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GroundTruth:
+    """The images, classes and objects of a data set.
+
+    Attributes:
+      path: the file or folder.
+      categories: the classes, {'id': 1-based, 'name': ...}; with 'keypoints', name -> position.
+      images: source id -> image.
+      objects: reads the objects of an image, by its source id.
+      image_ids: what detections call an image -> its source id.
+      file_names: names of image files without folder -> source id; None for names of several.
+      category_ids: numbers that detections may call a class by -> its 1-based id.
+      names: names of the classes -> 1-based id.
+      parts: what the objects have besides boxes.
+      are_normalized: whether boxes are relative to the size of their image, which is not known.
+    """
+
+    path: str
+    categories: Sequence[Mapping[str, Any]]
+    images: Mapping[str, TruthImage]
+    objects: Callable[[str, Parts], Instances]
+    image_ids: Mapping[Any, str]
+    file_names: Mapping[str, str | None]
+    category_ids: Mapping[Any, int]
+    names: Mapping[str, int]
+    parts: Parts = _BOXES_ALONE
+    are_normalized: bool = False
+
+    def size_of(self, image: str) -> tuple[int, int]:
+        """Returns (height, width) of an image in pixels.
+
+        Raises:
+          FieldError: if the file does not say it.
+        """
+        height, width = self.images[image].size
+        if not (height and width):
+            expected = f'an image whose size {self.path} states'
+            raise FieldError('image', expected, image)
+        return height, width
+
+    def image_of(self, image_id: Any, field: str) -> str:
+        """Returns the source id of the image that a detection names.
+
+        Raises:
+          FieldError: if there is no such image.
+        """
+        try:
+            return self.image_ids[image_id]
+        except (KeyError, TypeError):  # A list has no hash.
+            known = format_list(map(repr, self.image_ids))
+            raise FieldError(field, f'an image of {self.path}: {known}', image_id) from None
+
+    def image_of_file(self, name: str, field: str) -> str:
+        """Returns the source id of an image by the path of its file, or by its name alone.
+
+        Raises:
+          FieldError: if no image has this name, or several have it.
+        """
+        base = os.path.basename(name.replace('\\', '/'))
+        for known in (base, os.path.splitext(base)[0]):
+            if self.file_names.get(known) is not None:
+                return self.file_names[known]
+        what = 'several images have it' if base in self.file_names else 'no image has it'
+        raise FieldError(field, f'the name of one image file of {self.path} ({what})', name)
+
+    def class_of_name(self, name: str, field: str) -> int:
+        """Returns the 1-based id of a class by its name.
+
+        Raises:
+          FieldError: if there is no such class.
+        """
+        if name not in self.names:
+            raise FieldError(field, f'a class of {self.path}: {format_list(self.names)}', name)
+        return self.names[name]
+
+    def class_of_id(self, category_id: Any, field: str) -> int:
+        """Returns the 1-based id of a class by its number in a file.
+
+        Raises:
+          FieldError: if there is no such class, or the classes have no numbers.
+        """
+        if not self.category_ids:
+            expected = f'the name of a class, as {self.path} has no numbers; or give a --label_map'
+            raise FieldError(field, expected, category_id)
+        try:
+            return self.category_ids[category_id]
+        except (KeyError, TypeError):
+            known = format_list(self.category_ids)
+            raise FieldError(field, f'a category of {self.path}: {known}', category_id) from None
+
+    def with_classes(self, label_map: LabelMap) -> 'GroundTruth':
+        """Returns the same with the names and ids of a label map in place of the file's own ids.
+
+        Classes of the label map that the file lacks are added, if it has no list of its own.
+
+        Raises:
+          DataError: if the label map and the file have no class in common.
+        """
+        found = {text: self.names[text] for text in label_map.text_to_id if text in self.names}
+        if not found:
+            raise DataError(
+                f'The label map has none of the classes of {self.path}, {format_list(self.names)}. '
+                f'Received: {format_list(label_map.text_to_id)}.'
+            )
+        names, categories = dict(self.names), list(self.categories)
+        ids = {label_map.text_to_id[text]: number for text, number in found.items()}
+        if not self.category_ids:
+            for category in label_map.categories:
+                if category['id'] not in ids:
+                    number = len(categories) + 1
+                    categories.append({'id': number, 'name': category['name']})
+                    names[category['name']] = ids[category['id']] = number
+        return dataclasses.replace(self, category_ids=ids, names=names, categories=categories)
+
+
+@dataclasses.dataclass(frozen=True)
+class Detections:
+    """The detections of all images, sorted by image; within one, in the order of the file.
+
+    Attributes:
+      path: the file or folder.
+      count: their number.
+      objects: reads the detections of an image, by its source id.
+      parts: what they have besides boxes.
+      has_boxes: whether the file has boxes of its own.
+      notes: what a user should know of the reading.
+    """
+
+    path: str
+    count: int
+    objects: Callable[[str, Parts], Instances]
+    parts: Parts = _BOXES_ALONE
+    has_boxes: bool = True
+    notes: tuple[str, ...] = ()
+
+
+class Columns:
+    """Collects boxes of many images in the order of a file, and gives those of one image.
+
+    Args:
+      are_scored: whether they are detections, and have scores.
+    """
+
+    def __init__(self, *, are_scored: bool):
+        self._are_scored = are_scored
+        self._rows: dict[str, list[tuple[float, ...]]] = {}
+        self.count = 0
+
+    def add(
+        self,
+        image: str,
+        label: int,
+        corners: Sequence[float],
+        score: float = 0.0,
+        *,
+        is_difficult: bool = False,
+        is_group_of: bool = False,
+    ) -> None:
+        """Adds a box (ymin, xmin, ymax, xmax) of a class, given by its 1-based id."""
+        row = (*corners, score, label, is_difficult, is_group_of)
+        self._rows.setdefault(image, []).append(row)
+        self.count += 1
+
+    def objects(self, image: str, parts: Parts) -> Instances:
+        """Returns the boxes of an image."""
+        del parts
+        rows = np.array(self._rows.get(image, ()), np.float64).reshape(-1, 8)
+        boxes, labels = rows[:, :4], rows[:, 5].astype(np.int64)
+        areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        if self._are_scored:
+            return Instances(boxes, labels, areas, scores=rows[:, 4])
+        return Instances(
+            boxes,
+            labels,
+            areas,
+            is_crowd=np.zeros(len(rows), bool),
+            is_difficult=rows[:, 6].astype(bool),
+            is_group_of=rows[:, 7].astype(bool),
+        )
+
+
+def file_names(names: Mapping[str, str]) -> dict[str, str | None]:
+    """Returns names of files, without folder, and without suffix -> source id; None if several.
+
+    Args:
+      names: source id -> path of the image file.
+    """
+    found: dict[str, str | None] = {}
+    for source_id, name in names.items():
+        base = os.path.basename(name.replace('\\', '/'))
+        for known in {base, os.path.splitext(base)[0]}:
+            found[known] = source_id if known not in found else None
+    return found

@@ -1,0 +1,181 @@
+"""Ground truth of PASCAL VOC, a folder of XML files, and its result files, one for each class."""
+
+import re
+from collections.abc import Iterator
+
+from lxml import etree
+
+from object_detection.data import file_access
+from object_detection.data.file_access import Files
+from object_detection.data.formats import voc, xml_files
+from object_detection.errors import DataError, UnusableError
+from object_detection.scoring import checks
+from object_detection.scoring.checks import FieldError
+from object_detection.scoring.tables import (
+    Columns,
+    Detections,
+    GroundTruth,
+    TruthImage,
+    file_names,
+)
+
+_FOLDERS = ('', 'Annotations', 'annotations')
+_XML, _TEXT = '.xml', '.txt'
+# comp4_det_test_CLASS.txt: the competition, the set of images, and the class, which may contain _.
+_RESULTS = re.compile(r'(?:comp\d+_)?det_[^_]+_(.+)\.txt')
+_COLUMNS = ('image', 'score', 'xmin', 'ymin', 'xmax', 'ymax')
+
+
+def find_truth(folder: str, files: Files) -> str | None:
+    """Returns the folder of XML files, `folder` or its Annotations; None if there is none."""
+    for name in _FOLDERS:
+        path = file_access.join(folder, name) if name else folder
+        if any(item.endswith(_XML) for item in files.list(path)):
+            return path
+    return None
+
+
+def read_truth(path: str, files: Files) -> GroundTruth:
+    """Reads the XML files of a folder, or of its Annotations, each the name of an image.
+
+    Corners are taken as they are. Classes are those of all files, in the order of the alphabet.
+
+    Raises:
+      OSError: if a file cannot be read, or is too long.
+      DataError: if there is none, or a value of it cannot be used.
+    """
+    folder = find_truth(path, files)
+    if folder is None:
+        raise DataError(f'{path}: expected a folder of XML files, or with a folder Annotations.')
+    images, names, classes, found = {}, {}, {}, []
+    for file in files.list(folder):
+        if not file.endswith(_XML):
+            continue
+        stem, where = file.removesuffix(_XML), file_access.join(folder, file)
+        try:
+            annotation = xml_files.read(where, files)
+            if annotation.tag != 'annotation':
+                raise UnusableError('bad_annotations', f'expected <annotation>: {annotation.tag}')
+            height, width = voc.stated_size(annotation)
+        except UnusableError as error:
+            raise DataError(f'{where}: {error}.') from error
+        images[stem] = TruthImage((height or 0, width or 0))
+        names[stem] = xml_files.text(annotation, 'filename', stem)
+        for item in annotation.iterfind('object'):
+            found.append((stem, item))
+            classes[xml_files.text(item, 'name')] = 0
+    classes = {name: number for number, name in enumerate(sorted(classes), start=1)}
+    columns, counts = Columns(are_scored=False), dict.fromkeys(images, 0)
+    for stem, item in found:
+        record, file = f'object {counts[stem]}', file_access.join(folder, stem + _XML)
+        counts[stem] += 1
+        try:
+            _add(columns, stem, item, classes)
+        except FieldError as error:
+            checks.fail(file, record, error)
+        except UnusableError as error:
+            raise DataError(f'{file}, {record}: {error}.') from error
+    return GroundTruth(
+        path,
+        [{'id': number, 'name': name} for name, number in classes.items()],
+        images,
+        columns.objects,
+        {stem: stem for stem in images},
+        file_names(names) | file_names({stem: stem for stem in images}),
+        {},
+        classes,
+    )
+
+
+def _add(columns: Columns, stem: str, item: etree._Element, classes: dict[str, int]) -> None:
+    name = xml_files.text(item, 'name')
+    if not name:
+        raise FieldError('name', 'the name of a class', name)
+    if item.find('bndbox') is None:
+        raise FieldError('bndbox', 'the corners of a box', checks.ABSENT)
+    corners = checks.corners(
+        {side: xml_files.text(item, f'bndbox/{side}') for side in ('ymin', 'xmin', 'ymax', 'xmax')}
+    )
+    details = voc.details_of(item)
+    columns.add(stem, classes[name], corners, is_difficult=bool(details[voc.keys.DIFFICULT]))
+
+
+def is_results(folder: str, files: Files) -> bool:
+    """Whether a folder has result files of classes."""
+    return any(_RESULTS.fullmatch(name) for name in files.list(folder))
+
+
+def read_detections(path: str, files: Files, truth: GroundTruth) -> Detections:
+    """Reads the result files of a folder, comp4_det_test_CLASS.txt; other files are left alone.
+
+    Each line is an image, a score and a box in pixels: xmin ymin xmax ymax.
+
+    Raises:
+      OSError: if a file cannot be read, or is too long.
+      DataError: if there is none, or a value of it cannot be used or is unknown.
+    """
+    named = {name: _RESULTS.fullmatch(name) for name in files.list(path)}
+    named = {name: match[1] for name, match in named.items() if match}
+    if not named:
+        raise DataError(f'{path}: expected files such as comp4_det_test_CLASS.txt. Received: none.')
+    columns = Columns(are_scored=True)
+    for name, class_name in named.items():
+        file = file_access.join(path, name)
+        try:
+            label = truth.class_of_name(class_name, 'name of the file')
+        except FieldError as error:
+            checks.fail(path, name, error)
+        for line, fields in _lines(file, files):
+            try:
+                if len(fields) != len(_COLUMNS):
+                    raise FieldError('line', ' '.join(_COLUMNS), ' '.join(fields))
+                values = dict(zip(_COLUMNS, fields, strict=True))
+                image = _image(truth, values['image'])
+                score = checks.text_number(values['score'], 'score')
+                sides = {side: values[side] for side in ('ymin', 'xmin', 'ymax', 'xmax')}
+                columns.add(image, label, checks.corners(sides), score)
+            except FieldError as error:
+                checks.fail(file, f'line {line}', error)
+    return Detections(path, columns.count, columns.objects)
+
+
+def _image(truth: GroundTruth, name: str) -> str:
+    """Returns the source id of an image by its id, which may be a number, or by its file."""
+    if name in truth.image_ids:
+        return truth.image_ids[name]
+    if name in truth.images:
+        return name
+    return truth.image_of_file(name, 'image')
+
+
+def _lines(path: str, files: Files) -> Iterator[tuple[int, list[str]]]:
+    try:
+        text = files.read(path, checks.MAX_BYTES).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f'{path}: expected text in UTF-8. Received: {error}.') from error
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield number, line.split()
+
+
+def read_image_list(path: str, files: Files, truth: GroundTruth) -> list[str]:
+    """Returns the source ids of a list of images: an id or the name of a file on each line.
+
+    Lines of the lists of PASCAL VOC have a flag after the image, which is ignored.
+
+    Raises:
+      OSError, DataError: if it cannot be read, or names an image that the ground truth lacks.
+    """
+    found = []
+    for line, fields in _lines(path, files):
+        for name in (' '.join(fields), fields[0]):
+            try:
+                found.append(_image(truth, name))
+                break
+            except FieldError as error:
+                problem = error
+        else:
+            checks.fail(path, f'line {line}', problem)
+    if not found:
+        raise DataError(f'{path}: expected an image on each line. Received: none.')
+    return list(dict.fromkeys(found))

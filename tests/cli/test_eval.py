@@ -1,0 +1,114 @@
+"""`tfod eval` of files: the table, JSON, and which options conflict."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from object_detection.cli.main import main
+
+DOCUMENT = {
+    'images': [{'id': 7, 'file_name': 'seven.jpg', 'height': 40, 'width': 60}],
+    'annotations': [{'id': 1, 'image_id': 7, 'category_id': 3, 'bbox': [4, 4, 10, 20]}],
+    'categories': [{'id': 3, 'name': 'cat'}, {'id': 5, 'name': 'dog'}],
+}
+HIT = {'image_id': 7, 'category_id': 3, 'bbox': [4, 4, 10, 20], 'score': 0.5}
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = tmp_path / 'found.json', tmp_path / 'truth.json'
+    for path, content in zip(paths, ([HIT], DOCUMENT), strict=True):
+        path.write_text(json.dumps(content))
+    return ['--detections', str(paths[0]), '--groundtruth', str(paths[1])]
+
+
+def _run(*arguments):
+    return CliRunner().invoke(main, ['eval', *map(str, arguments)])
+
+
+def test_table(files):
+    text = _run(*files, '--per_category').stdout
+    line = ' Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 1.000'
+    assert line in text.splitlines()
+    assert ' Average Recall     (AR) @[ IoU=0.50:0.95 | area= large | maxDets=100 ] = -' in text
+    rows = [text_line.split() for text_line in text.splitlines()]
+    assert ['DetectionBoxes', 'AP', 'AP50', 'AP75'] in [row[:4] for row in rows]
+    assert ['dog', '-', '-', '-'] in [row[:4] for row in rows]
+    assert '1 images, 1 objects, 1 detections' in text
+    assert 'dog' not in _run(*files).stdout
+
+
+def test_table_of_pascal(files):
+    text = _run(*files, '--metrics', 'pascal_voc_detection_metrics', '--per_category').stdout
+    assert 'PascalBoxes\n Precision/mAP@0.5IOU = 1.000' in text
+    assert ['cat', '1.000'] in [line.split() for line in text.splitlines()]
+
+
+def test_json_and_output(files, tmp_path):
+    sets = 'coco_detection_metrics,pascal_voc_detection_metrics'
+    result = _run(*files, '--json', '--output', tmp_path / 'metrics.json', '--metrics', sets)
+    printed = json.loads(result.stdout)
+    assert printed['metric_sets'] == sets.split(',')
+    assert printed['images'] == printed['num_detections'] == 1
+    written = json.loads((tmp_path / 'metrics.json').read_text())
+    assert printed['metrics'] == written
+    assert written['DetectionBoxes_Precision/mAP'] == pytest.approx(1)
+    assert written['PascalBoxes_PerformanceByCategory/AP@0.5IOU/dog'] is None
+
+
+def test_errors_are_one_line_and_status_1(files, tmp_path):
+    (tmp_path / 'found.json').write_text(json.dumps([HIT | {'image_id': 8}]))
+    result = _run(*files)
+    assert result.exit_code == 1
+    assert 'found.json, entry 0 (image_id 8): image_id: expected an image of' in result.stderr
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ([], 'Expected --config with --checkpoint_dir, or --detections with --groundtruth'),
+        (['--detections', 'a'], "Missing option '--groundtruth'"),
+        (['--groundtruth', 'a'], "Missing option '--detections'"),
+        (['--config', 'a'], "Missing option '--checkpoint_dir'"),
+        (['--checkpoint_dir', 'a'], "Missing option '--config'"),
+        (
+            ['--detections', 'a', '--groundtruth', 'b', '--config', 'c'],
+            '--config conflicts with --detections',
+        ),
+        (
+            ['--detections', 'a', '--groundtruth', 'b', '--run_once'],
+            '--run_once conflicts with --detections',
+        ),
+        (
+            ['--config', 'a', '--checkpoint_dir', 'b', '--metrics', 'c'],
+            '--metrics conflicts with --config',
+        ),
+        (
+            ['--config', 'a', '--checkpoint_dir', 'b', '--json'],
+            '--json conflicts with --config',
+        ),
+        (
+            ['--config', 'a', '--checkpoint_dir', 'b', '--per_category'],
+            '--per_category conflicts with --config',
+        ),
+    ],
+)
+def test_conflicts(arguments, message):
+    result = _run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_tensorflow_is_not_loaded(files):
+    program = (
+        'import sys; from object_detection.cli.main import main;'
+        f'main(["eval", *{files!r}], standalone_mode=False);'
+        'print(sorted({"tensorflow", "keras", "rich"} & {*sys.modules}))'
+    )
+    ran = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == '[]'
