@@ -5,7 +5,7 @@ https://cocodataset.org/#format-data and https://cocodataset.org/#format-results
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +97,8 @@ class _Truth:
                 position = {name: slot for slot, name in enumerate(self._layout.names)}
                 entry['keypoints'] = {name: position[name] for name in names}
             categories.append(entry)
-        has_masks = any(annotation.get(_MASKS) for annotation in self._annotations)
+        # Where there is no object, none lacks a mask.
+        has_masks = not self._annotations or any(each.get(_MASKS) for each in self._annotations)
         return GroundTruth(
             self._path,
             categories,
@@ -108,7 +109,23 @@ class _Truth:
             self._labels,
             {category['name']: category['id'] for category in categories},
             Parts(has_masks, self._layout is not None),
+            notes=tuple(self._notes()),
         )
+
+    def _notes(self) -> Iterator[str]:
+        """Yields where pycocotools takes annotations for others, by their ids."""
+        ids = [annotation.get('id') for annotation in self._annotations]
+        if 0 in ids:
+            yield (
+                f'{self._path}: an annotation has the id 0, so pycocotools takes detections of it '
+                'for false; here they count.'
+            )
+        known = [each for each in ids if coco_annotations.is_id(each)]
+        if len(set(known)) < len(known):
+            yield (
+                f'{self._path}: annotations have the same id, so pycocotools takes one for all of '
+                'them; here each counts.'
+            )
 
     def _add_image(self, index: int, image: Mapping[str, Any]) -> None:
         image_id, record = image['id'], f'images[{index}] (id {image["id"]!r})'

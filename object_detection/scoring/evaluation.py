@@ -119,7 +119,7 @@ def evaluate(
     for image in images:
         count = _add_image(evaluators, image, truth, detections)
         objects, found = objects + count[0], found + count[1]
-    notes = [*detections.notes, *notes]
+    notes = [*truth.notes, *detections.notes, *notes]
     if found < detections.count:
         notes.append(f'{detections.count - found} detections are of images that are not listed.')
     metrics: dict[str, float] = {}

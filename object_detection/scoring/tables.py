@@ -51,6 +51,7 @@ class GroundTruth:
       names: names of the classes -> 1-based id.
       parts: what the objects have besides boxes.
       are_normalized: whether boxes are relative to the size of their image, which is not known.
+      notes: what a user should know of the reading.
     """
 
     path: str
@@ -63,6 +64,7 @@ class GroundTruth:
     names: Mapping[str, int]
     parts: Parts = _BOXES_ALONE
     are_normalized: bool = False
+    notes: tuple[str, ...] = ()
 
     def size_of(self, image: str) -> tuple[int, int]:
         """Returns (height, width) of an image in pixels.

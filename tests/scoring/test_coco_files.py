@@ -116,6 +116,26 @@ def test_no_detections(tmp_path):
     assert result.metrics['DetectionMasks_Precision/mAP'] == 0
 
 
+def test_no_objects(tmp_path):
+    found = [HIT | {'segmentation': [[4, 4, 14, 4, 14, 24]]}]
+    result = _evaluate(tmp_path, _tiny(annotations=[]), found)
+    assert result.metric_sets == tuple(SETS.values())
+    assert set(result.metrics.values()) == {-1}
+
+
+def test_notes_tell_where_pycocotools_takes_annotations_for_others(tmp_path):
+    document = _tiny()
+    document['annotations'][0]['id'] = 0
+    result = _evaluate(tmp_path, document, [HIT])
+    assert result.metrics['DetectionBoxes_Precision/mAP'] == pytest.approx(1)
+    assert 'the id 0' in result.notes[0]
+    document = _tiny()
+    document['annotations'].append(document['annotations'][0] | {'bbox': [20, 20, 10, 10]})
+    result = _evaluate(tmp_path, document, [HIT])
+    assert result.metrics['DetectionBoxes_Recall/AR@100'] == pytest.approx(0.5)
+    assert 'the same id' in result.notes[0]
+
+
 def test_images_of_predict_are_found_by_name(tmp_path):
     truth, _ = coco_cases.write(tmp_path, _tiny(), [])
     folder = tmp_path / 'predicted'
