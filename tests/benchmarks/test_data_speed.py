@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import json
 import pathlib
 
 import pytest
@@ -18,16 +17,22 @@ def load(monkeypatch):
     return importlib.import_module
 
 
-@pytest.mark.parametrize('kind', ['bbox', 'segm'])
-def test_both_evaluations_find_the_same(load, tmp_path, kind):
-    document = load('generated_coco').document(6)
-    (tmp_path / 'annotations.json').write_text(json.dumps(document))
+@pytest.mark.parametrize('kind', ['bbox', 'segm', 'keypoints'])
+def test_all_evaluations_find_the_same(load, tmp_path, kind):
     evaluation = load('evaluation')
+    evaluation.write(tmp_path, kind, 6)
     ours = evaluation.measure_toolkit(tmp_path, kind)
-    other = evaluation.measure_pycocotools(tmp_path, kind)
-    assert ours['metrics'] == pytest.approx(other['metrics'], abs=1e-12)
-    assert len(ours['metrics']) == 12
+    assert len(ours['metrics']) == (10 if kind == 'keypoints' else 12)
     assert 0.1 < ours['metrics'][0] < 0.9
+    for measure in (evaluation.measure_pycocotools, evaluation.measure_faster_coco_eval):
+        assert ours['metrics'] == pytest.approx(measure(tmp_path, kind)['metrics'], abs=1e-12)
+
+
+@pytest.mark.parametrize('kind', ['bbox', 'segm'])
+@pytest.mark.parametrize('case', ['crowds', 'equal overlaps', 'more than 100'])
+def test_odd_inputs_give_the_numbers_of_pycocotools(load, case, kind):
+    row = load('evaluation_agreement').compare(case, kind, seeds=1)
+    assert row['toolkit'] == 'equal'
 
 
 def test_converts_generated_data(load, tmp_path):
