@@ -37,6 +37,7 @@ class Evaluator(Protocol):
         annotated: Instances,
         detected: Instances,
         image_classes: np.ndarray | None = None,
+        not_exhaustive_classes: np.ndarray | None = None,
     ) -> None:
         """Adds one image whose objects are known in its own pixels, as those of files are.
 
@@ -47,6 +48,7 @@ class Evaluator(Protocol):
           detected: its detections, with scores, and as `annotated`.
           image_classes: int64 [n], 1-based ids of the classes of which it was verified whether the
             image contains them; read only by metrics that leave out other classes.
+          not_exhaustive_classes: the same, of the classes not all of whose objects are annotated.
 
         Raises:
           ValueError: if something that the metrics need is missing.

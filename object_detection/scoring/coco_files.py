@@ -42,8 +42,13 @@ _MAX_KEYPOINTS = 1000
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
 
 
+# Lists of categories of an image of a federated data set, as in LVIS: those that it does not
+# contain, and those not all of whose objects are annotated.
+_ABSENT, _NOT_EXHAUSTIVE = 'neg_category_ids', 'not_exhaustive_category_ids'
+
+
 class _Image(NamedTuple):
-    size: tuple[int, int]
+    truth: TruthImage
     rows: list[int]
 
 
@@ -93,6 +98,8 @@ class _Truth:
         for category in self._categories:
             names = category.get(_KEYPOINTS) or (self._layout and self._layout.names)
             entry = {'id': self._labels[category['id']], 'name': self._names[category['id']]}
+            if 'frequency' in category:
+                entry['frequency'] = category['frequency']
             if self._layout and names:
                 position = {name: slot for slot, name in enumerate(self._layout.names)}
                 entry['keypoints'] = {name: position[name] for name in names}
@@ -102,7 +109,7 @@ class _Truth:
         return GroundTruth(
             self._path,
             categories,
-            {text: TruthImage(self._images[image_id].size) for text, image_id in self._ids.items()},
+            {text: self._images[image_id].truth for text, image_id in self._ids.items()},
             self._objects,
             {image_id: text for text, image_id in self._ids.items()},
             file_names(self._files),
@@ -139,9 +146,23 @@ class _Truth:
             expected = f'two numbers above 0, whose product is at most {MAX_PIXELS}'
             error = FieldError('height, width', expected, (height, width))
             checks.fail(self._path, record, error)
-        self._images[image_id] = _Image((height, width), [])
+        lists = [self._class_list(record, image, key) for key in (_ABSENT, _NOT_EXHAUSTIVE)]
+        self._images[image_id] = _Image(TruthImage((height, width), *lists), [])
         if isinstance(image.get('file_name'), str):
             self._files[source_ids.to_text(image_id)] = image['file_name']
+
+    def _class_list(self, record: str, image: Mapping[str, Any], key: str) -> np.ndarray | None:
+        """Returns the classes of a list of categories; None if the image has no such list."""
+        listed = image.get(key)
+        if listed is None:
+            return None
+        if not isinstance(listed, list) or not all(self._is_category(each) for each in listed):
+            error = FieldError(key, 'a list of ids of `categories`', listed)
+            checks.fail(self._path, record, error)
+        return np.array([self._labels[each] for each in listed], np.int64)
+
+    def _is_category(self, value: Any) -> bool:
+        return coco_annotations.is_id(value) and value in self._labels
 
     def _check(self, annotation: Mapping[str, Any]) -> None:
         image_id, category_id = annotation['image_id'], annotation['category_id']
@@ -177,7 +198,7 @@ class _Truth:
         return f'annotations[{row}] (id {self._annotations[row].get("id")!r})'
 
     def _objects(self, image: str, parts: Parts) -> Instances:
-        size, rows = self._images[self._ids[image]]
+        (size, *_), rows = self._images[self._ids[image]]
         annotations = [self._annotations[row] for row in rows]
         boxes = np.array([a[_BOXES] for a in annotations], np.float64).reshape(-1, 4)
         masks, own_areas = None, boxes[:, 2] * boxes[:, 3]

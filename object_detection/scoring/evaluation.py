@@ -151,8 +151,8 @@ def _add_image(
         parts = _parts(name)
         if parts not in sides:
             sides[parts] = truth.objects(image, parts), detections.objects(image, parts)
-        size, classes = truth.images[image]
-        evaluator.add_image(image, size, *sides[parts], classes)
+        size, *classes = truth.images[image]
+        evaluator.add_image(image, size, *sides[parts], *classes)
     annotated, detected = next(iter(sides.values()))
     return len(annotated.classes), len(detected.classes)
 
@@ -238,14 +238,15 @@ def _check_needs(name: str, truth: GroundTruth, detections: Detections) -> None:
             f'--metrics: {name} needs the sizes of objects in pixels, but the boxes of '
             f'{truth.path} are relative to their images. Use oid_V2_detection_metrics, for example.'
         )
-    labels = [image.classes for image in truth.images.values()]
-    if name.startswith('oid_challenge') and all(each is None for each in labels):
-        raise UserError(
-            f'--metrics: {name} needs image-level labels of Open Images; give --image_labels. '
-            f'Received: {truth.path} alone.'
-        )
+    needed = {'oid_challenge': 'image-level labels of Open Images; give --image_labels'}
+    needed['lvis'] = 'neg_category_ids of the images of LVIS'
+    for prefix, what in needed.items():
+        labels = (image.classes for image in truth.images.values())
+        if name.startswith(prefix) and all(each is None for each in labels):
+            raise UserError(f'--metrics: {name} needs {what}. Received: {truth.path} alone.')
 
 
 def _parts(name: str) -> Parts:
     """Returns what a set compares besides boxes."""
-    return Parts('mask' in name or 'segmentation' in name, name == KEYPOINTS)
+    has_masks = any(word in name for word in ('mask', 'segmentation', 'panoptic'))
+    return Parts(has_masks, name == KEYPOINTS)

@@ -29,11 +29,13 @@ class TruthImage(NamedTuple):
     Attributes:
       size: (height, width) in pixels; (0, 0) if the file does not say it.
       classes: int64 [n], 1-based ids of the classes of which it was verified whether the image
-        contains them; None if there are no image-level labels.
+        contains them, beside those of its objects; None if there are no image-level labels.
+      not_exhaustive: the same, of the classes not all of whose objects are annotated.
     """
 
     size: tuple[int, int]
     classes: np.ndarray | None = None
+    not_exhaustive: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,8 @@ class GroundTruth:
 
     Attributes:
       path: the file or folder.
-      categories: the classes, {'id': 1-based, 'name': ...}; with 'keypoints', name -> position.
+      categories: the classes, {'id': 1-based, 'name': ...}; with 'keypoints', name -> position,
+        and 'frequency' where the file has them.
       images: source id -> image.
       objects: reads the objects of an image, by its source id.
       image_ids: what detections call an image -> its source id.

@@ -232,6 +232,7 @@ def test_wrong_masks(tmp_path, segmentation, message):
         ('annotations', {'area': float('nan')}, r'annotations\[0\] \(id 1\): area'),
         ('annotations', {'area': -1}, r'annotations\[0\] \(id 1\): area'),
         ('annotations', {'iscrowd': 2}, r'annotations\[0\] \(id 1\): iscrowd'),
+        ('images', {'neg_category_ids': [4]}, r'images\[0\] \(id 7\): neg_category_ids: expected'),
         ('categories', {'id': 5}, 'ids must be different'),
     ],
 )
@@ -258,6 +259,18 @@ def test_wrong_files(tmp_path):
     (tmp_path / 'results.json').write_text('[' * 100_000)
     with pytest.raises(UserError, match='is not a JSON file'):
         evaluate(FileOptions(truth, results))
+
+
+def test_classes_that_images_were_searched_for(tmp_path):
+    document = _tiny()
+    found = [HIT, HIT | {'image_id': 8, 'score': 0.9}, HIT | {'category_id': 5}]
+    document['images'][0]['neg_category_ids'] = []
+    metrics = _evaluate(tmp_path, document, found, 'oid_challenge_detection_metrics').metrics
+    # Nobody searched the second image for cats, nor the first for dogs.
+    assert list(metrics.values())[:2] == [1, 1]
+    document['images'][1]['neg_category_ids'] = [3]
+    metrics = _evaluate(tmp_path, document, found, 'oid_challenge_detection_metrics').metrics
+    assert list(metrics.values())[:2] == [0.5, 0.5]
 
 
 def test_unknown_sets_and_sets_without_their_parts(tmp_path):

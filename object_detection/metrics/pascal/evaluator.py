@@ -115,6 +115,7 @@ class PascalEvaluator:
         annotated: Instances,
         detected: Instances,
         image_classes: np.ndarray | None = None,
+        not_exhaustive_classes: np.ndarray | None = None,
     ) -> None:
         """Adds one image; an image that was added before is ignored and named in the log.
 
@@ -125,7 +126,9 @@ class PascalEvaluator:
           detected: its detections, with scores.
           image_classes: int64 [n], 1-based ids of the classes of which it was verified whether the
             image contains them; read only if the options say so.
+          not_exhaustive_classes: not read, see `Evaluator`.
         """
+        del not_exhaustive_classes
         if source_id and source_id in self._ids:
             _LOG.warning(
                 'Image with source id %r was evaluated before; this one is ignored. Source ids '
