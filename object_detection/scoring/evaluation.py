@@ -184,9 +184,6 @@ def _build(
             notes.append(f'keypoints are not evaluated: {error}')
         else:
             built += [(KEYPOINTS, evaluator) for evaluator in others]
-    for name, evaluator in built:
-        if not hasattr(evaluator, 'add_image'):
-            raise UserError(f'--metrics: {name} cannot be computed of these files.')
     if not built:
         raise UserError(notes[0])
     return built, notes
@@ -221,7 +218,7 @@ def _default_sets(form: str, truth: GroundTruth, detections: Detections) -> list
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in (*METRIC_SETS, KEYPOINTS):
-            known = ', '.join(dict.fromkeys((*METRIC_SETS, KEYPOINTS)))
+            known = ', '.join((*METRIC_SETS, KEYPOINTS))
             raise UserError(f'--metrics: expected some of {known}. Received: {name!r}.')
 
 

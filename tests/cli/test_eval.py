@@ -87,10 +87,6 @@ def test_errors_are_one_line_and_status_1(files, tmp_path):
             '--metrics conflicts with --config',
         ),
         (
-            ['--config', 'a', '--checkpoint_dir', 'b', '--json'],
-            '--json conflicts with --config',
-        ),
-        (
             ['--config', 'a', '--checkpoint_dir', 'b', '--per_category'],
             '--per_category conflicts with --config',
         ),

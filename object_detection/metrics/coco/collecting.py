@@ -57,6 +57,22 @@ class Image(NamedTuple):
         return self.detected if self.counts is None else self.detected.where(self.counts)
 
 
+class Searched(NamedTuple):
+    """What an image was searched for, beside the classes of its objects.
+
+    Attributes:
+      classes: int64 [n], 1-based ids of the classes of which it was verified whether the image
+        contains them; those that are absent suffice.
+      not_exhaustive: int64 [m], ids of the classes not all of whose objects are annotated.
+    """
+
+    classes: np.ndarray
+    not_exhaustive: np.ndarray
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
 class CollectingEvaluator:
     """Stores the objects of the images of a data set; subclasses say which, and measure them.
 
@@ -71,6 +87,9 @@ class CollectingEvaluator:
     Raises:
       ValueError: if an id or a name occurs twice in `categories`.
     """
+
+    # What of the objects is compared besides boxes: a name of `Instances`.
+    _compared: str | None = None
 
     def __init__(
         self,
@@ -127,7 +146,32 @@ class CollectingEvaluator:
             if self._is_new(image_id):
                 annotated = self._annotated(batch, row, image_id)
                 image = Image(image_id, height, width, annotated, self._detected(found[row]))
-                self._images.append(self._counted(image, batch, row))
+                self._images.append(self._counted(image, self._searched(batch, row, image_id)))
+
+    def add_image(
+        self,
+        source_id: str,
+        size: tuple[int, int],
+        annotated: Instances,
+        detected: Instances,
+        image_classes: np.ndarray | None = None,
+        not_exhaustive_classes: np.ndarray | None = None,
+    ) -> None:
+        """Adds one image of known objects, see `Evaluator`; a repeated image is ignored."""
+        for side, instances in (('objects', annotated), ('detections', detected)):
+            if self._compared and getattr(instances, self._compared) is None:
+                raise UserError(
+                    f'{self._name}: {self._compared} are to be scored, but the {side} of image '
+                    f'{source_id!r} have none.'
+                )
+        self._class_agnostic = bool(self._class_agnostic)
+        if self._is_new(source_id):
+            searched = Searched(
+                _NOTHING if image_classes is None else image_classes,
+                _NOTHING if not_exhaustive_classes is None else not_exhaustive_classes,
+            )
+            sides = self._known_objects(annotated), self._known_detections(detected)
+            self._images.append(self._counted(Image(source_id, *size, *sides), searched))
 
     def part(self) -> Any:
         """Returns the images added so far as a picklable value for `merge`."""
@@ -178,9 +222,22 @@ class CollectingEvaluator:
         """Returns the detections of an image."""
         raise NotImplementedError
 
-    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
+    def _known_objects(self, instances: Instances) -> Instances:
+        """Returns those of the annotated objects of an image that are compared."""
+        return self._in_categories(instances, 'annotated')
+
+    def _known_detections(self, instances: Instances) -> Instances:
+        """Returns those of the detections of an image that are compared."""
+        return self._in_categories(instances, 'detected')
+
+    def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
+        """Returns what the image in a row of the batch was searched for."""
+        del batch, row, image_id
+        return Searched(_NOTHING, _NOTHING)
+
+    def _counted(self, image: Image, searched: Searched) -> Image:
         """Returns the image with what counts there, given what it was searched for."""
-        del batch, row
+        del searched
         return image
 
     def _need(self, entries: Mapping[str, Any], names: Sequence[str], *, detected: bool) -> None:

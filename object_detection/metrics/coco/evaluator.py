@@ -13,6 +13,7 @@ from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
     Image,
+    Searched,
     batch_instances,
     labels,
     mask_entry,
@@ -84,6 +85,7 @@ class CocoEvaluator(CollectingEvaluator):
         self._super_categories = {name: list(c) for name, c in (super_categories or {}).items()}
         _check_super_categories(self._categories, self._super_categories)
         self._iou_type = iou_type
+        self._compared = 'masks' if iou_type == 'segm' else None
         self._per_category = per_category or all_per_category
         self._all_per_category = all_per_category
         self._only_labeled = only_labeled
@@ -162,11 +164,11 @@ class CocoEvaluator(CollectingEvaluator):
         if self._annotations is not None:
             return self._of_annotations(image_id)
         instances = batch_instances(batch, row, image_id, with_masks=self._iou_type == 'segm')
-        return self._in_categories(instances, 'annotated')
+        return self._known_objects(instances)
 
     def _of_annotations(self, image_id: Any) -> Instances:
         instances = self._annotations.instances(image_id, with_masks=self._iou_type == 'segm')
-        return self._in_categories(instances, 'annotated')
+        return self._known_objects(instances)
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
         if found.classes is None:
@@ -176,14 +178,20 @@ class CocoEvaluator(CollectingEvaluator):
         else:
             areas = box_areas(found.boxes)
             instances = Instances(found.boxes, found.classes, areas, scores=found.scores)
-        return self._in_categories(instances, 'detected')
+        return self._known_detections(instances)
 
-    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
+    def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
+        searched = super()._searched(batch, row, image_id)
+        if not self._only_labeled:
+            return searched
+        classes = labels(batch, InputFields.GROUNDTRUTH_IMAGE_CLASSES, row)
+        return searched._replace(classes=classes)
+
+    def _counted(self, image: Image, searched: Searched) -> Image:
         if not self._only_labeled or self._class_agnostic:
             return image
-        searched = labels(batch, InputFields.GROUNDTRUTH_IMAGE_CLASSES, row)
-        searched = np.concatenate([searched, image.annotated.classes])
-        return image._replace(counts=np.isin(image.detected.classes, searched))
+        classes = np.concatenate([searched.classes, image.annotated.classes])
+        return image._replace(counts=np.isin(image.detected.classes, classes))
 
     def _of_group(self, key: str, suffix: str, values: Mapping[str, float]) -> dict[str, float]:
         """Names the metrics of a category or a super category."""

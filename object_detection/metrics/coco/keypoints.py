@@ -69,6 +69,8 @@ class KeypointEvaluator(CollectingEvaluator):
         or a sigma is not above 0.
     """
 
+    _compared = 'keypoints'
+
     def __init__(
         self,
         categories: Sequence[Mapping[str, Any]],
@@ -152,6 +154,14 @@ class KeypointEvaluator(CollectingEvaluator):
     def _of_annotations(self, image_id: Any) -> Instances:
         instances, keypoints = self._annotations.poses(image_id, self._label, self._keypoints)
         return self._posed(instances, keypoints[..., :2], keypoints[..., 2])
+
+    def _known_objects(self, instances: Instances) -> Instances:
+        keypoints = instances.keypoints[:, self._positions]
+        return self._posed(instances, keypoints[..., :2], keypoints[..., 2])
+
+    def _known_detections(self, instances: Instances) -> Instances:
+        instances = instances._replace(keypoints=instances.keypoints[:, self._positions])
+        return instances.where(instances.classes == self._label)
 
     def _posed(
         self, instances: Instances, points: np.ndarray, visibilities: np.ndarray

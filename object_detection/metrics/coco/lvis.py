@@ -13,6 +13,7 @@ from object_detection.metrics.coco import overlaps
 from object_detection.metrics.coco.collecting import (
     CollectingEvaluator,
     Image,
+    Searched,
     batch_instances,
     labels,
     mask_entry,
@@ -67,6 +68,8 @@ class LvisEvaluator(CollectingEvaluator):
     Raises:
       ValueError: if a category has no frequency.
     """
+
+    _compared = 'masks'
 
     def __init__(
         self, categories: Sequence[Mapping[str, Any]], *, per_category: bool = False, **options: Any
@@ -123,34 +126,46 @@ class LvisEvaluator(CollectingEvaluator):
     def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
         if self._annotations is not None:
             return self._of_annotations(image_id)
-        return self._objects(batch_instances(batch, row, image_id, with_masks=True))
+        return self._known_objects(batch_instances(batch, row, image_id, with_masks=True))
 
     def _of_annotations(self, image_id: Any) -> Instances:
-        return self._objects(self._annotations.instances(image_id, with_masks=True))
+        return self._known_objects(self._annotations.instances(image_id, with_masks=True))
 
-    def _objects(self, instances: Instances) -> Instances:
+    def _known_objects(self, instances: Instances) -> Instances:
         instances = self._in_categories(instances._replace(is_crowd=None), 'annotated')
         return instances.where(instances.areas > 0)
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        best = np.sort(np.argsort(-found.scores, kind='stable')[:MAX_DETECTIONS])
+        best = _best(found.scores)
         found = found._replace(
             boxes=found.boxes[best],
             scores=found.scores[best],
             classes=found.classes[best],
             masks=found.masks[best],
         )
-        return self._in_categories(mask_instances(found, self._paste_method), 'detected')
+        return self._known_detections(mask_instances(found, self._paste_method))
 
-    def _counted(self, image: Image, batch: Mapping[str, Any], row: int) -> Image:
+    def _known_detections(self, instances: Instances) -> Instances:
+        return super()._known_detections(instances.where(_best(instances.scores)))
+
+    def _searched(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Searched:
         if self._annotations is not None:
-            absent, incomplete = self._annotations.searched_classes(image.image_id)
-        else:
-            absent = labels(batch, InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES, row)
-            incomplete = labels(batch, InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES, row)
-        detected = image.detected
-        searched = np.concatenate([absent, image.annotated.classes])
-        return image._replace(
-            detected=detected._replace(is_ignored=np.isin(detected.classes, incomplete)),
-            counts=np.isin(detected.classes, searched) & (detected.areas > 0),
+            return Searched(*self._annotations.searched_classes(image_id))
+        return Searched(
+            labels(batch, InputFields.GROUNDTRUTH_VERIFIED_NEG_CLASSES, row),
+            labels(batch, InputFields.GROUNDTRUTH_NOT_EXHAUSTIVE_CLASSES, row),
         )
+
+    def _counted(self, image: Image, searched: Searched) -> Image:
+        detected = image.detected
+        ignored = np.isin(detected.classes, searched.not_exhaustive)
+        classes = np.concatenate([searched.classes, image.annotated.classes])
+        return image._replace(
+            detected=detected._replace(is_ignored=ignored),
+            counts=np.isin(detected.classes, classes) & (detected.areas > 0),
+        )
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    """Returns the rows of the best detections of an image, in their order."""
+    return np.sort(np.argsort(-scores, kind='stable')[:MAX_DETECTIONS])

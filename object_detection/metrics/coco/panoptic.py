@@ -42,6 +42,8 @@ class PanopticEvaluator(CollectingEvaluator):
       options: `annotations` and `paste_method` of `CollectingEvaluator`.
     """
 
+    _compared = 'masks'
+
     def __init__(
         self,
         categories: Sequence[Mapping[str, Any]],
@@ -121,15 +123,13 @@ class PanopticEvaluator(CollectingEvaluator):
     def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
         if self._annotations is not None:
             return self._of_annotations(image_id)
-        instances = batch_instances(batch, row, image_id, with_masks=True)
-        return self._in_categories(instances, 'annotated')
+        return self._known_objects(batch_instances(batch, row, image_id, with_masks=True))
 
     def _of_annotations(self, image_id: Any) -> Instances:
-        instances = self._annotations.instances(image_id, with_masks=True)
-        return self._in_categories(instances, 'annotated')
+        return self._known_objects(self._annotations.instances(image_id, with_masks=True))
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
-        return self._in_categories(mask_instances(found, self._paste_method), 'detected')
+        return self._known_detections(mask_instances(found, self._paste_method))
 
 
 def _overlaps(image: Image, detected: Instances, annotated: Instances) -> np.ndarray:
