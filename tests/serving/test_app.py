@@ -242,7 +242,7 @@ def test_a_stop_answers_what_was_accepted():
     with TestClient(app) as client:
         statuses = post_together(client, [1, 2])
         wait_for(lambda: app.state.service._batcher.count == 2)
-        threading.Thread(target=app.state.service.close).start()
+        threading.Thread(target=app.state.service.close, daemon=True).start()
         assert statuses() == [200, 200]
         assert client.get('/healthz').status_code == 503
         assert client.post('/predict', files={'image': image_file()}).status_code == 503
@@ -256,7 +256,7 @@ def post_together(client, values):
         answer = client.post('/predict', files={'image': image_file(value)})
         found[value] = answer.status_code
 
-    threads = [threading.Thread(target=post, args=[value]) for value in values]
+    threads = [threading.Thread(target=post, args=[value], daemon=True) for value in values]
     for thread in threads:
         thread.start()
 
@@ -313,24 +313,24 @@ def status_of(sent) -> int:
 
 
 @pytest.mark.parametrize('length', [b'10', b'', b'99999999', b'nonsense'])
-def test_a_body_that_is_larger_than_its_header_says_is_refused(length):
-    app = create_app(BrightnessModel(), ServeOptions(max_body_mb=0.001))
+def test_a_body_that_is_larger_than_its_header_says_is_refused(length, make_app):
+    app = make_app(BrightnessModel(), ServeOptions(max_body_mb=0.001))
     sent = send(app, [part(600), part(600), part(600, False)], [(b'content-length', length)])
     assert status_of(sent) == 413
     assert (b'connection', b'close') in sent[0]['headers']
 
 
-def test_a_body_that_does_not_arrive_gets_408():
-    app = create_app(BrightnessModel(), ServeOptions(timeout_s=0.1))
+def test_a_body_that_does_not_arrive_gets_408(make_app):
+    app = make_app(BrightnessModel(), ServeOptions(timeout_s=0.1))
     sent = send(app, [part(600)], [(b'content-length', b'9000')])
     assert status_of(sent) == 408
     assert app.state.service.memory.held == 0
 
 
-def test_nothing_is_computed_for_a_client_that_has_left():
+def test_nothing_is_computed_for_a_client_that_has_left(make_app):
     model = BrightnessModel()
     options = ServeOptions(max_wait_ms=300)
-    app = create_app(model, options)
+    app = make_app(model, options)
     headers = [(b'content-type', b'image/png')]
     body = {'type': 'http.request', 'body': image_file(), 'more_body': False}
     assert send(app, [body, {'type': 'http.disconnect'}], headers) == []
@@ -341,8 +341,8 @@ def test_nothing_is_computed_for_a_client_that_has_left():
     assert 'tfod_requests_total{path="/predict",status="499"} 1.0' in text
 
 
-def test_a_client_that_asks_before_sending_is_answered_at_once():
-    app = create_app(BrightnessModel(), ServeOptions(max_body_mb=0.001))
+def test_a_client_that_asks_before_sending_is_answered_at_once(make_app):
+    app = make_app(BrightnessModel(), ServeOptions(max_body_mb=0.001))
     headers = [(b'content-length', b'5000'), (b'expect', b'100-continue')]
     assert status_of(send(app, [], headers)) == 413
 

@@ -28,7 +28,7 @@ _PIXEL = """([x, y]) => [...document.querySelector('#canvas').getContext('2d')
 def address():
     app = create_app(BrightnessModel(), ServeOptions(max_wait_ms=0))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level='warning'))
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive()
@@ -36,6 +36,7 @@ def address():
     yield f'http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/'
     server.should_exit = True
     thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_an_image_that_is_dropped_is_shown_with_its_objects(address, open_page):  # noqa: F811

@@ -115,18 +115,32 @@ time.sleep(60)
     assert time.monotonic() - started < 20
 
 
-def _interrupt(number, capfd):
-    """Sends the launcher a signal as soon as two workers wait."""
+@pytest.fixture
+def interrupt(capfd):
+    """A function that sends the launcher a signal as soon as two workers wait.
 
-    def interrupt():
+    The signal is sent only while the launcher handles it: it would end the process of the tests.
+    """
+    has_ended, threads = threading.Event(), []
+
+    def send(number: int) -> None:
         deadline = time.monotonic() + 30
         text = ''
         while text.count('waiting') < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+            if has_ended.wait(0.05):
+                return
             text += capfd.readouterr().err
-        os.kill(os.getpid(), number)
+        if signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler):
+            os.kill(os.getpid(), number)
 
-    threading.Thread(target=interrupt).start()
+    def start(number: int) -> None:
+        threads.append(threading.Thread(target=send, args=[number], daemon=True))
+        threads[-1].start()
+
+    yield start
+    has_ended.set()
+    for thread in threads:
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +151,7 @@ def _interrupt(number, capfd):
         (signal.SIGHUP, signal.SIGTERM, 143),
     ],
 )
-def test_a_signal_reaches_all_workers(tmp_path, capfd, request, number, received, status):
+def test_a_signal_reaches_all_workers(tmp_path, interrupt, request, number, received, status):
     # In the background of a shell, or under nohup, signals that are ignored are inherited so.
     request.addfinalizer(functools.partial(signal.signal, number, signal.getsignal(number)))
     signal.signal(number, signal.default_int_handler)
@@ -146,21 +160,21 @@ signal.signal({int(received)}, lambda *_: sys.exit({status}))
 print('waiting')
 time.sleep(60)
 """
-    _interrupt(number, capfd)
+    interrupt(number)
     assert _run(tmp_path, body) == (status, [1, 1])
 
 
-def test_workers_that_end_late_after_a_signal_are_waited_for(tmp_path, capfd):
+def test_workers_that_end_late_after_a_signal_are_waited_for(tmp_path, interrupt):
     body = """
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(index), sys.exit(143)))
 print('waiting')
 time.sleep(60)
 """
-    _interrupt(signal.SIGTERM, capfd)
+    interrupt(signal.SIGTERM)
     assert _run(tmp_path, body, grace=0.2) == (143, [1, 1])
 
 
-def test_one_that_fails_after_a_signal_does_not_keep_the_launcher_waiting(tmp_path, capfd):
+def test_one_that_fails_after_a_signal_does_not_keep_the_launcher_waiting(tmp_path, interrupt):
     body = """
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(5) if index else None)
 print('waiting')
@@ -168,7 +182,7 @@ deadline = time.monotonic() + 60
 while time.monotonic() < deadline: time.sleep(1)
 """
     started = time.monotonic()
-    _interrupt(signal.SIGTERM, capfd)
+    interrupt(signal.SIGTERM)
     assert _run(tmp_path, body, grace=0.5) == (5, [1, 1])
     assert time.monotonic() - started < 20
 

@@ -60,7 +60,7 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
         except EOFError:
             ended.append(True)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     given = []
     monkeypatch.setattr(devices, 'set_up', given.append)
@@ -71,6 +71,7 @@ def test_it_answers_with_results_and_log_and_ends_with_the_connection(
     ours.send(prefix)
     answers = []
     while not answers or answers[-1][0] == LOG:
+        assert ours.poll(120), 'the other side of the pipe has ended without an answer'
         answers.append(ours.recv())
     ours.close()
     thread.join(60)
