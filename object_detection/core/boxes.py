@@ -8,6 +8,21 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+# Which sides of a box move by the same share, and which way; see `move_sides`. For each side (ymin,
+# xmin, ymax, xmax), the index of its random number.
+_OWN, _OF_AXIS, _OF_BOX = (0, 1, 2, 3), (0, 1, 0, 1), (0, 0, 0, 0)
+ANY_WAY = 'DEFAULT'
+JITTER_MODES = {
+    ANY_WAY: _OWN,
+    'EXPAND': _OWN,
+    'SHRINK': _OWN,
+    'EXPAND_SYMMETRIC': _OF_AXIS,
+    'SHRINK_SYMMETRIC': _OF_AXIS,
+    'EXPAND_SYMMETRIC_XY': _OF_BOX,
+    'SHRINK_SYMMETRIC_XY': _OF_BOX,
+}
+_OUTWARDS = (-1.0, -1.0, 1.0, 1.0)
+
 
 def area(boxes: tf.Tensor) -> tf.Tensor:
     """Returns the areas, [...], of boxes [..., 4]."""
@@ -173,3 +188,22 @@ def _sides(height: int | float | tf.Tensor, width: int | float | tf.Tensor) -> t
     """Image sizes [...] -> float32 [..., 1, 4], rows [height, width, height, width]."""
     height, width = tf.cast(height, tf.float32), tf.cast(width, tf.float32)
     return tf.expand_dims(tf.stack([height, width, height, width], axis=-1), -2)
+
+
+def move_sides(boxes: tf.Tensor, shares: tf.Tensor, mode: str) -> tf.Tensor:
+    """Moves the sides of boxes by shares of their height or width, and clips them to the image.
+
+    Args:
+      boxes: float32 [..., 4], normalized.
+      shares: float32 [..., 4], the numbers of each box; some modes use the first ones alone, or
+        their absolute values.
+      mode: a key of `JITTER_MODES`: the direction, and which sides move by the same share. DEFAULT,
+        EXPAND and SHRINK have none, the SYMMETRIC ones opposite sides, the SYMMETRIC_XY ones all.
+    """
+    heights_and_widths = boxes[..., 2:] - boxes[..., :2]
+    sizes = tf.concat([heights_and_widths, heights_and_widths], axis=-1)
+    shares = tf.gather(shares, JITTER_MODES[mode], axis=-1)
+    if mode != ANY_WAY:
+        sign = 1.0 if mode.startswith('EXPAND') else -1.0
+        shares = sign * tf.abs(shares) * _OUTWARDS
+    return tf.clip_by_value(boxes + shares * sizes, 0.0, 1.0)

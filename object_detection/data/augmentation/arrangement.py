@@ -4,33 +4,13 @@ import dataclasses
 
 import tensorflow as tf
 
+from object_detection.core.boxes import ANY_WAY, JITTER_MODES, move_sides
 from object_detection.core.example_fields import Geometry, names_of
 from object_detection.core.fields import InputFields as F
 from object_detection.data import instance_masks, objects
 from object_detection.data.augmentation.checks import check_share
 from object_detection.data.objects import Example
 from object_detection.errors import UserError
-
-DEFAULT = 'DEFAULT'
-EXPAND = 'EXPAND'
-SHRINK = 'SHRINK'
-EXPAND_SYMMETRIC = 'EXPAND_SYMMETRIC'
-SHRINK_SYMMETRIC = 'SHRINK_SYMMETRIC'
-EXPAND_SYMMETRIC_XY = 'EXPAND_SYMMETRIC_XY'
-SHRINK_SYMMETRIC_XY = 'SHRINK_SYMMETRIC_XY'
-
-# For each side of a box (ymin, xmin, ymax, xmax), the index of its random number.
-_OWN, _OF_AXIS, _OF_BOX = (0, 1, 2, 3), (0, 1, 0, 1), (0, 0, 0, 0)
-_NUMBERS = {
-    DEFAULT: _OWN,
-    EXPAND: _OWN,
-    SHRINK: _OWN,
-    EXPAND_SYMMETRIC: _OF_AXIS,
-    SHRINK_SYMMETRIC: _OF_AXIS,
-    EXPAND_SYMMETRIC_XY: _OF_BOX,
-    SHRINK_SYMMETRIC_XY: _OF_BOX,
-}
-_OUTWARDS = (-1.0, -1.0, 1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +29,13 @@ class RandomJitterBoxes:
     """
 
     ratio: float = 0.05
-    jitter_mode: str = DEFAULT
+    jitter_mode: str = ANY_WAY
 
     def __post_init__(self):
         check_share('random_jitter_boxes', ratio=self.ratio)
-        if self.jitter_mode not in _NUMBERS:
+        if self.jitter_mode not in JITTER_MODES:
             raise UserError(
-                f'random_jitter_boxes.jitter_mode: expected one of {sorted(_NUMBERS)}. '
+                f'random_jitter_boxes.jitter_mode: expected one of {sorted(JITTER_MODES)}. '
                 f'Received: {self.jitter_mode!r}.'
             )
 
@@ -77,11 +57,7 @@ class RandomJitterBoxes:
         """
         boxes = example[F.GROUNDTRUTH_BOXES]
         sizes = tf.tile(boxes[:, 2:] - boxes[:, :2], [1, 2])
-        shares = tf.gather(shares, _NUMBERS[self.jitter_mode], axis=1)
-        if self.jitter_mode != DEFAULT:
-            sign = 1.0 if self.jitter_mode.startswith('EXPAND') else -1.0
-            shares = sign * tf.abs(shares) * _OUTWARDS
-        moved = tf.clip_by_value(boxes + shares * sizes, 0.0, 1.0)
+        moved = move_sides(boxes, shares, self.jitter_mode)
         example = {**example, F.GROUNDTRUTH_BOXES: moved}
         parts = tf.math.divide_no_nan(moved - tf.tile(boxes[:, :2], [1, 2]), sizes)
         for name in names_of(Geometry.BOX_MASK):
