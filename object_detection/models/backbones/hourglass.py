@@ -20,30 +20,57 @@ class Variant:
       channels: channels of the map at each scale, from the stride 4 on; each scale halves the size.
       blocks: residual blocks of the encoder and of the decoder at each scale.
       stacks: number of hourglasses.
+      halves: whether the size halves from scale to scale.
+      has_shortcuts: whether the blocks of a scale are in sum with those of all smaller scales.
     """
 
     stem: int
     channels: tuple[int, ...]
     blocks: tuple[int, ...]
     stacks: int = 1
+    halves: bool = True
+    has_shortcuts: bool = True
 
 
-def _variant(width: int, factors: tuple[int, ...], blocks: tuple[int, ...], stacks=1) -> Variant:
-    return Variant(width, tuple(width * factor for factor in factors), blocks, stacks)
-
-
-VARIANTS = {
-    10: _variant(32, (2, 2), (1, 1)),
-    20: _variant(48, (2, 2, 3), (1, 2, 2)),
-    32: _variant(48, (2, 2, 3, 3), (2, 2, 2, 2)),
-    52: _variant(64, (2, 2, 3, 3, 3, 4), (2, 2, 2, 2, 2, 4)),
-    104: _variant(128, (2, 2, 3, 3, 3, 4), (2, 2, 2, 2, 2, 4), stacks=2),
+# Factors of the channels, and blocks at each scale.
+_SCALES = {
+    10: ((2, 2), (1, 1)),
+    20: ((2, 2, 3), (1, 2, 2)),
+    32: ((2, 2, 3, 3), (2, 2, 2, 2)),
+    52: ((2, 2, 3, 3, 3, 4), (2, 2, 2, 2, 2, 4)),
+    100: ((2, 2, 3, 3, 3, 4), (4, 4, 4, 4, 4, 8)),
 }
 
 
+def variant(depth: int, width: int, **options) -> Variant:
+    """Returns a network of one or more hourglasses.
+
+    Args:
+      depth: convolutions of a hourglass: 10, 20, 32, 52 or 100.
+      width: channels of the first convolution, of which all others have multiples.
+      **options: further arguments of `Variant`.
+    """
+    factors, blocks = _SCALES[depth]
+    return Variant(width, tuple(width * factor for factor in factors), blocks, **options)
+
+
+VARIANTS = {
+    10: variant(10, 32),
+    20: variant(20, 48),
+    32: variant(32, 48),
+    52: variant(52, 64),
+    104: variant(52, 128, stacks=2),
+}
+
+
+def size_multiple(variant: Variant) -> int:
+    """Returns the multiple that the sides of maps must be of, so that all scales halve evenly."""
+    return 2 ** (len(variant.channels) - 1) if variant.halves else 1
+
+
 def pad_multiple(variant: Variant) -> int:
-    """Returns the multiple that the sides of images must be of, so that all scales halve evenly."""
-    return 4 * 2 ** (len(variant.channels) - 1)
+    """Returns the multiple that the sides of images must be of; see `size_multiple`."""
+    return 4 * size_multiple(variant)
 
 
 def trunk(variant: Variant, *, batch_norm_trainable: bool, name: str) -> keras.Model:
@@ -68,7 +95,7 @@ def trunk(variant: Variant, *, batch_norm_trainable: bool, name: str) -> keras.M
     x = layers.residual(x, width, 'downsample_input--residual_block', strides=2, projects=True)
     outputs = []
     for i in range(variant.stacks):
-        y = layers.hourglass(x, variant.channels, variant.blocks, f'hourglass_network--{i}')
+        y = layers.hourglass(x, variant, f'hourglass_network--{i}')
         y = layers.relu(layers.conv_norm(y, width, 3, f'output_conv--{i}'), f'output_conv--{i}')
         outputs.append(y)
         if i < variant.stacks - 1:
@@ -77,6 +104,35 @@ def trunk(variant: Variant, *, batch_norm_trainable: bool, name: str) -> keras.M
             x = layers.relu(rounding.Add(name=f'intermediate--{i}--add')([x, y]), f'between--{i}')
             x = layers.residual(x, width, f'intermediate_residual--{i}')
     return keras.Model(images, outputs, name=name)
+
+
+def same_size_network(
+    variant: Variant, *, num_inputs: int, batch_norm_trainable: bool, name: str
+) -> keras.Model:
+    """Builds a single hourglass whose result has the size of its input.
+
+    Args:
+      variant: its size.
+      num_inputs: channels C of the input.
+      batch_norm_trainable: False freezes the batch norms.
+      name: name of the model.
+
+    Returns:
+      A model from [N, h, w, C] to [N, h, w, D], where D is the first of the channels; h and w are
+      multiples of `size_multiple(variant)`.
+    """
+    layers = _Layers(frozen=not batch_norm_trainable)
+    dtype = keras.config.dtype_policy().compute_dtype
+    inputs = keras.Input((None, None, num_inputs), name='inputs', dtype=dtype)
+    width = variant.channels[0]
+    x = layers.relu(
+        layers.conv_norm(inputs, variant.stem, 3, 'conv_input--conv_block'),
+        'conv_input--conv_block',
+    )
+    x = layers.residual(x, width, 'conv_input--residual_block', projects=True)
+    x = layers.hourglass(x, variant, 'hourglass_network--0')
+    x = layers.relu(layers.conv_norm(x, width, 3, 'output_conv--0'), 'output_conv--0')
+    return keras.Model(inputs, x, name=name)
 
 
 class _Layers:
@@ -119,15 +175,23 @@ class _Layers:
             x = self.residual(x, count, f'{path}--{i}', strides=stride, projects=projects)
         return x
 
-    def hourglass(self, x, channels: tuple[int, ...], blocks: tuple[int, ...], path: str):
+    def hourglass(self, x, variant: Variant, path: str):
         """Blocks at this scale, in sum with those of all smaller scales."""
-        outer, inner, count = channels[0], channels[1], blocks[0]
-        same = self.residuals(x, [outer] * count, f'{path}--encoder_block1')
-        y = self.residuals(x, [inner] * count, f'{path}--encoder_block2', strides=2)
-        if len(channels) > 2:
-            y = self.hourglass(y, channels[1:], blocks[1:], f'{path}--inner_block--0')
+        outer, inner, *_ = variant.channels
+        count = variant.blocks[0]
+        stride = 2 if variant.halves else 1
+        same = None
+        if variant.has_shortcuts:
+            same = self.residuals(x, [outer] * count, f'{path}--encoder_block1')
+        y = self.residuals(x, [inner] * count, f'{path}--encoder_block2', strides=stride)
+        if len(variant.channels) > 2:
+            smaller = dataclasses.replace(
+                variant, channels=variant.channels[1:], blocks=variant.blocks[1:]
+            )
+            y = self.hourglass(y, smaller, f'{path}--inner_block--0')
         else:
-            y = self.residuals(y, [inner] * blocks[1], f'{path}--inner_block')
+            y = self.residuals(y, [inner] * variant.blocks[1], f'{path}--inner_block')
         y = self.residuals(y, [inner] * (count - 1) + [outer], f'{path}--decoder_block')
-        y = keras.layers.UpSampling2D(2, name=f'{path}--doubling')(y)
-        return rounding.Add(name=f'{path}--add')([same, y])
+        if stride > 1:
+            y = keras.layers.UpSampling2D(stride, name=f'{path}--doubling')(y)
+        return y if same is None else rounding.Add(name=f'{path}--add')([same, y])

@@ -71,6 +71,17 @@ def trunk(
     return keras.Model(images, outputs, name=name)
 
 
+def append_basic_blocks(x, filters: int, count: int, *, batch_norm_trainable: bool, name: str):
+    """Returns a tensor of Keras after `count` blocks of two 3x3 convolutions, without strides.
+
+    The first block projects its input. Layers are named NAME_block1_..., NAME_block2_...
+    """
+    layers = _Layers(batch_norm_trainable)
+    for i in range(1, count + 1):
+        x = _basic_block(layers, x, filters, 1, i == 1, f'{name}_block{i}')
+    return x
+
+
 class _Layers:
     """Builds the layers of a network."""
 
