@@ -65,12 +65,6 @@ _MODEL = {
         'faster_rcnn with number_of_stages: 3'
     ),
     'Loss.EqualizationLoss.exclude_prefixes': _warning('equalization_loss is refused itself'),
-    **{
-        f'CenterNet.{field}': _error(f'{what} of CenterNet are not built yet')
-        for field, what in {
-            'deepmac_mask_estimation': 'masks of classes without mask annotations',
-        }.items()
-    },
     'CenterNet.compute_heatmap_sparse': _warning(
         'each object is drawn on the map of its class alone, one image at a time, which needs '
         'little memory'

@@ -232,7 +232,8 @@ class TrainStep:
           shares: factors of losses, by name.
         """
         predictions, groundtruth = self._predict(batch, seeds)
-        losses = self.detector.loss(predictions, groundtruth, seeds=seeds)
+        with tracing.training_step(self.step):
+            losses = self.detector.loss(predictions, groundtruth, seeds=seeds)
         for name, share in (shares or {}).items():
             losses[name] *= share
         penalties = self.detector.regularization_losses() if self._add_regularization_loss else []

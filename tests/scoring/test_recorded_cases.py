@@ -1,6 +1,5 @@
 """The recorded cases of the reference, written out as files."""
 
-
 import numpy as np
 import pytest
 from pycocotools import mask as mask_api

@@ -7,7 +7,13 @@ from object_detection.builders import (
     losses_builder,
     post_processing_builder,
 )
-from object_detection.builders.center_net import extractor_types, keypoints_builder, rules
+from object_detection.builders.center_net import (
+    deepmac_builder,
+    deepmac_rules,
+    extractor_types,
+    keypoints_builder,
+    rules,
+)
 from object_detection.builders.center_net.heads_builder import build_head
 from object_detection.errors import UserError, raise_if_any
 from object_detection.meta_architectures.center_net.center_net import CenterNet, PostProcessing
@@ -44,6 +50,11 @@ def build(config: center_net_pb2.CenterNet, is_training: bool) -> CenterNet:
     raise_if_any(rules.problems_of_parts(config))
     extractor = build_extractor(config.feature_extractor, is_training)
     tasks = build_tasks(config)
+    if config.HasField(deepmac_rules.FIELD):
+        tasks[deepmac_rules.FIELD] = deepmac_builder.build(
+            config.deepmac_mask_estimation,
+            _extractor_options(config.feature_extractor, is_training),
+        )
     heads = {name: head for task in tasks.values() for name, head in task.heads.items()}
     return CenterNet(
         num_classes=config.num_classes,
@@ -69,18 +80,21 @@ def build_extractor(
     problem = extractor_types.problem(config.type)
     if problem:
         raise UserError(f'{config.DESCRIPTOR.full_name}.type: {problem}')
-    return build_center_net(
-        config.type,
-        CenterNetOptions(
-            batch_norm_trainable=is_training,
-            means=tuple(config.channel_means),
-            stds=tuple(config.channel_stds),
-            bgr_ordering=config.bgr_ordering,
-            use_depthwise=config.use_depthwise,
-            use_separable_conv=config.use_separable_conv,
-            depth_multiplier=config.depth_multiplier,
-            bilinear=config.upsampling_interpolation == 'bilinear',
-        ),
+    return build_center_net(config.type, _extractor_options(config, is_training))
+
+
+def _extractor_options(
+    config: center_net_pb2.CenterNetFeatureExtractor, is_training: bool
+) -> CenterNetOptions:
+    return CenterNetOptions(
+        batch_norm_trainable=is_training,
+        means=tuple(config.channel_means),
+        stds=tuple(config.channel_stds),
+        bgr_ordering=config.bgr_ordering,
+        use_depthwise=config.use_depthwise,
+        use_separable_conv=config.use_separable_conv,
+        depth_multiplier=config.depth_multiplier,
+        bilinear=config.upsampling_interpolation == 'bilinear',
     )
 
 

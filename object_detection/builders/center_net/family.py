@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from object_detection.builders.center_net import deepmac_rules
 from object_detection.protos.center_net_pb2 import CenterNet
+
+_MASK_CROP_SIZE = 112
 
 if TYPE_CHECKING:
     from object_detection.meta_architectures.detection_model import DetectionModel
@@ -32,17 +35,16 @@ def loss_names(config: CenterNet) -> Sequence[str]:
         names.append('track/reid')
     if config.HasField('temporal_offset_task'):
         names.append('track/offset')
+    if config.HasField(deepmac_rules.FIELD):
+        task = config.deepmac_mask_estimation
+        weights = {name: getattr(task, field) for field, name in deepmac_rules.LOSSES.items()}
+        names += [f'deep_mask_{name}' for name, weight in weights.items() if weight > 0]
     return [f'Loss/{name}' for name in names]
 
 
 def needs_masks(config: CenterNet) -> bool:
-    """Returns whether a task learns instance masks."""
-    return config.HasField('mask_estimation_task')
-
-
-def example_options(config: CenterNet) -> dict[str, Any]:
-    """Returns options of the input; see `ModelFamily.example_options`."""
-    return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
+    """Returns whether a task learns and predicts masks."""
+    return config.HasField('mask_estimation_task') or config.HasField(deepmac_rules.FIELD)
 
 
 def reader_flags(config: CenterNet) -> dict[str, str]:
@@ -62,3 +64,18 @@ def reader_flags(config: CenterNet) -> dict[str, str]:
 def needs_keypoints(config: CenterNet) -> bool:
     """Returns whether a task learns keypoints."""
     return bool(config.keypoint_estimation_task)
+
+
+def example_options(config: CenterNet) -> dict[str, Any]:
+    """Returns options of the input; see `ModelFamily.example_options`.
+
+    Masks that are predicted in the boxes of objects are compared at their own samples; where boxes
+    move, and for masks of whole images, crops are finer.
+    """
+    if config.HasField('mask_estimation_task'):
+        return {'mask_crop_size': config.mask_estimation_task.groundtruth_mask_crop_size}
+    task = config.deepmac_mask_estimation
+    is_exact = not task.predict_full_resolution_masks and not task.max_roi_jitter_ratio
+    if config.HasField(deepmac_rules.FIELD) and is_exact:
+        return {'mask_crop_size': task.mask_size}
+    return {'mask_crop_size': _MASK_CROP_SIZE}

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from object_detection.builders.center_net import extractor_types
+from object_detection.builders.center_net import deepmac_rules, extractor_types
 from object_detection.config import model_rules
 from object_detection.config.model_rules import AT_LEAST_ONE, NOT_NEGATIVE
 from object_detection.protos.center_net_pb2 import CenterNet
@@ -80,6 +80,7 @@ def check(config: CenterNet) -> Iterator[str]:
 
 def problems_of_parts(config: CenterNet) -> Iterator[str]:
     """Yields one sentence for each pair of options that do not fit each other."""
+    yield from deepmac_rules.check(config)
     for name in ('post_processing', 'mask_estimation_task'):
         if config.HasField(name) and not config.HasField('object_detection_task'):
             yield f'{ROOT}.{name}: expected with object_detection_task, as it needs boxes.'

@@ -16,8 +16,12 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
-from object_detection.meta_architectures.center_net.tasks.masks import Masks
-from object_detection.meta_architectures.center_net.tasks.task import Cells, Found, Task
+from object_detection.meta_architectures.center_net.tasks.task import (
+    Cells,
+    Found,
+    Objects,
+    Task,
+)
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.feature_extractors.feature_extractor import FeatureExtractor
@@ -108,15 +112,17 @@ class CenterNet(DetectionModel):
         seeds: tf.Tensor | None = None,
     ) -> Predictions:
         """Runs the network; see the base class."""
-        del seeds
-        training, _ = self.provided.for_predict(images, training, groundtruth)
-        features = [maps[0] for maps in self.feature_extractor.feature_stacks(images, training)]
-        return {
+        training, groundtruth = self.provided.for_predict(images, training, groundtruth)
+        features = self._features(images, training)
+        predictions = {
             **self.heads(features, training=training),
             'extracted_features': features,
             'preprocessed_inputs': images,
             'true_image_shapes': true_shapes,
         }
+        if groundtruth is None:
+            return predictions
+        return self._with_objects(predictions, groundtruth, training, seeds)
 
     @tracing.named('postprocess')
     def postprocess(self, predictions: Predictions, true_shapes: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -160,12 +166,15 @@ class CenterNet(DetectionModel):
         groundtruth: Groundtruth | tf.Tensor,
         seeds: tf.Tensor | None = None,
     ) -> dict[str, tf.Tensor]:
-        del seeds
         groundtruth = self.provided.for_loss(groundtruth)
+        # Predicted without the ground truth, as in evaluation.
+        needed = {name for task in self.tasks.values() for name in task.object_predictions}
+        if not needed <= predictions.keys():
+            predictions = self._with_objects(predictions, groundtruth, False, seeds)
         cells = self._cells(predictions, groundtruth)
         losses = {}
         for task in self.tasks.values():
-            losses |= task.losses({name: predictions[name] for name in task.heads}, cells)
+            losses |= task.losses(_maps_of(task, predictions), cells)
         return losses
 
     def loss_normalizers(
@@ -175,13 +184,13 @@ class CenterNet(DetectionModel):
         cells = self._cells(predictions, groundtruth)
         normalizers = {}
         for task in self.tasks.values():
-            normalizers |= task.normalizers(cells)
+            normalizers |= task.normalizers(_maps_of(task, predictions), cells)
         return normalizers
 
     @property
     def needs_masks(self) -> bool:
-        """Whether a task learns instance masks."""
-        return any(isinstance(task, Masks) for task in self.tasks.values())
+        """Whether a task learns and predicts masks."""
+        return any(task.needs_masks for task in self.tasks.values())
 
     @property
     def needs_keypoints(self) -> bool:
@@ -191,10 +200,35 @@ class CenterNet(DetectionModel):
     def loss_names(self) -> tuple[str, ...]:
         return tuple(name for task in self.tasks.values() for name in task.loss_names)
 
+    def _features(self, images: tf.Tensor, training: bool) -> list[tf.Tensor]:
+        return [maps[0] for maps in self.feature_extractor.feature_stacks(images, training)]
+
+    def _with_objects(
+        self,
+        predictions: Predictions,
+        groundtruth: Groundtruth,
+        training: bool,
+        seeds: tf.Tensor | None,
+    ) -> Predictions:
+        """Returns the predictions, and those that tasks make of the objects."""
+        images = predictions['preprocessed_inputs']
+        objects = Objects(
+            groundtruth,
+            images,
+            training,
+            seeds,
+            lambda images: self.heads(self._features(images, training), training=training),
+        )
+        further = {}
+        for task in self.tasks.values():
+            further |= task.predict_objects({n: predictions[n] for n in task.heads}, objects)
+        return {**predictions, **further}
+
     def _cells(self, predictions: Predictions, groundtruth: Groundtruth) -> Cells:
         size = dimensions(predictions[object_center.NAME][-1], 1, 2)
         (stride,) = self.feature_extractor.strides
-        return make_cells(groundtruth, size, predictions['true_image_shapes'], stride)
+        cells = make_cells(groundtruth, size, predictions['true_image_shapes'], stride)
+        return cells._replace(images=predictions['preprocessed_inputs'])
 
     def _suppress(self, found: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the detections that do not overlap with better ones of their class."""
@@ -229,6 +263,11 @@ def make_cells(
     """
     valid = heat_maps.valid_cells(true_shapes, size, stride)
     return Cells(groundtruth, tuple(size), valid, _num_objects(groundtruth), stride)
+
+
+def _maps_of(task: Task, predictions: Predictions) -> Predictions:
+    names = (*task.heads, *task.object_predictions)
+    return {name: predictions[name] for name in names if name in predictions}
 
 
 def _num_objects(groundtruth: Groundtruth) -> tf.Tensor:

@@ -26,6 +26,12 @@ _UPSAMPLED = tuple(
 _NAMED = re.compile(
     r'backbone/(?P<path>(?:downsample_input|hourglass_network|output_conv|intermediate_\w+)--.+)'
 )
+# Layers of the mask network of DeepMAC: those that checkpoints name, and those that they count.
+_MASK_NETWORK = 'model/_mask_net/'
+_NAMED_OF_MASKS = re.compile(
+    r'mask_network/(?P<path>(?:conv_input|hourglass_network|output_conv|input_layer)--.+|fc[12])'
+)
+_COUNTED_OF_MASKS = re.compile(r'mask_network/resnet_mask_.+')
 _CLASSES = re.compile(r'heads/object_center_\d+_output/.+')
 
 
@@ -69,6 +75,8 @@ class CenterNetNames(VariableNames):
         # dense_0, dense_0_bn, dense_1, ...
         if classifier := sorted(layer for layer in layers if layer.startswith('track_classifier/')):
             yield classifier, _TRACK
+        if counted := [layer for layer in layers if _COUNTED_OF_MASKS.fullmatch(layer)]:
+            yield counted, f'{_MASK_NETWORK}_net/model/layer_with_weights-'
         grouped: dict[str, list[str]] = {}
         for layer in layers:
             if found := _HEAD_LAYER.fullmatch(layer):
@@ -80,10 +88,16 @@ class CenterNetNames(VariableNames):
 
     def reference_paths(self, layers: Sequence[str]) -> Mapping[str, str]:
         found = {layer: match['path'] for layer in layers if (match := _NAMED.fullmatch(layer))}
-        return {
+        paths = {
             layer: f'model/_feature_extractor/_network/{path.replace("--", "/")}/'
             for layer, path in found.items()
         }
+        for layer in layers:
+            if match := _NAMED_OF_MASKS.fullmatch(layer):
+                paths[layer] = f'{_MASK_NETWORK}_net/{match["path"].replace("--", "/")}/'
+            elif layer == 'mask_network/project_out':
+                paths[layer] = f'{_MASK_NETWORK}project_out/'
+        return paths
 
 
 CENTER_NET_NAMES = CenterNetNames()

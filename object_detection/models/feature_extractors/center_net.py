@@ -57,6 +57,23 @@ def normalization(
     return normalize
 
 
+def denormalization(options: CenterNetOptions) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function from normalized images to red, green and blue in 0..255.
+
+    As in the reference, it undoes what the config says, not what the backbone needs beyond it: a
+    backbone with a normalization of its own shows other colours.
+    """
+
+    def denormalize(images: tf.Tensor) -> tf.Tensor:
+        if options.stds:
+            images *= tf.constant(options.stds, images.dtype)
+        if options.means:
+            images += tf.constant(options.means, images.dtype)
+        return images[..., ::-1] if options.bgr_ordering else images
+
+    return denormalize
+
+
 def to_unit(images: tf.Tensor) -> tf.Tensor:
     """Scales 0..255 to -1..1 by a division, with the rounding of the reference."""
     return images / 127.5 - 1.0

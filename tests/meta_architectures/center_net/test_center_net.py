@@ -264,6 +264,8 @@ def test_the_family_knows_the_losses(detector):
 @pytest.mark.parametrize(
     'model',
     [
+        'center_net_deepmac_512x512_voc_only',
+        'center_net_deepmac_resnet18_full_resolution',
         'centernet_hourglass104_512x512',
         'centernet_mobilenet_v2_fpn_masks_densepose',
         'centernet_mobilenet_v2_keypoint_depth',

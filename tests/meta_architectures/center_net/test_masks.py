@@ -129,7 +129,7 @@ def test_the_mask_loss_is_a_mean_over_the_cells_that_learn():
     assert list(losses) == list(task.loss_names)
     # Ones miss class 0 in all cells and class 1 in half of them; zeros miss class 1 in half.
     np.testing.assert_allclose(losses['Loss/segmentation/heatmap'], (1.5 + 0.5) / 2, rtol=1e-6)
-    np.testing.assert_allclose(task.normalizers(cells)['Loss/segmentation/heatmap'], 16.0)
+    np.testing.assert_allclose(task.normalizers({}, cells)['Loss/segmentation/heatmap'], 16.0)
     hidden = truth._replace(fields={'groundtruth_instance_mask_weights': tf.zeros([1, 1])})
     losses = task.losses(stacks, cells_of(hidden, 16, 16))
     # The box, enlarged, covers the upper 9 of 16 rows, of which cells are hidden by their corner:
@@ -252,4 +252,4 @@ def test_points_are_compared_with_enlarged_maps():
     assert number == 8
     for name, value in zip(task.loss_names, expected, strict=True):
         np.testing.assert_allclose(losses[name], value / number, rtol=1e-5)
-        np.testing.assert_allclose(task.normalizers(cells)[name], number)
+        np.testing.assert_allclose(task.normalizers({}, cells)[name], number)

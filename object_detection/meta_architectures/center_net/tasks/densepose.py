@@ -125,7 +125,10 @@ class DensePose(Task):
             for name, each in sums.items()
         }
 
-    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
+    def normalizers(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, tf.Tensor]:
+        del maps
         return dict.fromkeys(self.loss_names, _num_points(self.targets(cells)))
 
     def crop(

@@ -34,6 +34,7 @@ class Masks(Task):
     """
 
     loss_names = (f'Loss/{_HEATMAP}',)
+    needs_masks = True
 
     def __init__(
         self,
@@ -99,7 +100,10 @@ class Masks(Task):
         count = len(sums) * tf.maximum(tf.reduce_sum(weights), 1.0)
         return {self.loss_names[0]: self._weight * tf.add_n(sums) / count}
 
-    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
+    def normalizers(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, tf.Tensor]:
+        del maps
         number = tf.maximum(tf.reduce_sum(self.learnt_cells(cells)), 1.0)
         return {self.loss_names[0]: number}
 

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ class Head:
 
     channels: int
     filters: tuple[int, ...] = (256,)
-    kernel_sizes: tuple[int, ...] = (3,)
+    kernel_sizes: tuple[int | tuple[int, int], ...] = (3,)
     bias: float = 0.0
 
 
@@ -41,6 +41,7 @@ class Cells(NamedTuple):
       valid: float32 [B, H, W], 1 for the cells that see the true image, else 0.
       num_objects: float32 scalar, objects of the batch with a weight, at least 1.
       stride: side of a cell in pixels.
+      images: float32 [B, H', W', C], preprocessed; None where no task reads them.
     """
 
     groundtruth: Groundtruth
@@ -48,6 +49,7 @@ class Cells(NamedTuple):
     valid: tf.Tensor
     num_objects: tf.Tensor
     stride: int
+    images: tf.Tensor | None = None
 
     def field(self, name: str, origin: str) -> tf.Tensor:
         """Returns a field of the objects, [B, M, ...].
@@ -66,6 +68,25 @@ class Cells(NamedTuple):
         """The boxes, float32 [B, M, 4], in cells."""
         height, width = (tf.cast(side, tf.float32) for side in self.size)
         return self.groundtruth.boxes * tf.stack([height, width, height, width])
+
+
+class Objects(NamedTuple):
+    """The objects of a batch whose ground truth is known while the network predicts.
+
+    Attributes:
+      groundtruth: the objects, normalized to the preprocessed images.
+      images: float32 [B, H', W', C], preprocessed.
+      training: whether batch norms learn, and what learns is chosen at random.
+      seeds: int32 [B, 2], one per image, of all that is random; None draws from the global
+        generator.
+      forward: `images -> {head: maps of each stack}`, the network with the same `training`.
+    """
+
+    groundtruth: Groundtruth
+    images: tf.Tensor
+    training: bool
+    seeds: tf.Tensor | None
+    forward: Callable[[tf.Tensor], Mapping[str, Sequence[tf.Tensor]]]
 
 
 class Found(NamedTuple):
@@ -104,24 +125,49 @@ class Task(abc.ABC):
     Attributes:
       heads: name of a head -> what it is; each has a map for each stack of features.
       loss_names: names of the losses.
-      layers: further layers with variables, which only the losses need, by name.
+      layers: further layers with variables, by name.
+      object_predictions: names of what `predict_objects` returns.
+      needs_masks: whether the losses need instance masks, which the task then predicts.
     """
 
     heads: Mapping[str, Head]
     loss_names: Sequence[str]
     layers: Mapping[str, keras.layers.Layer] = MappingProxyType({})
+    object_predictions: Sequence[str] = ()
+    needs_masks: bool = False
+
+    def predict_objects(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], objects: Objects
+    ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
+        """Returns further predictions, of objects of the ground truth, which the losses need.
+
+        Args:
+          maps: float32 [B, H, W, C] of each stack, by the names of the heads.
+          objects: the objects.
+        """
+        del maps, objects
+        return {}
 
     @abc.abstractmethod
     def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
         """Returns the weighted losses, scalars, by name.
 
         Args:
-          maps: float32 [B, H, W, C] of each stack, by the names of the heads.
+          maps: float32 [B, H, W, C] of each stack, by the names of the heads, and what
+            `predict_objects` returned.
           cells: the ground truth.
         """
 
-    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
-        """Returns what the sums of losses of the batch are divided by, float32 scalars, by name."""
+    def normalizers(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, tf.Tensor]:
+        """Returns what the sums of losses of the batch are divided by, float32 scalars, by name.
+
+        Args:
+          maps: as `losses` takes them; in an evaluation without what `predict_objects` returned.
+          cells: the ground truth.
+        """
+        del maps
         return dict.fromkeys(self.loss_names, cells.num_objects)
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
