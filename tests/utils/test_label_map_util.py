@@ -15,6 +15,7 @@ COUNTS = {
     'kitti_label_map': (2, 2),
     'mscoco_complete_label_map': (90, 90),
     'mscoco_label_map': (80, 90),
+    'oid_v4_label_map': (601, 601),
     'pascal_label_map': (20, 20),
     'pet_label_map': (37, 37),
     'snapshot_serengeti_label_map': (48, 48),
@@ -106,3 +107,43 @@ def test_modules_for_scripts_without_tensorflow_do_not_import_it():
         "sys.exit('tensorflow' in sys.modules)"
     )
     subprocess.run([sys.executable, '-c', code], check=True)
+
+
+def test_the_classes_of_open_images_are_in_the_order_of_their_list():
+    path = str(DATA / 'oid_v4_label_map.pbtxt')
+    items = list(label_map_util.load_labelmap(path).item)
+    assert [item.id for item in items] == list(range(1, 602))
+    names = [item.name for item in items]
+    assert names == sorted(names, key=lambda name: name.replace('_', ''))
+    displayed = label_map_util.get_label_map_dict(path, use_display_name=True)
+    assert len(displayed) == 601
+    ids = {'Tortoise': 1, 'Person': 69, 'Man': 308, 'Clothing': 433, 'Car': 571, 'Helmet': 601}
+    assert {name: displayed[name] for name in ids} == ids
+
+
+def test_classes_that_coco_and_open_images_share_have_the_same_names():
+    def read(name):
+        items = label_map_util.load_labelmap(str(DATA / f'{name}_label_map.pbtxt')).item
+        return {item.name: item.display_name.lower() for item in items}
+
+    coco, open_images = read('mscoco'), read('oid_v4')
+    shared = coco.keys() & open_images.keys()
+    assert len(shared) == 78
+    other = {coco[name]: open_images[name] for name in shared if coco[name] != open_images[name]}
+    assert other == {
+        'cell phone': 'mobile phone',
+        'cow': 'cattle',
+        'dining table': 'table',
+        'donut': 'doughnut',
+        'frisbee': 'flying disc',
+        'hair drier': 'hair dryer',
+        'keyboard': 'computer keyboard',
+        'microwave': 'microwave oven',
+        'mouse': 'computer mouse',
+        'potted plant': 'houseplant',
+        'remote': 'remote control',
+        'skis': 'ski',
+        'sports ball': 'ball',
+        'tennis racket': 'racket',
+        'tv': 'television',
+    }
