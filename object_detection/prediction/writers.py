@@ -3,9 +3,11 @@
 To add a format: a function or class that makes a `Writer`, and a row of `WRITERS`.
 """
 
+import base64
 import contextlib
 import csv
 import dataclasses
+import io
 import json
 import os
 import pathlib
@@ -25,7 +27,7 @@ from object_detection.prediction.sources import Clip, VideoFile
 from object_detection.system import files
 
 PICTURES, VIDEO, COCO = 'pictures', 'video', 'coco'
-# The first eight are those of the CSV files that `tfod data convert csv` reads.
+# The first eight are those of the CSV files that `tfod convert csv` reads.
 _COLUMNS = ('filename', 'width', 'height', 'class', 'xmin', 'ymin', 'xmax', 'ymax')
 _COLUMNS += ('score', 'class_id', 'image_id')
 _NOT_IN_XML = re.compile('[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]')
@@ -177,7 +179,10 @@ def yolo(output: Output) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def labelme(output: Output) -> Iterator[Write]:
-    """Files of LabelMe, labelme/NAME.json: masks as polygons, other objects as rectangles."""
+    """Files of LabelMe, labelme/NAME.json: masks as polygons, other objects as rectangles.
+
+    That of a frame of a video holds the frame, which is no file.
+    """
     folder = output.folder / 'labelme'
 
     def write(item: Item, sure: Prediction) -> str:
@@ -187,7 +192,7 @@ def labelme(output: Output) -> Iterator[Write]:
             'flags': {},
             'shapes': [shape for row in range(len(sure)) for shape in _shapes(sure, row)],
             'imagePath': _relative(item, folder),
-            'imageData': None,
+            'imageData': None if item.clip is None else _encoded(sure.image),
             'imageHeight': height,
             'imageWidth': width,
         }
@@ -267,6 +272,13 @@ def _shapes(prediction: Prediction, row: int) -> Iterator[dict[str, Any]]:
             'shape_type': kind,
             'flags': {},
         }
+
+
+def _encoded(image: np.ndarray) -> str:
+    """Returns an image as a PNG file in base64."""
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, 'PNG')
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _relative(item: Item, folder: pathlib.Path) -> str:

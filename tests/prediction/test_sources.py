@@ -1,11 +1,14 @@
 """Videos, read and written."""
 
+import base64
+import io
 import json
 import sys
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from object_detection.errors import UserError
 from object_detection.prediction import sources
@@ -80,6 +83,10 @@ def test_frames_are_pictures_on_demand_and_limited(video, predictor, tmp_path):
     assert {name.split('/')[-1] for name in names} == {*expected, 'images.json'}
     content = json.loads((tmp_path / 'labelme' / 'moves_000001.json').read_text())
     assert (tmp_path / 'labelme' / content['imagePath']).exists()
+    # The file holds the frame as it was read: the picture is annotated.
+    frame = Image.open(io.BytesIO(base64.b64decode(content['imageData'])))
+    _, second, *_ = sources.read(str(video))
+    np.testing.assert_array_equal(np.asarray(frame), second.image)
 
 
 def test_what_is_no_video_is_left_out_and_named(video, predictor, tmp_path):
