@@ -1,4 +1,4 @@
-"""Exports a single-shot detector as a SavedModel for the TFLite converter.
+"""Exports a single-shot detector or a CenterNet as a SavedModel for the TFLite converter.
 
   python -m object_detection.export_tflite_graph_tf2 --pipeline_config_path=FILE \
       --trained_checkpoint_dir=DIR --output_directory=DIR
@@ -18,6 +18,8 @@ from object_detection.errors import UserError
 from object_detection.protos.model_pb2 import DetectionModel
 from object_detection.system import tensorflow_setup
 
+_CENTER_NET = 'center_net'
+
 
 def define_flags() -> None:
     """Defines the flags; in a function, because other programs have flags of the same names."""
@@ -35,10 +37,12 @@ def define_flags() -> None:
         'suppressed by a better one of any class.',
     )
     flags.DEFINE_bool(
-        'centernet_include_keypoints', False, 'Of CenterNet, which cannot be exported yet.'
+        'centernet_include_keypoints', False, 'Of CenterNet: keypoints are outputs, too.'
     )
     flags.DEFINE_string(
-        'keypoint_label_map_path', None, 'Of CenterNet, which cannot be exported yet.'
+        'keypoint_label_map_path',
+        None,
+        'Of CenterNet: a label map with keypoints, which replaces that of the config.',
     )
     flags.mark_flags_as_required(
         ['pipeline_config_path', 'trained_checkpoint_dir', 'output_directory']
@@ -50,17 +54,16 @@ def main(argv: list[str]) -> None:
     values = flags.FLAGS
     if len(argv) > 1:
         raise app.UsageError(f'Expected flags only. Received: {" ".join(argv[1:])}.')
-    for name in ('centernet_include_keypoints', 'keypoint_label_map_path'):
-        if values[name].value:
-            raise app.UsageError(
-                f'--{name}: expected none, as it is about CenterNet, a family of detectors that '
-                f'this toolkit does not have yet. Received: {values[name].value}.'
-            )
     from object_detection.config.reader import read_pipeline
     from object_detection.validation.validate import validate
 
     pipeline = read_pipeline(values.pipeline_config_path, overrides_text=values.config_override)
     check_family(pipeline.model)
+    check_center_net_flags(
+        pipeline.model, values.centernet_include_keypoints, values.keypoint_label_map_path
+    )
+    if values.keypoint_label_map_path:
+        pipeline.model.center_net.keypoint_label_map_path = values.keypoint_label_map_path
     validate(pipeline, for_what='export')
     # Imported here: TensorFlow takes seconds, and mistakes are told before.
     tensorflow_setup.import_tensorflow()
@@ -72,17 +75,34 @@ def main(argv: list[str]) -> None:
         values.output_directory,
         max_detections=values.max_detections,
         use_regular_nms=values.ssd_use_regular_nms,
+        include_keypoints=values.centernet_include_keypoints,
     )
     print(f'Exported to {folder}.')
 
 
 def check_family(model: DetectionModel) -> None:
-    """Raises UserError unless a model of this config can end with TFLite_Detection_PostProcess."""
-    if families.anchor_detection(model) is None:
+    """Raises UserError unless a model of this config has anchors, or is a CenterNet."""
+    if families.anchor_detection(model) is None and not model.HasField(_CENTER_NET):
         raise UserError(
-            'model: expected a family that ends with TFLite_Detection_PostProcess, such as ssd. '
+            'model: expected ssd or center_net. '
             f'Received: {model.WhichOneof("model")}; try `tfod export --format tflite`.'
         )
+
+
+def check_center_net_flags(
+    model: DetectionModel, include_keypoints: bool, keypoint_label_map_path: str | None
+) -> None:
+    """Raises UserError if flags for CenterNet's keypoints are set for a model without them."""
+    given = {
+        'centernet_include_keypoints': include_keypoints,
+        'keypoint_label_map_path': keypoint_label_map_path,
+    }
+    for name, value in given.items():
+        if value and not (model.HasField(_CENTER_NET) and families.needs_keypoints(model)):
+            raise UserError(
+                f'--{name}: expected none, as the model is no {_CENTER_NET} with a '
+                f'keypoint_estimation_task. Received: {value}.'
+            )
 
 
 def run() -> None:

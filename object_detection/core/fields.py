@@ -88,6 +88,8 @@ class DetectionFields:
     MASKS = 'detection_masks'
     KEYPOINTS = 'detection_keypoints'
     KEYPOINT_SCORES = 'detection_keypoint_scores'
+    KEYPOINT_DEPTHS = 'detection_keypoint_depths'
+    SURFACE_COORDS = 'detection_surface_coords'
     MULTICLASS_SCORES = 'detection_multiclass_scores'
     ANCHOR_INDICES = 'detection_anchor_indices'
     NUM_DETECTIONS = 'num_detections'

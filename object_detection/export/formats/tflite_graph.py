@@ -32,6 +32,13 @@ OUTPUTS = (
     DetectionFields.SCORES,
     DetectionFields.NUM_DETECTIONS,
 )
+_KEYPOINT_OUTPUTS = (
+    DetectionFields.KEYPOINTS,
+    DetectionFields.KEYPOINT_SCORES,
+    DetectionFields.KEYPOINT_DEPTHS,
+)
+# Those that follow, of detectors that have them.
+_FURTHER_OUTPUTS = (DetectionFields.MASKS, *_KEYPOINT_OUTPUTS, DetectionFields.SURFACE_COORDS)
 # Regular suppression by T threads never looks at the class T (0-based): TFLite 2.21 and LiteRT 2.3
 # go on with the class after it. This number of columns of zeros before those of the classes makes
 # it one of them, for fewer threads than columns.
@@ -211,14 +218,28 @@ class TfliteDetector(tf.Module):
     Args:
       source: the model.
       format_name: name of the format, for messages.
+      input_name: name of an input that is taken for an image without padding, as the reference's
+        script has it; None has the inputs of `ExportSource.fixed_inputs`.
+      has_keypoints: whether keypoints are among the outputs, if the detector has them.
 
     Raises:
       UserError: if the resizer's outputs have no fixed size.
     """
 
-    def __init__(self, source: ExportSource, format_name: str):
+    def __init__(
+        self,
+        source: ExportSource,
+        format_name: str,
+        *,
+        input_name: str | None = None,
+        has_keypoints: bool = True,
+    ):
         super().__init__(name='tflite_detector')
         self.inputs = source.fixed_inputs(format_name, 1)
+        if input_name is not None:
+            self.inputs = (dataclasses.replace(self.inputs[0], name=input_name),)
+        left_out = () if has_keypoints else _KEYPOINT_OUTPUTS
+        outputs = [each for each in (*OUTPUTS, *_FURTHER_OUTPUTS) if each not in left_out]
         # An attribute of the operation that detectors of anchors have.
         self.max_detections_per_class = 0
         detect, folded = source.fixed_function(format_name), FoldedVariables()
@@ -233,12 +254,12 @@ class TfliteDetector(tf.Module):
                 found = detect(*values)
             if DetectionFields.CLASSES in found:
                 found[DetectionFields.CLASSES] -= 1.0
-            return {key: found[key] for key in (*OUTPUTS, DetectionFields.MASKS) if key in found}
+            return {key: found[key] for key in outputs if key in found}
 
         specs = [tf.TensorSpec(each.shape, each.dtype, each.name) for each in self.inputs]
         self.serve = tf.function(serve, input_signature=specs, autograph=False)
         found = self.serve.get_concrete_function().structured_outputs
-        self.outputs = tuple(key for key in (*OUTPUTS, DetectionFields.MASKS) if key in found)
+        self.outputs = tuple(key for key in outputs if key in found)
         self._variables = [*source.detector.named_variables().values(), *folded.variables]
 
 

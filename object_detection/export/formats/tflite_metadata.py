@@ -30,6 +30,10 @@ _NAMES = {
     DetectionFields.SCORES: 'score',
     DetectionFields.NUM_DETECTIONS: 'number of detections',
     DetectionFields.MASKS: 'mask',
+    DetectionFields.KEYPOINTS: 'keypoint',
+    DetectionFields.KEYPOINT_SCORES: 'keypoint score',
+    DetectionFields.KEYPOINT_DEPTHS: 'keypoint depth',
+    DetectionFields.SURFACE_COORDS: 'surface coordinates',
 }
 _GROUPED = (DetectionFields.BOXES, DetectionFields.CLASSES, DetectionFields.SCORES)
 

@@ -2,10 +2,12 @@
 
 import functools
 import pathlib
+import tempfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
 
 from object_detection.export import verification
 from object_detection.export.formats import description, formats
@@ -16,6 +18,38 @@ from object_detection.protos import pipeline_pb2
 from tests import tiny_models as tiny
 from tests.meta_architectures.ssd import configs
 
+POSE_LABELS = """item { id: 1 name: 'person' keypoints { id: 0 label: 'nose' }
+  keypoints { id: 1 label: 'hand' } } item { id: 2 name: 'dog' }"""
+CENTER_NET = """
+model { center_net {
+  num_classes: 2
+  image_resizer { keep_aspect_ratio_resizer {
+    min_dimension: 64 max_dimension: 64 pad_to_max_dimension: true
+  } }
+  feature_extractor { type: 'mobilenet_v2_fpn' depth_multiplier: 0.25 }
+  object_center_params {
+    classification_loss { penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 } }
+    max_box_predictions: 6
+  }
+  object_detection_task { localization_loss { l1_localization_loss {} } }
+  keypoint_estimation_task {
+    task_name: 'pose' keypoint_class_name: 'person' num_candidates_per_keypoint: 8
+    loss {
+      classification_loss { penalty_reduced_logistic_focal_loss { alpha: 2 beta: 4 } }
+      localization_loss { l1_localization_loss {} }
+    }
+  }
+  mask_estimation_task {
+    classification_loss { weighted_sigmoid {} } mask_height: 16 mask_width: 12
+  }
+  densepose_estimation_task {
+    class_id: 0
+    loss {
+      classification_loss { weighted_softmax {} } localization_loss { l1_localization_loss {} }
+    }
+  }
+} }
+"""
 LABELS = "item { id: 1 name: 'cat' } item { id: 3 name: 'caf\\303\\251' }"
 BOXES_ONLY = """
 model { faster_rcnn {
@@ -43,7 +77,9 @@ model { faster_rcnn { image_resizer { keep_aspect_ratio_resizer {
 
 @functools.cache
 def source(family: str, *overrides: str) -> ExportSource:
-    """Returns a tiny model of a family: 'ssd', 'faster_rcnn' or 'mask_rcnn'."""
+    """Returns a tiny model of a family: 'ssd', 'faster_rcnn', 'mask_rcnn' or 'center_net'."""
+    if family == 'center_net':
+        return _center_net(*overrides)
     if family == 'ssd':
         pipeline = pipeline_pb2.TrainEvalPipelineConfig(model=configs.tiny(*overrides))
     else:
@@ -54,6 +90,28 @@ def source(family: str, *overrides: str) -> ExportSource:
     detector.build_variables()
     tiny.disturb_batch_norms(detector)
     tiny.shrink_last_layers(detector)
+    return ExportSource(detector, pipeline, 'float32', LABELS)
+
+
+def _center_net(*overrides: str) -> ExportSource:
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig()
+    # Read when the detector is built.
+    with tempfile.NamedTemporaryFile('w', suffix='.pbtxt') as labels:
+        labels.write(POSE_LABELS)
+        labels.flush()
+        for text in (CENTER_NET, *overrides):
+            text_format.Merge(text, pipeline)
+        pipeline.model.center_net.keypoint_label_map_path = labels.name
+        tf.keras.utils.set_random_seed(0)
+        detector = tiny.model_builder.build(pipeline.model, is_training=False)
+    detector.build_variables()
+    tiny.disturb_batch_norms(detector)
+    # Sizes of some cells, and centres that are not alike.
+    named = detector.named_variables()
+    named['heads/box--scale_0_output/bias'].assign([5.0, 7.0])
+    named['heads/object_center_0_output/kernel'].assign(
+        4.0 * named['heads/object_center_0_output/kernel']
+    )
     return ExportSource(detector, pipeline, 'float32', LABELS)
 
 

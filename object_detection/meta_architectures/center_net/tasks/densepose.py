@@ -7,13 +7,14 @@ import tensorflow as tf
 
 from object_detection.core import tracing
 from object_detection.core.crop_and_resize import crop_and_resize
+from object_detection.core.fields import DetectionFields
 from object_detection.core.fields import InputFields as F
 from object_detection.core.shapes import dimensions
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.tasks.task import Cells, Head, Task
 
 _PARTS, _SURFACE = 'densepose/heatmap', 'densepose/regression'
-SURFACES = 'detection_surface_coords'
+SURFACES = DetectionFields.SURFACE_COORDS
 _ORIGIN = 'load_dense_pose of the input readers'
 
 

@@ -35,7 +35,7 @@ _DEPTH = 'depth'
 # A coordinate beyond all others.
 _FAR = 1e30
 KEYPOINTS, SCORES = DetectionFields.KEYPOINTS, DetectionFields.KEYPOINT_SCORES
-DEPTHS = 'detection_keypoint_depths'
+DEPTHS = DetectionFields.KEYPOINT_DEPTHS
 
 
 @dataclasses.dataclass(frozen=True)
