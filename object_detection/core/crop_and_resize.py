@@ -130,7 +130,8 @@ def _held_samples(
 ) -> bilinear.Samples:
     """Samples [B, P, size] along an axis; of a box that ends at the border none rounds past it."""
     coordinates = bilinear.sample_coordinates(low, high, size, length)
-    length = length[..., tf.newaxis]
+    # tf2onnx converts no slice of a scalar.
+    length = tf.expand_dims(length, axis=-1)
     held = tf.minimum(coordinates, tf.cast(length - 1, tf.float32))
     ends_inside = (high <= 1.0 + _ROUNDING)[..., tf.newaxis]
     return bilinear.drop_outside(tf.where(ends_inside, held, coordinates), length)
