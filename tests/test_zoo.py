@@ -61,6 +61,12 @@ SINGLE_SHOT = (
     'ssd_efficientdet_d6_1408x1408_coco17_tpu-32',
     'ssd_efficientdet_d7_1536x1536_coco17_tpu-32',
 )
+DEEPMAC = (
+    'center_net_deepmac_512x512_voc_only_tpu-32',
+    'center_net_deepmac_1024x1024_voc_only_tpu-128',
+    'center_net_deepmac_1024x1024_non_voc_only_tpu-128',
+    'center_net_deepmac_1024x1024_coco_tpu-128',
+)
 # What `pytest -m slow` tries, too. Two-stage detectors resemble the sample configs, which
 # test_samples tries.
 SAMPLE = ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',)
@@ -102,12 +108,14 @@ TPU_FIELDS = (
     'train_config.unpad_groundtruth_tensors',
 )
 SINGLE_SHOT_FIELDS = ('model.ssd.inplace_batchnorm_update',)
+UNPADDED_FIELDS = ('train_config.unpad_groundtruth_tensors',)
 MASK_FIELDS = ('eval_config.eval_instance_masks',)
 METRICS = {
     'coco_detection_metrics': 'DetectionBoxes',
     'coco_mask_metrics': 'DetectionMasks',
 }
 FEW_PROPOSALS = ('first_stage_max_proposals=32', 'second_stage_batch_size=8')
+_NMS_LIMITS = ('max_detections_per_class', 'max_total_detections')
 CLASSES = 90
 DETECTIONS = 4
 SIZE = 96
@@ -135,9 +143,15 @@ def records(tmp_path_factory) -> pathlib.Path:
         for seed in (1, 2)
     ]
     examples.write_records(folder / 'data.record', serialized)
-    items = [f"item {{ id: {number} name: 'class {number}' }}" for number in range(1, CLASSES + 1)]
-    (folder / 'label_map.txt').write_text('\n'.join(items))
+    write_label_map(folder, [])
     return folder
+
+
+def write_label_map(folder: pathlib.Path, names: list[str]) -> None:
+    """Writes a label map whose first classes have these names."""
+    names = [*names, *(f'class {number}' for number in range(len(names) + 1, CLASSES + 1))]
+    items = [f'item {{ id: {number} name: "{name}" }}' for number, name in enumerate(names, 1)]
+    (folder / 'label_map.txt').write_text('\n'.join(items))
 
 
 def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]:
@@ -147,6 +161,12 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
     is_two_stage = kind == 'faster_rcnn'
     post_processing = 'second_stage_post_processing' if is_two_stage else 'post_processing'
     nms = f'{model}.{post_processing}.batch_non_max_suppression'
+    limits = [f'{nms}.{field}={DETECTIONS}' for field in _NMS_LIMITS]
+    if kind == 'center_net':
+        limits = [
+            f'{model}.object_center_params.max_box_predictions={DETECTIONS}',
+            'train_config.max_number_of_boxes=4',
+        ]
     message = getattr(pipeline.model, kind)
     resizer = message.image_resizer.WhichOneof('image_resizer_oneof')
     sides = {
@@ -158,8 +178,7 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
         *(f'{model}.image_resizer.{resizer}.{side}={SIZE}' for side in sides),
         f'{model}.num_classes={CLASSES}',  # that of the label map here; some have fewer
         *(f'{model}.{field}' for field in (FEW_PROPOSALS if is_two_stage else ())),
-        f'{nms}.max_detections_per_class={DETECTIONS}',
-        f'{nms}.max_total_detections={DETECTIONS}',
+        *limits,
         *(f'{reader}.label_map_path={records}/label_map.txt' for reader in readers),
         *(
             f'{reader}.tf_record_input_reader.input_path={records}/data.record'
@@ -207,6 +226,9 @@ def run_apart(*arguments: Any) -> dict[str, Any]:
 def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
     """Checks what `run` returns for a config."""
     losses, metrics, shapes = result['losses'], result['metrics'], result['shapes']
+    if pipeline.model.HasField('center_net'):
+        check_masks_of_all_classes(result, pipeline)
+        return
     if pipeline.model.HasField('ssd'):
         check_single_shot(result, pipeline.model.ssd.add_background_class)
         return
@@ -236,6 +258,21 @@ def check_single_shot(result: dict[str, Any], has_background: bool) -> None:
     assert 'detection_masks' not in shapes
 
 
+def check_masks_of_all_classes(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
+    """Checks what `run` returns for a config of DeepMAC."""
+    losses, metrics, shapes = result['losses'], result['metrics'], result['shapes']
+    task = pipeline.model.center_net.deepmac_mask_estimation
+    assert np.isfinite(list(losses.values())).all()
+    # The objects of the records are of the last class.
+    learns = CLASSES in (task.allowed_masked_classes_ids or [CLASSES])
+    assert (losses['Loss/deep_mask_estimation'] > 0) == learns
+    assert {name for name in metrics if name.endswith('_Precision/mAP')} == {
+        f'{METRICS[name]}_Precision/mAP' for name in pipeline.eval_config.metrics_set
+    }
+    assert shapes['detection_boxes'] == (DETECTIONS, 4)
+    assert shapes['detection_masks'] == (DETECTIONS, task.mask_size, task.mask_size)
+
+
 def fields_without_effect(warnings: list[str]) -> list[str]:
     """The fields that warnings name as having no effect; the same one twice if it is told twice."""
     found = [re.match(r'no effect: (.*?) \(', warning) for warning in warnings]
@@ -253,6 +290,7 @@ OLD = sorted(configs_of('faster_rcnn', 'samples'))
 def test_the_lists_are_complete():
     assert configs_of('faster_rcnn', 'tf2') == set(TWO_STAGE)
     assert configs_of('ssd', 'tf2') == set(SINGLE_SHOT)
+    assert {name for name in configs_of('center_net', 'tf2') if 'deepmac' in name} == set(DEEPMAC)
     assert set(OLD_REJECTED) | set(OLD_TRAINED) <= configs_of('faster_rcnn', 'samples')
 
 
@@ -260,15 +298,19 @@ def test_the_lists_are_complete():
     'name',
     [
         pytest.param(name, marks=pytest.mark.slow if name in SAMPLE else pytest.mark.zoo)
-        for name in (*TWO_STAGE, *SINGLE_SHOT)
+        for name in (*TWO_STAGE, *SINGLE_SHOT, *DEEPMAC)
     ],
 )
 def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
     config = str(CONFIGS / 'tf2' / f'{name}.config')
     pipeline = read_pipeline(config)
+    super_categories = ','.join(pipeline.eval_config.super_categories.values())
+    write_label_map(records, sorted(set(filter(None, super_categories.split(',')))))
     result = run_apart(config, tuple(small(pipeline, records)), tmp_path)
     check(result, pipeline)
     unread = TPU_FIELDS if 'tpu' in name else MASK_FIELDS if name.startswith('mask') else ()
+    if name in DEEPMAC:
+        unread = UNPADDED_FIELDS
     if name in SINGLE_SHOT:
         unread = (*SINGLE_SHOT_FIELDS, *unread)
     assert fields_without_effect(result['warnings']) == list(unread)

@@ -50,6 +50,8 @@ class ModelFamily:
       loss_names: the names of the losses that `DetectionModel.loss` returns.
       nvidia_names: name of a loss -> its name in NVIDIA's models, for files of DLLogger.
       needs_masks: whether the losses need instance masks, which the detector then predicts.
+      predicts_masks: whether detections have masks; None if they have exactly where losses need
+        them.
       needs_keypoints: whether the losses need keypoints.
       reader_flags: option of an input reader that the losses need to be true -> the field of the
         message because of which they do; besides those of masks.
@@ -64,6 +66,7 @@ class ModelFamily:
     build: Callable[[Any, bool], 'DetectionModel']
     loss_names: Callable[[Any], Sequence[str]]
     needs_masks: Callable[[Any], bool] = _never
+    predicts_masks: Callable[[Any], bool] | None = None
     needs_keypoints: Callable[[Any], bool] = _never
     reader_flags: Callable[[Any], dict[str, str]] = _no_options
     example_options: Callable[[Any], dict[str, Any]] = _no_options
@@ -97,6 +100,7 @@ MODELS: dict[str, ModelFamily] = {
         build=center_net.build,
         loss_names=center_net.loss_names,
         needs_masks=center_net.needs_masks,
+        predicts_masks=center_net.predicts_masks,
         needs_keypoints=center_net.needs_keypoints,
         reader_flags=center_net.reader_flags,
         example_options=center_net.example_options,
@@ -132,9 +136,17 @@ def loss_names(model: ModelConfig) -> list[str]:
 
 
 def needs_masks(model: ModelConfig) -> bool:
-    """Returns whether the model trains and predicts instance masks."""
+    """Returns whether the model trains instance masks."""
     family = find(model)
     return family is not None and family.needs_masks(options(model))
+
+
+def predicts_masks(model: ModelConfig) -> bool:
+    """Returns whether the model's detections have instance masks."""
+    family = find(model)
+    if family is None or family.predicts_masks is None:
+        return needs_masks(model)
+    return family.predicts_masks(options(model))
 
 
 def needs_keypoints(model: ModelConfig) -> bool:

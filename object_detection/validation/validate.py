@@ -213,7 +213,7 @@ def _eval_config(pipeline: TrainEvalPipelineConfig) -> Iterator[str]:
     if config.batch_size < 1:
         yield f'eval_config.batch_size: expected at least 1. Received: {config.batch_size}.'
     mask_sets = eval_config_rules.mask_sets(config)
-    if mask_sets and not families.needs_masks(pipeline.model):
+    if mask_sets and not families.predicts_masks(pipeline.model):
         yield (
             f'eval_config.metrics_set has {mask_sets[0]}, but the model predicts no masks'
             f'{_mask_setting(pipeline, " is not ")}.'

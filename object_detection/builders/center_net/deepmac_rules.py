@@ -12,6 +12,7 @@ from object_detection.protos.center_net_pb2 import (
     AugmentedSelfSupervisionLoss,
     CenterNet,
 )
+from object_detection.protos.pipeline_pb2 import TrainEvalPipelineConfig
 
 FIELD = 'deepmac_mask_estimation'
 PROJECTION = 'embedding_projection'
@@ -175,12 +176,13 @@ def _regions(task: CenterNet.DeepMACMaskEstimation, path: str) -> Iterator[str]:
         )
 
 
-def without_effect(config: CenterNet) -> Iterator[tuple[str, str]]:
-    """Yields fields of the message that are set without an effect, and the reason."""
-    task = config.deepmac_mask_estimation
+def without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, str, str]]:
+    """Yields fields that are set without an effect; see `validation.models.families`."""
+    task = pipeline.model.center_net.deepmac_mask_estimation
     if task.color_consistency_loss_weight > 0 and not task.predict_full_resolution_masks:
         yield (
-            f'{FIELD}.color_consistency_loss_weight',
+            'model',
+            f'model.center_net.{FIELD}.color_consistency_loss_weight',
             'neighbours are compared in masks of whole images, with '
-            'predict_full_resolution_masks; its loss is 0',
+            'predict_full_resolution_masks; the loss is 0',
         )

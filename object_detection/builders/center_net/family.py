@@ -43,7 +43,15 @@ def loss_names(config: CenterNet) -> Sequence[str]:
 
 
 def needs_masks(config: CenterNet) -> bool:
-    """Returns whether a task learns and predicts masks."""
+    """Returns whether a task learns masks."""
+    learns = config.deepmac_mask_estimation.task_loss_weight > 0
+    return config.HasField('mask_estimation_task') or (
+        config.HasField(deepmac_rules.FIELD) and learns
+    )
+
+
+def predicts_masks(config: CenterNet) -> bool:
+    """Returns whether detections have masks."""
     return config.HasField('mask_estimation_task') or config.HasField(deepmac_rules.FIELD)
 
 
@@ -63,7 +71,8 @@ def reader_flags(config: CenterNet) -> dict[str, str]:
 
 def needs_keypoints(config: CenterNet) -> bool:
     """Returns whether a task learns keypoints."""
-    return bool(config.keypoint_estimation_task)
+    points = config.deepmac_mask_estimation.pointly_supervised_keypoint_loss_weight
+    return bool(config.keypoint_estimation_task) or points > 0
 
 
 def example_options(config: CenterNet) -> dict[str, Any]:

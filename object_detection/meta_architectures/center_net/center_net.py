@@ -189,13 +189,15 @@ class CenterNet(DetectionModel):
 
     @property
     def needs_masks(self) -> bool:
-        """Whether a task learns and predicts masks."""
+        """Whether a task learns masks."""
         return any(task.needs_masks for task in self.tasks.values())
 
     @property
     def needs_keypoints(self) -> bool:
         """Whether a task learns keypoints."""
-        return any(isinstance(task, KeypointTasks) for task in self.tasks.values())
+        return any(
+            isinstance(task, KeypointTasks) or task.needs_keypoints for task in self.tasks.values()
+        )
 
     def loss_names(self) -> tuple[str, ...]:
         return tuple(name for task in self.tasks.values() for name in task.loss_names)

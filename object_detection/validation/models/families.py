@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from object_detection.builders import families
+from object_detection.builders.center_net import deepmac_rules
 from object_detection.builders.center_net import rules as center_net
 from object_detection.builders.faster_rcnn import rules as faster_rcnn
 from object_detection.builders.ssd import rules as ssd
@@ -94,7 +95,9 @@ RULES: dict[str, FamilyRules] = {
         padding_multiple=ssd.padding_multiple,
     ),
     'center_net': FamilyRules(
-        check=center_net.check, mask_setting=('mask_estimation_task', '{ ... }')
+        check=center_net.check,
+        mask_setting=('mask_estimation_task', '{ ... }'),
+        without_effect=deepmac_rules.without_effect,
     ),
 }
 

@@ -127,7 +127,7 @@ class Task(abc.ABC):
       loss_names: names of the losses.
       layers: further layers with variables, by name.
       object_predictions: names of what `predict_objects` returns.
-      needs_masks: whether the losses need instance masks, which the task then predicts.
+      needs_masks, needs_keypoints: whether the losses need instance masks, or keypoints.
     """
 
     heads: Mapping[str, Head]
@@ -135,6 +135,7 @@ class Task(abc.ABC):
     layers: Mapping[str, keras.layers.Layer] = MappingProxyType({})
     object_predictions: Sequence[str] = ()
     needs_masks: bool = False
+    needs_keypoints: bool = False
 
     def predict_objects(
         self, maps: Mapping[str, Sequence[tf.Tensor]], objects: Objects

@@ -151,11 +151,12 @@ class DeepMac(Task):
     ):
         self.heads = {INSTANCE_EMBEDDING: instance_head, PIXEL_EMBEDDING: pixel_head}
         self.layers = {'mask_network': network}
-        self.needs_masks = True
         self.regions = regions
         self._learning = learning
         self._weights = {n: w for n, w in learning.weights.items() if w > 0.0}
         self.loss_names = tuple(name for name in LOSS_NAMES if name in self._weights)
+        self.needs_masks = _MASKS in self._weights
+        self.needs_keypoints = _POINTS in self._weights
         self.object_predictions = (MASK_LOGITS, _ROWS, _IS_OWN, _REGIONS)
         if _VIEWS in self._weights:
             self.object_predictions += (_OTHER_LOGITS, _SEEN)
@@ -189,9 +190,10 @@ class DeepMac(Task):
     ) -> dict[str, tf.Tensor | Sequence[tf.Tensor]]:
         """Returns the masks of objects of the ground truth.
 
-        There are as many rows as objects, padding included, or `max_objects`. Objects come first;
-        rows beyond them repeat them, with no part in the losses, so that batch norms see objects
-        and no padding.
+        There are as many rows as the image with most objects has, at most `max_objects`; where XLA
+        compiles, as many as the ground truth has, padding included. Objects come first; rows beyond
+        them repeat them, with no part in the losses, so that batch norms see objects and no
+        padding.
         """
         truth = objects.groundtruth
         rows, is_own = self._choose(objects)
@@ -267,6 +269,10 @@ class DeepMac(Task):
         keys = tf.where(is_object, noise + 2.0, noise)
         rows = tf.math.top_k(keys, count).indices  # [B, S]
         number = tf.minimum(tf.reduce_sum(tf.cast(is_object, tf.int32), axis=1), count)
+        if not tracing.is_compiled():
+            # XLA alone needs a number of rows that is known; most images have few objects.
+            count = tf.maximum(tf.reduce_max(number), 1)
+            rows = rows[:, :count]
         slots = tf.range(count)[tf.newaxis]
         repeated = slots % tf.maximum(number, 1)[:, tf.newaxis]
         return tf.gather(rows, repeated, batch_dims=1), slots < number[:, tf.newaxis]
