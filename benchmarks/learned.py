@@ -59,7 +59,7 @@ def make_shapes(
     shapes.write_shapes(data, num_train=num_train, num_val=num_val, seed=seed)
     for part, shards in (('train', 4), ('val', 1)):
         tfod(
-            *('convert', 'coco', '--images', data / part, '--shards', shards),
+            *('convert', 'coco', '--images', data / part, '--shards', shards, '--keypoints'),
             *('--annotations', data / f'instances_{part}.json', '--output', folder / part),
             *['--masks'] * masks,
         )

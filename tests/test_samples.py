@@ -1,6 +1,7 @@
 """Every sample config builds, trains a step and exports."""
 
 import importlib.resources
+import pathlib
 
 import numpy as np
 import pytest
@@ -10,7 +11,11 @@ from object_detection.builders import model_builder, optimizer_builder
 from object_detection.config import overrides
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import InputFields
-from object_detection.dataset_tools.shapes import MAX_OBJECTS
+from object_detection.data.coco import categories as coco_categories
+from object_detection.data.coco import keypoints as coco_keypoints
+from object_detection.data.coco.annotations import CocoFile
+from object_detection.dataset_tools.converters import category_labels
+from object_detection.dataset_tools.shapes import CATEGORIES, KEYPOINTS, MAX_OBJECTS
 from object_detection.export import saved_model
 from object_detection.export.inference import SavedDetector
 from object_detection.training.step import TrainStep
@@ -47,6 +52,16 @@ SMALL = {
 }
 
 
+# Family -> the label map with the names of keypoints.
+_LABEL_MAPS = {
+    'faster_rcnn': [
+        'second_stage_box_predictor.mask_rcnn_box_predictor.keypoint_head.label_map_path'
+    ],
+    'ssd': [],
+    'center_net': ['keypoint_label_map_path'],
+}
+
+
 def names() -> list[str]:
     return sorted(path.name for path in SAMPLES.iterdir() if path.name.endswith('.config'))
 
@@ -56,6 +71,22 @@ def test_opens_with_what_a_reader_needs(name):
     head = (SAMPLES / name).read_text().split('\nmodel')[0]
     for word in ('Paper', 'https://arxiv.org', 'Command:', 'To expect:'):
         assert word in head
+
+
+def num_keypoints() -> int:
+    """The number of keypoints of the generated shapes."""
+    return len({name for names in KEYPOINTS.values() for name in names})
+
+
+def shapes_label_map(folder: pathlib.Path) -> pathlib.Path:
+    """Writes the label map that `tfod convert` makes of the generated shapes."""
+    labels = coco_categories.from_categories(CATEGORIES)
+    label_map = category_labels.label_map_of(labels)
+    layout = coco_keypoints.keypoint_layout(CocoFile([], [], CATEGORIES))
+    category_labels.add_keypoints(label_map, labels, layout)
+    path = folder / 'label_map.pbtxt'
+    path.write_text(category_labels.to_text(label_map))
+    return path
 
 
 def one_batch(num_classes: int) -> tf.data.Dataset:
@@ -69,6 +100,7 @@ def one_batch(num_classes: int) -> tf.data.Dataset:
         InputFields.GROUNDTRUTH_CLASSES: np.eye(1, num_classes, dtype=np.float32),
         InputFields.GROUNDTRUTH_WEIGHTS: np.ones(1, np.float32),
         InputFields.GROUNDTRUTH_INSTANCE_MASK_CROPS: np.full((1, 28, 28), 255, np.uint8),
+        InputFields.GROUNDTRUTH_KEYPOINTS: np.full((1, num_keypoints(), 2), 0.3, np.float32),
     }
     return tf.data.Dataset.from_tensors(example).batch(1)
 
@@ -119,7 +151,8 @@ def test_the_augmented_demo_differs_in_its_augmentation_alone():
 def test_builds_trains_a_step_and_exports(name, tmp_path):
     pipeline = read_pipeline(str(SAMPLES / name))
     family = pipeline.model.WhichOneof('model')
-    for setting in SMALL[family]:
+    labels = shapes_label_map(tmp_path)
+    for setting in SMALL[family] + [f'{field}={labels}' for field in _LABEL_MAPS[family]]:
         overrides.apply_setting(pipeline, f'model.{family}.{setting}')
     detector = model_builder.build(pipeline.model)
     detector.build_variables()
@@ -151,3 +184,4 @@ def test_builds_trains_a_step_and_exports(name, tmp_path):
     detections = SavedDetector(tmp_path).run(np.zeros((SIZE, SIZE, 3), np.uint8))
     assert detections['detection_boxes'].shape == (4, 4)
     assert ('detection_masks' in detections) == name.startswith('mask')
+    assert ('detection_keypoints' in detections) == ('keypoint' in name)

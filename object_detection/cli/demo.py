@@ -176,7 +176,7 @@ def _run_stages(
     with _stage(times, 'conversion', 'Convert COCO JSON to TFRecords'):
         for split, shards in (('train', 4), ('val', 1)):
             _run(
-                ['tfod', 'convert', 'coco', '--images', data / split]
+                ['tfod', 'convert', 'coco', '--images', data / split, '--keypoints']
                 + ['--masks'] * sample.has_masks
                 + ['--annotations', data / f'instances_{split}.json']
                 + ['--output', folder / split, '--shards', shards]

@@ -19,6 +19,8 @@ texture, position and depth are drawn without looking at the class.
 * Segmentations follow pixel edges, so that they rasterise to exactly the visible pixels. They are
   polygons, of several parts where an object is cut; about one object in ten, and every one with
   a hole, has uncompressed RLE instead.
+* Keypoints are centres, corners, and the ends of the arms of crosses, under names that tell left
+  from right. One that a later object covers is annotated, but not visible.
 * The same arguments give the same files. The validation images come from another random stream.
 """
 
@@ -67,10 +69,49 @@ SILHOUETTES: dict[str, np.ndarray] = {
         *((0.3, 1), (-0.3, 1), (-0.3, 0.3), (-1, 0.3), (-1, -0.3), (-0.3, -0.3)),
     ),
 }
+# Class name -> keypoints (x, y) in the frame of its silhouette.
+KEYPOINTS: dict[str, dict[str, tuple[float, float]]] = {
+    'circle': {'center': (0, 0)},
+    'square': {
+        'center': (0, 0),
+        'top_left': (-1, -1),
+        'top_right': (1, -1),
+        'bottom_right': (1, 1),
+        'bottom_left': (-1, 1),
+    },
+    'triangle': {
+        'center': (0, 0),
+        'top': (0, -1.1547),
+        'bottom_right': (1, 0.57735),
+        'bottom_left': (-1, 0.57735),
+    },
+    'cross': {
+        'center': (0, 0),
+        'top': (0, -1),
+        'right': (1, 0),
+        'bottom': (0, 1),
+        'left': (-1, 0),
+    },
+}
+# Lines between keypoints, counted from 1 as in COCO.
+_SKELETONS = {
+    'circle': [],
+    'square': [[2, 3], [3, 4], [4, 5], [5, 2]],
+    'triangle': [[2, 3], [3, 4], [4, 2]],
+    'cross': [[1, 2], [1, 3], [1, 4], [1, 5]],
+}
 CATEGORIES = [
-    {'id': index, 'name': name, 'supercategory': 'shape'}
+    {
+        'id': index,
+        'name': name,
+        'supercategory': 'shape',
+        'keypoints': list(KEYPOINTS[name]),
+        'skeleton': _SKELETONS[name],
+    }
     for index, name in enumerate(SILHOUETTES, start=1)
 ]
+# COCO's visibilities: annotated, but covered; visible.
+_COVERED, _VISIBLE = 1, 2
 
 
 class Scene(NamedTuple):
@@ -80,11 +121,26 @@ class Scene(NamedTuple):
       image: uint8 [S, S, 3], RGB.
       masks: bool [n, S, S], visible pixels; no pixel belongs to two objects.
       category_ids: int64 [n], ids of `CATEGORIES`.
+      keypoints: for each object float64 [P, 3], (x, y, visibility) of the P keypoints of its class,
+        in pixels.
     """
 
     image: np.ndarray
     masks: np.ndarray
     category_ids: np.ndarray
+    keypoints: list[np.ndarray]
+
+
+class _Drawn(NamedTuple):
+    """A shape that has no place yet.
+
+    Attributes:
+      coverage: float32 [h, w], the share of each pixel that the shape covers, cut to the shape.
+      keypoints: float64 [P, 2], (x, y) in pixels.
+    """
+
+    coverage: np.ndarray
+    keypoints: np.ndarray
 
 
 def write_shapes(
@@ -118,9 +174,10 @@ def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
     masks: list[np.ndarray] = []
     silhouette_areas: list[int] = []
     category_ids: list[int] = []
+    keypoints: list[np.ndarray] = []
     for _ in range(rng.integers(1, MAX_OBJECTS + 1)):
         category = CATEGORIES[rng.integers(len(CATEGORIES))]
-        coverage = _draw_silhouette(rng, SILHOUETTES[category['name']], image_size)
+        coverage, points = _draw_silhouette(rng, category['name'], image_size)
         place = _find_place(rng, coverage >= 0.5, masks, silhouette_areas, image_size)
         if place is None:
             continue
@@ -129,11 +186,16 @@ def draw_scene(rng: np.random.Generator, image_size: int) -> Scene:
         new_mask[place] = coverage >= 0.5
         for mask in masks:
             mask &= ~new_mask
+        for earlier in keypoints:
+            _cover(earlier, new_mask)
+        place_x_y = [place[1].start, place[0].start]
+        visible = np.full((len(points), 1), _VISIBLE, np.float64)
+        keypoints.append(np.concatenate([points + place_x_y, visible], axis=1))
         masks.append(new_mask)
         silhouette_areas.append(int(new_mask.sum()))
         category_ids.append(category['id'])
     image = np.clip(canvas, 0, 255).round().astype(np.uint8)
-    return Scene(image, np.stack(masks), np.array(category_ids, np.int64))
+    return Scene(image, np.stack(masks), np.array(category_ids, np.int64), keypoints)
 
 
 def _check_arguments(*, num_train: int, num_val: int, image_size: int, seed: int) -> None:
@@ -163,9 +225,12 @@ def _write_split(
         images.append(
             {'id': image_id, 'file_name': file_name, 'height': image_size, 'width': image_size}
         )
-        for mask, category_id in zip(scene.masks, scene.category_ids.tolist(), strict=True):
+        objects = zip(scene.masks, scene.category_ids.tolist(), scene.keypoints, strict=True)
+        for mask, category_id, points in objects:
             annotation = _annotation(mask, as_rle=rng.random() < _RLE_SHARE)
             annotation |= {
+                'keypoints': points.round(2).ravel().tolist(),
+                'num_keypoints': len(points),
                 'id': len(annotations) + 1,
                 'image_id': image_id,
                 'category_id': category_id,
@@ -197,21 +262,31 @@ def _annotation(mask: np.ndarray, as_rle: bool) -> dict[str, Any]:
     }
 
 
-def _draw_silhouette(rng: np.random.Generator, corners: np.ndarray, image_size: int) -> np.ndarray:
-    """Returns the share of each pixel that a shape covers, float32 [h, w], cut to the shape."""
+def _cover(keypoints: np.ndarray, mask: np.ndarray) -> None:
+    """Marks the keypoints [P, 3] that a mask [S, S] lies over as covered, in place."""
+    last = len(mask) - 1
+    columns, rows = np.clip(np.floor(keypoints[:, :2]), 0, last).astype(int).T
+    keypoints[mask[rows, columns], 2] = _COVERED
+
+
+def _draw_silhouette(rng: np.random.Generator, name: str, image_size: int) -> _Drawn:
+    """Draws a shape of a class in a random size and rotation."""
+    corners, points = SILHOUETTES[name], np.array(list(KEYPOINTS[name].values()), np.float64)
     low, high = SIZE_RANGE
     size = rng.uniform(low, min(high, image_size / 2))
     angle = rng.uniform(-_MAX_ROTATION, _MAX_ROTATION)
     rotation = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-    corners = corners @ rotation.T
-    corners = corners - corners.min(axis=0)
-    corners = corners * (size / corners.max())
+    corners, points = corners @ rotation.T, points @ rotation.T
+    corner = corners.min(axis=0)
+    corners, points = corners - corner, points - corner
+    scale = size / corners.max()
+    corners, points = corners * scale, points * scale
     width, height = np.ceil(corners.max(axis=0)).astype(int).tolist()
     drawing = Image.new('L', (width * _SUPERSAMPLING, height * _SUPERSAMPLING))
     # PIL's coordinates name pixel centres.
     fine = corners * _SUPERSAMPLING - 0.5
     ImageDraw.Draw(drawing).polygon([tuple(corner) for corner in fine.tolist()], fill=255)
-    return np.asarray(drawing.reduce(_SUPERSAMPLING), np.float32) / 255
+    return _Drawn(np.asarray(drawing.reduce(_SUPERSAMPLING), np.float32) / 255, points)
 
 
 def _find_place(

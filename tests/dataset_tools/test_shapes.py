@@ -59,6 +59,41 @@ def test_boxes_and_areas_are_those_of_the_segmentations(train):
         assert box.tolist() == annotation['bbox']
 
 
+def test_keypoints_are_centres_and_corners(train):
+    names = {item['id']: item['keypoints'] for item in train['categories']}
+    visibilities = collections.Counter()
+    for annotation in train['annotations']:
+        points = np.reshape(annotation['keypoints'], (-1, 3))
+        assert len(points) == annotation['num_keypoints'] == len(names[annotation['category_id']])
+        visibilities.update(points[:, 2].tolist())
+        by_name = dict(zip(names[annotation['category_id']], points[:, :2], strict=True))
+        for left, right in (('top_left', 'top_right'), ('bottom_left', 'bottom_right')):
+            if left in by_name and right in by_name:
+                assert by_name[left][0] < by_name[right][0]
+        if 'top_left' in by_name:
+            corners = np.array([by_name[name] for name in names[annotation['category_id']][1:]])
+            np.testing.assert_allclose(corners.mean(axis=0), by_name['center'], atol=0.02)
+    assert visibilities[2] > 4 * visibilities[1] > 0
+
+
+def test_a_covered_keypoint_is_not_visible():
+    covered = visible = 0
+    for seed in range(20):
+        scene = shapes.draw_scene(np.random.default_rng(seed), 64)
+        for mask, points in zip(scene.masks, scene.keypoints, strict=True):
+            # Centres are inside of their shapes.
+            column, row = np.floor(points[0, :2]).astype(int)
+            assert mask[row, column] == (points[0, 2] == 2)
+            # Corners are near their shapes, whose tips cover too little of their pixels.
+            if (points[:, 2] == 2).all():
+                rows, columns = np.nonzero(mask)
+                low, high = (np.array([edge(columns), edge(rows)]) for edge in (np.min, np.max))
+                assert (points[:, :2] >= low - 2).all()
+                assert (points[:, :2] <= high + 3).all()
+            covered, visible = covered + (points[0, 2] == 1), visible + (points[0, 2] == 2)
+    assert visible > covered > 0
+
+
 def test_objects_do_not_share_pixels(train):
     for annotations in _by_image(train).values():
         assert np.sum([_decode(annotation) for annotation in annotations], axis=0).max() == 1

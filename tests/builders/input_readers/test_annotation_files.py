@@ -208,7 +208,7 @@ def test_errors_of_the_reader(data):
         annotation_files.build(reader, 'train_input_reader')
     del reader.coco_input_reader.annotation_file[1]
     reader.num_keypoints = 5
-    with pytest.raises(ValueError, match=r'r\.num_keypoints: expected 17.* Received: 5'):
+    with pytest.raises(ValueError, match=r'r\.num_keypoints: expected 9.* Received: 5'):
         annotation_files.build(reader, 'r')
     (_, reader) = _readers(data, file='all.pbtxt')
     with pytest.raises(ValueError, match=r'r\.coco_\w+\.annotation_file\[0\]: .*not a JSON file'):
