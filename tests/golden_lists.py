@@ -144,7 +144,6 @@ NOT_MATCHED: Lists = {
     },
 }
 
-_POSES = 'keypoint detection is not built'
 _NO_BOXES = 'a call without boxes; the ground truth of a batch always has them'
 _CONFIDENCES = 'the classes are the confidences: records hold no others'
 _NO_CALLER = 'a helper of the reference that nothing here needs'
@@ -186,7 +185,13 @@ NOT_BUILT: Lists = {
     'input_transforms': {
         'labeled_classes': 'raises there; there is no such field in records',
     },
-    'keypoint_ops': {'*': _POSES},
+    'keypoint_ops': {
+        'clip_to_window': _NO_CALLER,
+        'enclosing_boxes': _NO_CALLER,
+        'scale': _NO_CALLER,
+        'to_absolute': _NO_CALLER,
+        'to_normalized': _NO_CALLER,
+    },
     'learning_rates': {
         'exponential_decay_with_warmup': 'a helper that no config reaches',
     },
