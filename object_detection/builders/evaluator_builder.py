@@ -55,7 +55,8 @@ def build(
         KeypointEvaluator(
             categories,
             metric.class_label,
-            dict(metric.keypoint_label_to_sigmas),
+            # The numbers that a config says, such as 0.026, rather than those nearest in 32 bits.
+            {key: float(f'{v:.7g}') for key, v in metric.keypoint_label_to_sigmas.items()},
             annotations=annotations,
         )
         for metric in keypoint_metrics(eval_config)

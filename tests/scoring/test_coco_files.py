@@ -291,3 +291,42 @@ def test_classes_keep_the_order_of_their_ids(tmp_path):
     names = list(evaluate(FileOptions(truth, results), config).metrics)[12:]
     assert [name.rpartition('/')[2] for name in names] == ['cow', 'cat', 'dog']
     assert np.all([name.startswith('DetectionBoxes_PerformanceByCategory') for name in names])
+
+
+@pytest.mark.parametrize('boxes', [True, False])
+def test_keypoints_equal_pycocotools(tmp_path, shared, boxes):
+    path = shared / 'data/coco_permissive/annotations/person_keypoints_train.json'
+    document = json.loads(path.read_text())
+    found = coco_cases.detections(document, boxes=boxes, keypoints=True)
+    paths = coco_cases.write(tmp_path, document, found)
+    result = evaluate(FileOptions(*paths))
+    boxes_sets = ('coco_detection_metrics',) if boxes else ()
+    assert result.metric_sets == (*boxes_sets, 'coco_keypoint_metrics')
+    expected, _ = coco_cases.pycocotools_metrics(*paths, 'keypoints')
+    own = [v for k, v in result.metrics.items() if k.startswith('Keypoints') and 'AR@1' not in k]
+    assert own == expected
+    assert expected[0] > 0.1
+
+
+def test_lvis_and_panoptic_sets(tmp_path):
+    square = [[4, 4, 14, 4, 14, 24, 4, 24]]
+    document = _tiny()
+    for category in document['categories']:
+        category['frequency'] = 'f'
+    document['annotations'][0]['segmentation'] = square
+    document['images'][0] |= {'neg_category_ids': [], 'not_exhaustive_category_ids': []}
+    document['images'][1] |= {'neg_category_ids': [], 'not_exhaustive_category_ids': []}
+    hit = HIT | {'segmentation': square}
+    # Nobody searched the second image for cats.
+    found = [hit, hit | {'image_id': 8, 'score': 0.9}]
+    assert _lvis_precision(tmp_path, document, found) == pytest.approx(1)
+    document['images'][1]['neg_category_ids'] = [3]
+    assert _lvis_precision(tmp_path, document, found) == pytest.approx(0.5)
+    document['images'][1]['not_exhaustive_category_ids'] = [3]
+    assert _lvis_precision(tmp_path, document, found) == pytest.approx(1)
+    metrics = _evaluate(tmp_path, document, found, 'coco_panoptic_metrics').metrics
+    assert metrics['PanopticQuality@0.50IOU'] == pytest.approx(1 / 1.5)
+
+
+def _lvis_precision(folder, document, found):
+    return _evaluate(folder, document, found, 'lvis_mask_metrics').metrics['DetectionMasks_AP']
