@@ -142,8 +142,13 @@ def coco_results(
         pycocotools takes an object's area from `bbox` if there is one.
       masks: whether entries have `segmentation`, if the detections have masks.
       method: how masks are pasted.
+
+    Returns:
+      The entries; with keypoints they have `keypoints`, one list of x and y in pixels and the score
+      of each, 1 without scores.
     """
     rows = len(detections.scores)
+    points = None if detections.keypoints is None else _coco_keypoints(detections)
     classes = np.ones(rows, int) if detections.classes is None else detections.classes
     counts = encode_masks(detections, method) if masks and detections.masks is not None else None
     results = []
@@ -154,8 +159,18 @@ def coco_results(
         if counts is not None:
             size = [detections.height, detections.width]
             result['segmentation'] = {'size': size, 'counts': counts[i].decode('ascii')}
+        if points is not None:
+            result['keypoints'] = points[i].tolist()
         results.append(result | {'score': float(detections.scores[i])})
     return results
+
+
+def _coco_keypoints(detections: ImageDetections) -> np.ndarray:
+    """Returns float64 [n, P * 3]: x, y and score of each keypoint."""
+    points, scores = detections.keypoints[..., ::-1], detections.keypoint_scores
+    scores = np.ones(points.shape[:2]) if scores is None else scores
+    rows = np.concatenate([points, scores[..., np.newaxis]], axis=-1)
+    return rows.astype(np.float64).reshape(len(rows), points.shape[1] * 3)
 
 
 def coco_image_id(source_id: str | bytes) -> int | float | str:

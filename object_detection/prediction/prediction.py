@@ -88,7 +88,11 @@ class Prediction(Objects):
         """The objects as metrics take them: boxes float64."""
         boxes = self.boxes.astype(np.float64)
         size = self.image.shape[:2]
-        return ImageDetections(boxes, self.scores, self.classes, self.masks, *size)
+        return ImageDetections(
+            *(boxes, self.scores, self.classes, self.masks, *size),
+            keypoints=self.keypoints,
+            keypoint_scores=self.keypoint_scores,
+        )
 
     def full_masks(self) -> np.ndarray | None:
         """Returns bool [n, H, W], the masks pasted into the image; None without a mask head.
@@ -152,11 +156,7 @@ class Prediction(Objects):
         Args:
           image_id: `images.id` of the annotation file.
         """
-        entries = coco_results(self.detections, image_id)
-        if self.keypoints is not None:
-            for entry, points in zip(entries, self._coco_keypoints(), strict=True):
-                entry['keypoints'] = points
-        return entries
+        return coco_results(self.detections, image_id)
 
     def to_supervision(self) -> 'supervision.Detections':
         """Returns a `supervision.Detections`: `xyxy`, `mask`, `confidence`, `class_id`.
@@ -180,13 +180,6 @@ class Prediction(Objects):
             class_id=self.classes,
             data={'class_name': np.array(self.class_names, dtype=str)},
         )
-
-    def _coco_keypoints(self) -> list[list[float]]:
-        points = self.keypoints[..., ::-1]
-        scores = self.keypoint_scores
-        scores = np.ones(points.shape[:2], np.float32) if scores is None else scores
-        rows = np.concatenate([points, scores[..., np.newaxis]], axis=-1)
-        return rows.reshape(len(self), -1).astype(float).tolist()
 
 
 def of_path(prediction: Prediction, path: str | os.PathLike | None) -> Prediction:

@@ -235,7 +235,8 @@ def describe_detections(
 
     Returns:
       entries with `category_id`, `category_name`, `bbox` [x, y, width, height] in pixels, `score`,
-      and `segmentation`, the compressed run-length encoding of COCO.
+      `segmentation`, the compressed run-length encoding of COCO, and `keypoints`, x, y and score of
+      each, where the model predicts them.
     """
     batch = {name: np.asarray(value)[np.newaxis] for name, value in outputs.items()}
     (found,) = unbatch(batch, np.array([size]), label_id_offset=0)
@@ -246,6 +247,8 @@ def describe_detections(
         scores=found.scores[rows],
         classes=None if found.classes is None else found.classes[rows],
         masks=None if found.masks is None else found.masks[rows],
+        keypoints=None if found.keypoints is None else found.keypoints[rows],
+        keypoint_scores=None if found.keypoint_scores is None else found.keypoint_scores[rows],
     )
     entries = coco_results(found, 0, masks=masks)
     for entry in entries:

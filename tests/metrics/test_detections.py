@@ -97,3 +97,26 @@ def test_importing_evaluation_is_light():
         [sys.executable, '-c', program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == '[]'
+
+
+def test_keypoints_of_coco_results():
+    batch = {
+        'detection_boxes': np.array([[[0.0, 0.0, 1.0, 1.0]] * 2], np.float32),
+        'detection_scores': np.array([[0.9, 0.0]], np.float32),
+        'detection_keypoints': np.array([[[[0.5, 0.25], [0.75, 1.0]]] * 2], np.float32),
+        'detection_keypoint_scores': np.array([[[0.5, 0.0]] * 2], np.float32),
+        'num_detections': np.array([1.0], np.float32),
+    }
+    (found,) = tools.unbatch(batch, np.array([[40, 80]]))
+    (result,) = tools.coco_results(found, 7)
+    assert result['keypoints'] == [20.0, 20.0, 0.5, 80.0, 30.0, 0.0]
+    (result,) = tools.coco_results(found._replace(keypoint_scores=None), 7)
+    assert result['keypoints'] == [20.0, 20.0, 1.0, 80.0, 30.0, 1.0]
+    none = found._replace(
+        boxes=found.boxes[:0],
+        scores=found.scores[:0],
+        classes=None,
+        keypoints=found.keypoints[:0],
+        keypoint_scores=found.keypoint_scores[:0],
+    )
+    assert tools.coco_results(none, 7) == []

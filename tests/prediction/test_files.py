@@ -26,7 +26,7 @@ class OneObject:
     source = 'model'
 
     def __init__(self, directory, label_map=None, precision=None):
-        self.class_names = {7: 'cat'}
+        self.class_names, self.keypoint_edges = {7: 'cat'}, ()
         if label_map is not None:
             self.class_names = class_names.of_text(class_names.read_file(str(label_map)))
 

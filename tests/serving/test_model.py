@@ -214,3 +214,18 @@ def test_detections_are_sorted_and_limited():
         ('b', [0, 0, 20, 10]),
         ('3', [0, 0, 20, 10]),
     ]
+
+
+def test_described_keypoints_are_those_of_their_objects():
+    outputs = {
+        'detection_boxes': np.zeros([3, 4], np.float32),
+        'detection_scores': np.array([0.05, 0.9, 0.5], np.float32),
+        'detection_classes': np.ones([3], np.float32),
+        'detection_keypoints': np.array([[[0, 0]], [[0.5, 0.25]], [[0.1, 0.2]]], np.float32),
+        'detection_keypoint_scores': np.array([[0.1], [0.2], [0.3]], np.float32),
+        'num_detections': np.float32(3),
+    }
+    options = {'min_score': 0.1, 'max_detections': None, 'masks': False}
+    found = describe_detections(outputs, (10, 20), {}, **options)
+    points = [each['keypoints'] for each in found]
+    np.testing.assert_allclose(points, [[5, 5, 0.2], [4, 1, 0.3]], rtol=1e-6)
