@@ -11,16 +11,20 @@ from object_detection.core.fields import DetectionFields
 from object_detection.core.groundtruth import Groundtruth
 from object_detection.core.post_processing import Detections
 from object_detection.core.shapes import dimensions
+from object_detection.errors import UserError
 from object_detection.meta_architectures.center_net import heat_maps
 from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
+from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import DeepMac
 from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
     Objects,
     Task,
+    centers,
+    gather_points,
 )
 from object_detection.meta_architectures.center_net.variable_names import CENTER_NET_NAMES
 from object_detection.meta_architectures.detection_model import DetectionModel
@@ -157,6 +161,43 @@ class CenterNet(DetectionModel):
         return {
             name: value[-1] if isinstance(value, list) else value
             for name, value in predictions.items()
+        }
+
+    def predict_masks_from_boxes(
+        self, predictions: Predictions, true_shapes: tf.Tensor, boxes: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Predicts a mask in each of given boxes, in place of its own detections.
+
+        Args:
+          predictions: of `predict`.
+          true_shapes: int32 [B, 3], shapes before padding.
+          boxes: float32 [B, N, 4], normalized to the true image.
+
+        Returns:
+          As `postprocess`: the boxes as they are, the best class (0-based) at their centres with
+          its score, the scores of all classes, N as the number of detections, and masks.
+
+        Raises:
+          UserError: if no task predicts masks of single objects.
+        """
+        task = next((task for task in self.tasks.values() if isinstance(task, DeepMac)), None)
+        if task is None:
+            raise UserError(
+                f'{self.name}: masks of given boxes need deepmac_mask_estimation. Received: none.'
+            )
+        maps = {name: predictions[name][-1] for name in self.heads.names}
+        (stride,) = self.feature_extractor.strides
+        sizes = tf.cast(true_shapes[:, tf.newaxis, :2], tf.float32) / float(stride)
+        strided = boxes * tf.tile(sizes, [1, 1, 2])
+        scores = gather_points(tf.sigmoid(maps[object_center.NAME]), centers(strided)[0])
+        batch, count = dimensions(boxes, 0, 1)
+        return {
+            DetectionFields.BOXES: boxes,
+            DetectionFields.SCORES: tf.reduce_max(scores, axis=-1),
+            DetectionFields.CLASSES: tf.cast(tf.argmax(scores, axis=-1), tf.float32),
+            DetectionFields.MULTICLASS_SCORES: scores,
+            DetectionFields.NUM_DETECTIONS: tf.fill([batch], tf.cast(count, tf.float32)),
+            DetectionFields.MASKS: task.masks_in(maps, strided, stride),
         }
 
     @tracing.named('loss')

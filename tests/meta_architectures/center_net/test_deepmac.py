@@ -387,7 +387,8 @@ def test_batch_norms_see_no_padding(is_compiled):
     assert found['MASK_LOGITS_GT_BOXES'][0].shape == (2, count, 8, 8)
 
 
-@pytest.mark.parametrize('text', [pytest.param(IN_BOXES, marks=pytest.mark.slow), OF_IMAGE])
+@pytest.mark.slow
+@pytest.mark.parametrize('text', [IN_BOXES, OF_IMAGE])
 def test_it_trains_detects_and_combines(text):
     keras.utils.set_random_seed(1)
     points = {'mask_num_subsamples': 2, 'box_consistency_loss_weight': 1}
@@ -434,6 +435,51 @@ def test_it_trains_detects_and_combines(text):
     assert masks.shape == (2, 5, size, size)
     assert ((masks >= 0) & (masks <= 1)).all()
     assert detections['detection_embeddings'].shape[:2] == (2, 5)
+    # Of its own boxes it gives the same masks.
+    predictions = detector.predict(image_inputs, shapes)
+    given = detector.predict_masks_from_boxes(
+        predictions, shapes, detections[DetectionFields.BOXES]
+    )
+    is_whole = np.all(
+        (detections[DetectionFields.BOXES] > 0) & (detections[DetectionFields.BOXES] < 1), axis=-1
+    )
+    np.testing.assert_allclose(
+        given[DetectionFields.MASKS].numpy()[is_whole], masks[is_whole], atol=1e-4
+    )
+    assert given[DetectionFields.MULTICLASS_SCORES].shape == (2, 5, 2)
+    assert given[DetectionFields.NUM_DETECTIONS].numpy().tolist() == [5.0, 5.0]
+
+
+def test_the_family_knows_what_it_learns_and_predicts():
+    text = IN_BOXES + 'task_loss_weight: 0 box_consistency_loss_weight: 2'
+    model = parse(
+        f"deepmac_mask_estimation {{ {text} }} feature_extractor {{ type: 'hourglass_10' }}"
+    )
+    detector = model_builder.build(model)
+    assert tuple(families.loss_names(model)) == detector.loss_names()
+    assert detector.loss_names()[-1] == BOXES
+    assert (families.needs_masks(model), families.predicts_masks(model)) == (False, True)
+    assert not detector.needs_masks
+    assert not detector.needs_keypoints
+    text = OF_IMAGE + 'pointly_supervised_keypoint_loss_weight: 1'
+    model = parse(f'deepmac_mask_estimation {{ {text} }}')
+    assert families.needs_masks(model)
+    assert families.needs_keypoints(model)
+    assert not families.predicts_masks(parse())
+
+
+def test_colors_without_effect_are_told():
+    pipeline = pipeline_pb2.TrainEvalPipelineConfig(
+        model=parse(f'deepmac_mask_estimation {{ {IN_BOXES} color_consistency_loss_weight: 1 }}')
+    )
+    ((_, path, _),) = rules.RULES['center_net'].without_effect(pipeline)
+    assert path.endswith('deepmac_mask_estimation.color_consistency_loss_weight')
+
+
+def test_masks_of_given_boxes_need_the_task():
+    detector = model_builder.build(parse("feature_extractor { type: 'hourglass_10' }"))
+    with pytest.raises(UserError, match='need deepmac_mask_estimation'):
+        detector.predict_masks_from_boxes({}, tf.ones([1, 3]), tf.zeros([1, 2, 4]))
 
 
 def test_masks_of_detections_are_those_of_their_boxes():

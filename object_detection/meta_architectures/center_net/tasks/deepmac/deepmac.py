@@ -243,16 +243,26 @@ class DeepMac(Task):
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns the masks of detections, probabilities in their boxes: float32 [B, N, h, w]."""
+        return {DetectionFields.MASKS: self.masks_in(maps, found.boxes, found.stride)}
+
+    def masks_in(self, maps: Mapping[str, tf.Tensor], boxes: tf.Tensor, stride: int) -> tf.Tensor:
+        """Returns the masks of objects, probabilities in their boxes, float32 [B, N, h, w].
+
+        Args:
+          maps: float32 [B, H, W, C] of the last stack, by the names of the heads.
+          boxes: float32 [B, N, 4], in cells.
+          stride: side of a cell in pixels.
+        """
         instances, pixels = maps[INSTANCE_EMBEDDING], maps[PIXEL_EMBEDDING]
         sides = dimensions(pixels, 1, 2)
         scale = tf.stack([tf.cast(side, tf.float32) for side in sides * 2])
-        boxes = found.boxes / scale
+        boxes = boxes / scale
         logits = self.mask_logits(instances, pixels, boxes)
         if self.regions.covers_image:
-            height, width = (side * found.stride for side in sides)
+            height, width = (side * stride for side in sides)
             logits = losses.resize_masks(logits, height, width)
             logits = losses.crop_masks(logits, boxes, self.regions.crop_size)
-        return {DetectionFields.MASKS: tf.sigmoid(logits)}
+        return tf.sigmoid(logits)
 
     def _choose(self, objects: Objects) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns rows of the ground truth, int32 [B, S], and which are no repetitions, bool."""
