@@ -67,6 +67,15 @@ DEEPMAC = (
     'center_net_deepmac_1024x1024_non_voc_only_tpu-128',
     'center_net_deepmac_1024x1024_coco_tpu-128',
 )
+CENTER_NET = (
+    'centernet_hourglass104_1024x1024_coco17_tpu-32',
+    'centernet_hourglass104_1024x1024_kpts_coco17_tpu-32',
+    'centernet_hourglass104_512x512_coco17_tpu-8',
+    'centernet_hourglass104_512x512_kpts_coco17_tpu-32',
+    'centernet_resnet101_v1_fpn_512x512_coco17_tpu-8',
+    'centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8',
+    'centernet_resnet50_v2_512x512_kpts_coco17_tpu-8',
+)
 # What `pytest -m slow` tries, too. Two-stage detectors resemble the sample configs, which
 # test_samples tries.
 SAMPLE = ('ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8',)
@@ -117,6 +126,7 @@ METRICS = {
 FEW_PROPOSALS = ('first_stage_max_proposals=32', 'second_stage_batch_size=8')
 _NMS_LIMITS = ('max_detections_per_class', 'max_total_detections')
 CLASSES = 90
+KEYPOINTS = 17
 DETECTIONS = 4
 SIZE = 96
 
@@ -139,6 +149,9 @@ def records(tmp_path_factory) -> pathlib.Path:
             image=examples.png(examples.noise(80, SIZE, seed)),
             source_id=str(seed),
             masks=[np.pad(np.ones((60, 72), np.uint8), [(0, 20), (0, 24)])],
+            image__object__keypoint__y=np.linspace(0.1, 0.7, KEYPOINTS),
+            image__object__keypoint__x=np.linspace(0.7, 0.1, KEYPOINTS),
+            image__object__keypoint__visibility=[2] * KEYPOINTS,
         )
         for seed in (1, 2)
     ]
@@ -148,9 +161,16 @@ def records(tmp_path_factory) -> pathlib.Path:
 
 
 def write_label_map(folder: pathlib.Path, names: list[str]) -> None:
-    """Writes a label map whose first classes have these names."""
-    names = [*names, *(f'class {number}' for number in range(len(names) + 1, CLASSES + 1))]
+    """Writes a label map whose first classes have these names; the last one has keypoints."""
+    names = [*names, *(f'class {number}' for number in range(len(names) + 1, CLASSES))]
     items = [f'item {{ id: {number} name: "{name}" }}' for number, name in enumerate(names, 1)]
+    # The object of the records is a person with the keypoints of COCO.
+    joints = ('eye', 'ear', 'shoulder', 'elbow', 'wrist', 'hip', 'knee', 'ankle')
+    points = ['nose', *(f'{side}_{joint}' for joint in joints for side in ('left', 'right'))]
+    keypoints = ' '.join(
+        f"keypoints {{ id: {i} label: '{each}' }}" for i, each in enumerate(points)
+    )
+    items.append(f"item {{ id: {CLASSES} name: '/m/01g317' {keypoints} }}")
     (folder / 'label_map.txt').write_text('\n'.join(items))
 
 
@@ -167,6 +187,8 @@ def small(pipeline: TrainEvalPipelineConfig, records: pathlib.Path) -> list[str]
             f'{model}.object_center_params.max_box_predictions={DETECTIONS}',
             'train_config.max_number_of_boxes=4',
         ]
+        if pipeline.model.center_net.keypoint_estimation_task:
+            limits.append(f'{model}.keypoint_label_map_path={records}/label_map.txt')
     message = getattr(pipeline.model, kind)
     resizer = message.image_resizer.WhichOneof('image_resizer_oneof')
     sides = {
@@ -227,7 +249,10 @@ def check(result: dict[str, Any], pipeline: TrainEvalPipelineConfig) -> None:
     """Checks what `run` returns for a config."""
     losses, metrics, shapes = result['losses'], result['metrics'], result['shapes']
     if pipeline.model.HasField('center_net'):
-        check_masks_of_all_classes(result, pipeline)
+        if pipeline.model.center_net.HasField('deepmac_mask_estimation'):
+            check_masks_of_all_classes(result, pipeline)
+        else:
+            check_center_net(result, bool(pipeline.model.center_net.keypoint_estimation_task))
         return
     if pipeline.model.HasField('ssd'):
         check_single_shot(result, pipeline.model.ssd.add_background_class)
@@ -273,6 +298,21 @@ def check_masks_of_all_classes(result: dict[str, Any], pipeline: TrainEvalPipeli
     assert shapes['detection_masks'] == (DETECTIONS, task.mask_size, task.mask_size)
 
 
+def check_center_net(result: dict[str, Any], has_keypoints: bool) -> None:
+    """Checks what `run` returns for a config of a CenterNet."""
+    losses, shapes = result['losses'], result['shapes']
+    names = ['object_center', 'box/scale', 'box/offset']
+    if has_keypoints:
+        names += [f'human_pose/keypoint/{kind}' for kind in ('heatmap', 'offset', 'regression')]
+    assert np.isfinite(list(losses.values())).all()
+    assert min(losses[f'Loss/{name}'] for name in names) > 0
+    assert 'DetectionBoxes_Precision/mAP' in result['metrics']
+    assert shapes['detection_boxes'] == (DETECTIONS, 4)
+    assert shapes['detection_multiclass_scores'] == (DETECTIONS, CLASSES)
+    points = (DETECTIONS, KEYPOINTS, 2) if has_keypoints else None
+    assert shapes.get('detection_keypoints') == points
+
+
 def fields_without_effect(warnings: list[str]) -> list[str]:
     """The fields that warnings name as having no effect; the same one twice if it is told twice."""
     found = [re.match(r'no effect: (.*?) \(', warning) for warning in warnings]
@@ -291,6 +331,8 @@ def test_the_lists_are_complete():
     assert configs_of('faster_rcnn', 'tf2') == set(TWO_STAGE)
     assert configs_of('ssd', 'tf2') == set(SINGLE_SHOT)
     assert {name for name in configs_of('center_net', 'tf2') if 'deepmac' in name} == set(DEEPMAC)
+    center_nets = {name for name in configs_of('center_net', 'tf2') if 'deepmac' not in name}
+    assert center_nets == set(CENTER_NET)
     assert set(OLD_REJECTED) | set(OLD_TRAINED) <= configs_of('faster_rcnn', 'samples')
 
 
@@ -298,7 +340,7 @@ def test_the_lists_are_complete():
     'name',
     [
         pytest.param(name, marks=pytest.mark.slow if name in SAMPLE else pytest.mark.zoo)
-        for name in (*TWO_STAGE, *SINGLE_SHOT, *DEEPMAC)
+        for name in (*TWO_STAGE, *SINGLE_SHOT, *CENTER_NET, *DEEPMAC)
     ],
 )
 def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
@@ -308,6 +350,10 @@ def test_trains_evaluates_exports_and_runs(name, tmp_path, records):
     write_label_map(records, sorted(set(filter(None, super_categories.split(',')))))
     result = run_apart(config, tuple(small(pipeline, records)), tmp_path)
     check(result, pipeline)
+    if name in CENTER_NET:
+        unread = fields_without_effect(result['warnings'])
+        assert len(set(unread)) == len(unread)
+        return
     unread = TPU_FIELDS if 'tpu' in name else MASK_FIELDS if name.startswith('mask') else ()
     if name in DEEPMAC:
         unread = UNPADDED_FIELDS
