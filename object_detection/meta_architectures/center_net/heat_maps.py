@@ -4,12 +4,17 @@ Points, sizes and distances are in cells of the map; a cell covers a square of t
 is the stride. The cell of a point is the one that it lies in: its coordinates rounded down.
 """
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from object_detection.core import tracing
 from object_detection.core.shapes import dimensions
 
+# Tiles of fewer values are not worth their search; the length of rows whose length is not known.
+_MIN_TILE = 4
+_USUAL_LENGTH = 1 << 18
 # A cell is a peak if no cell of its window is higher by more than this.
 _PEAK_TOLERANCE = 1e-6
 
@@ -199,16 +204,46 @@ def top_cells(maps: tf.Tensor, count: int, *, per_channel: bool = False) -> Peak
     batch, height, width, channels = dimensions(maps, 0, 1, 2, 3)
     if not per_channel:
         flat = tf.reshape(maps, [batch, height * width * channels])
-        scores, indices = tf.math.top_k(flat, count)
+        scores, indices = _top_k(flat, count)
         cells, found = indices // channels, indices % channels
     else:
         flat = tf.reshape(tf.transpose(maps, [0, 3, 1, 2]), [batch, channels, height * width])
-        scores, cells = tf.math.top_k(flat, count)  # [B, C, count]
+        flat = tf.reshape(flat, [batch * channels, height * width])
+        scores, cells = (tf.reshape(each, [batch, channels, count]) for each in _top_k(flat, count))
         found = tf.zeros_like(cells) + tf.range(channels)[:, tf.newaxis]
         scores, cells, found = (
             tf.reshape(each, [batch, channels * count]) for each in (scores, cells, found)
         )
     return Peaks(scores, cells // width, cells % width, found)
+
+
+def _top_k(values: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes `tf.math.top_k` of rows [R, N], also of equal values, without sorting whole rows.
+
+    A value among the best `count` is in one of the `count` tiles with the highest maxima: every
+    such tile before its own has a value that comes before it.
+    """
+    (length,) = dimensions(values, 1)
+    # About as many tiles as values in the tiles that are chosen.
+    known = length if isinstance(length, int) else _USUAL_LENGTH
+    size = 2 ** max(round(math.log2(max(known / count, 1.0)) / 2), 0)
+    if size < _MIN_TILE or tracing.BasicOperations.is_on():
+        return tf.math.top_k(values, count)
+    missing = -length % size
+    if not isinstance(missing, int) or missing:
+        values = tf.pad(values, [[0, 0], [0, missing]], constant_values=values.dtype.min)
+    tiles = tf.reshape(values, [-1, (length + size - 1) // size, size])
+    if not isinstance(length, int):
+        # Maps of any size may have fewer tiles.
+        fewest = tf.maximum(count - tf.shape(tiles)[1], 0)
+        tiles = tf.pad(tiles, [[0, 0], [0, fewest], [0, 0]], constant_values=values.dtype.min)
+    _, chosen = tf.math.top_k(tf.reduce_max(tiles, axis=-1), count)
+    # In their order, in which equal values are found.
+    chosen = -tf.math.top_k(-chosen, count).values  # [R, count]
+    candidates = tf.gather(tiles, chosen, batch_dims=1)  # [R, count, size]
+    (number,) = dimensions(values, 0)
+    best, places = tf.math.top_k(tf.reshape(candidates, [number, count * size]), count)
+    return best, tf.gather(chosen, places // size, batch_dims=1) * size + places % size
 
 
 def gather_cells(maps: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:

@@ -166,6 +166,38 @@ def test_top_cells(case_name):
         np.testing.assert_array_equal(value, case.outputs[name], err_msg=name)
 
 
+@pytest.mark.parametrize('per_channel', [False, True])
+@pytest.mark.parametrize(
+    ('shape', 'count'), [((48, 64, 6), 7), ((37, 41, 3), 9), ((5, 7, 2), 30), ((40, 40, 1), 1600)]
+)
+@pytest.mark.parametrize('mode', ['static', 'dynamic', 'compiled'])
+def test_the_highest_cells_are_found_without_sorting_whole_maps(mode, shape, count, per_channel):
+    generator = np.random.default_rng(2)
+    # Few values, so that many are equal, and a map that is zero almost everywhere.
+    maps = generator.integers(0, 40, size=[2, *shape]).astype(np.float32)
+    maps[1] *= generator.uniform(size=shape) < 0.01
+
+    def find(maps):
+        return heat_maps.top_cells(maps, count, per_channel=per_channel)
+
+    spec = tf.TensorSpec([2, *shape] if mode != 'dynamic' else [None, None, None, shape[2]])
+    find = tf.function(find, input_signature=[spec], jit_compile=mode == 'compiled')
+    found = find(maps)
+    for image in range(2):
+        if per_channel:
+            rows = maps[image].reshape(-1, shape[2]).T
+        else:
+            rows = maps[image].reshape(1, -1)
+        order = np.argsort(-rows, axis=1, kind='stable')[:, :count]
+        scores = np.take_along_axis(rows, order, axis=1).ravel()
+        cells, channels = order.ravel(), np.repeat(np.arange(len(rows)), count)
+        if not per_channel:
+            cells, channels = cells // shape[2], cells % shape[2]
+        expected = (scores, cells // shape[1], cells % shape[1], channels)
+        for value, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(value[image], wanted)
+
+
 @goldens.parametrize('centernet_postprocess', names=('valid_anchor_weights',))
 def test_valid_cells(case_name):
     case = goldens.load('centernet_postprocess', case_name)
