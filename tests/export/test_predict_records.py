@@ -139,9 +139,9 @@ def test_inputs_are_drawn_with_boxes_and_names(pipeline, tmp_path, monkeypatch, 
     drawn = []
     draw = input_pictures.tensorboard.input_pictures
 
-    def look(batch, names):
+    def look(batch, names, **options):
         drawn.append((batch[InputFields.SOURCE_ID][0].decode(), names))
-        return draw(batch, names)
+        return draw(batch, names, **options)
 
     monkeypatch.setattr(input_pictures.tensorboard, 'input_pictures', look)
     files = input_pictures.write(pipeline, tmp_path / 'out', count=6, eval_reader=eval_reader)
