@@ -61,8 +61,11 @@ def build_layouts(config: center_net_pb2.CenterNet) -> list[Layout]:
                 center_weights=_center_weights(config, path, keypoints),
             )
         )
-    # Classes may share keypoints, as in records of COCO files.
-    num_total = 1 + max((max(layout.indices) for layout in layouts), default=-1)
+    # As many as in the reference, whose classes share no keypoint; those of COCO files may.
+    num_total = max(
+        sum(len(layout.indices) for layout in layouts),
+        1 + max((max(layout.indices) for layout in layouts), default=-1),
+    )
     return [dataclasses.replace(layout, num_total=num_total) for layout in layouts]
 
 

@@ -46,7 +46,7 @@ class Layout:
       name: name of the task.
       class_index: its class, 0-based.
       indices: positions of its keypoints among all keypoints of the ground truth.
-      num_total: one more than the greatest position of a keypoint of a task.
+      num_total: the number of keypoints of detections, beyond the positions of all tasks.
       deviations: factors of the widths of the peaks.
       center_weights: weights of the keypoints whose mean is the centre of an object; () takes the
         centre of its box.
