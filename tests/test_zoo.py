@@ -130,6 +130,7 @@ FEW_PROPOSALS = ('first_stage_max_proposals=32', 'second_stage_batch_size=8')
 _NMS_LIMITS = ('max_detections_per_class', 'max_total_detections')
 CLASSES = 90
 KEYPOINTS = 17
+PERSON = 'person'
 DETECTIONS = 4
 SIZE = 96
 
@@ -164,7 +165,8 @@ def records(tmp_path_factory) -> pathlib.Path:
 
 
 def write_label_map(folder: pathlib.Path, names: list[str]) -> None:
-    """Writes a label map whose first classes have these names; the last one has keypoints."""
+    """Writes a label map with these names; the last class is that of persons."""
+    names = [name for name in names if name != PERSON]
     names = [*names, *(f'class {number}' for number in range(len(names) + 1, CLASSES))]
     items = [f'item {{ id: {number} name: "{name}" }}' for number, name in enumerate(names, 1)]
     # The object of the records is a person with the keypoints of COCO.
@@ -173,7 +175,7 @@ def write_label_map(folder: pathlib.Path, names: list[str]) -> None:
     keypoints = ' '.join(
         f"keypoints {{ id: {i} label: '{each}' }}" for i, each in enumerate(points)
     )
-    items.append(f"item {{ id: {CLASSES} name: '/m/01g317' display_name: 'person' {keypoints} }}")
+    items.append(f"item {{ id: {CLASSES} name: '/m/01g317' display_name: '{PERSON}' {keypoints} }}")
     (folder / 'label_map.txt').write_text('\n'.join(items))
 
 
