@@ -37,6 +37,8 @@ _OUTPUTS = (
     'detection_classes',
     'detection_scores',
     'detection_masks',
+    'detection_keypoints',
+    'detection_keypoint_scores',
     'num_detections',
 )
 # Exported beside them by detectors that propose no regions: made from every anchor.
@@ -168,7 +170,7 @@ def _agreement(
 
     found, predictions = plainly('float32')
     rounded = (None, None) if precision == 'float32' else plainly(precision)
-    wanted = {name: predictions[name] for name in _RAW if name in predictions}
+    wanted = {name: each for name, each in predictions.items() if name not in _PROPOSALS}
     return {
         'agreement': agreement.detections(timed, found, precision, rounded[0]),
         'raw_agreement': agreement.arrays(_arrays(raw), wanted, precision, rounded[1]),
@@ -184,18 +186,24 @@ def _has_regions(detector) -> bool:
 
 
 def _predict(detector, images, shapes) -> dict:
-    predictions = detector.predict(detector.normalize(images), shapes).to_dict()
-    return {name: predictions[name] for name in (*_PROPOSALS, *_RAW) if name in predictions}
+    return _raw(detector.predict(detector.normalize(images), shapes))
+
+
+def _raw(predictions) -> dict:
+    """Returns proposals and what the layers give; of a CenterNet, the maps of the last stack."""
+    if isinstance(predictions, Mapping):
+        maps = {name: each[-1] for name, each in predictions.items() if isinstance(each, list)}
+        maps.pop('extracted_features')
+        return maps
+    named = predictions.to_dict()
+    return {name: named[name] for name in (*_PROPOSALS, *_RAW) if name in named}
 
 
 def _detect(detector, images, shapes) -> dict:
     predictions = detector.predict(detector.normalize(images), shapes)
     found = detector.postprocess(predictions, shapes)
     wanted = _OUTPUTS if _has_regions(detector) else (*_OUTPUTS, *_DENSE_OUTPUTS)
-    raw = predictions.to_dict()
-    return {name: found[name] for name in wanted if name in found} | {
-        name: raw[name] for name in (*_PROPOSALS, *_RAW) if name in raw
-    }
+    return {name: found[name] for name in wanted if name in found} | _raw(predictions)
 
 
 def _export(

@@ -3,6 +3,7 @@
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,18 +78,32 @@ def write_weights(pipeline: Any, path: str) -> None:
     pixels = detector.normalize(tf.constant(images(1, side)))
     seeds = tf.zeros([1, 2], tf.int32)
     predictions = detector.predict(pixels, tf.constant([[*side, 3]]), training=True, seeds=seeds)
-    spreads = {
-        'classes': np.std(predictions.class_logits) / 1.5,
-        'box_codes': np.std(predictions.box_codes),
-    }
-    changed = {}
+    spreads, changed = _spreads(predictions), {}
+    # The modules of CenterNet draw seeds when they load, so that a second detector has others.
+    keeps_all = isinstance(predictions, Mapping)
     for name, variable in detector.named_variables().items():
-        layer = re.fullmatch(r'box_predictor/(classes|box_codes)/(?:pointwise_)?kernel', name)
-        if layer:
+        layer = re.fullmatch(r'(.+)/(?:pointwise_)?kernel', name)
+        if layer and layer[1] in spreads:
             changed[name] = variable.numpy() / spreads[layer[1]]
-        elif 'moving_' in name:
+        elif 'moving_' in name or keeps_all:
             changed[name] = variable.numpy()
     np.savez(path, **changed)
+
+
+def _spreads(predictions: Any) -> dict[str, float]:
+    """Returns by how much the kernels of last layers are too large: name of the layer -> factor."""
+    if not isinstance(predictions, Mapping):
+        return {
+            'box_predictor/classes': np.std(predictions.class_logits) / 1.5,
+            'box_predictor/box_codes': np.std(predictions.box_codes),
+        }
+    # The maps of a CenterNet, one for each stack.
+    return {
+        f'heads/{name.replace("/", "--")}_{stack}_output': np.std(each)
+        for name, maps in predictions.items()
+        if isinstance(maps, list)
+        for stack, each in enumerate(maps)
+    }
 
 
 def _disturb(variables: dict[str, Any]) -> None:

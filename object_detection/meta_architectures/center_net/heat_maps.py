@@ -190,7 +190,7 @@ def find_peaks(maps: tf.Tensor, window: int) -> tf.Tensor:
     if window == 1:
         return maps
     highest = tf.nn.max_pool2d(maps, window, strides=1, padding='SAME')
-    return tf.where(tf.abs(maps - highest) < _PEAK_TOLERANCE, maps, 0.0)
+    return tf.where(highest - maps < _PEAK_TOLERANCE, maps, 0.0)
 
 
 def top_cells(maps: tf.Tensor, count: int, *, per_channel: bool = False) -> Peaks:
