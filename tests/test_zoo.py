@@ -117,10 +117,7 @@ TPU_FIELDS = (
     'train_config.unpad_groundtruth_tensors',
 )
 SINGLE_SHOT_FIELDS = ('model.ssd.inplace_batchnorm_update',)
-CENTER_NET_FIELDS = (
-    'train_config.max_number_of_boxes',
-    'train_config.unpad_groundtruth_tensors',
-)
+CENTER_NET_FIELDS = ('train_config.unpad_groundtruth_tensors',)
 MASK_FIELDS = ('eval_config.eval_instance_masks',)
 METRICS = {
     'coco_detection_metrics': 'DetectionBoxes',
