@@ -40,8 +40,6 @@ _REQUIRED = {
 }
 _MAX_KEYPOINTS = 1000
 _BOXES, _MASKS, _KEYPOINTS = 'bbox', 'segmentation', 'keypoints'
-
-
 # Lists of categories of an image of a federated data set, as in LVIS: those that it does not
 # contain, and those not all of whose objects are annotated.
 _ABSENT, _NOT_EXHAUSTIVE = 'neg_category_ids', 'not_exhaustive_category_ids'
@@ -371,11 +369,17 @@ class _Results:
             raise DataError(f'{self._path}, {self._where(row)}: {error}.') from error
 
     def _read_keypoints(self, rows: list[int]) -> np.ndarray:
-        """Returns keypoints as `Instances` has them, with scores in place of visibilities."""
+        """Returns keypoints as `Instances` has them, with scores in place of visibilities.
+
+        An entry has the keypoints of its category, or those of all categories.
+        """
         size = max((slots[-1] + 1 for slots in self._slots.values() if slots), default=0)
         found = np.zeros((len(rows), size, 3))
         for index, row in enumerate(rows):
             slots, values = self._slots[self._labels[row]], self._entries[row].get(_KEYPOINTS)
+            if isinstance(values, list) and len(values) == 3 * size:
+                # `tfod predict` writes the keypoints of all classes, at their positions.
+                slots = list(range(size))
             try:
                 if not isinstance(values, list) or len(values) != 3 * len(slots):
                     expected = f'{len(slots)} times x, y and a score'

@@ -20,7 +20,7 @@ from object_detection.scoring.tables import (
 )
 
 _FOLDERS = ('', 'Annotations', 'annotations')
-_XML, _TEXT = '.xml', '.txt'
+_XML = '.xml'
 # comp4_det_test_CLASS.txt: the competition, the set of images, and the class, which may contain _.
 _RESULTS = re.compile(r'(?:comp\d+_)?det_[^_]+_(.+)\.txt')
 _COLUMNS = ('image', 'score', 'xmin', 'ymin', 'xmax', 'ymax')

@@ -154,7 +154,10 @@ def _without_effect(pipeline: TrainEvalPipelineConfig) -> Iterator[tuple[str, st
         path = 'eval_config.skip_predictions_for_unlabeled_class'
         yield 'eval_config', path, f'eval_config.metrics_set has neither {_UNLABELED_METRICS}'
     if asks.export_path and not eval_config_rules.stores_detections(asks):
-        reason = 'eval_config.metrics_set has no metrics of COCO or LVIS'
+        reason = (
+            'eval_config.metrics_set has no metrics that store detections: those of COCO, LVIS, '
+            'panoptic quality and keypoints'
+        )
         yield 'eval_config', 'eval_config.export_path', reason
     if asks.keep_image_id_for_visualization_export and not asks.visualization_export_dir:
         path = 'eval_config.keep_image_id_for_visualization_export'

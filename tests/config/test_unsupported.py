@@ -62,8 +62,8 @@ def test_only_the_requested_parts_are_checked():
 
 
 def test_repeated_values_are_named_by_their_index():
-    center = 'object_center_params { keypoint_weights_for_center: [0, 1] }'
-    pipeline = parse(f'model {{ center_net {{ {center} }} }}')
-    errors = unsupported.find_unsupported(pipeline).errors
-    field = 'model.center_net.object_center_params.keypoint_weights_for_center'
-    assert [error.split()[0] for error in errors] == [f'{field}[0]', f'{field}[1]']
+    loss = "classification_loss { equalization_loss { exclude_prefixes: ['a', 'b'] } }"
+    pipeline = parse(f'model {{ ssd {{ loss {{ {loss} }} }} }}')
+    (paths,) = unsupported.find_unsupported(pipeline).warnings.values()
+    field = 'model.ssd.loss.classification_loss.equalization_loss.exclude_prefixes'
+    assert paths == [f'{field}[0]', f'{field}[1]']

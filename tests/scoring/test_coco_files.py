@@ -330,3 +330,43 @@ def test_lvis_and_panoptic_sets(tmp_path):
 
 def _lvis_precision(folder, document, found):
     return _evaluate(folder, document, found, 'lvis_mask_metrics').metrics['DetectionMasks_AP']
+
+
+def test_panoptic_segments_are_matched_best_first(tmp_path):
+    """The better of two segments comes last in the file; only the better one fits its object."""
+    square, wide = [[4, 4, 14, 4, 14, 24, 4, 24]], [[4, 4, 19, 4, 19, 24, 4, 24]]
+    document = _tiny()
+    document['annotations'][0]['segmentation'] = square
+    document['images'] = document['images'][:1]
+    found = [
+        HIT | {'segmentation': wide, 'score': 0.2},
+        HIT | {'segmentation': square, 'score': 0.9},
+    ]
+    metrics = _evaluate(tmp_path, document, found, 'coco_panoptic_metrics').metrics
+    assert metrics['SegmentationQuality@0.50IOU'] == pytest.approx(1)
+    assert metrics['PanopticQuality@0.50IOU'] == pytest.approx(1 / 1.5)
+
+
+def test_keypoints_of_all_categories_are_read(tmp_path):
+    """As `tfod predict` writes them: each entry has the keypoints of all categories."""
+    document = _tiny()
+    document['categories'] = [
+        {'id': 3, 'name': 'cat', 'keypoints': ['ear']},
+        {'id': 5, 'name': 'dog', 'keypoints': ['nose', 'tail']},
+    ]
+    document['annotations'][0] |= {'area': 200, 'num_keypoints': 1, 'keypoints': [8, 9, 2]}
+    document['annotations'].append(
+        {'id': 2, 'image_id': 8, 'category_id': 5, 'bbox': [4, 4, 10, 20], 'iscrowd': 0}
+        | {'area': 200, 'num_keypoints': 2, 'keypoints': [5, 6, 2, 10, 20, 2]}
+    )
+    cat = {'keypoints': [8, 9, 0.5, 0, 0, 0, 0, 0, 0]}
+    dog = {'keypoints': [0, 0, 0, 5, 6, 0.5, 10, 20, 0.5], 'image_id': 8, 'category_id': 5}
+    all_of_them = [HIT | cat, HIT | dog]
+    own = [
+        HIT | {'keypoints': cat['keypoints'][:3]},
+        HIT | dog | {'keypoints': dog['keypoints'][3:]},
+    ]
+    for found in (all_of_them, own):
+        metrics = _evaluate(tmp_path, document, found, 'coco_keypoint_metrics').metrics
+        for name in ('cat', 'dog'):
+            assert metrics[f'Keypoints_Precision/mAP ByCategory/{name}'] == pytest.approx(1)

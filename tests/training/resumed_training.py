@@ -147,7 +147,10 @@ def run(
     """
     with open(log_path, 'a') as log:
         os.dup2(log.fileno(), 2)
-    logging.basicConfig(level=logging.INFO, format='%(levelname)s %(name)s: %(message)s')
+    # An import of the process that this one comes from may have set logging up.
+    logging.basicConfig(
+        level=logging.INFO, format='%(levelname)s %(name)s: %(message)s', force=True
+    )
     # Number of threads of the machine's, which must not matter.
     tf.config.threading.set_intra_op_parallelism_threads(2)
     if variant == 'replicas':

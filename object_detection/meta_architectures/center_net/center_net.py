@@ -17,7 +17,6 @@ from object_detection.meta_architectures.center_net.heads import PredictionHeads
 from object_detection.meta_architectures.center_net.tasks import object_center
 from object_detection.meta_architectures.center_net.tasks.box import Box
 from object_detection.meta_architectures.center_net.tasks.deepmac.deepmac import DeepMac
-from object_detection.meta_architectures.center_net.tasks.keypoints import KeypointTasks
 from object_detection.meta_architectures.center_net.tasks.task import (
     Cells,
     Found,
@@ -236,9 +235,7 @@ class CenterNet(DetectionModel):
     @property
     def needs_keypoints(self) -> bool:
         """Whether a task learns keypoints."""
-        return any(
-            isinstance(task, KeypointTasks) or task.needs_keypoints for task in self.tasks.values()
-        )
+        return any(task.needs_keypoints for task in self.tasks.values())
 
     def loss_names(self) -> tuple[str, ...]:
         return tuple(name for task in self.tasks.values() for name in task.loss_names)

@@ -20,7 +20,6 @@ _REQUIRED = {
     'annotations': ('image_id', 'category_id', 'bbox'),
     'categories': ('id', 'name'),
 }
-# How many names an error lists.
 
 _logger = logging.getLogger(__name__)
 

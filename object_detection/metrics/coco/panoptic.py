@@ -24,7 +24,7 @@ class PanopticEvaluator(CollectingEvaluator):
 
     Each detection is a segment, whatever its score, and segments may overlap, as in the reference:
     a detector should give only what it is sure of, by `score_threshold` of its post-processing. In
-    the order of the detector, best first, a segment is matched to the object of its class that it
+    the order of scores, best first, a segment is matched to the object of its class that it
     overlaps most, of those that are not matched yet, if their IoU is above the threshold. Unmatched
     segments of which more than a share lies in a crowd of their class do not count.
 
@@ -130,6 +130,11 @@ class PanopticEvaluator(CollectingEvaluator):
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
         return self._known_detections(mask_instances(found, self._paste_method))
+
+    def _known_detections(self, instances: Instances) -> Instances:
+        """Best first: files, and detectors that rescore objects, have another order."""
+        instances = super()._known_detections(instances)
+        return instances.where(np.argsort(-instances.scores, kind='stable'))
 
 
 def _overlaps(image: Image, detected: Instances, annotated: Instances) -> np.ndarray:

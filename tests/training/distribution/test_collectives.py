@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from object_detection.errors import CheckpointError, WorkerError
-from object_detection.metrics.coco import evaluator as coco_evaluator
+from object_detection.metrics.coco import collecting
 from object_detection.training.distribution import collectives
 from object_detection.training.evaluation import inference
 from object_detection.training.monitoring import run_record
@@ -59,7 +59,7 @@ def _as_one_of_two(monkeypatch, sent):
 
 
 def test_what_evaluations_send_arrives(monkeypatch):
-    image = coco_evaluator._Image('a', 3, np.int64(4), None, np.ones((2, 2), bool))
+    image = collecting.Image('a', 3, np.int64(4), None, np.ones((2, 2), bool))
     means = inference._LossMeans({'loss': 1.5}, {'loss': 2.0})
     found = _as_one_of_two(monkeypatch, pickle.dumps(([(True, [image])], means, b'x', {3}), 5))
     ((is_agnostic, (arrived,)),), arrived_means, *rest = found

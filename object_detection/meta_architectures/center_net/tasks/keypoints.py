@@ -165,6 +165,21 @@ class Keypoints:
             for part, loss in losses.items()
         }
 
+    def normalizers(self, cells: Cells) -> dict[str, tf.Tensor]:
+        """Returns what the sums of each loss are divided by, float32 scalars, by name."""
+        targets, radius = self.targets(cells), self._learning.offset_radius
+        weights = {
+            _HEATMAP: _counted(targets.weights),
+            _OFFSET: self.offset_targets(cells, targets, radius).weights,
+            _REGRESSION: self.regression_targets(cells, targets, radius).weights,
+        }
+        if self._learning.predicts_depth:
+            weights[_DEPTH] = self.depth_targets(cells, targets, radius).weights
+        return {
+            f'Loss/{self.parts[part]}': tf.maximum(tf.reduce_sum(each), 1.0)
+            for part, each in weights.items()
+        }
+
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
         """Returns keypoints of the detections of the class, among all keypoints; others are 0."""
         points, scores, depths = self.refine(maps, found)
@@ -384,8 +399,7 @@ class Keypoints:
             tf.reduce_sum(self._learning.heatmap_loss(tf.reshape(each, shape), truth, weights))
             for each in stacks
         ]
-        # As in the reference, a weight below 1 does not count as an object.
-        number = tf.reduce_sum(tf.floor(targets.weights))
+        number = tf.reduce_sum(_counted(targets.weights))
         return tf.add_n(sums) / (len(sums) * tf.maximum(number, 1.0))
 
     def _loss_at(
@@ -415,6 +429,12 @@ class Keypoints:
         return tf.add_n(total) / (len(total) * tf.maximum(number, 1.0))
 
 
+def _counted(weights: tf.Tensor) -> tf.Tensor:
+    """Returns the weights of keypoints as the loss of heat maps counts them."""
+    # As in the reference, a weight below 1 does not count as an object.
+    return tf.floor(weights)
+
+
 def _points_of(layout: Layout, cells: Cells) -> Targets:
     """Returns the keypoints of a layout; see `Keypoints.targets`."""
     truth = cells.groundtruth
@@ -442,6 +462,8 @@ class KeypointTasks(Task):
       tasks: one for each class.
     """
 
+    needs_keypoints = True
+
     def __init__(self, tasks: Sequence[Keypoints]):
         self.heads = {name: head for task in tasks for name, head in task.heads.items()}
         self.loss_names = tuple(name for task in tasks for name in task.loss_names)
@@ -450,6 +472,14 @@ class KeypointTasks(Task):
     def losses(self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells) -> dict[str, tf.Tensor]:
         return {
             name: loss for task in self._tasks for name, loss in task.losses(maps, cells).items()
+        }
+
+    def normalizers(
+        self, maps: Mapping[str, Sequence[tf.Tensor]], cells: Cells
+    ) -> dict[str, tf.Tensor]:
+        del maps
+        return {
+            name: number for task in self._tasks for name, number in task.normalizers(cells).items()
         }
 
     def detect(self, maps: Mapping[str, tf.Tensor], found: Found) -> dict[str, tf.Tensor]:
