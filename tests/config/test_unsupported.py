@@ -62,8 +62,8 @@ def test_only_the_requested_parts_are_checked():
 
 
 def test_repeated_values_are_named_by_their_index():
-    loss = "classification_loss { equalization_loss { exclude_prefixes: ['a', 'b'] } }"
+    loss = "equalization_loss { exclude_prefixes: ['a', 'b'] }"
     pipeline = parse(f'model {{ ssd {{ loss {{ {loss} }} }} }}')
     (paths,) = unsupported.find_unsupported(pipeline).warnings.values()
-    field = 'model.ssd.loss.classification_loss.equalization_loss.exclude_prefixes'
+    field = 'model.ssd.loss.equalization_loss.exclude_prefixes'
     assert paths == [f'{field}[0]', f'{field}[1]']
