@@ -332,21 +332,6 @@ def _lvis_precision(folder, document, found):
     return _evaluate(folder, document, found, 'lvis_mask_metrics').metrics['DetectionMasks_AP']
 
 
-def test_panoptic_segments_are_matched_best_first(tmp_path):
-    """The better of two segments comes last in the file; only the better one fits its object."""
-    square, wide = [[4, 4, 14, 4, 14, 24, 4, 24]], [[4, 4, 19, 4, 19, 24, 4, 24]]
-    document = _tiny()
-    document['annotations'][0]['segmentation'] = square
-    document['images'] = document['images'][:1]
-    found = [
-        HIT | {'segmentation': wide, 'score': 0.2},
-        HIT | {'segmentation': square, 'score': 0.9},
-    ]
-    metrics = _evaluate(tmp_path, document, found, 'coco_panoptic_metrics').metrics
-    assert metrics['SegmentationQuality@0.50IOU'] == pytest.approx(1)
-    assert metrics['PanopticQuality@0.50IOU'] == pytest.approx(1 / 1.5)
-
-
 def test_keypoints_of_all_categories_are_read(tmp_path):
     """As `tfod predict` writes them: each entry has the keypoints of all categories."""
     document = _tiny()

@@ -24,9 +24,10 @@ class PanopticEvaluator(CollectingEvaluator):
 
     Each detection is a segment, whatever its score, and segments may overlap, as in the reference:
     a detector should give only what it is sure of, by `score_threshold` of its post-processing. In
-    the order of scores, best first, a segment is matched to the object of its class that it
-    overlaps most, of those that are not matched yet, if their IoU is above the threshold. Unmatched
-    segments of which more than a share lies in a crowd of their class do not count.
+    the order in which they come, as in the reference, segments are matched to the object of their
+    class that they overlap most, of those that are not matched yet, if their IoU is above the
+    threshold. Unmatched segments of which more than a share lies in a crowd of their class do not
+    count.
 
     The quality of a class is its sum of IoUs of matched segments over (matched segments + half of
     the unmatched segments + half of the unmatched objects); of the data set, it is the mean over
@@ -130,11 +131,6 @@ class PanopticEvaluator(CollectingEvaluator):
 
     def _detected(self, found: image_detections.ImageDetections) -> Instances:
         return self._known_detections(mask_instances(found, self._paste_method))
-
-    def _known_detections(self, instances: Instances) -> Instances:
-        """Best first: files, and detectors that rescore objects, have another order."""
-        instances = super()._known_detections(instances)
-        return instances.where(np.argsort(-instances.scores, kind='stable'))
 
 
 def _overlaps(image: Image, detected: Instances, annotated: Instances) -> np.ndarray:

@@ -549,6 +549,8 @@ def test_full_disk_with_workers_ends_and_prints_a_line(tmp_path):
 _INTERRUPTIBLE = """
 import signal
 from object_detection.cli.main import main
+from object_detection.system import console
+console.SECONDS_UNTIL_SHOWN = 1e6
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
