@@ -4,7 +4,7 @@
     python benchmarks/evaluation_agreement.py --seeds 20
 
 Each case is a small generated data set with one oddity, by several seeds, for boxes and for masks.
-The table tells the largest difference of the twelve metrics and of the precision of each category
+The table gives the largest difference of the twelve metrics and of the precision of each category
 from those of pycocotools, or the error.
 """
 

@@ -1,5 +1,6 @@
 """What the evaluators of COCO's kind have in common: they store the objects of each image."""
 
+import abc
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ class Searched(NamedTuple):
 _NOTHING = np.zeros(0, np.int64)
 
 
-class CollectingEvaluator:
+class CollectingEvaluator(abc.ABC):
     """Stores the objects of the images of a data set; subclasses say which, and measure them.
 
     Only numbers and run-length encoded masks of an image are stored, so that memory does not grow
@@ -202,25 +203,25 @@ class CollectingEvaluator:
             for row, label in enumerate(image.detected.classes.tolist())
         ]
 
+    @abc.abstractmethod
     def _entry(self, image: Image, row: int) -> dict[str, Any]:
         """Returns what is scored of a detection, in COCO's JSON form."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _check_entries(self, batch: Mapping[str, Any], detections: Mapping[str, Any]) -> None:
         """Raises ValueError if an entry of the batch or of the detections is missing."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _annotated(self, batch: Mapping[str, Any], row: int, image_id: Any) -> Instances:
         """Returns the annotated objects of the image in a row of the batch."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _of_annotations(self, image_id: Any) -> Instances:
         """Returns the objects of an image of the annotation file."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _detected(self, found: ImageDetections) -> Instances:
         """Returns the detections of an image."""
-        raise NotImplementedError
 
     def _known_objects(self, instances: Instances) -> Instances:
         """Returns those of the annotated objects of an image that are compared."""
