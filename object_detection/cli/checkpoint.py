@@ -53,6 +53,7 @@ def inspect(path: str, match: str) -> None:
     option_flags.show_result(_content(path, listing, chosen), _to_lines(listing, chosen))
 
 
+@option_flags.json_option
 @command.command()
 @click.argument('path')
 @option_flags.config_option('Pipeline config of the model.')
@@ -111,13 +112,14 @@ def convert(
         whatever_fits=pipeline.train_config.load_all_detection_checkpoint_vars,
         pipeline_text=text_format.MessageToString(pipeline),
     )
-    click.echo(f'{done.source}, as {done.checkpoint_type!r}:')
-    for line in _report_lines(done.report):
-        click.echo(line)
-    click.echo(f'written: {done.prefix}')
+    lines = [f'{done.source}, as {done.checkpoint_type!r}:', *_report_lines(done.report)]
+    lines.append(f'written: {done.prefix}')
     anew = len(done.report.missing) + len(done.report.mismatched)
     if anew:
-        click.echo(f'{anew} variables are freshly initialised: train the model before it is used.')
+        lines.append(
+            f'{anew} variables are freshly initialised: train the model before it is used.'
+        )
+    option_flags.show_result(done, lines)
 
 
 def _content(path: str, listing: 'Listing', chosen: Sequence['ListedVariable']) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 import sys
 
 import click
+from google.protobuf import json_format
 
 from object_detection.cli.common import option_flags, tpu_report
 from object_detection.config import show as shower
@@ -138,14 +139,21 @@ def _check_for_tpu(
     return bool(unfit)
 
 
+@option_flags.json_option
 @command.command()
 @_reading_options
 def show(file: str, config: str | None, config_override: str, settings: tuple[str, ...]) -> None:
     """Print FILE as it is understood, with the defaults of all fields that it leaves out."""
     pipeline = read_pipeline(_file(file, config), overrides_text=config_override, settings=settings)
-    click.echo(shower.to_text(pipeline), nl=False)
+    option_flags.show_result(
+        json_format.MessageToDict(
+            pipeline, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        ),
+        shower.to_text(pipeline).splitlines(),
+    )
 
 
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @click.option(
     '--data',
@@ -223,7 +231,11 @@ def new(
     )
     validate(made.pipeline, for_what=PURPOSES)
     files.write_text(output, starter.to_text(made, output))
-    for line in starter.format_reasons(made, measured):
-        click.echo(line)
-    click.echo(f'{output}: ready to {", ".join(PURPOSES)}.')
-    click.echo(f'Next: tfod train --config {output} --model_dir model')
+    option_flags.show_result(
+        {'config': output, 'ready_to': PURPOSES, 'reasons': dict(made.reasons)},
+        [
+            *starter.format_reasons(made, measured),
+            f'{output}: ready to {", ".join(PURPOSES)}.',
+            f'Next: tfod train --config {output} --model_dir model',
+        ],
+    )

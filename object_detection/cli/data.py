@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -24,6 +24,7 @@ def command() -> None:
     """Download a public data set and convert it to TFRecords; check, draw or split one of yours."""
 
 
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @click.argument('name', type=click.Choice(_DATA_SETS))
 @click.option('--output', required=True, metavar='FOLDER', help='Folder to put it in.')
@@ -62,11 +63,13 @@ def download(
             show=downloading.show,
             print_line=downloading.print_line,
         )
-    click.echo(f'{output}: {", ".join(splits)} with annotations')
+    lines = [f'{output}: {", ".join(splits)} with annotations']
     if set(_RECORDS) <= set(splits):
-        click.echo(f'Next: tfod data convert {name} --data {output} --output {output}/records')
+        lines.append(f'Next: tfod data convert {name} --data {output} --output {output}/records')
+    option_flags.show_result({'output': output, 'splits': splits}, lines)
 
 
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @option_flags.config_option()
 @click.option('--output', required=True, metavar='FOLDER', help='Folder for the pictures.')
@@ -128,9 +131,7 @@ def show(
                 all_steps=all_steps,
                 progress=report,
             )
-        for name, reason in drawn.left_out.items():
-            click.echo(f'not drawn: {name}: {reason}')
-        click.echo(f'{len(drawn.pictures)} pictures and contact_sheet.png in {output}')
+        _show_pictures(output, drawn.pictures, drawn.left_out)
         return
     with progress.show('drawing') as report, disk.full_disk_named(output):
         written = input_pictures.write(
@@ -141,9 +142,16 @@ def show(
             eval_reader=0 if of_eval else None,
             progress=report,
         )
-    click.echo(f'{len(written)} pictures and contact_sheet.png in {output}')
+    _show_pictures(output, written, {})
 
 
+def _show_pictures(output: str, pictures: Sequence[str], left_out: Mapping[str, str]) -> None:
+    lines = [f'not drawn: {name}: {reason}' for name, reason in left_out.items()]
+    lines.append(f'{len(pictures)} pictures and contact_sheet.png in {output}')
+    option_flags.show_result({'output': output, 'pictures': pictures, 'not_drawn': left_out}, lines)
+
+
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @click.argument('name', type=click.Choice(_DATA_SETS))
 @click.option('--data', required=True, metavar='FOLDER', help='Folder that it was downloaded to.')
@@ -186,6 +194,7 @@ def convert(name: str, data: str, output: str, masks: bool, workers: int) -> Non
         )
 
 
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @click.option('--annotations', default='', help='COCO JSON file of all images.')
 @click.option(
@@ -270,22 +279,28 @@ def _split_records(
             shards=shards,
             progress=report,
         )
+    lines = []
     for part in parts.values():
         objects = ', '.join(f'{name} {count}' for name, count in part.objects.most_common())
         pattern = f'{part.paths[0][: -len("00000-of-00000")]}?????-of-{shards:05d}'
-        click.echo(f'{pattern}: {part.num_records} records; objects: {objects or "none"}')
+        lines.append(f'{pattern}: {part.num_records} records; objects: {objects or "none"}')
+    option_flags.show_result(parts, lines)
 
 
 def _split_coco(annotations: str, output: str, val_share: float, seed: int) -> None:
     from object_detection.dataset_tools import coco_split
 
     parts = coco_split.split(annotations, output, val_share=val_share, seed=seed)
+    lines = []
     for name, part in parts.items():
         objects = ', '.join(f'{category} {count}' for category, count in part.objects.most_common())
-        click.echo(f'{output}/{name}.json: {part.num_images} images; objects: {objects or "none"}')
+        lines.append(
+            f'{output}/{name}.json: {part.num_images} images; objects: {objects or "none"}'
+        )
     missing = parts['train'].objects.keys() - parts['val'].objects.keys()
     if missing:
-        click.echo(f'No object in val.json of: {", ".join(sorted(missing))}. Another --seed?')
+        lines.append(f'No object in val.json of: {", ".join(sorted(missing))}. Another --seed?')
+    option_flags.show_result(parts, lines)
 
 
 @command.command(context_settings={'show_default': True})
@@ -340,6 +355,7 @@ def check(
         raise SystemExit(1)
 
 
+@option_flags.json_option
 @command.command(context_settings={'show_default': True})
 @option_flags.config_option()
 @click.option('--output', default='', metavar='FILE', help='Write the fragment to a file, too.')
@@ -382,5 +398,4 @@ def anchors(
         )
     if output:
         files.write_text(output, text)
-    click.echo(text)
-    click.echo(summary)
+    option_flags.show_result({'fragment': text, 'summary': summary}, [text, summary])

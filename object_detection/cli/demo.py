@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from object_detection.cli.common import option_flags
 from object_detection.system import tensorflow_setup
 from object_detection.training.distribution.worker_processes import run_and_wait
 
@@ -68,6 +69,7 @@ _OUTPUTS = ('shapes', 'model', 'exported', 'predictions', 'report.html', 'pipeli
 )
 
 
+@option_flags.json_option
 @click.command(name='demo')
 @click.option(
     '--output',
@@ -231,7 +233,7 @@ def _run(words: list) -> None:
     sys.stdout.flush()
     if argv[0] == 'tfod':
         argv = [sys.executable, '-m', 'object_detection.cli.main', *argv[1:]]
-    status, is_interrupted = run_and_wait(argv)
+    status, is_interrupted = run_and_wait(argv, output=sys.stdout)
     if is_interrupted:
         raise _InterruptedError(status)
     if status != 0:
@@ -301,7 +303,14 @@ def _finish(sample: Model, metrics: dict[str, float], report: pathlib.Path, seco
         f'{_SHORT_NAMES[name]} {metrics[name]:.3f} (to reach: {least:.2f}), '
         for name, least in sample.to_reach.items()
     )
-    click.secho(f'\n{reached}{seconds / 60:.1f} min', bold=True)
-    click.echo(f'Look at {report}')
+    option_flags.show_result(
+        {
+            'report': report,
+            'seconds': seconds,
+            'metrics': metrics,
+            'to_reach': sample.to_reach,
+        },
+        [click.style(f'\n{reached}{seconds / 60:.1f} min', bold=True), f'Look at {report}'],
+    )
     if any(metrics[name] < least for name, least in sample.to_reach.items()):
         raise click.ClickException('the average precision to reach was not reached.')

@@ -7,8 +7,10 @@ import click
 from object_detection.cli.common import option_flags
 from object_detection.config.job_options import TRAINING_EXIT_STATUSES, TrainOptions
 from object_detection.training import jobs
+from object_detection.training.monitoring import status
 
 
+@option_flags.json_option
 @click.command(name='train', cls=option_flags.SectionedCommand, epilog=TRAINING_EXIT_STATUSES)
 @option_flags.click_options(TrainOptions)
 @option_flags.config_option()
@@ -29,4 +31,6 @@ def command(config: str, model_dir: str, options: TrainOptions) -> None:
     from object_detection.reporting import page
 
     page.write_at_end(model_dir)
+    # Whoever watches a training has read its log already.
+    option_flags.show_result(status.read(model_dir), [])
     sys.exit(exit_status)

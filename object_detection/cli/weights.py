@@ -33,6 +33,7 @@ def list_all() -> None:
     option_flags.show_result({'backbones': backbones, 'detectors': list(ZOO)}, lines)
 
 
+@option_flags.json_option
 @command.command()
 @click.argument('names', nargs=-1, required=True, metavar='NAME...')
 @click.option('--output', required=True, metavar='FOLDER', help='Folder to put the files in.')
@@ -51,32 +52,39 @@ def download(names: tuple[str, ...], output: str, base_urls: tuple[str, ...]) ->
         if name not in backbones | detectors:
             known = ', '.join([*backbones, *detectors])
             raise click.UsageError(f'Expected some of: {known}. Received: {name}.')
+    paths = {}
     for name in names:
         is_detector = name in detectors
         file = detectors[name] if is_detector else backbones[name].file
         path = os.path.join(output, name)
         if is_detector and archives.is_unpacked(file.name, output):
-            click.echo(_how_to_use_detector(path))
+            paths[name] = path
             continue
         with downloading.resumable(), downloading.show(f'downloading {name}') as report:
             downloaded = Downloader(report=report, print_line=downloading.print_line).fetch(
                 file, output, base_urls or known_files.WEIGHTS_BASE_URLS
             )
         if not is_detector:
-            click.echo(downloaded)
-            click.echo(_how_to_use(downloaded, backbones[name].extractors))
+            paths[name] = downloaded
             continue
         with downloading.resumable(), downloading.show(f'unpacking {file.name}') as report:
             archives.unpack(downloaded, output, report)
         os.remove(downloaded)
-        click.echo(_how_to_use_detector(path))
+        paths[name] = path
+    lines = [
+        _how_to_use_detector(path)
+        if name in detectors
+        else _how_to_use_backbone(path, backbones[name].extractors)
+        for name, path in paths.items()
+    ]
+    option_flags.show_result(paths, lines)
 
 
-def _how_to_use(path: str, extractors: tuple[str, ...]) -> str:
+def _how_to_use_backbone(path: str, extractors: tuple[str, ...]) -> str:
     if not extractors:
-        return '  No feature extractor of this toolkit has this backbone yet.'
+        return f'{path}\n  No feature extractor of this toolkit has this backbone yet.'
     return (
-        f'  for {" or ".join(extractors)}:\n'
+        f'{path}\n  for {" or ".join(extractors)}:\n'
         f'  train_config {{ fine_tune_checkpoint: "{path}" '
         'fine_tune_checkpoint_type: "classification" }'
     )

@@ -200,6 +200,7 @@ def test_convert_gives_what_evaluation_export_and_training_take(tmp_path, conver
         f'written: {output}/ckpt-0',
     ]
     assert files_in(output) == CONVERTED
+    assert json.loads(''.join(convert(prefix, '--json')))['prefix'] == f'{output}/ckpt-0'
     loaded = exporter.load_detector(read_pipeline(str(output / 'pipeline.config')), str(output))
     for name, variable in loaded.named_variables().items():
         np.testing.assert_array_equal(variable, source.named_variables()[name], err_msg=name)

@@ -1,3 +1,4 @@
+import json
 import re
 
 import pytest
@@ -42,6 +43,13 @@ def test_show_prints_the_config_that_results(tmp_path):
     shown = text_format.Parse(result.output, TrainEvalPipelineConfig())
     assert (shown.train_config.batch_size, shown.train_config.num_steps) == (3, 9)
     assert re.search(r'^ +# first_stage_minibatch_size: 256$', result.output, re.MULTILINE)
+
+
+def test_show_as_json(tmp_path):
+    result = invoke('show', write_files(tmp_path), '--set', 'train_config.batch_size=3', '--json')
+    shown = json.loads(result.stdout)
+    assert shown['train_config']['batch_size'] == 3
+    assert list(shown['model']) == ['faster_rcnn']
 
 
 def test_help_of_both_commands():

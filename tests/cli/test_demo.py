@@ -1,3 +1,4 @@
+import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -152,6 +153,21 @@ def test_weights_are_counted_without_the_step(tmp_path):
     variables = {'head/kernel': tf.Variable(tf.zeros([3, 4])), 'head/bias': tf.Variable([1.0])}
     checkpoints.save_model(str(tmp_path / 'checkpoint'), variables, 7)
     assert demo._count_weights(tmp_path) == 13
+
+
+def test_the_result_as_json(stages, tmp_path):
+    result = _demo(tmp_path / 'out', '--num_train', '1', '--num_val', '1', '--json')
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown['metrics'] == _METRICS
+    assert shown['report'] == str(tmp_path / 'out' / 'report.html')
+
+
+def test_the_output_of_commands_goes_where_that_of_the_demo_goes(tmp_path):
+    with (tmp_path / 'output').open('w+') as output, contextlib.redirect_stdout(output):
+        demo._run([sys.executable, '-S', '-c', 'print("from the command")'])
+        output.seek(0)
+        assert output.read().endswith('from the command\n')
 
 
 @pytest.mark.parametrize('status', [130, 0])

@@ -208,6 +208,21 @@ def test_every_command_can_be_quiet(name):
         assert [param.name for param in command.params].count('quiet') == 1, command.name
 
 
+# Servers have no result, `launch` passes on the output of its command, and the other two write JSON
+# to a file.
+_WITHOUT_JSON = ('serve', 'data_service', 'launch', 'benchmark', 'data check')
+
+
+@pytest.mark.parametrize('name', list(cli.COMMANDS))
+def test_every_command_with_a_result_prints_it_as_json(name):
+    command = cli.LazyGroup('tfod').get_command(None, name)
+    found = [leaf for leaf in leaves(command) if leaf.name != name] or [command]
+    for leaf in found:
+        words = name if leaf is command else f'{name} {leaf.name}'
+        flags = [param for param in leaf.params if '--json' in param.opts]
+        assert bool(flags and flags[0].is_flag) == (words not in _WITHOUT_JSON), words
+
+
 def test_missing_files_are_reported_in_a_line():
     def fails():
         with open('no/such/file') as file:

@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import io
+import json
 import os
 import tarfile
 
@@ -45,6 +46,13 @@ def test_prints_the_path_and_the_line_of_the_config(server, tmp_path):
             result.output
         )
         assert f'faster_rcnn_resnet{depth}_fpn_keras' in result.output
+
+
+def test_the_paths_as_json(server, tmp_path):
+    result = run(server, tmp_path, 'resnet50', '--json')
+    assert json.loads(result.stdout) == {
+        'resnet50': str(tmp_path / 'resnet50_weights_tf_dim_ordering_tf_kernels_notop.h5')
+    }
 
 
 def test_says_where_no_checksum_is_published_and_no_extractor_is_there(server, tmp_path):

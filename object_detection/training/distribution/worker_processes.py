@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 from object_detection.errors import LOST_WORKER_STATUS, ConfigError
 from object_detection.system.signals import LAUNCHER_PIPE
@@ -254,8 +255,12 @@ class Signals:
         self.received.append(signal.Signals(number))
 
 
-def run_and_wait(command: Sequence[str]) -> tuple[int, bool]:
+def run_and_wait(command: Sequence[str], output: IO[str] | None = None) -> tuple[int, bool]:
     """Runs a command in the foreground, and lets it end by itself after a signal.
+
+    Args:
+      command: the program and its arguments.
+      output: the file that its stdout goes to; this process's own, if not given.
 
     Returns:
       Its status, and whether a signal has arrived meanwhile.
@@ -263,7 +268,7 @@ def run_and_wait(command: Sequence[str]) -> tuple[int, bool]:
     num_forwarded = 0
     with Signals() as signals:
         # In a separate session, like workers, it receives each signal once.
-        process = subprocess.Popen(command, start_new_session=True)
+        process = subprocess.Popen(command, start_new_session=True, stdout=output)
         try:
             while process.poll() is None:
                 for number in signals.received[num_forwarded:]:

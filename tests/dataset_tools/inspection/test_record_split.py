@@ -1,6 +1,7 @@
 """`tfod data split` of TFRecords: by source id, with no image in two parts."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -69,5 +70,7 @@ def test_the_command(tmp_path):
     done = CliRunner().invoke(data.command, arguments)
     assert done.exit_code == 0, done.output
     assert 'train-?????-of-00001: ' in done.output
+    shown = json.loads(CliRunner().invoke(data.command, [*arguments, '--json']).stdout)
+    assert sum(part['num_records'] for part in shown.values()) == 30
     for wrong in (['--share', 'a/b=1'], ['--annotations', name]):
         assert CliRunner().invoke(data.command, [*arguments, *wrong]).exit_code == 2
