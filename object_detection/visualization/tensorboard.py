@@ -67,6 +67,31 @@ class EventWriter:
                 tf.summary.image(f'{name}_{index}', picture[np.newaxis])
         self._writer.flush()
 
+    def curves(self, counts: Mapping[str, np.ndarray], step: int) -> None:
+        """Writes curves of precision over recall for TensorBoard's PR Curves.
+
+        Args:
+          counts: label -> int64 [3, S], the numbers of true positives, false positives and missed
+            objects, if only detections with at least a score count, for S scores evenly spaced
+            from 0 to 1.
+          step: training step.
+        """
+        # Imported here, since this takes time and only runs that write events need it.
+        from tensorboard.plugins.pr_curve import metadata
+
+        with self._writer.as_default(step=step):
+            for label, (found, wrong, missed) in counts.items():
+                # Detection has no true negatives. Without a detection nothing is wrong.
+                precision = np.where(found + wrong > 0, found / np.maximum(found + wrong, 1), 1.0)
+                recall = found / np.maximum(found + missed, 1)
+                rows = [found, wrong, np.zeros_like(found), missed, precision, recall]
+                tf.summary.write(
+                    f'precision_recall/{label}',
+                    np.array(rows, np.float32),
+                    metadata=metadata.create_summary_metadata(label, '', len(found)),
+                )
+        self._writer.flush()
+
     def hyperparameters(self, values: Mapping[str, bool | float | str], trial: str) -> None:
         """Writes the row of a training for TensorBoard's HParams.
 
@@ -84,32 +109,6 @@ class EventWriter:
 
     def close(self) -> None:
         self._writer.close()
-
-
-def precision_recall_picture(curves: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Draws curves of precision over recall.
-
-    Args:
-      curves: label -> float [R], the precision at R recalls evenly spaced from 0 to 1.
-
-    Returns:
-      uint8 [480, 640, 3].
-    """
-    # Imported here, since this takes time and only runs that write events need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.8), dpi=100, layout='constrained')
-    axes = figure.add_subplot(
-        xlabel='recall', ylabel='precision', xlim=(0.0, 1.0), ylim=(0.0, 1.02)
-    )
-    for label, precision in curves.items():
-        axes.plot(np.linspace(0.0, 1.0, len(precision)), precision, label=label)
-    axes.grid(alpha=0.3)
-    axes.legend(loc='lower left')
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def input_pictures(

@@ -19,7 +19,7 @@ from object_detection.metrics.coco.collecting import (
     mask_entry,
     mask_instances,
 )
-from object_detection.metrics.coco.metrics import UNDEFINED, CocoMetrics, Summary, mean
+from object_detection.metrics.coco.metrics import CocoMetrics, Summary, mean
 from object_detection.metrics.coco.overlaps import IOU_THRESHOLDS
 from object_detection.metrics.instances import Instances, box_areas
 
@@ -122,21 +122,21 @@ class CocoEvaluator(CollectingEvaluator):
             )
         return metrics
 
-    def precision_curves(self) -> dict[str, np.ndarray]:
-        """Returns the precision at 101 recalls from 0 to 1, the mean of categories with objects.
+    def counts_by_score(self) -> dict[str, np.ndarray]:
+        """Returns what a curve of precision over recall is drawn of, all categories together.
 
         Returns:
-          Label -> float64 [101], for IoUs of 0.5, 0.75 and their mean over 0.5 to 0.95; of the
-          last `evaluate`, {} if that had no objects.
+          Label -> int64 [3, S], the numbers of true positives, false positives and missed objects,
+          if only detections with at least a score count, for S scores evenly spaced from 0 to 1;
+          for IoUs of 0.5 and 0.75; of the last `evaluate`, {} if that had no images.
         """
-        table = None if self._values is None else self._values.precision['all']
-        if table is None or not (table > UNDEFINED).any():
+        if self._values is None:
             return {}
-        table = table[..., (table > UNDEFINED).any(axis=(0, 1))].mean(axis=-1)
-        prefix = _PREFIXES[self._iou_type]
-        chosen = {iou: table[np.isclose(IOU_THRESHOLDS, iou)][0] for iou in (0.5, 0.75)}
-        curves = {f'{prefix} IoU {iou:.2f}': curve for iou, curve in chosen.items()}
-        return {**curves, f'{prefix} IoU 0.50:0.95': table.mean(axis=0)}
+        counts, prefix = self._values.counts['all'], _PREFIXES[self._iou_type]
+        return {
+            f'{prefix} IoU {iou:.2f}': counts[np.isclose(IOU_THRESHOLDS, iou)][0]
+            for iou in (0.5, 0.75)
+        }
 
     def _entry(self, image: Image, row: int) -> dict[str, Any]:
         if self._iou_type == 'segm':

@@ -40,6 +40,10 @@ BOXES_AND_MASKS = Rules()
 _RECALLS = np.linspace(0.0, 1.0, 101)
 
 
+# Scores at which positives are counted, as many as TensorBoard's own curves have.
+_NUM_SCORES = 201
+
+
 class CocoMetrics(NamedTuple):
     """Precision and recall at the ten IoU thresholds; -1 for categories without objects.
 
@@ -47,10 +51,14 @@ class CocoMetrics(NamedTuple):
       precision: area range -> float64 [thresholds, recalls, K], for the largest number of
         detections.
       recall: (area range, number of detections) -> float64 [thresholds, K].
+      counts: area range -> int64 [thresholds, 3, S], the numbers of true positives, false positives
+        and missed objects of all categories, if only detections with at least a score count, for
+        S scores evenly spaced from 0 to 1.
     """
 
     precision: dict[str, np.ndarray]
     recall: dict[tuple[str, int], np.ndarray]
+    counts: dict[str, np.ndarray]
 
 
 class Summary(NamedTuple):
@@ -111,7 +119,7 @@ def measure(
     objects = table(annotated, category_ids)
     found = table(detected, category_ids, rules.max_detections[-1])
     pairs = coco_matching.candidates(found, objects, compare)
-    metrics = CocoMetrics({}, {})
+    metrics = CocoMetrics({}, {}, {})
     # Sorted by category and descending score; equal scores keep the order of the images.
     order = np.lexsort((-found.scores, found.categories))
     limits = np.searchsorted(found.categories[order], np.arange(len(category_ids) + 1))
@@ -121,6 +129,9 @@ def measure(
         )
         counts = np.bincount(objects.categories[~is_object_ignored], minlength=len(category_ids))
         is_match &= ~is_ignored
+        metrics.counts[name] = _counts(
+            is_match, ~is_match & ~is_ignored, found.scores, int(counts.sum())
+        )
         for maximum in rules.max_detections:
             metrics.recall[name, maximum] = _recall(is_match, found, counts, maximum)
         metrics.precision[name] = np.stack(
@@ -141,6 +152,29 @@ def _recall(is_match: np.ndarray, found: Table, counts: np.ndarray, maximum: int
     ]
     recall = np.full((len(is_match), len(counts)), UNDEFINED)
     return np.divide(num_found, counts, out=recall, where=counts > 0)
+
+
+def _counts(
+    is_true: np.ndarray, is_false: np.ndarray, scores: np.ndarray, num_objects: int
+) -> np.ndarray:
+    """Counts true positives, false positives and missed objects from each score on.
+
+    Args:
+      is_true, is_false: bool [thresholds, n].
+      scores: float [n], of the detections.
+      num_objects: number of annotated objects.
+
+    Returns:
+      int64 [thresholds, 3, S].
+    """
+    last = _NUM_SCORES - 1
+    rows = np.clip(np.floor(scores * last), 0, last).astype(np.int64)
+    num_true, num_false = (
+        np.stack([np.bincount(rows[row], minlength=_NUM_SCORES)[::-1] for row in each]).cumsum(1)
+        for each in (is_true, is_false)
+    )
+    counts = np.stack([num_true, num_false, num_objects - num_true], axis=1)
+    return counts[..., ::-1]
 
 
 def _precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> np.ndarray:

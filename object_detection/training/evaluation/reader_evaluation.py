@@ -177,7 +177,7 @@ class ReaderEvaluation:
         self._num_images = images or None
         self._events.scalars(metrics, step)
         self._events.pictures('eval_side_by_side', list(pictures.values()), step)
-        self._draw_curves(evaluators, step)
+        self._write_curves(evaluators, step)
         if self._config.export_path and self._directory is not None:
             names = evaluator_builder.evaluator_names(self._config)
             results_files.write(
@@ -233,12 +233,11 @@ class ReaderEvaluation:
                 name = f'{text}-{name}' if not text or text in pictures else text
             pictures[name] = picture
 
-    def _draw_curves(self, evaluators: Iterable[Any], step: int) -> None:
+    def _write_curves(self, evaluators: Iterable[Any], step: int) -> None:
         if self._events.is_open:
-            # Not every kind of metrics has curves.
-            curves = [getattr(each, 'precision_curves', dict)() for each in evaluators]
-            drawn = [tensorboard.precision_recall_picture(each) for each in curves if each]
-            self._events.pictures('precision_recall', drawn, step)
+            for each in evaluators:
+                # Not every kind of metrics has curves.
+                self._events.curves(getattr(each, 'counts_by_score', dict)(), step)
 
 
 def _picture_style(config: eval_pb2.EvalConfig, label_map_path: str) -> tensorboard.PictureStyle:

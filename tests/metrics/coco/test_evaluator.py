@@ -11,9 +11,11 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from object_detection.metrics import detections as tools
+from object_detection.metrics.coco import metrics as coco_metrics
 from object_detection.metrics.coco.evaluator import CocoEvaluator
 from object_detection.metrics.coco.lvis import LvisEvaluator
 from object_detection.metrics.coco.panoptic import PanopticEvaluator
+from object_detection.metrics.instances import Instances, box_areas
 from tests import goldens
 from tests.evaluation import fakes
 from tests.metrics.coco import golden_batches
@@ -131,22 +133,40 @@ def test_metrics_equal_pycocotools(iou_type, with_areas):
     assert metrics == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_mean_of_a_curve_is_its_average_precision():
+def test_counts_by_score():
+    boxes = np.array([[0, 0, 10, 10], [20, 20, 40, 40], [50, 50, 60, 60]], np.float64)
+    annotated = Instances(boxes, np.array([1, 2, 2]), box_areas(boxes))
+    # The first box is exact, the second has an IoU of 0.6, the third is of another class.
+    boxes = boxes - np.array([[0] * 4, [0, 0, 0, 8], [0] * 4])
+    scores = np.array([0.9, 0.402, 1.0])
+    detected = Instances(boxes, np.array([1, 2, 1]), box_areas(boxes), scores=scores)
+    counts = coco_metrics.measure([annotated], [detected], [1, 2]).counts['all']
+    assert counts.shape == (10, 3, 201)
+    # For IoUs of 0.5 and 0.75, from a score on.
+    for score, (low, high) in {
+        0.0: ([2, 1, 1], [1, 2, 2]),
+        0.4: ([2, 1, 1], [1, 2, 2]),
+        0.405: ([1, 1, 2], [1, 1, 2]),
+        0.905: ([0, 1, 3], [0, 1, 3]),
+        1.0: ([0, 1, 3], [0, 1, 3]),
+    }.items():
+        assert counts[[0, 5], :, round(score * 200)].tolist() == [low, high], score
+
+
+def test_counts_are_of_the_last_evaluation():
     evaluator = CocoEvaluator(fakes.CATEGORIES)
-    assert evaluator.precision_curves() == {}
-    for batch, detections in fakes.batches(_images(), 4):
+    assert evaluator.counts_by_score() == {}
+    images = _images()
+    for batch, detections in fakes.batches(images, 4):
         evaluator.add_batch(batch, detections)
-    metrics = evaluator.evaluate()
-    means = {label: curve.mean() for label, curve in evaluator.precision_curves().items()}
-    assert means == pytest.approx(
-        {
-            'DetectionBoxes IoU 0.50': metrics['DetectionBoxes_Precision/mAP@.50IOU'],
-            'DetectionBoxes IoU 0.75': metrics['DetectionBoxes_Precision/mAP@.75IOU'],
-            'DetectionBoxes IoU 0.50:0.95': metrics['DetectionBoxes_Precision/mAP'],
-        }
-    )
+    evaluator.evaluate()
+    counts = evaluator.counts_by_score()
+    assert list(counts) == ['DetectionBoxes IoU 0.50', 'DetectionBoxes IoU 0.75']
+    num_objects = sum(int((~image['is_crowd'].astype(bool)).sum()) for image in images)
+    for each in counts.values():
+        assert (each[0] + each[2] == num_objects).all()
     evaluator.clear()
-    assert evaluator.precision_curves() == {}
+    assert evaluator.counts_by_score() == {}
 
 
 @pytest.mark.parametrize('iou_type', ['bbox', 'segm'])

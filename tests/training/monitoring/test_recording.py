@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import rich.console
 import tensorflow as tf
+from tensorboard import context as tensorboard_context
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.plugins import base_plugin
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from object_detection.core.fields import InputFields
@@ -258,16 +261,30 @@ def test_detection_pictures_are_next_to_the_ground_truth():
     assert pixels(right(groundtruth_color='#01fe03'), (1, 254, 3)) > 0
 
 
-def test_the_curves_of_precision():
-    flat, falling = np.full(101, 0.5), np.linspace(1.0, 0.0, 101)
-    picture = tensorboard.precision_recall_picture({'a': flat, 'b': falling})
-    assert picture.shape == (480, 640, 3)
-    assert picture.dtype == np.uint8
-    blue = (picture[..., 2] > 150) & (picture[..., 0] < 100)
-    # The line of 0.5 is about in the middle of the axes, over most of their width.
-    rows = np.flatnonzero(blue[:, 300:600].sum(axis=1) > 200)
-    assert len(rows)
-    assert 180 < rows.min() <= rows.max() < 280
+@pytest.mark.filterwarnings('ignore:html5lib')
+def test_curves_for_tensorboards_pr_curves(tmp_path):
+    # Imported here, since the module warns of a library that TensorBoard brings.
+    from tensorboard.plugins.pr_curve import pr_curves_plugin
+
+    writer = tensorboard.EventWriter(str(tmp_path))
+    # Two of four objects are found by the best two detections; the third is wrong.
+    counts = np.array([[2, 2, 1, 0], [1, 0, 0, 0], [2, 2, 3, 4]])
+    writer.curves({'boxes': counts}, step=7)
+    writer.close()
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(tmp_path)).Reload()
+    context = base_plugin.TBContext(
+        data_provider=data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+    )
+    plugin = pr_curves_plugin.PrCurvesPlugin(context)
+    ((curve,),) = plugin.pr_curves_impl(
+        tensorboard_context.RequestContext(), '', ['.'], 'precision_recall/boxes'
+    ).values()
+    assert curve['step'] == 7
+    # The end without a detection is left out by TensorBoard.
+    assert curve['precision'] == pytest.approx([2 / 3, 1, 1])
+    assert curve['recall'] == pytest.approx([0.5, 0.5, 0.25])
+    assert (curve['true_positives'], curve['false_negatives']) == ([2, 2, 1], [2, 2, 3])
 
 
 def test_hyperparameters_are_one_row_of_all_folders(tmp_path):
