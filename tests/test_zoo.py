@@ -105,9 +105,6 @@ OLD_REJECTED = {
     'faster_rcnn_inception_resnet_v2_atrous_oid': 'eval_config.metrics_set',
     'faster_rcnn_inception_resnet_v2_atrous_oid_v4': 'eval_config.metrics_set',
     'faster_rcnn_nas_coco': "'faster_rcnn_nas'",
-    'faster_rcnn_resnet101_ava_v2.1': 'eval_config.metrics_set',
-    'faster_rcnn_resnet101_fgvc': 'eval_config.metrics_set',
-    'faster_rcnn_resnet50_fgvc': 'eval_config.metrics_set',
 }
 # Fields that the zoo's configs set, that have no effect, and that one warning names.
 TPU_FIELDS = (
