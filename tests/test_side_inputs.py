@@ -115,8 +115,12 @@ def test_export(detector, input_type, tmp_path):
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
     none = serve(input_tensor=inputs[:0], **{name: value[:0] for name, value in CONTEXT.items()})
     assert boxes_of(none).shape == (0, 4)
-    with pytest.raises(UserError, match='takes images alone'):
-        SavedDetector(tmp_path)
+    detector = SavedDetector(tmp_path)
+    assert sorted(detector.side_inputs) == sorted(CONTEXT)
+    outputs = detector.run_batch(tf.constant(IMAGES), **CONTEXT)
+    np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
+    with pytest.raises(UserError, match=f'some of the side inputs .*{SIZE}.* Received: other'):
+        detector.run_batch(tf.constant(IMAGES), other=0)
 
 
 def test_shapes_of_an_export_can_be_given(detector, tmp_path):
@@ -191,18 +195,25 @@ def test_inference_in_process(detector):
     in_process = saved_model.InProcessDetector(detector)
     outputs = in_process.run_batch(tf.constant(IMAGES), **CONTEXT)
     np.testing.assert_allclose(boxes_of(outputs), EXPECTED, rtol=1e-6)
-    with pytest.raises(UserError, match=f'{FEATURES}, {SIZE} of toy. Received: none'):
-        in_process.run_batch(tf.constant(IMAGES))
-    with pytest.raises(UserError, match='expected the side inputs'):
-        verification.in_process(detector)(tf.constant(IMAGES[:1]))
+    empty = {name: tf.zeros_like(value) for name, value in CONTEXT.items()}
+    expected = in_process.run_batch(tf.constant(IMAGES), **empty)
+    # Of the widths of the context, which is not specified, one is as good as another.
+    for outputs in (
+        in_process.run_batch(tf.constant(IMAGES)),
+        in_process.run_batch(tf.constant(IMAGES), **{SIZE: empty[SIZE]}),
+    ):
+        np.testing.assert_array_equal(boxes_of(outputs), boxes_of(expected))
+    outputs = verification.in_process(detector)(tf.constant(IMAGES[:1]))
+    np.testing.assert_allclose(boxes_of(outputs), boxes_of(expected)[:1], rtol=1e-6)
 
 
 def test_a_detector_without_any_takes_none(plain):
     given = [GivenSideInput(FEATURES, (1, 3, 4), 'float32')]
     message = f'toy takes no side inputs. Received: {FEATURES}'
+    unknown = rf'side inputs \(none\). Received: {FEATURES}'
     with pytest.raises(UserError, match=message):
         saved_model.ServedDetector(plain, input_types.IMAGE_TENSOR, 'float32', None, given)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=unknown):
         saved_model.InProcessDetector(plain).run_batch(tf.constant(IMAGES), context_features=0)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from object_detection.core import tf_example_keys as keys
 from object_detection.data import image_files
 from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UnusableError, UserError
-from object_detection.export import class_names
+from object_detection.export import class_names, side_inputs
 from object_detection.export.input_types import ENCODED_IMAGE_STRING_TENSOR, TF_EXAMPLE
 from object_detection.export.saved_model import LABEL_MAP
 from object_detection.metrics.detections import ImageDetections, unbatch
 from object_detection.models import precision as precisions
 
 _FILE, _FOLDER = 'saved_model.pb', 'saved_model'
+# Names of inputs.
+_INPUT, _BOXES = 'input_tensor', 'boxes'
 # The part of TensorFlow's messages that describes the failed operation.
 _INTERNALS = re.compile(r'\{\{.*?\}\}|\[Op:.*?\](\s*name:\s*)?')
 
@@ -43,10 +45,12 @@ class SavedDetector:
       precision: the precision in which it computes; None if the model does not store it.
       class_names: 1-based class id -> name; empty if the model does not store the names.
       keypoint_edges: pairs of keypoints between which pictures have lines.
+      side_inputs: name -> spec of what the model takes with the images, such as `context_features`.
+        They are zero where they are not given.
 
     Raises:
       ValueError: if there is no SavedModel with the signature `serving_default`, or if that
-        signature has other inputs than images.
+        signature takes boxes.
     """
 
     def __init__(self, directory: str | os.PathLike):
@@ -61,13 +65,17 @@ class SavedDetector:
         if 'serving_default' not in self._model.signatures:
             raise UserError(f'{path}: the SavedModel has no signature `serving_default`.')
         self._serve = self._model.signatures['serving_default']
-        inputs = self._serve.structured_input_signature[1]
-        if len(inputs) != 1:
+        inputs = dict(self._serve.structured_input_signature[1])
+        # Without their boxes, the models that take given boxes find nothing.
+        if len(inputs) > 1 and (_INPUT not in inputs or _BOXES in inputs):
             raise UserError(
-                f'{path}: expected a SavedModel that takes images alone. Received one that takes '
-                f'{", ".join(sorted(inputs))}; call what `tf.saved_model.load` returns.'
+                f'{path}: expected a SavedModel that takes images, or images and a context. '
+                f'Received one that takes {", ".join(sorted(inputs))}; call what '
+                '`tf.saved_model.load` returns.'
             )
-        ((self._input_name, self._spec),) = inputs.items()
+        self._input_name = _INPUT if _INPUT in inputs else next(iter(inputs))
+        self._spec = inputs.pop(self._input_name)
+        self.side_inputs = inputs
         # If the model does not store the input type, a string input is an encoded image.
         self._takes_examples = self._stored_text('input_type') == TF_EXAMPLE
         self.precision = self._stored_text('precision')
@@ -109,16 +117,24 @@ class SavedDetector:
             raise UserError('expected a serialized tf.Example. Received: other bytes.') from error
         return b''.join(features[keys.ENCODED].bytes_list.value[:1])
 
-    def run_batch(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+    def run_batch(self, images: tf.Tensor, **given: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for images, uint8 or float [B, H, W, 3], RGB in 0..255.
 
         Models that take one image at a time, as the reference exports them, are run B times.
+
+        Args:
+          images: the images.
+          given: values [B, ...] of `side_inputs`.
+
+        Raises:
+          UserError: for other side inputs.
         """
+        side_inputs.check_names(given, self.side_inputs, self.directory)
         if self._spec.dtype == tf.string:
             inputs = tf.stack([self._encode(image.numpy()) for image in _as_type(images, tf.uint8)])
         else:
             inputs = _as_type(images, self._spec.dtype)
-        return self._run_rows(inputs)
+        return self._run_rows(inputs, given)
 
     def run_serialized(self, rows: Sequence[bytes]) -> dict[str, tf.Tensor]:
         """Returns the outputs for B elements of a string input, such as serialized tf.Examples."""
@@ -157,11 +173,17 @@ class SavedDetector:
         (detections,) = unbatch(outputs, np.array([image.shape[:2]]), label_id_offset=0)
         return detections
 
-    def _run_rows(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _run_rows(
+        self, inputs: tf.Tensor, given: Mapping[str, tf.Tensor] | None = None
+    ) -> dict[str, tf.Tensor]:
         """Runs a batch at once, or row by row if the model takes one image at a time."""
-        if self._spec.shape.rank is None or self._spec.shape[0] != 1:
-            return self._run(inputs)
-        rows = [self._run(inputs[i : i + 1]) for i in range(len(inputs))]
+        given = given or {}
+        if not self._takes_one_at_a_time():
+            return self._run(inputs, given)
+        rows = [
+            self._run(inputs[i : i + 1], {name: value[i : i + 1] for name, value in given.items()})
+            for i in range(len(inputs))
+        ]
         # Other outputs of such a model than detections have no axis of images.
         return {
             key: tf.concat([row[key] for row in rows], axis=0)
@@ -169,10 +191,17 @@ class SavedDetector:
             if value.shape.rank and value.shape[0] == 1
         }
 
-    def _run(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _takes_one_at_a_time(self) -> bool:
+        specs = (self._spec, *self.side_inputs.values())
+        return any(spec.shape.rank and spec.shape[0] == 1 for spec in specs)
+
+    def _run(
+        self, inputs: tf.Tensor, given: Mapping[str, tf.Tensor] | None = None
+    ) -> dict[str, tf.Tensor]:
+        values = side_inputs.or_zeros(given or {}, self.side_inputs, len(inputs))
         # The graph does not store whether GPUs use TF32.
         with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
-            return self._serve(**{self._input_name: inputs})
+            return self._serve(**{self._input_name: inputs}, **values)
 
     def _read_label_map(self, path: pathlib.Path) -> str | None:
         asset = path / 'assets' / LABEL_MAP

@@ -14,7 +14,7 @@ import tensorflow as tf
 from object_detection.config.reader import read_pipeline
 from object_detection.core.fields import DetectionFields
 from object_detection.errors import UserError
-from object_detection.export import class_names, exporter, saved_model
+from object_detection.export import class_names, exporter, saved_model, side_inputs
 from object_detection.export.formats import formats
 from object_detection.export.formats.file_detector import FileDetector
 from object_detection.export.inference import SavedDetector, find_saved_model
@@ -89,12 +89,21 @@ class Detector:
         """What the weights of a file were rounded to, such as 'int8', if the file says it."""
         return getattr(self._detect, 'quantization', None)
 
-    def __call__(self, images: np.ndarray | tf.Tensor) -> dict[str, tf.Tensor]:
+    @property
+    def side_inputs(self) -> dict[str, tf.TensorSpec]:
+        """Name -> spec of what the model takes with the images, such as `context_features`."""
+        return getattr(self._detect, 'side_inputs', {})
+
+    def __call__(
+        self, images: np.ndarray | tf.Tensor, **given: np.ndarray | tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Detects objects.
 
         Args:
           images: uint8, or float in 0..255, RGB: one image [H, W, 3] of any size, or a batch
             [B, H, W, 3].
+          given: values of `side_inputs`, with an axis B if the images have one; zeros, as for
+            images without a context, are taken for those that are not given.
 
         Returns:
           float32 tensors under the reference's names: detection_boxes [B, T, 4], as [ymin, xmin,
@@ -105,12 +114,20 @@ class Detector:
           further outputs of the model (docs/conventions.md). A single image has no axis B.
 
         Raises:
-          ValueError: if `images` is of another type or shape.
+          ValueError: if `images` is of another type or shape, or the model takes no such side
+            inputs.
         """
         images = _check_images(images)
         is_single = images.shape.rank == 3
+        side_inputs.check_names(given, self.side_inputs, self.source)
+        values = {
+            name: tf.convert_to_tensor(value, self.side_inputs[name].dtype)
+            for name, value in given.items()
+        }
+        if is_single:
+            values = {name: value[tf.newaxis] for name, value in values.items()}
         with precisions.scope(self.precision) if self.precision else contextlib.nullcontext():
-            outputs = self._detect.run_batch(images[tf.newaxis] if is_single else images)
+            outputs = self._detect.run_batch(images[tf.newaxis] if is_single else images, **values)
         return {key: value[0] for key, value in outputs.items()} if is_single else dict(outputs)
 
     def detect(self, image: np.ndarray, encoded: bytes | None = None) -> ImageDetections:

@@ -15,7 +15,6 @@ from object_detection.data.image_decoding import decode_image
 from object_detection.errors import UserError
 from object_detection.export import drafts, input_types, side_inputs
 from object_detection.export.side_inputs import GivenSideInput
-from object_detection.meta_architectures import side_inputs as model_side_inputs
 from object_detection.meta_architectures.detection_model import DetectionModel
 from object_detection.models.convolutions import FoldedVariables
 from object_detection.system import private_names
@@ -103,13 +102,17 @@ class InProcessDetector:
     Args:
       detector: built and restored detector. It is not changed; later changes of its variables have
         an effect.
+
+    Attributes:
+      side_inputs: name -> spec of what it takes with the images; zero where they are not given.
     """
 
     def __init__(self, detector: DetectionModel):
         spec, read = _READERS[input_types.FLOAT_IMAGE_TENSOR]
         specs = side_inputs.resolve(detector, None)
         names = [each.name for each in specs]
-        self._detector, self._names = detector, names
+        self._names = names
+        self.side_inputs = dict(zip(names, specs, strict=True))
         # No detector needs AutoGraph.
         self._run = tf.function(
             _detect_function(detector, read, names),
@@ -127,13 +130,14 @@ class InProcessDetector:
 
         Args:
           images: the images.
-          given: each of the detector's `side_inputs()`, by name.
+          given: values [B, ...] of `side_inputs`.
 
         Raises:
           UserError: for other side inputs.
         """
-        model_side_inputs.check(self._detector, given, type(self).__name__)
-        return self._run(tf.cast(images, tf.float32), *(given[name] for name in self._names))
+        side_inputs.check_names(given, self.side_inputs, type(self).__name__)
+        values = side_inputs.or_zeros(given, self.side_inputs, len(images))
+        return self._run(tf.cast(images, tf.float32), *(values[name] for name in self._names))
 
 
 def _serving(

@@ -1,8 +1,9 @@
 """The side inputs of an export as flags name them; loads no TensorFlow before they are resolved."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from object_detection.config import unsupported
 from object_detection.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,3 +96,42 @@ def resolve(
         shape = expected.shape.merge_with(each.shape)
         specs.append(tf.TensorSpec(shape, expected.dtype, each.name))
     return specs
+
+
+def check_names(given: Collection[str], known: Collection[str], where: str) -> None:
+    """Refuses side inputs that a model does not take.
+
+    Raises:
+      UserError: which names them.
+    """
+    others = [name for name in given if name not in known]
+    if others:
+        raise UserError(
+            f'{where}: expected some of the side inputs {", ".join(known) or "(none)"}. Received: '
+            f'{", ".join(others)}.'
+        )
+
+
+def or_zeros(
+    given: Mapping[str, 'tf.Tensor'], specs: Mapping[str, 'tf.TensorSpec'], count: int
+) -> dict[str, 'tf.Tensor']:
+    """Returns each side input of `count` images; zeros, with a warning, where none are given.
+
+    Args:
+      given: name -> value [count, ...].
+      specs: name -> spec of what the model takes.
+      count: number of images.
+    """
+    import tensorflow as tf
+
+    missing = [name for name in specs if name not in given]
+    if missing:
+        unsupported.log_once(
+            f'The model takes {", ".join(missing)} with the images. None are given: it runs as for '
+            'images without a context.'
+        )
+    sizes = {name: [size or 1 for size in specs[name].shape[1:]] for name in missing}
+    return {
+        name: given[name] if name in given else tf.zeros([count, *sizes[name]], spec.dtype)
+        for name, spec in specs.items()
+    }

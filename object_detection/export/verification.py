@@ -98,7 +98,7 @@ def in_process(detector: DetectionModel) -> Callable[[tf.Tensor], dict[str, tf.T
 
     def detect(batch: tf.Tensor) -> dict[str, tf.Tensor]:
         images, true_shapes = detector.preprocess(batch)
-        predictions = detector.predict(images, true_shapes, **side_inputs.select(detector, {}))
+        predictions = detector.predict(images, true_shapes, **side_inputs.zeros(detector))
         return detector.postprocess(predictions, true_shapes)
 
     spec = tf.TensorSpec([1, None, None, 3], tf.uint8)
