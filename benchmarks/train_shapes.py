@@ -1,7 +1,7 @@
 """Trains a sample config on generated shapes: an SSD, a CenterNet or a Keypoint R-CNN.
 
     python benchmarks/train_shapes.py --output DIR
-    python benchmarks/train_shapes.py --sample centernet_resnet18_v1_fpn_keypoints_shapes --output DIR
+    python benchmarks/train_shapes.py --sample keypoint_rcnn_resnet18_fpn_shapes --output DIR
 
 Makes the shapes of `tfod demo`, converts them to records, trains the sample config and evaluates
 it, by the commands that a user would type. Prints the average precision of boxes, and of the

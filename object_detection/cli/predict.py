@@ -98,6 +98,26 @@ _OF_RECORDS = {'model', 'config', 'checkpoint_dir', 'output', 'limit', 'json', '
     show_default=True,
     help='How they are merged: wbf (weighted boxes fusion) or nms.',
 )
+@click.option(
+    '--memory',
+    default='',
+    metavar='FILE',
+    help='Memory of the camera of all images, for a model with a context_config; it is made, and '
+    'grows with the images, which are looked at in order of time.',
+)
+@click.option(
+    '--embedding_model',
+    default='',
+    metavar='PATH',
+    help='Model whose features are remembered: that of `tfod context embeddings`; with --memory.',
+)
+@click.option(
+    '--embedding_count',
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help='Objects that are remembered of an image; with --memory.',
+)
 @click.option('--bf16', 'precision', flag_value='bfloat16', help='Compute in bfloat16.')
 @click.option('--fp16', 'precision', flag_value='float16', help='Compute in float16.')
 def command(
@@ -154,8 +174,9 @@ def _predict_sources(
         disk.full_disk_named(output),
         _stopped_in_order(paths) as should_stop,
     ):
+        predictor = _predictor(source, options)
         summary = predict_files(
-            _predictor(source, options),
+            predictor,
             paths,
             output,
             OutputOptions(
@@ -165,6 +186,7 @@ def _predict_sources(
                 limit=limit,
                 should_stop=should_stop,
             ),
+            memory=_memory(predictor, options) if options['memory'] else None,
             progress=report,
         )
     computed = f', computed in {summary.precision}' if summary.precision else ''
@@ -200,6 +222,20 @@ def _predictor(source: dict[str, str], options: dict[str, Any]) -> Any:
     )
 
 
+def _memory(predictor: Any, options: dict[str, Any]) -> Any:
+    from object_detection.export import loading
+    from object_detection.prediction import memory
+
+    most, length = memory.limits(predictor.detector)
+    return memory.Memory(
+        options['memory'],
+        loading.load(options['embedding_model'], precision=options['precision']),
+        length=length,
+        most=most,
+        count=options['embedding_count'],
+    )
+
+
 @contextlib.contextmanager
 def _stopped_in_order(paths: list[str]) -> Iterator[Callable[[], bool]]:
     """Yields whether a signal has ended the reading of cameras, which have no end of their own."""
@@ -215,10 +251,22 @@ def _stopped_in_order(paths: list[str]) -> Iterator[Callable[[], bool]]:
 def _check_companions(options: dict[str, Any]) -> None:
     """Refuses options that would have no effect without another."""
     context = click.get_current_context()
-    for name, needed in (('tile_overlap', 'tile'), ('tta_merge', 'tta')):
+    for name, needed in (
+        ('tile_overlap', 'tile'),
+        ('tta_merge', 'tta'),
+        ('embedding_model', 'memory'),
+        ('embedding_count', 'memory'),
+    ):
         is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if is_given and not options[needed]:
             raise click.UsageError(f'--{name} is for --{needed}. Received: no --{needed}.')
+    if not options['memory']:
+        return
+    if not options['embedding_model']:
+        raise click.UsageError('--memory: expected --embedding_model with it.')
+    for name in ('tile', 'tta'):
+        if options[name]:
+            raise click.UsageError(f'--memory: expected whole images. Received: --{name}.')
 
 
 def _parse_formats(values: tuple[str, ...]) -> list[str]:

@@ -8,9 +8,13 @@ import pathlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from object_detection.errors import UserError
 from object_detection.export import results
+from object_detection.prediction import memory as memories
 from object_detection.prediction import sources, writers
+from object_detection.prediction.memory import Memory
 from object_detection.prediction.prediction import of_path
 from object_detection.prediction.predictor import Predictor
 from object_detection.prediction.sources import Frame
@@ -67,6 +71,7 @@ def predict_files(
     output_directory: str | os.PathLike,
     options: OutputOptions | None = None,
     *,
+    memory: Memory | None = None,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> PredictionSummary:
     """Writes what a predictor finds in images and videos; `images.json` lists the images.
@@ -86,6 +91,8 @@ def predict_files(
       output_directory: created if necessary; files of an earlier run are replaced, and those of
         single images that only an earlier `images.json` lists are deleted.
       options: what is written.
+      memory: the memory of the camera that took all images, which are looked at in order of time;
+        it is saved at the end, and if the run is interrupted.
       progress: called with the number of finished images and the total number, None if it is not
         known, before each image and at the end.
 
@@ -94,17 +101,21 @@ def predict_files(
 
     Raises:
       UserError: if the output directory holds one of the inputs, or a package for videos is not
-        installed.
+        installed; if there are videos for a memory.
     """
     options = options or OutputOptions()
     names = [os.fspath(each) for each in inputs]
+    if memory is not None:
+        names = _in_order_of_time(names)
     output = pathlib.Path(output_directory)
     _check_output_folder(output, [pathlib.Path(n) for n in names if not sources.is_live(n)])
     sources.check_packages(names)
     output.mkdir(parents=True, exist_ok=True)
-    run = _Run(predictor, options)
+    run = _Run(predictor, options, memory)
     earlier = results.read_list(output / results.IMAGES)
     with contextlib.ExitStack() as stack:
+        if memory is not None:
+            stack.callback(memory.save)
         run.open(stack, output)
         frames = run.frames(names, progress)
         while batch := list(itertools.islice(frames, predictor.batch_size)):
@@ -117,9 +128,10 @@ def predict_files(
 class _Run:
     """A run over all inputs: its open files and its counts."""
 
-    def __init__(self, predictor: Predictor, options: OutputOptions):
+    def __init__(self, predictor: Predictor, options: OutputOptions, memory: Memory | None):
         self._predictor = predictor
         self._options = options
+        self._memory = memory
         self.detections = self.sure = 0
         self.problems: list[str] = []
         self.written: set[str] = set()
@@ -180,7 +192,9 @@ class _Run:
         needs_all = writers.COCO in self._options.formats
         lowest = 0.0 if needs_all else self._options.score_threshold
         found = self._predictor.predict_batch(
-            [each.frame.image for each in batch], score_threshold=lowest
+            [each.frame.image for each in batch],
+            score_threshold=lowest,
+            contexts=None if self._memory is None else [self._see(each.frame) for each in batch],
         )
         for named, prediction in zip(batch, found, strict=True):
             frame = named.frame
@@ -191,6 +205,11 @@ class _Run:
             self.detections += len(prediction)
             self.sure += min(len(sure), self._options.max_boxes)
             self._list(named, own)
+
+    def _see(self, frame: Frame) -> dict[str, np.ndarray]:
+        """Remembers a picture; returns what the model takes with it."""
+        name, time = pathlib.Path(frame.source).name, memories.time_taken(frame.source)
+        return self._memory.see(frame.image, name, time)
 
     def _list(self, named: _Named, own: dict[str, str | None]) -> None:
         """Adds an image and its files to images.json."""
@@ -205,6 +224,14 @@ class _Run:
             entry['files'] = others
         self.images.add([entry])
         self.written.update(file.casefold() for file in (picture, *others) if file is not None)
+
+
+def _in_order_of_time(names: Sequence[str]) -> list[str]:
+    if others := [name for name in names if sources.is_video(name)]:
+        raise UserError(
+            f'Expected image files for a memory, whose times are known. Received: {others[0]}.'
+        )
+    return [name for name, _ in memories.in_order_of_time(names)]
 
 
 def _delete_stale(output: pathlib.Path, earlier: list[Any], written: Collection[str]) -> None:

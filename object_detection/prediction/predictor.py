@@ -45,6 +45,7 @@ class Predictor:
       keypoint_edges: pairs of keypoints between which pictures have lines; empty without keypoints
         in the label map.
       score_threshold, batch_size, tiling, augmentation, max_pixels: see above.
+      detector: the model, as `object_detection.load` returns it.
       source: the SavedModel, the model file, or the prefix of the checkpoint.
       precision: the precision in which it computes; None if an export does not store it.
       quantization: what the weights of a file were rounded to, such as 'int8', if it says so.
@@ -71,13 +72,13 @@ class Predictor:
             raise UserError(
                 f'Predictor: expected a batch_size of at least 1. Received: {batch_size}.'
             )
-        self._detector = loading.load(path, precision=precision, **options)
+        self.detector = loading.load(path, precision=precision, **options)
         self._lock = threading.Lock()
-        self.class_names = self._detector.class_names
-        self.keypoint_edges = self._detector.keypoint_edges
-        self.source = self._detector.source
-        self.precision = self._detector.precision
-        self.quantization = self._detector.quantization
+        self.class_names = self.detector.class_names
+        self.keypoint_edges = self.detector.keypoint_edges
+        self.source = self.detector.source
+        self.precision = self.detector.precision
+        self.quantization = self.detector.quantization
         self.score_threshold = score_threshold
         self.batch_size = batch_size
         self.tiling = tiling
@@ -139,13 +140,18 @@ class Predictor:
                 yield of_path(prediction, image if is_path else None)
 
     def predict_batch(
-        self, images: Sequence[np.ndarray], *, score_threshold: float | None = None
+        self,
+        images: Sequence[np.ndarray],
+        *,
+        score_threshold: float | None = None,
+        contexts: Sequence[Mapping[str, np.ndarray]] | None = None,
     ) -> list[Prediction]:
         """Finds objects in images that are decoded; those of one size share runs of the model.
 
         Args:
           images: uint8 [H, W, 3], RGB, each of its own size.
           score_threshold: as for a call.
+          contexts: for each image, what the model takes with it, as `memory.Memory.see` returns it.
 
         Returns:
           What was found in each image, in order.
@@ -153,7 +159,7 @@ class Predictor:
         threshold = self.score_threshold if score_threshold is None else score_threshold
         _check_threshold(threshold)
         arrays = [image_inputs.read(image, self.max_pixels) for image in images]
-        found = self._detect(arrays, threshold)
+        found = self._detect(arrays, threshold, contexts)
         return [
             Prediction(
                 **each.arrays(),
@@ -164,7 +170,16 @@ class Predictor:
             for image, each in zip(arrays, found, strict=True)
         ]
 
-    def _detect(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+    def _detect(
+        self,
+        images: Sequence[np.ndarray],
+        threshold: float,
+        contexts: Sequence[Mapping[str, np.ndarray]] | None,
+    ) -> list[Objects]:
+        if contexts is not None:
+            if self.tiling or self.augmentation:
+                raise UserError('Predictor: tiles, flips and scales have no context of their own.')
+            return self._run(images, threshold, contexts)
         if self.tiling is None:
             return self._augmented(images, threshold)
         return [self._tiled(image, self.tiling, threshold) for image in images]
@@ -198,13 +213,19 @@ class Predictor:
         merged = views.MERGES[augmentation.merge](whole)
         return merged.take(merged.scores >= threshold)
 
-    def _run(self, images: Sequence[np.ndarray], threshold: float) -> list[Objects]:
+    def _run(
+        self,
+        images: Sequence[np.ndarray],
+        threshold: float,
+        contexts: Sequence[Mapping[str, np.ndarray]] | None = None,
+    ) -> list[Objects]:
         """Runs the model on images, those of one size together."""
         found: list[Objects | None] = [None] * len(images)
         for rows in _batches([image.shape for image in images], self.batch_size):
+            given = {} if contexts is None else _stacked([contexts[row] for row in rows])
             # A detector sets the precision of the whole process while it runs.
             with self._lock:
-                outputs = self._detector(np.stack([images[row] for row in rows]))
+                outputs = self.detector(np.stack([images[row] for row in rows]), **given)
             outputs = {key: np.asarray(value) for key, value in outputs.items()}
             for place, row in enumerate(rows):
                 of_image = {key: value[place] for key, value in outputs.items() if value.ndim}
@@ -255,6 +276,10 @@ def _batches(shapes: Sequence[tuple[int, ...]], size: int) -> Iterator[list[int]
     for rows in by_shape.values():
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
+
+
+def _stacked(contexts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([each[name] for each in contexts]) for name in contexts[0]}
 
 
 def _objects(outputs: Mapping[str, np.ndarray], size: tuple[int, int]) -> Objects:

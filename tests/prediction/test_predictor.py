@@ -119,9 +119,9 @@ def test_images_of_several_sizes_keep_their_order(predictor):
 
 def test_a_batch_is_never_larger_than_asked_for(colour_finder, monkeypatch):
     small = Predictor(colour_finder, batch_size=2)
-    sizes, detector = [], small._detector
+    sizes, detector = [], small.detector
     monkeypatch.setattr(
-        small, '_detector', lambda batch: sizes.append(len(batch)) or detector(batch)
+        small, 'detector', lambda batch: sizes.append(len(batch)) or detector(batch)
     )
     assert len(small.predict_batch([TWO] * 5)) == 5
     assert sizes == [2, 2, 1]

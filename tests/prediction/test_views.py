@@ -82,7 +82,7 @@ def test_every_view_is_mapped_back(colour_finder, text, merge, monkeypatch):
     # Bilinear scaling blurs edges; half of the maximum is where the edge was.
     image = picture(60, 80, red=(10, 8, 40, 24, 254), blue=(20, 50, 50, 74, 254))
     augmented = Predictor(colour_finder, augmentation=Augmentation.parse(text, merge))
-    monkeypatch.setattr(augmented, '_detector', without_keypoints(augmented._detector))
+    monkeypatch.setattr(augmented, 'detector', without_keypoints(augmented.detector))
     found = augmented(image)
     assert sorted(found.class_names) == ['blue', 'red']
     order = np.argsort(found.classes)
@@ -102,7 +102,7 @@ def without_keypoints(detector):
 
 def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
     flips = Predictor(colour_finder, augmentation=Augmentation(flip=True))
-    detector = flips._detector
+    detector = flips.detector
     ramp = np.linspace(0, 1, 4, dtype=np.float32)
 
     def detect(images):
@@ -112,7 +112,7 @@ def test_flipped_views_have_flipped_masks(colour_finder, monkeypatch):
         masks[1] = masks[1, ..., ::-1]
         return found | {'detection_masks': masks}
 
-    monkeypatch.setattr(flips, '_detector', detect)
+    monkeypatch.setattr(flips, 'detector', detect)
     found = flips(picture(red=(4, 6, 14, 26, 255)))
     np.testing.assert_allclose(found.masks, [[ramp] * 4], rtol=1e-6)
     np.testing.assert_allclose(found.scores, [1.0])

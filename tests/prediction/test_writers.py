@@ -100,13 +100,13 @@ def test_files_of_labelme_are_read_again(written):
 
 def test_rectangles_of_labelme_are_read_again(written, colour_finder, tmp_path, monkeypatch):
     boxes_only = Predictor(colour_finder)
-    detector = boxes_only._detector
+    detector = boxes_only.detector
 
     def detect(images):
         found = detector(images)
         return {key: value for key, value in found.items() if 'masks' not in key}
 
-    monkeypatch.setattr(boxes_only, '_detector', detect)
+    monkeypatch.setattr(boxes_only, 'detector', detect)
     paths = sorted((written / 'in').iterdir())
     options = OutputOptions(formats=('labelme',), score_threshold=0.6)
     predict_files(boxes_only, paths, tmp_path, options)
