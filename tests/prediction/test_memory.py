@@ -1,11 +1,15 @@
 import datetime
+import json
 import os
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
+from object_detection.cli.predict import command
 from object_detection.errors import UserError
+from object_detection.export import loading
 from object_detection.prediction import memory as memories
 from object_detection.prediction.memory import Memory
 
@@ -143,3 +147,80 @@ def test_times_of_photos(tmp_path):
         ('b.jpg', NOON),
         ('c.jpg', datetime.datetime(2026, 3, 5)),
     ]
+
+
+@pytest.fixture(scope='module')
+def remembering(tmp_path_factory):
+    """A SavedModel whose score is the mean of the means of the images in its context, over 255."""
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([1, None, None, 3], tf.uint8, 'input_tensor'),
+                tf.TensorSpec([1, MOST, LENGTH], tf.float32, 'context_features'),
+                tf.TensorSpec([1], tf.int32, 'valid_context_size'),
+            ]
+        )
+        def serve(self, input_tensor, context_features, valid_context_size):
+            size = tf.cast(tf.maximum(valid_context_size, 1), tf.float32)
+            mean = tf.reduce_mean(tf.cast(input_tensor, tf.float32))
+            return {
+                'detection_boxes': tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+                'detection_scores': tf.reduce_sum(context_features[:, :, 0], 1)[:, None]
+                / size
+                / 255,
+                'detection_classes': tf.ones([1, 1]),
+                'num_detections': tf.ones([1]),
+                'detection_features': tf.fill([1, 1, 2, 2, DEPTH], mean),
+            }
+
+    model, folder = Model(), tmp_path_factory.mktemp('remembering')
+    tf.saved_model.save(model, str(folder), signatures={'serving_default': model.serve})
+    return str(folder)
+
+
+def test_the_command_looks_at_photos_in_order_of_time(remembering, tmp_path):
+    # By name the order is another one.
+    for name, value, hour in (('b', 100, 1), ('a', 200, 2), ('c', 60, 3)):
+        Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(tmp_path / f'{name}.png')
+        seconds = (NOON + datetime.timedelta(hours=hour)).replace(tzinfo=datetime.UTC).timestamp()
+        os.utime(tmp_path / f'{name}.png', (seconds, seconds))
+    output, bank = tmp_path / 'out', tmp_path / 'm.npz'
+    arguments = ['--model', remembering, '--input', f'{tmp_path}/*.png', '--output', str(output)]
+    arguments += ['--output_format', 'coco', '--batch_size', '4']
+    memory = ['--memory', str(bank), '--embedding_model', remembering]
+
+    def scores(*more):
+        result = CliRunner().invoke(command, [*arguments, *more])
+        assert result.exit_code == 0, result.output
+        files = {e['id']: e['file_name'] for e in json.loads((output / 'images.json').read_text())}
+        found = json.loads((output / 'detections.json').read_text())
+        return {os.path.basename(files[e['image_id']])[0]: e['score'] * 255 for e in found}
+
+    expected = pytest.approx({'b': 100, 'a': 150, 'c': 120}, abs=0.01)
+    assert scores(*memory) == expected
+    # Known photos are not remembered again, and the past of a photo is the same.
+    assert scores(*memory) == expected
+    with np.load(bank) as archive:
+        assert archive['names'].tolist() == ['b.png', 'a.png', 'c.png']
+    assert set(scores().values()) == {0.0}
+
+
+def test_mistakes_in_the_command_are_named(remembering, tmp_path):
+    image, bank = tmp_path / 'a.png', ['--memory', str(tmp_path / 'm.npz')]
+    Image.fromarray(BLACK).save(image)
+    arguments = ['--model', remembering, '--input', str(image), '--output', str(tmp_path / 'out')]
+    for more, message in (
+        (bank, 'expected --embedding_model with it'),
+        (['--embedding_model', remembering], '--embedding_model is for --memory'),
+        ([*bank, '--embedding_model', remembering, '--tta', 'flip'], 'Received: --tta'),
+    ):
+        result = CliRunner().invoke(command, [*arguments, *more])
+        assert result.exit_code == 2
+        assert message in ' '.join(result.output.split())
+
+
+def test_a_model_without_a_context_is_refused(colour_finder):
+    with pytest.raises(UserError, match='takes images alone'):
+        memories.limits(loading.load(colour_finder))
