@@ -149,6 +149,8 @@ def input_files(pattern: str, flag: str) -> list[str]:
 
 
 def _glob(pattern: str) -> list[str]:
+    # Beam finds no files by a pattern without a folder.
+    pattern = pattern if '://' in pattern else os.path.abspath(pattern)
     matched = FileSystems.match([pattern])[0].metadata_list
     return sorted(file.path for file in matched if _TEMPORARY not in os.path.basename(file.path))
 
