@@ -18,6 +18,12 @@ from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example, Place
 from object_detection.errors import DataError, UserError
 
+# What `plan` counts.
+COUNTS = (
+    *('groups', 'banks', 'context_features'),
+    *('images_over_maximum', 'images_of_other_length'),
+)
+
 
 class Row(NamedTuple):
     """What is known of an image without its file.
@@ -120,7 +126,7 @@ def row_of(example: Example, place: Place) -> Row:
     )
     count, length = (counts[0], lengths[0]) if counts and lengths else (0, 0)
     scores = example.floats(keys.EMBEDDING_SCORE).tolist()
-    size = len(example.floats(keys.EMBEDDING))
+    size = example.count(keys.EMBEDDING)
     is_right = count >= 0 and count * length == size and len(scores) == count
     if len(counts) > 1 or not is_right:
         raise DataError(
@@ -136,7 +142,7 @@ def row_of(example: Example, place: Place) -> Row:
         frame_number=next(iter(example.integers(keys.SEQUENCE_FRAME_NUMBER)), None),
         length=length if count else 0,
         scores=scores,
-        has_boxes=bool(len(example.floats(keys.YMIN))),
+        has_boxes=bool(example.count(keys.YMIN)),
     )
 
 

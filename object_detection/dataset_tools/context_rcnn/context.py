@@ -37,6 +37,9 @@ from object_detection.errors import UserError
 # The key of rows that stand for errors; no group has it, as the values of keys are not empty.
 _ERRORS = ''
 
+# What the report counts.
+COUNTS = ('images', *banks.COUNTS, 'images_reduced', 'images_not_reduced')
+
 
 def run(
     options: ContextOptions,
@@ -62,7 +65,7 @@ def run(
         options.num_shards,
         _Planner(options, image_ids),
         ContextMaker(options),
-        {},
+        COUNTS,
     )
     return record_job.run(
         job,

@@ -18,6 +18,9 @@ from object_detection.dataset_tools.context_rcnn.records import Example
 # Scores of the boxes, one of each; the reference's key.
 SCORE = 'image/object/class/score'
 
+# What the report counts.
+COUNTS = ('already_with_boxes', 'several_classes', 'without_class', 'with_new_boxes', 'new_boxes')
+
 
 def run(
     options: DetectionOptions,
@@ -44,7 +47,7 @@ def run(
         options.num_shards,
         record_job.all_records,
         DetectionMaker(model, options.confidence_threshold),
-        {},
+        COUNTS,
     )
     return record_job.run(
         job,

@@ -20,6 +20,9 @@ from object_detection.dataset_tools.context_rcnn.record_job import Counts
 from object_detection.dataset_tools.context_rcnn.records import Example
 from object_detection.errors import UserError
 
+# What the report counts.
+COUNTS = ('embeddings', 'without_embedding', 'without_date', 'embedded_again')
+
 
 def run(
     options: EmbeddingOptions,
@@ -54,7 +57,7 @@ def run(
         options.num_shards,
         record_job.all_records,
         maker,
-        {},
+        COUNTS,
     )
     return record_job.run(
         job,

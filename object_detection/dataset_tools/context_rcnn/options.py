@@ -33,7 +33,7 @@ def _flag(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
 class JobOptions:
     """Options of all jobs."""
 
-    workers: int = _flag(1, _WORKERS)
+    workers: int = option(1, _WORKERS, section='', aliases=('num_workers',))
     runner: str = _flag('', _RUNNER)
 
 

@@ -57,7 +57,7 @@ class Job(NamedTuple):
       plan: makes a collection of `Element` of one of input files (number, path); also takes the
         prefix and the number of shards of the output.
       maker: makes the records.
-      facts: further entries of the report.
+      counts: names of what `maker` counts, which are in every report.
     """
 
     pattern: str
@@ -66,7 +66,7 @@ class Job(NamedTuple):
     num_shards: int
     plan: Callable[[beam.PCollection, str, int], beam.PCollection]
     maker: RecordMaker
-    facts: Mapping[str, Any]
+    counts: Sequence[str]
 
 
 class WrittenShard(NamedTuple):
@@ -105,6 +105,7 @@ def run(
     num_shards = job.num_shards or len(files)
     prefix = sharded_writer.prepare_output(job.prefix, num_shards)
     identity = uuid.uuid4().hex
+    facts = {'job': identity, 'input': job.pattern, **dict.fromkeys(job.counts, 0)}
     pipeline = beam.Pipeline(runner=chosen, options=options)
     inputs = pipeline | 'Files' >> beam.Create(list(enumerate(files)))
     # Shards without records are written too.
@@ -119,7 +120,7 @@ def run(
         | 'GroupByShard' >> beam.GroupByKey()
         | 'Write' >> beam.ParDo(WriteShard(job.maker, prefix, num_shards, raises=bool(runner)))
         | 'GroupShards' >> beam.GroupByKey()
-        | 'Publish' >> beam.ParDo(Publish(prefix, num_shards, {**job.facts, 'job': identity}))
+        | 'Publish' >> beam.ParDo(Publish(prefix, num_shards, facts))
     )
     try:
         with sharded_writer.watched(prefix, _count(files), progress):
@@ -262,7 +263,9 @@ class Publish(beam.DoFn):
 
     def process(self, item: tuple[int, Iterable[WrittenShard]]) -> Iterator[str]:
         shards = sorted(item[1])
-        counts: Counts = sum((Counts(shard.counts) for shard in shards), Counts())
+        counts = Counts()
+        for shard in shards:
+            counts.update(shard.counts)
         error = next((shard.error for shard in shards if shard.error), '')
         if not error and not counts['records']:
             error = 'no record would be written'
@@ -285,7 +288,7 @@ def report_path(prefix: str) -> str:
 
 def summary(report: Mapping[str, Any]) -> str:
     """Summarizes a report in a line."""
-    left_out = ('records', 'num_shards', 'complete', 'error', 'job')
+    left_out = ('records', 'num_shards', 'complete', 'error', 'job', 'input')
     counts = [f'{name.replace("_", " ")} {report[name]}' for name in report if name not in left_out]
     text = f'{report["records"]} records in {report["num_shards"]} shards'
     return '; '.join([text, ', '.join(counts)]) if counts else text

@@ -69,6 +69,10 @@ class Example:
         """Returns float32 [n]."""
         return np.asarray(self._values(key, 'float_list'), np.float32)
 
+    def count(self, key: str) -> int:
+        """Returns the number of floats of a key."""
+        return len(self._values(key, 'float_list'))
+
     def integers(self, key: str) -> Sequence[int]:
         return self._values(key, 'int64_list')
 

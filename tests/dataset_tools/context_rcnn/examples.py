@@ -1,12 +1,16 @@
 """Examples, models and records for the tests of the jobs."""
 
 import hashlib
+import io
 import pathlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
+from PIL import Image
 
+from object_detection.core import tf_example_keys as keys
+from object_detection.data import tf_examples, tf_record_files
 from object_detection.dataset_tools.context_rcnn import records
 from object_detection.dataset_tools.context_rcnn.records import Example
 from tests import goldens
@@ -118,3 +122,67 @@ def save_model(
     model = ConstantModel(outputs, batch_size)
     tf.saved_model.save(model, str(folder), signatures={'serving_default': model.serve})
     return str(folder)
+
+
+def image_file(height: int = 24, width: int = 32, seed: int = 0, kind: str = 'JPEG') -> bytes:
+    rng = np.random.default_rng(seed)
+    file = io.BytesIO()
+    Image.fromarray(rng.integers(0, 255, (height, width, 3), np.uint8)).save(file, kind)
+    return file.getvalue()
+
+
+def example(
+    number: int, scores: Iterable[float] = (0.9,), length: int = 3, **others: bytes
+) -> bytes:
+    """Returns a record; the embeddings of image n begin with n, others are serialized features.
+
+    Args:
+      number: number of the image.
+      scores: scores of its embeddings.
+      length: length of an embedding.
+      **others: name without image/ -> serialized feature; b'' leaves a feature out.
+    """
+    scores = list(scores)
+    rows = np.full((len(scores), length), number, np.float32)
+    rows[:, -1] = np.arange(len(scores))
+    features = {
+        keys.ENCODED: tf_examples.bytes_feature([image_file(seed=number)]),
+        keys.FORMAT: tf_examples.bytes_feature([b'jpeg']),
+        keys.HEIGHT: tf_examples.int64_feature([24]),
+        keys.WIDTH: tf_examples.int64_feature([32]),
+        keys.SOURCE_ID: tf_examples.bytes_feature([f'img{number}'.encode()]),
+        keys.LOCATION: tf_examples.bytes_feature([b'A']),
+        keys.DATE_CAPTURED: tf_examples.bytes_feature(
+            [f'2020-01-{number // 24 + 1:02d} {number % 24:02d}:00:00'.encode()]
+        ),
+        keys.EMBEDDING: tf_examples.float_feature(rows.ravel()),
+        keys.EMBEDDING_SCORE: tf_examples.float_feature(scores),
+        keys.EMBEDDING_LENGTH: tf_examples.int64_feature([length]),
+        keys.EMBEDDING_COUNT: tf_examples.int64_feature([len(scores)]),
+    }
+    features |= {f'image/{name}': value for name, value in others.items()}
+    return tf_examples.serialize({key: value for key, value in features.items() if value})
+
+
+def write(path: pathlib.Path, serialized: Iterable[bytes]) -> str:
+    """Writes a TFRecord file; returns its path."""
+    with open(path, 'wb') as file:
+        for record in serialized:
+            tf_record_files.write_record(file, record)
+    return str(path)
+
+
+def read_set(prefix: pathlib.Path) -> list[Example]:
+    """The records of a set, ordered by source id."""
+    paths = sorted(prefix.parent.glob(f'{prefix.name}-?????-of-?????'))
+    found = [each for path in paths for each in read(path)]
+    return sorted(found, key=lambda each: each.text(keys.SOURCE_ID))
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """All files of a folder but reports, which name the job."""
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.endswith('.report.json')
+    }
