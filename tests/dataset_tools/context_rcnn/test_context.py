@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -18,7 +19,7 @@ from object_detection.data import decoder as decoders
 from object_detection.data import tf_examples
 from object_detection.dataset_tools.context_rcnn import context
 from object_detection.dataset_tools.context_rcnn.options import ContextOptions
-from object_detection.dataset_tools.converters import sharded_writer
+from object_detection.dataset_tools.converters import beam_worker, sharded_writer
 from object_detection.errors import UserError
 from tests.dataset_tools.context_rcnn import examples
 
@@ -227,6 +228,30 @@ def test_a_killed_job_leaves_no_incomplete_shard(tmp_path):
     other = tmp_path / 'other'
     _run(pattern, other / 'a', num_shards=8)
     assert examples.contents(out) == examples.contents(other)
+
+
+def test_a_killed_local_worker_ends_the_job(tmp_path):
+    pattern = _write_cameras(tmp_path, 600)
+
+    out = tmp_path / 'out'
+    words = ['--input_tfrecord', pattern, '--output_tfrecord', str(out / 'a'), '--num_shards', '8']
+    program = [sys.executable, '-m', 'object_detection.cli.main', 'context', 'add', *words]
+    job = subprocess.Popen([*program, '--workers', '2'], stderr=subprocess.PIPE, text=True)
+    try:
+        while not sharded_writer.temporary_files(str(out / 'a')):
+            assert job.poll() is None, 'the job ended before a worker could be killed'
+            time.sleep(0.005)
+        children = psutil.Process(job.pid).children(recursive=True)
+        next(each for each in children if beam_worker.__name__ in each.cmdline()).kill()
+        _, said = job.communicate(timeout=60)
+    finally:
+        job.kill()
+    assert job.returncode == 1
+    assert 'Error: A worker process ended before its work was done' in said
+    assert not list(out.iterdir())
+    for name, workers in (('out', 2), ('other', 1)):
+        _run(pattern, tmp_path / name / 'a', num_shards=8, workers=workers)
+    assert examples.contents(tmp_path / 'out') == examples.contents(tmp_path / 'other')
 
 
 def test_a_killed_worker_costs_no_record(tmp_path):
