@@ -45,6 +45,32 @@ def test_prints_a_line(inputs, tmp_path):
     assert 'images reduced 0' in result.output
 
 
+def test_camera_traps(tmp_path):
+    (tmp_path / '1.jpg').write_bytes(examples.image_file())
+    image = {'id': 1, 'file_name': '1.jpg', 'location': 5, 'seq_num_frames': 'two'}
+    annotation = {'id': 1, 'image_id': 1, 'category_id': 4, 'bbox': None}
+    document = {'images': [image], 'annotations': [annotation]}
+    document['categories'] = [{'id': 4, 'name': 'zebra'}]
+    (tmp_path / 'a.json').write_text(json.dumps(document))
+    words = ['--image_directory', str(tmp_path), '--output_tfrecord_prefix', str(tmp_path / 'a')]
+    result = CliRunner().invoke(
+        command,
+        ['camera-traps', *words, '--input_annotations_file', f'{tmp_path}/a.json', '--json'],
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)['examples'] == 1
+    (found,) = examples.read_set(tmp_path / 'a')
+    assert found.text(keys.LOCATION) == '5'
+    assert found.text(keys.IMAGE_CLASS_TEXT) == 'zebra'
+    assert keys.SEQUENCE_NUM_FRAMES not in found
+    words[1] = str(tmp_path / 'absent')
+    result = CliRunner().invoke(
+        command, ['camera-traps', *words, '--input_annotations_file', f'{tmp_path}/a.json']
+    )
+    assert result.exit_code == 1
+    assert 'There is no image folder' in result.output
+
+
 def test_takes_another_runner_with_its_options(inputs, tmp_path):
     options = ('--runner', 'FnApiRunner', '--direct_num_workers', '1')
     result = _add(inputs, tmp_path / 'a', *options)

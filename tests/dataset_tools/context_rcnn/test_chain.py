@@ -225,6 +225,15 @@ def test_features_of_proposals(detected, model, tmp_path):
     assert all(each.integers(keys.EMBEDDING_COUNT)[0] == 3 for each in found)
 
 
+@pytest.mark.slow  # Each of the workers imports TensorFlow and loads the model.
+def test_workers_embed_the_same(detected, embedded, model, tmp_path):
+    options = _embedding_options(detected[0], tmp_path / 'embedded', model, workers=2)
+    embeddings.run(options)
+    ours = examples.read_set(tmp_path / 'embedded')
+    theirs = examples.read_set(embedded[0])
+    assert [each.raw() for each in ours] == [each.raw() for each in theirs]
+
+
 def test_a_model_without_features_is_named(detected, tmp_path):
     boxes = {'detection_boxes': np.zeros((1, 4), np.float32), 'num_detections': np.float32(1)}
     boxes['detection_scores'] = np.ones(1, np.float32)

@@ -230,6 +230,7 @@ def test_a_killed_job_leaves_no_incomplete_shard(tmp_path):
     assert examples.contents(out) == examples.contents(other)
 
 
+@pytest.mark.slow  # Four starts of workers.
 def test_a_killed_local_worker_ends_the_job(tmp_path):
     pattern = _write_cameras(tmp_path, 600)
 
